@@ -24,8 +24,8 @@ from plans.spec import PlanDocument
 from plans.store import statements
 from plans.store.database import on_sqlite
 from plans.store.requesters import Requester
-from plans.store.statements import CallEnding, Claimed, Lease
-from plans.store.transactions import LOCK_PLAN, Locked, Recording, write_rows
+from plans.store.statements import CallEnding, ClaimedStep, Lease
+from plans.store.transactions import LOCK_PLAN, LockedPlan, PlanTransaction, write_events
 
 ENDED = ("call.succeeded", "tool.invoked", "step.completed")
 STARTED = ("step.started", "call.started")
@@ -101,34 +101,34 @@ def _timed(plan: Plan, by: Requester) -> float:
     return (perf_counter() - started) * 1000
 
 
-def _write(cursor: Any, plan: Plan, call: Call, step: Claimed | None) -> Claimed | None:
+def _write(cursor: Any, plan: Plan, call: Call, step: ClaimedStep | None) -> ClaimedStep | None:
     """End one step and begin the next in one transaction; return that one, None when there is none."""
     cursor.begin()
-    batch = Recording(plan.pk, plan.public_id, _lock(cursor, plan), cursor)
+    tx = PlanTransaction(plan.pk, plan.public_id, _lock(cursor, plan), cursor)
     if step is not None:
-        _end(batch, call, step)
-    following = statements.claim_next(cursor, plan.pk, Lease("bare", batch.now, batch.now + timedelta(seconds=30)))
+        _end(tx, call, step)
+    following = statements.claim_next(cursor, plan.pk, Lease("bare", tx.now, tx.now + timedelta(seconds=30)))
     if following is not None:
-        _begin(batch, call, following)
-    write_rows(batch)
+        _begin(tx, call, following)
+    write_events(tx)
     cursor.commit()
     return following
 
 
-def _lock(cursor: Any, plan: Plan) -> Locked:
+def _lock(cursor: Any, plan: Plan) -> LockedPlan:
     if on_sqlite():
-        return Locked(timezone.now())
+        return LockedPlan(timezone.now())
     cursor.execute(LOCK_PLAN, [plan.pk])
-    return Locked(*cursor.fetchone())
+    return LockedPlan(*cursor.fetchone())
 
 
-def _end(batch: Recording, call: Call, step: Claimed) -> None:
-    statements.end_step(batch.cursor, step, call, CallEnding(CallStatus.COMPLETED, RESPONSE, "OK", "", batch.now))
-    batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in ENDED)
+def _end(tx: PlanTransaction, call: Call, step: ClaimedStep) -> None:
+    statements.end_step(tx.cursor, step, call, CallEnding(CallStatus.COMPLETED, RESPONSE, "OK", "", tx.now))
+    tx.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in ENDED)
 
 
-def _begin(batch: Recording, call: Call, step: Claimed) -> None:
+def _begin(tx: PlanTransaction, call: Call, step: ClaimedStep) -> None:
     call.public_id, call.step_ref, call.status = new_call_id(), str(step.step_id), CallStatus.RUNNING
-    call.attempt, call.fence, call.created_at, call.started_at = 1, step.attempt, batch.now, batch.now
-    statements.give_new_call(batch.cursor, step, call, just_claimed=True)
-    batch.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in STARTED)
+    call.attempt, call.fence, call.created_at, call.started_at = 1, step.attempt, tx.now, tx.now
+    statements.insert_step_call(tx.cursor, step, call, just_claimed=True)
+    tx.rows += ((kind, step.step_id, f'{{"call":"{call.public_id}"}}') for kind in STARTED)

@@ -16,7 +16,7 @@ from benchmarks.ground import prepare
 from catalog.inventory.search import index_changed
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
-from plans.executor.lifecycle import collect_rarely
+from plans.executor.lifecycle import tune_garbage_collector
 
 TOOLS = 10_000
 CALLS = 100_000
@@ -63,7 +63,7 @@ def measure(runs: int) -> list[float]:
     client.force_login(user)
     for address in ADDRESSES:
         _open(client, address)
-    collect_rarely()
+    tune_garbage_collector()
     return [_open(client, address) for _ in range(runs) for address in ADDRESSES]
 
 

@@ -9,7 +9,7 @@ from django.db import connection
 from benchmarks import long_history
 from benchmarks.ground import prepare
 from catalog.core import clock
-from plans.invariants.base import World, check_invariants
+from plans.invariants.base import CheckInput, check_invariants
 from plans.models import Event
 
 EVENTS = 1_000_000
@@ -27,7 +27,7 @@ def measure(runs: int) -> list[float]:
 
 
 def _checked() -> float:
-    world = World(now=clock.now(), lease_seconds=settings.TOOLGATE_LEASE_SECONDS)
+    world = CheckInput(now=clock.now(), lease_seconds=settings.TOOLGATE_LEASE_SECONDS)
     started = perf_counter()
     report = check_invariants(world)
     seconds = perf_counter() - started

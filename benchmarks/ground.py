@@ -18,7 +18,7 @@ from benchmarks.figures import ROOT
 from catalog.access.tokens import create_token
 from catalog.inventory.sync import sync_tools
 from plans.actions.create import create_plan, start_plan
-from plans.executor.lifecycle import collect_rarely, executing
+from plans.executor.lifecycle import run_executor, tune_garbage_collector
 from plans.models import Plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
@@ -91,9 +91,9 @@ def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:
     by = Requester(prepare(), via="shell")
     document = PlanDocument.model_validate({"goal": "Measure", "steps": steps, "start": False})
     watch = Watch()
-    with executing():
+    with run_executor():
         last_seq = _count_events(create_plan(document, by=by), by)
-        collect_rarely()
+        tune_garbage_collector()
         return [_timed(create_plan(document, by=by), by, watch, last_seq) / len(steps) for _ in range(runs)]
 
 

@@ -7,12 +7,12 @@ from django.test import Client
 
 from benchmarks.ground import prepare, step
 from plans.actions.create import create_plan
-from plans.engine.execution import Turn, advance, claim
-from plans.executor.lifecycle import collect_rarely
+from plans.engine.execution import TimeSlice, advance, claim_work
+from plans.executor.lifecycle import tune_garbage_collector
 from plans.models import Event, Plan
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
-from plans.store.transactions import recording
+from plans.store.transactions import plan_transaction
 
 STEPS = 500
 EVENTS = 5000
@@ -28,7 +28,7 @@ def measure(runs: int) -> list[float]:
     client = Client()
     client.force_login(user)
     _open(client, plan)
-    collect_rarely()
+    tune_garbage_collector()
     return [_open(client, plan) for _ in range(runs * PAGES)]
 
 
@@ -36,12 +36,12 @@ def _plan(by: Requester) -> Plan:
     """Run a plan of layers, each step needing one of the layer before, and add events until there are enough."""
     steps = [step(number, *([number - WIDTH] if number > WIDTH else [])) for number in range(1, STEPS + 1)]
     plan = create_plan(PlanDocument.model_validate({"goal": "Measure", "steps": steps}), by=by)
-    work = claim(plan.pk, owner="bench")
+    work = claim_work(plan.pk, owner="bench")
     while work is not None:
-        work = advance(work, Turn("bench", until=float("inf"), steps_left=STEPS + 1))
-    with recording(plan.pk, plan.public_id) as batch:
+        work = advance(work, TimeSlice("bench", until=float("inf"), steps_left=STEPS + 1))
+    with plan_transaction(plan.pk, plan.public_id) as tx:
         for number in range(EVENTS - Event.objects.filter(plan=plan).count()):
-            batch.add("memory.written", number % STEPS + 1, key=f"key_{number}")
+            tx.record("memory.written", number % STEPS + 1, key=f"key_{number}")
     return plan
 
 

@@ -16,7 +16,7 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call, CallRequester, Tool
 from catalog.states import CallStatus
-from plans.executor.lifecycle import collect_rarely
+from plans.executor.lifecycle import tune_garbage_collector
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 
@@ -41,7 +41,7 @@ def measure(runs: int) -> list[float]:
     asked += [(rest, f"/api/v1/approvals/{query}") for query in LISTS]
     for client, address in asked:
         _open(client, address)
-    collect_rarely()
+    tune_garbage_collector()
     return [_open(client, address) for _ in range(runs) for client, address in asked]
 
 

@@ -16,14 +16,14 @@ django.setup(set_prefix=False)
 # Models are loaded only now.
 from config.serving.handler import Handler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
-from plans.live.feed import feed_here  # noqa: E402
+from plans.live.feed import current_feed  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
 
 
 async def call_settled(call_id: str, seconds: float) -> str:
     """Wait for a call on the feed of the loop that serves it; return the one that stands in for it then."""
-    return await feed_here().call_settled(call_id, seconds)
+    return await current_feed().call_settled(call_id, seconds)
 
 
 def compose(*, executes: bool) -> ProtocolTypeRouter:

@@ -9,9 +9,9 @@ PLANNING_TOOLS = "plans.planning_tools.tools"
 """The module whose tools keep the list of a session."""
 PLANNER_TOOLS = ("plans.planner.draft_plan", "plans.planner.plan_on", "plans.planner.compose_reply")
 """The modules whose tools are there where a model is configured."""
-TURNS = "plans.agents.turn"
+AGENT_TURN_TOOL = "plans.agents.turn"
 """The module whose tool asks agents' models: an agent may name its own."""
-QUESTIONS = "plans.planner.ask_user"
+QUESTION_TOOL = "plans.planner.ask_user"
 """The module whose tool asks people: it needs no model."""
 
 
@@ -35,18 +35,18 @@ def _register_with_transactions() -> None:
     """Turn facts into events with their consequences, and wake whoever waits for news."""
     from plans.agents.loop import wake_agents
     from plans.engine.decisions import HANDLERS
-    from plans.engine.reports import on_fact as report_fact
-    from plans.live.feed import poke_feeds
+    from plans.engine.reports import count_review as report_fact
+    from plans.live.feed import notify_feeds
     from plans.live.long_polling import wake_waiters
     from plans.store import transactions
 
-    fact.connect(transactions.on_fact, dispatch_uid="plans.store.transactions")
+    fact.connect(transactions.record_fact_event, dispatch_uid="plans.store.transactions")
     fact.connect(report_fact, dispatch_uid="plans.engine.reports")
     for kind, handler in HANDLERS.items():
         transactions.register_fact_handler(kind, handler)
     transactions.register_step_end_handler(wake_agents)
     transactions.register_listener(wake_waiters)
-    transactions.register_listener(poke_feeds)
+    transactions.register_listener(notify_feeds)
 
 
 def _register_with_engine() -> None:
@@ -58,7 +58,7 @@ def _register_with_engine() -> None:
 
     extensions.register_agent_loop(loop)
     extensions.register_result_handler(PLAN_ON, outcomes.add_steps)
-    extensions.register_result_handler(COMPOSE_REPLY, outcomes.keep_reply)
+    extensions.register_result_handler(COMPOSE_REPLY, outcomes.store_reply)
 
 
 def _register_with_lower_layers() -> None:
@@ -69,12 +69,12 @@ def _register_with_lower_layers() -> None:
     from plans.engine.grants import is_direct_plan
     from plans.engine.previews import preview_again
     from plans.llm.provider import is_configured
-    from plans.store.privacy import judge_calls
+    from plans.store.privacy import hidden_by_call
 
-    register_privacy_judge(judge_calls)
+    register_privacy_judge(hidden_by_call)
     register_direct_plan_lookup(is_direct_plan)
     register_previewer(preview_again)
-    for module in (PLANNING_TOOLS, QUESTIONS, TURNS):
+    for module in (PLANNING_TOOLS, QUESTION_TOOL, AGENT_TURN_TOOL):
         registry.register_module(module, lambda: True)
     for module in PLANNER_TOOLS:
         registry.register_module(module, is_configured)

@@ -59,7 +59,7 @@ def _add(left: Any, right: Any) -> Any:
     return left + right
 
 
-def _signed(apply: Callable[[Number], Number]) -> Callable[[object], Number]:
+def _signed_operator(apply: Callable[[Number], Number]) -> Callable[[object], Number]:
     def operate(value: object) -> Number:
         if not isinstance(value, int | float):
             raise TypeError
@@ -93,7 +93,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "sum": _total,
-    "abs": _signed(abs),
+    "abs": _signed_operator(abs),
     "bool": bool,
     "int": int,
     "str": _text,
@@ -109,8 +109,8 @@ OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.FloorDiv: _arithmetic(operator.floordiv),
     ast.Mod: _arithmetic(operator.mod),
     ast.Pow: _arithmetic(_power),
-    ast.UAdd: _signed(operator.pos),
-    ast.USub: _signed(operator.neg),
+    ast.UAdd: _signed_operator(operator.pos),
+    ast.USub: _signed_operator(operator.neg),
     ast.Not: operator.not_,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -162,7 +162,7 @@ def parse(expression: str) -> ast.expr:
         tree = ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ConditionError("The check is not an expression, such as: revenue is not None") from None
-    _judge(tree, MAX_DEPTH)
+    _check_node(tree, MAX_DEPTH)
     return tree
 
 
@@ -172,22 +172,22 @@ def is_constant(expression: str) -> bool:
     return names <= TYPES.keys() | FUNCTIONS.keys()
 
 
-def _judge(node: ast.AST, depth: int) -> None:
+def _check_node(node: ast.AST, depth: int) -> None:
     if depth == 0:
         raise ConditionError(f"A check may nest at most {MAX_DEPTH} levels deep.")
-    if type(node) not in _NODES and type(node) not in _SILENT:
-        raise ConditionError(f"A check may not use {_WORDS.get(type(node), type(node).__name__)}.")
+    if type(node) not in _NODES and type(node) not in _UNCHECKED_NODES:
+        raise ConditionError(f"A check may not use {_NODE_NAMES.get(type(node), type(node).__name__)}.")
     if isinstance(node, ast.Call):
-        _judge_call(node)
+        _check_call(node)
     if isinstance(node, ast.Constant) and type(node.value) not in _LITERALS:
         raise ConditionError(f"A check may not use {type(node.value).__name__} literals.")
     if isinstance(node, ast.Dict) and None in node.keys:
         raise ConditionError("A check may not use ** to unpack.")
     for child in ast.iter_child_nodes(node):
-        _judge(child, depth if type(child) in _SILENT else depth - 1)
+        _check_node(child, depth if type(child) in _UNCHECKED_NODES else depth - 1)
 
 
-def _judge_call(node: ast.Call) -> None:
+def _check_call(node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
         raise ConditionError(f"A check may call only {', '.join(sorted(FUNCTIONS))}.")
     if node.keywords:
@@ -246,9 +246,9 @@ _NODES: Mapping[type[ast.AST], Callable[[_Evaluator, Any], Any]] = {
     ast.Subscript: _Evaluator._eval_subscript,
     ast.Slice: _Evaluator._eval_slice,
 }
-_SILENT = frozenset({ast.And, ast.Or, ast.Load, *OPERATORS})
+_UNCHECKED_NODES = frozenset({ast.And, ast.Or, ast.Load, *OPERATORS})
 _LITERALS = frozenset({str, int, float, bool, type(None)})
-_WORDS: Mapping[type[ast.AST], str] = {
+_NODE_NAMES: Mapping[type[ast.AST], str] = {
     ast.Attribute: "attributes or methods; write value['key'] instead of value.key",
     ast.Lambda: "lambda",
     ast.IfExp: "if and else",

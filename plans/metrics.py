@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, start_http_server
 
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+MULTIPROCESS_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 REGISTRY = CollectorRegistry()
 disable_created_metrics()  # type: ignore[no-untyped-call] # it takes and returns nothing
@@ -41,7 +41,7 @@ _threads = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
-_ticked = Gauge(
+_last_tick = Gauge(
     "toolgate_ticker_last_tick_timestamp_seconds",
     "When the ticker last began its round, of the process where that is longest ago; one is due each second.",
     registry=REGISTRY,
@@ -50,46 +50,46 @@ _ticked = Gauge(
 
 
 @cache
-def _timed(level: str, outcome: str) -> Callable[[float], None]:
+def _step_instruments(level: str, outcome: str) -> Callable[[float], None]:
     """Look labels up once: on the hot path that costs as much as the rest."""
     return _step_seconds.labels(level, outcome).observe
 
 
 @cache
-def _counted(status: str, level: str) -> Callable[[], None]:
+def _call_counter(status: str, level: str) -> Callable[[], None]:
     return _calls.labels(status, level).inc
 
 
-def step_ended(level: str, outcome: str, *, seconds: float, waited: float | None) -> None:
+def observe_step(level: str, outcome: str, *, seconds: float, waited: float | None) -> None:
     """Time one attempt of a step's call; `waited` is how long the step was ready before, None when not known."""
-    _timed(level, outcome)(seconds)
+    _step_instruments(level, outcome)(seconds)
     if waited is not None:
         _step_wait_seconds.observe(waited)
 
 
-def call_ended(status: str, level: str) -> None:
+def count_ended_call(status: str, level: str) -> None:
     """Count a call that ran and has ended."""
-    _counted(status, level)()
+    _call_counter(status, level)()
 
 
-def decided(verdict: str) -> None:
+def count_decision(verdict: str) -> None:
     """Count a review."""
     _decisions.labels(verdict).inc()
 
 
-def lease_lost() -> None:
+def count_lost_lease() -> None:
     """Count a step whose worker went silent."""
     _leases_lost.inc()
 
 
 @contextmanager
-def socket_open() -> Iterator[None]:
+def count_open_socket() -> Iterator[None]:
     """Count a websocket for as long as it is open."""
     with _sockets.track_inprogress():
         yield
 
 
-def threads(*, busy: int, idle: int, aside: int, late: int) -> None:
+def set_thread_counts(*, busy: int, idle: int, aside: int, late: int) -> None:
     """Say what the executor's threads are doing."""
     for state, count in (("busy", busy), ("idle", idle), ("aside", aside), ("late", late)):
         _threads.labels(state).set(count)
@@ -103,20 +103,20 @@ def serve(port: int) -> None:
     start_http_server(port, "127.0.0.1", REGISTRY)
 
 
-def ticked() -> None:
+def mark_tick() -> None:
     """Say that the ticker begins its round now."""
-    _ticked.set_to_current_time()
+    _last_tick.set_to_current_time()
 
 
 @contextmanager
-def shared_with_children() -> Iterator[None]:
+def share_with_children() -> Iterator[None]:
     """Let the processes that are started inside add up their numbers, in a folder that goes with this process."""
-    if os.environ.get(FOLDER):
+    if os.environ.get(MULTIPROCESS_DIR_VARIABLE):
         yield
         return
     with TemporaryDirectory(prefix="toolgate-metrics-") as folder:
-        os.environ[FOLDER] = folder
+        os.environ[MULTIPROCESS_DIR_VARIABLE] = folder
         try:
             yield
         finally:
-            del os.environ[FOLDER]
+            del os.environ[MULTIPROCESS_DIR_VARIABLE]

@@ -78,7 +78,7 @@ class RenderedPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedSection:
     """A section in its place in the tree; `path` has the keys down to it."""
 
     section: MarkdownSection[Any]
@@ -114,7 +114,7 @@ class Prompt:
         tools = tuple(tool for placed in shown for tool in placed.section.own_tools)
         return RenderedPrompt("\n\n".join(part for part in parts if part), tools)
 
-    def _enabled(self, params: object) -> Iterator[Placed]:
+    def _enabled(self, params: object) -> Iterator[PlacedSection]:
         left_out: tuple[str, ...] | None = None
         for placed in self._placed:
             if left_out is not None and placed.path[: len(left_out)] == left_out:
@@ -141,13 +141,13 @@ class Prompt:
                 names[tool.name] = placed.path
 
 
-def _walk(sections: Iterable[MarkdownSection[Any]], above: tuple[str, ...] = ()) -> Iterator[Placed]:
+def _walk(sections: Iterable[MarkdownSection[Any]], above: tuple[str, ...] = ()) -> Iterator[PlacedSection]:
     """Yield the sections depth first: each before its children."""
     if len(above) >= MAX_DEPTH:
         raise PromptValidationError(f"Sections may lie {MAX_DEPTH} deep, no deeper.", above)
     for section in sections:
         path = (*above, section.key)
-        yield Placed(section, path)
+        yield PlacedSection(section, path)
         yield from _walk(section.children, path)
 
 
@@ -157,7 +157,7 @@ def _check_name(name: str, path: Sequence[str]) -> None:
         raise PromptValidationError(message, path)
 
 
-def _check_section(placed: Placed) -> None:
+def _check_section(placed: PlacedSection) -> None:
     section = placed.section
     _check_name(section.key, placed.path)
     if not section.title.strip() or "\n" in section.title.strip():
@@ -191,7 +191,7 @@ def _values_of(params: object) -> Mapping[str, Any]:
     raise PromptValidationError(f"A prompt takes a dataclass, a model or a mapping, not {type(params).__name__}.")
 
 
-def _text_of(placed: Placed, values: Mapping[str, Any]) -> str:
+def _text_of(placed: PlacedSection, values: Mapping[str, Any]) -> str:
     try:
         return placed.section.text(values)
     except KeyError as missing:
@@ -211,7 +211,7 @@ def fenced(text: str, kind: str = "") -> str:
     return f"{fence}{kind}\n{text}\n{fence}"
 
 
-CUT = "\n[... cut ...]"
+TRUNCATED_MARK = "\n[... cut ...]"
 
 
 def data_block(text: str, what: str, kind: str = "") -> str:
@@ -219,6 +219,6 @@ def data_block(text: str, what: str, kind: str = "") -> str:
     return f"{what}, as data:\n\n{prompts.fenced(text, kind)}"
 
 
-def cut(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Return the beginning of a text, marked where it is cut."""
-    return text if len(text) <= most else text[:most] + CUT
+    return text if len(text) <= most else text[:most] + TRUNCATED_MARK

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from django.urls import URLPattern, path, re_path
 
-from plans.live.event_sockets import NowhereSocket, PlanEventsSocket, RequestChangesSocket
+from plans.live.event_sockets import NotFoundSocket, PlanEventsSocket, RequestChangesSocket
 from plans.live.sockets import Socket
 from plans.web.sockets import InboxSocket, PlanSocket, PlansSocket, SessionSocket, ShellSocket
 
@@ -24,5 +24,5 @@ websocket_urlpatterns = [
     socket("ws/pages/plans/", PlansSocket),
     socket("ws/pages/sessions/<slug:plan_ref>/", SessionSocket),
     socket("ws/pages/plans/<slug:plan_ref>/", PlanSocket),
-    re_path("", cast("Any", NowhereSocket.serve)),
+    re_path("", cast("Any", NotFoundSocket.serve)),
 ]

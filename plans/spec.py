@@ -74,7 +74,7 @@ def follow(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
-def below(path: str, step: str | int) -> str:
+def member_path(path: str, step: str | int) -> str:
     """Return the dotted path of a member; cut where a hostile document would make it long, for paths are copied."""
     if len(path) > MAX_PATH:
         return path
@@ -98,7 +98,7 @@ def _plain_text(text: str) -> str:
     return text
 
 
-def _small(value: dict[str, Any]) -> dict[str, Any]:
+def _limit_size(value: dict[str, Any]) -> dict[str, Any]:
     try:
         size = size_of(check_json(value))
     except MalformedJSON as problem:
@@ -126,7 +126,7 @@ class StepDocument(_Strict):
     description: Annotated[Text, Field(max_length=500)]
     tool: Name | None = None
     agent: Name | None = None
-    parameters: Annotated[dict[str, Any], AfterValidator(_small)] = Field(default_factory=dict)
+    parameters: Annotated[dict[str, Any], AfterValidator(_limit_size)] = Field(default_factory=dict)
     dependencies: list[int] = Field(default_factory=list, max_length=MAX_STEPS)
     expected_key: Key | None = None
     output_path: list[PathStep] | None = Field(default=None, max_length=32)
@@ -150,4 +150,4 @@ class PlanDocument(_Strict):
     deadline_seconds: int | None = Field(default=None, ge=1, le=MAX_SECONDS)
     budget: BudgetDocument | None = None
     start: bool = True
-    memory: Annotated[dict[Key, Any], AfterValidator(_small)] = Field(default_factory=dict)
+    memory: Annotated[dict[Key, Any], AfterValidator(_limit_size)] = Field(default_factory=dict)

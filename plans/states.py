@@ -69,4 +69,4 @@ SETTLED = "settled"
 """The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
 
 
-TOOL = "draft_plan"
+DRAFT_TOOL = "draft_plan"

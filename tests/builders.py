@@ -14,7 +14,7 @@ from catalog.models import Call, ToolVersion
 from plans import states
 from plans.actions.create import create_plan
 from plans.engine import execution
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.models import ModelUse, Plan, Step
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
@@ -42,7 +42,7 @@ def make_draft(author: User, started: Plan | None = None, *steps: dict[str, Any]
     own, document = make_plan(author, step(1)), {"goal": "Try it", "steps": list(steps or [step(1)])}
     answer = {"output": {"intent": "Try it"}, "plan": document, "model": "scripted"}
     call = Call.objects.create(
-        tool_name=states.TOOL,
+        tool_name=states.DRAFT_TOOL,
         version=ToolVersion.objects.get(tool__name="render_text", tool__current_version=F("pk")),
         arguments=json.dumps({"request": "Try it"}),
         status="completed",
@@ -67,9 +67,9 @@ def work_off(plan: Plan) -> Plan:
     """Do on this thread all that is ready in a plan; return the plan as it is then."""
     # This machine's time, which is the database's: the product's may lie behind what has become ready just now.
     while plan.steps.filter(ready_at__lte=datetime.now(UTC)).exists():
-        work = execution.claim(plan.pk, owner="tests")
+        work = execution.claim_work(plan.pk, owner="tests")
         while work is not None:
-            work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+            work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     plan.refresh_from_db()
     return plan
 

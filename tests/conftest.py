@@ -203,7 +203,7 @@ def forget_what_was_read() -> None:
     """Drop what this process remembers of the tables that the next test starts without."""
     snapshot.forget()
     gate._view = gate._View()
-    starting._left.clear()
+    starting._released_until.clear()
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ from typing import Any
 from django.conf import settings
 
 from catalog.core import clock
-from plans.invariants.base import Report, World, check_invariants
+from plans.invariants.base import CheckInput, Report, check_invariants
 
 GRACE_SECONDS = 3600.0
 """In tests nobody has to come back to what is due: threads and clocks are the test's own."""
 
 
-def world(**given: Any) -> World:
+def world(**given: Any) -> CheckInput:
     """Return what is checked, as the command would, with time to spare."""
     given.setdefault("grace_seconds", GRACE_SECONDS)
-    return World(now=clock.now(), lease_seconds=settings.TOOLGATE_LEASE_SECONDS, **given)
+    return CheckInput(now=clock.now(), lease_seconds=settings.TOOLGATE_LEASE_SECONDS, **given)
 
 
 def report(**given: Any) -> Report:

@@ -204,12 +204,16 @@ def _tools() -> str:
 
 def _cluster() -> str:
     """Say whether anyone executes plans, here or elsewhere."""
-    return GOOD if hints.executes() or heartbeats.alive() else "nobody executes plans: start a worker, or a server"
+    return (
+        GOOD
+        if hints.has_executor() or heartbeats.live_executors()
+        else "nobody executes plans: start a worker, or a server"
+    )
 
 
 def _executor() -> str:
     """Say whether a thread is left to execute plans, where this process is one that does."""
-    if hints.can_execute() or not hints.executes():
+    if hints.can_execute() or not hints.has_executor():
         return GOOD
     return "no thread is left: tools past their time keep them; restart this process"
 

@@ -20,9 +20,9 @@ from prometheus_client.registry import Collector
 
 from config.operations.health import Fresh
 from plans.executor import heartbeats
-from plans.metrics import FOLDER, REGISTRY
+from plans.metrics import MULTIPROCESS_DIR_VARIABLE, REGISTRY
 from plans.store import statements
-from plans.store.statements import Standing
+from plans.store.statements import Backlog
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OF_PROXIES = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
@@ -64,7 +64,7 @@ def may_read(request: HttpRequest) -> bool:
 def exposed() -> CollectorRegistry:
     """Return what is to be shown: of this process, or of all that share a folder; and the database's facts."""
     shown = CollectorRegistry(auto_describe=False)
-    folder = os.environ.get(FOLDER)
+    folder = os.environ.get(MULTIPROCESS_DIR_VARIABLE)
     if folder:
         forget_the_dead(Path(folder))
         MultiProcessCollector(shown, folder)  # type: ignore[no-untyped-call] # it registers itself
@@ -107,11 +107,11 @@ class DatabaseCollector(Collector):
             yield from _gauges(*found)
 
 
-def _look() -> tuple[Standing, int]:
-    return statements.look(), len(heartbeats.alive())
+def _look() -> tuple[Backlog, int]:
+    return statements.count_backlog(), len(heartbeats.live_executors())
 
 
-def _gauges(found: Standing, alive: int) -> Iterator[Metric]:
+def _gauges(found: Backlog, alive: int) -> Iterator[Metric]:
     yield _gauge("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", found.ready)
     yield _gauge("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", found.oldest_ready)
     yield _gauge("toolgate_steps_running", "Steps that a worker holds a lease of.", found.running)

@@ -12,7 +12,7 @@ from django.db import connection
 from approvals.audit.restore_guard import look, restored, stay_shut
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import initialize_tools
-from plans.executor.lifecycle import collect_rarely, living
+from plans.executor.lifecycle import executor_lifespan, tune_garbage_collector
 from plans.executor.pool import Executor
 
 log = logging.getLogger("toolgate.lifespan")
@@ -40,8 +40,8 @@ class Lifespan:
     async def _living(self) -> AsyncIterator[None]:
         """Bring the catalog up to date, then run everything."""
         executes = await asyncio.to_thread(_prepare, executes=self._executes)
-        collect_rarely()
-        async with living(Executor(settings.TOOLGATE_THREADS) if executes else None):
+        tune_garbage_collector()
+        async with executor_lifespan(Executor(settings.TOOLGATE_THREADS) if executes else None):
             yield
 
 

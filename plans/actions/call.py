@@ -30,22 +30,22 @@ from plans import spec
 from plans.actions.create import new_plan
 from plans.engine import calls, execution, grants, hints, limits, starting
 from plans.engine.calls import new_call
-from plans.engine.denials import denial
+from plans.engine.denials import record_denial
 from plans.engine.hints import LocalExecutor
-from plans.engine.limits import asking_of
-from plans.engine.lost_commits import found_again
-from plans.engine.previews import preview_in_time
-from plans.engine.starting import Start
-from plans.engine.work import Hold, Order, PlanFacts, Run, facts_of
+from plans.engine.limits import request_owner
+from plans.engine.lost_commits import recover_lost_commit
+from plans.engine.previews import preview_with_timeout
+from plans.engine.starting import StartContext
+from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, snapshot_of
 from plans.models import Plan, Step
-from plans.sessions.lists import see_that_it_is_no_list
+from plans.sessions.lists import require_no_session_list
 from plans.states import PlanStatus
 from plans.store import statements
-from plans.store.plan_documents import removed_from
-from plans.store.requesters import Asker, Requester
+from plans.store.plan_documents import removed_step_numbers
+from plans.store.requesters import Requester, RequesterIds
 from plans.store.selectors import may_control, plan_for
-from plans.store.statements import Claimed
-from plans.store.transactions import Recording, recording, recording_new
+from plans.store.statements import ClaimedStep
+from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class Rehearsal:
 
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
     """Say what would become of a call. Raises what `create_call` raises before it stores anything, and ToolError."""
-    asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
-    order = replace(calls.order_for(tool, dict(arguments)), asker=asker)
-    plan = facts_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
-    verdict = gate(calls.facts_for(order, plan))
-    return Rehearsal(order.target.tool.safety_level, verdict, preview_in_time(plan, 1, order))
+    asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
+    order = replace(calls.prepare_call(tool, dict(arguments)), asker=asker)
+    plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
+    verdict = gate(calls.call_facts(order, plan))
+    return Rehearsal(order.target.tool.safety_level, verdict, preview_with_timeout(plan, 1, order))
 
 
 _SCALARS = (str, int, float, bool, type(None))
-REPLACED = "Another call has taken the place of that one already; look at its replaced_by."
+ALREADY_REPLACED = "Another call has taken the place of that one already; look at its replaced_by."
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +96,17 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     and NotAllowed when it is not theirs to control. Raises RestoredDatabase before anything else, as every door does.
     """
     refuse_to_begin()
-    asker = Asker(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
+    asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
-    wanted = calls.order_for(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
+    wanted = calls.prepare_call(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
     admission = _admit(plan, replace(wanted, reason=scrub_words(order.reason), asker=asker, replaces=old))
     try:
-        return _store_alone(plan, admission) if order.plan_ref is None else _join(plan, admission)
+        return _store_alone(plan, admission) if order.plan_ref is None else _add_to_plan(plan, admission)
     except IntegrityError:
         if old is None or not Call.objects.filter(replaces=old).exists():
             raise
-        raise Conflict(REPLACED) from None
+        raise Conflict(ALREADY_REPLACED) from None
 
 
 def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
@@ -125,26 +125,26 @@ def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
     if old.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
         raise Conflict("That call has not failed, so nothing can take its place. Withdraw it first if it waits.")
     if Call.objects.filter(replaces=old).exists():
-        raise Conflict(REPLACED)
+        raise Conflict(ALREADY_REPLACED)
     return old
 
 
-@found_again
+@recover_lost_commit
 @retried
 def _store_alone(plan: Plan, admission: "_Admission") -> Call:
-    with recording_new(plan) as batch:
-        batch.add("plan.created")
-        batch.add("plan.started")
-        batch.leads_to = call = _add_call(plan, batch, admission, step_id=1)
+    with new_plan_transaction(plan) as tx:
+        tx.record("plan.created")
+        tx.record("plan.started")
+        tx.result = call = _add_call(plan, tx, admission, step_id=1)
     return call
 
 
-@found_again
+@recover_lost_commit
 @retried
-def _join(plan: Plan, admission: "_Admission") -> Call:
-    with recording(plan.pk, plan.public_id) as batch:
+def _add_to_plan(plan: Plan, admission: "_Admission") -> Call:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
         _check_open(plan)
-        batch.leads_to = call = _add_call(plan, batch, admission, step_id=_next_step_id(plan))
+        tx.result = call = _add_call(plan, tx, admission, step_id=_next_step_id(plan))
     return call
 
 
@@ -169,7 +169,7 @@ def _plan_of_one(order: CallOrder, by: Requester) -> Plan:
 
 def _next_step_id(plan: Plan) -> int:
     last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
-    return max({last} | removed_from(plan)) + 1
+    return max({last} | removed_step_numbers(plan)) + 1
 
 
 def _arguments_of(order: CallOrder) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _arguments_of(order: CallOrder) -> dict[str, Any]:
 
 
 def _check_open(plan: Plan) -> None:
-    see_that_it_is_no_list(plan)
+    require_no_session_list(plan)
     plan.refresh_from_db(fields=["status", "can_modify", "paused_at", "calls_used", "seconds_used"])
     if plan.paused_at is not None:
         raise Conflict("This plan is paused: resume it before you add calls to it.")
@@ -195,29 +195,29 @@ def _check_open(plan: Plan) -> None:
 class _Admission:
     """What the gate said to a direct call, and what a held one would do; both found outside the transaction."""
 
-    order: Order
+    order: PreparedCall
     rule: Rule | None
     shown: Preview | None
     first: ApprovalRequest | None = None
     """What people refused in the plan before: the same tool with the same arguments."""
 
 
-def _admit(plan: Plan, order: Order) -> _Admission:
-    verdict = gate(calls.facts_for(order, facts_of(plan)))
+def _admit(plan: Plan, order: PreparedCall) -> _Admission:
+    verdict = gate(calls.call_facts(order, snapshot_of(plan)))
     if isinstance(verdict, pipeline.Deny):
-        raise denial(verdict, facts_of(plan), order)
+        raise record_denial(verdict, snapshot_of(plan), order)
     if isinstance(verdict, pipeline.Hold):
-        first = starting.refused_before(plan.public_id, order) if plan.pk else None
+        first = starting.rejected_request(plan.public_id, order) if plan.pk else None
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
         if order.target.grant_limits is None:
-            look_for_room(asking_of(facts_of(plan), order))
+            look_for_room(request_owner(snapshot_of(plan), order))
     if limits.is_rate_limited(order):
-        limits.count_call(order, facts_of(plan))
+        limits.count_call(order, snapshot_of(plan))
     if not isinstance(verdict, pipeline.Hold):
         return _Admission(order, None, None)
     # People are shown what the catalog's code says that it does: whoever has that computes it, and asks them.
-    shown = None if order.target.drifted else preview_in_time(facts_of(plan), 1, order)
+    shown = None if order.target.drifted else preview_with_timeout(snapshot_of(plan), 1, order)
     return _Admission(order, verdict.terms, shown)
 
 
@@ -225,97 +225,99 @@ def _admit(plan: Plan, order: Order) -> _Admission:
 class _DirectCall:
     """An admitted call and its step, in the transaction that stores both; `is_granted`: a grant covers a held one."""
 
-    batch: Recording
-    plan: PlanFacts
+    tx: PlanTransaction
+    plan: PlanSnapshot
     admission: _Admission
     step: Step
     is_granted: bool
 
     @property
-    def order(self) -> Order:
+    def order(self) -> PreparedCall:
         """The call as it is to be stored."""
         return self.admission.order
 
 
-def _add_call(plan: Plan, batch: Recording, admission: _Admission, *, step_id: int) -> Call:
+def _add_call(plan: Plan, tx: PlanTransaction, admission: _Admission, *, step_id: int) -> Call:
     """Add the step of a direct call: hold it, start it in this transaction, or leave it to an executor."""
-    order, facts = admission.order, facts_of(plan)
+    order, facts = admission.order, snapshot_of(plan)
     name, is_drifted, is_rejected = order.target.tool.name, order.target.drifted, admission.first is not None
     step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=order.text)
-    step.ready_at = batch.now
+    step.ready_at = tx.now
     is_held = admission.rule is not None
-    is_granted = admission.rule is not None and not is_rejected and grants.may_start(facts, order, admission.rule)
-    direct = _DirectCall(batch, facts, admission, step, is_granted)
+    is_granted = (
+        admission.rule is not None and not is_rejected and grants.is_covered_by_grant(facts, order, admission.rule)
+    )
+    direct = _DirectCall(tx, facts, admission, step, is_granted)
     # A tool that is other code here is held, or started, by a process with the right code.
     if is_rejected or (is_held and not is_granted and not is_drifted):
-        return hold(direct)
+        return hold_direct_call(direct)
     executor = None
     may_start = not is_drifted and not (is_granted and unwritable())
-    if may_start and limits.starts_at_once(batch.cursor, name, plan.pk, joins=step_id > 1):
+    if may_start and limits.can_start_now(tx.cursor, name, plan.pk, joins=step_id > 1):
         executor = hints.local_executor()
-    return enqueue(direct) if executor is None else start_now(direct, executor)
+    return enqueue_direct_call(direct) if executor is None else start_direct_call(direct, executor)
 
 
-def hold(direct: _DirectCall) -> Call:
+def hold_direct_call(direct: _DirectCall) -> Call:
     """Store the call held, with its approval request; one that people rejected before in its plan is rejected again.
 
     Raises TooManyWaiting if no more requests may be pending.
     """
     claimed = _claim_new_step(direct, "api")
     if direct.admission.first is not None:
-        start = Start(direct.batch, direct.plan, claimed)
-        return starting.refuse_again(start, direct.order, direct.admission.first)
+        start = StartContext(direct.tx, direct.plan, claimed)
+        return starting.refuse_as_before(start, direct.order, direct.admission.first)
     return _request_approval(direct, claimed)
 
 
-def start_now(direct: _DirectCall, executor: LocalExecutor) -> Call:
+def start_direct_call(direct: _DirectCall, executor: LocalExecutor) -> Call:
     """Start the call in this transaction; the executor of this process, which holds its lease, runs it after commit.
 
     A call whose grant was used up meanwhile is held. Raises Conflict if a policy changed while it was on its way.
     """
-    batch, claimed = direct.batch, _claim_new_step(direct, executor.owner)
-    batch.add("step.started", claimed.step_id, attempt=claimed.attempt)
+    tx, claimed = direct.tx, _claim_new_step(direct, executor.owner)
+    tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
     if direct.is_granted:
-        run = grants.start_granted(batch, _held(direct, claimed), direct.admission.shown)
+        run = grants.start_granted(tx, _store_held_step(direct, claimed), direct.admission.shown)
         if run is None:
             return _request_approval(direct, claimed)
     else:
-        work = starting.admit(Start(batch, direct.plan, claimed), direct.order, counted=True)
-        if not isinstance(work, Run):
+        work = starting.admit(StartContext(tx, direct.plan, claimed), direct.order, counted=True)
+        if not isinstance(work, RunningCall):
             raise Conflict("A policy changed while this call was on its way; call again.")
         run = work
-    batch.once_committed(lambda: executor.take(run))
+    tx.on_commit(lambda: executor.take(run))
     return run.call
 
 
-def enqueue(direct: _DirectCall) -> Call:
+def enqueue_direct_call(direct: _DirectCall) -> Call:
     """Store the call with its ready step, which an executor claims like any other."""
-    batch, order, step = direct.batch, direct.order, direct.step
+    tx, order, step = direct.tx, direct.order, direct.step
     call = new_call(direct.plan, step.step_id, order, status=CallStatus.CREATED)
-    call.created_at = batch.now
-    statements.insert_call(batch.cursor, call)
-    calls.keep_secrets(order, direct.plan.ref, step.step_id)
+    call.created_at = tx.now
+    statements.insert_call(tx.cursor, call)
+    calls.store_call_secrets(order, direct.plan.ref, step.step_id)
     step.call = call
     step.save(force_insert=True)
     hints.hint(direct.plan.pk)
     return call
 
 
-def _claim_new_step(direct: _DirectCall, owner: str) -> Claimed:
+def _claim_new_step(direct: _DirectCall, owner: str) -> ClaimedStep:
     """Store the step and claim it for `owner`."""
     direct.step.save(force_insert=True)
-    lease = calls.new_lease(owner, direct.batch)
-    claimed = statements.claim_step(direct.batch.cursor, direct.step.pk, lease)
+    lease = calls.new_lease(owner, direct.tx)
+    claimed = statements.claim_step(direct.tx.cursor, direct.step.pk, lease)
     if claimed is None:
         raise Conflict("The step was taken before its call could be stored.")
     return claimed
 
 
-def _held(direct: _DirectCall, claimed: Claimed) -> Hold:
+def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:
     assert direct.admission.rule is not None  # noqa: S101 (there is one for every call that is held)
-    return Hold(claimed, direct.plan, direct.order, direct.admission.rule)
+    return HeldCall(claimed, direct.plan, direct.order, direct.admission.rule)
 
 
-def _request_approval(direct: _DirectCall, claimed: Claimed) -> Call:
-    take_room(asking_of(direct.plan, direct.order))
-    return execution.store_held(direct.batch, _held(direct, claimed), direct.admission.shown)
+def _request_approval(direct: _DirectCall, claimed: ClaimedStep) -> Call:
+    take_room(request_owner(direct.plan, direct.order))
+    return execution.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.shown)

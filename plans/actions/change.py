@@ -25,30 +25,30 @@ from catalog.secrets.placeholders import KEY, scrub_words, shown_text
 from plans import spec
 from plans.actions import create
 from plans.actions.create import PlanProblems
-from plans.documents.reading import Problem, problem_of
+from plans.documents.reading import Problem, problem_from_error
 from plans.engine import early_requests, finishing, hints
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
 from plans.store.plan_documents import (
     Document,
-    calls_of_agents,
-    documents_of,
-    fields_of,
-    keep_given,
-    keep_secrets,
-    removed_from,
-    sealed_parameters,
-    see_that_no_agent_called,
-    unstarted,
-    words_of_call,
+    agent_calls,
+    describe_agent_call,
+    redacted_parameters,
+    removed_step_numbers,
+    require_no_agent_calls,
+    step_columns,
+    step_documents,
+    store_initial_memory,
+    store_step_secrets,
+    unstarted_steps,
 )
-from plans.store.requesters import Requester, ask_for
-from plans.store.transactions import Recording, recording
+from plans.store.requesters import Requester, add_requesters
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 OPEN = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
 NOTHING_CHANGED = "Nothing was changed."
-_PLACE = re.compile(r"steps\.(\d+)(.*)")
+_STEP_PATH = re.compile(r"steps\.(\d+)(.*)")
 
 Steps = Annotated[list[dict[str, Any]], Field(max_length=spec.MAX_STEPS)]
 
@@ -81,14 +81,14 @@ def read_change(body: object) -> PlanChange:
     except MalformedJSON as malformed:
         raise PlanProblems([_error(malformed.path, malformed.code, malformed.message)]) from None
     except ValidationError as error:
-        raise PlanProblems([problem_of(each, PlanChange) for each in error.errors(include_url=False)]) from None
+        raise PlanProblems([problem_from_error(each, PlanChange) for each in error.errors(include_url=False)]) from None
     if change.goal is None and not (change.add or change.edit or change.remove):
         raise PlanProblems([_error("", "required", "Say what to change: goal, add, edit or remove.")])
     return change
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedChange:
     """The plan as it would be: its document, where in the change each step comes from (empty for one that stays), and
     everything there is to know about what changes, by the paths of the change.
     """
@@ -106,25 +106,25 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     plan as it would be; then nothing is changed.
     """
     refuse_to_begin()
-    standing = _standing(plan)
-    document = _in_order(plan, change)
-    with recording(plan.pk, plan.public_id) as batch:
-        if _standing(plan) != standing:
-            document = _in_order(plan, change)
-        _Change(plan, batch, change, by).apply(document)
+    standing = _judgement_basis(plan)
+    document = _validated(plan, change)
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        if _judgement_basis(plan) != standing:
+            document = _validated(plan, change)
+        _Change(plan, tx, change, by).apply(document)
 
 
-def _standing(plan: Plan) -> tuple[object, ...]:
+def _judgement_basis(plan: Plan) -> tuple[object, ...]:
     """Return what a judgement of a change rests on: while it is the same, so is the judgement."""
     status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
     changed = plan.events.filter(type="plan.changed").aggregate(last=Max("seq"))["last"]
-    free = frozenset(unstarted(plan).values_list("step_id", flat=True))
+    free = frozenset(unstarted_steps(plan).values_list("step_id", flat=True))
     return status, changed, plan.steps.count(), free
 
 
-def _in_order(plan: Plan, change: PlanChange) -> PlanDocument:
+def _validated(plan: Plan, change: PlanChange) -> PlanDocument:
     """Return the plan as it would be. Raises Conflict and PlanProblems."""
-    before = documents_of(plan, opened=True)
+    before = step_documents(plan, opened=True)
     _judge_state(plan, change, before)
     judged = _judged(plan, change, before)
     problems = [problem for problem in judged.problems if problem.severity == "error"]
@@ -133,12 +133,12 @@ def _in_order(plan: Plan, change: PlanChange) -> PlanDocument:
     return PlanDocument.model_validate(judged.document)
 
 
-def judge_change(plan: Plan, change: PlanChange) -> "Judged":
+def judge_change(plan: Plan, change: PlanChange) -> "JudgedChange":
     """Return what a change would make of the plan as things stand; nothing is stored."""
-    return _judged(plan, change, documents_of(plan, opened=True))
+    return _judged(plan, change, step_documents(plan, opened=True))
 
 
-def _kept_by(plan: Plan, change: PlanChange) -> dict[int, Refilled]:
+def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, Refilled]:
     """Return the parameters of the edits, by their place, whose secrets stay, left in place as `{"$secret": name}`.
 
     An edit that says nothing of its step's parameters keeps them all: it may say that another tool gets them.
@@ -163,13 +163,13 @@ def _with_secrets(change: PlanChange, kept: Mapping[int, Refilled]) -> PlanChang
     return change.model_copy(update={"edit": edit})
 
 
-def _moved(kept: Mapping[int, Refilled], result: Judged) -> list[Problem]:
+def _misplaced_secrets(kept: Mapping[int, Refilled], result: JudgedChange) -> list[Problem]:
     """Return where secrets that stay in the plan would stand elsewhere, or in clear, as another tool has them."""
     found = []
     for step, whole in zip(result.document["steps"], result.places, strict=True):
         part = kept.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
         if part is not None:
-            cut = sealed_parameters(step.get("tool"), step.get("parameters"))
+            cut = redacted_parameters(step.get("tool"), step.get("parameters"))
             paths = (*part.moved, *part.clear_in(cut))
             found += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED) for path in paths]
     return found
@@ -188,9 +188,9 @@ def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document])
     )  # what agents add changes nothing that was written
     if change.seen_seq is not None and by_others.filter(seq__gt=change.seen_seq).exists():
         raise Conflict(f"Someone else has changed this plan since you looked at it. {NOTHING_CHANGED}")
-    see_that_no_agent_called([*_edited(change), *change.remove, *_needed(change)], plan)
+    require_no_agent_calls([*_edited(change), *change.remove, *_needed(change)], plan)
     named = {number for number in (*_edited(change), *change.remove) if number in before}
-    started = sorted(named - set(unstarted(plan).values_list("step_id", flat=True)))
+    started = sorted(named - set(unstarted_steps(plan).values_list("step_id", flat=True)))
     if started:
         several = len(started) > 1
         steps = f"Step{'s' * several} {', '.join(map(str, started))} {'have' if several else 'has'}"
@@ -208,21 +208,21 @@ def _edited(change: PlanChange) -> list[int]:
     return [each["step_id"] for each in change.edit if type(each.get("step_id")) is int]
 
 
-def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> Judged:
+def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> JudgedChange:
     """Return the plan as it would be, and what there is to know about the change."""
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
-    calls = calls_of_agents(plan)
-    used = {number: f"Step {number} was removed from this plan" for number in removed_from(plan)}
-    used |= {number: words_of_call(number, agents) for number, agents in calls.items()}
+    calls = agent_calls(plan)
+    used = {number: f"Step {number} was removed from this plan" for number in removed_step_numbers(plan)}
+    used |= {number: describe_agent_call(number, agents) for number, agents in calls.items()}
     found = _numbers(change, before, used)
-    kept = _kept_by(plan, change)
+    kept = _kept_secrets(plan, change)
     change = _with_secrets(change, kept)
-    result = _result(change, before, {"goal": plan.goal, "memory": keys})
-    moved = _moved(kept, result)
+    result = _changed_plan(change, before, {"goal": plan.goal, "memory": keys})
+    moved = _misplaced_secrets(kept, result)
     author = Requester(plan.author)
-    standing = create.problems_of(_as_it_is(plan, before, keys), by=author)
-    known = {_cause(problem, list(before)) for problem in standing}
-    told = _told(create.problems_of(result.document, by=author), result, known, change)
+    standing = create.check_document(_unchanged_plan(plan, before, keys), by=author)
+    known = {_problem_identity(problem, list(before)) for problem in standing}
+    told = _problems_of_change(create.check_document(result.document, by=author), result, known, change)
     found += moved + [each for each in told if each.path not in {one.path for one in moved}]
     if size_of(result.document["steps"]) > MAX_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
@@ -232,7 +232,7 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     return replace(result, problems=found)
 
 
-def _as_it_is(plan: Plan, before: Mapping[int, Document], keys: Mapping[str, None]) -> Document:
+def _unchanged_plan(plan: Plan, before: Mapping[int, Document], keys: Mapping[str, None]) -> Document:
     return {"goal": plan.goal, "steps": list(before.values()), "memory": keys}
 
 
@@ -257,7 +257,7 @@ def _numbers(change: PlanChange, before: Mapping[int, Document], used: Mapping[i
     return found
 
 
-def _result(change: PlanChange, before: Mapping[int, Document], rest: Document) -> Judged:
+def _changed_plan(change: PlanChange, before: Mapping[int, Document], rest: Document) -> JudgedChange:
     """Return the plan as it would be: what stays or is edited in its order, then what is added."""
     steps, places = [], []
     edits = {each.get("step_id"): (place, each) for place, each in reversed(list(enumerate(change.edit)))}
@@ -270,41 +270,43 @@ def _result(change: PlanChange, before: Mapping[int, Document], rest: Document) 
     steps += change.add
     places += [f"add.{place}" for place in range(len(change.add))]
     goal = rest["goal"] if change.goal is None else change.goal
-    return Judged({**rest, "goal": goal, "steps": steps}, places)
+    return JudgedChange({**rest, "goal": goal, "steps": steps}, places)
 
 
-def _cause(problem: Problem, numbers: Sequence[int]) -> tuple[int, str, str] | None:
+def _problem_identity(problem: Problem, numbers: Sequence[int]) -> tuple[int, str, str] | None:
     """Say by step, field and code what is wrong: what was wrong before is not the change's fault."""
-    place = _PLACE.fullmatch(problem.path)
+    place = _STEP_PATH.fullmatch(problem.path)
     return (numbers[int(place[1])], place[2], problem.code) if place else None
 
 
-def _told(
-    problems: Sequence[Problem], result: Judged, known: set[tuple[int, str, str] | None], change: PlanChange
+def _problems_of_change(
+    problems: Sequence[Problem], result: JudgedChange, known: set[tuple[int, str, str] | None], change: PlanChange
 ) -> list[Problem]:
     """Return the problems by the paths of the change; those of steps that stay as they were only when they are new."""
     numbers = [step.get("step_id", 0) for step in result.document["steps"]]
     found = []
     for problem in problems:
-        place = _PLACE.fullmatch(problem.path)
+        place = _STEP_PATH.fullmatch(problem.path)
         if place is None:
             if not problem.path.startswith("memory"):
-                found.append(replace(problem, path=_whole(problem, change)))
+                found.append(replace(problem, path=_plan_level_path(problem, change)))
         elif result.places[int(place[1])]:
             found.append(replace(problem, path=result.places[int(place[1])] + place[2]))
-        elif problem.severity == "error" and _cause(problem, numbers) not in known:
-            found.append(_of_one_that_stays(problem, result, place, change))
+        elif problem.severity == "error" and _problem_identity(problem, numbers) not in known:
+            found.append(_problem_of_unchanged_step(problem, result, place, change))
     return found
 
 
-def _whole(problem: Problem, change: PlanChange) -> str:
+def _plan_level_path(problem: Problem, change: PlanChange) -> str:
     """Return the path of a problem with the number of steps, or with the goal."""
     if problem.path != "steps":
         return problem.path
     return "add" if change.add else "remove"
 
 
-def _of_one_that_stays(problem: Problem, result: Judged, place: "re.Match[str]", change: PlanChange) -> Problem:
+def _problem_of_unchanged_step(
+    problem: Problem, result: JudgedChange, place: "re.Match[str]", change: PlanChange
+) -> Problem:
     """Return a problem that the change makes for a step that stays as it is, by the removal that makes it."""
     step = result.document["steps"][int(place[1])]
     _, name, *index = place[2].split(".")
@@ -321,10 +323,10 @@ def _error(path: str, code: str, message: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change that is in order, inside the recording of its plan."""
+    """A change that is in order, inside the transaction of its plan."""
 
     plan: Plan
-    batch: Recording
+    tx: PlanTransaction
     change: PlanChange
     by: Requester
 
@@ -335,28 +337,32 @@ class _Change:
         edited, added = set(_edited(self.change)), {each["step_id"] for each in self.change.add}
         touched = [step for step in document.steps if step.step_id in edited | added]
         Step.objects.bulk_create(
-            Step(plan=self.plan, step_id=step.step_id, **fields_of(step)) for step in touched if step.step_id in added
+            Step(plan=self.plan, step_id=step.step_id, **step_columns(step))
+            for step in touched
+            if step.step_id in added
         )
         for step in touched:
             if step.step_id in edited and not self._rows([step.step_id]).update(
-                call=None, given_arguments="", **fields_of(step)
+                call=None, given_arguments="", **step_columns(step)
             ):
                 raise Conflict(f"Step {step.step_id} has started. {NOTHING_CHANGED}")
-        keep_secrets(self.plan.public_id, touched)
+        store_step_secrets(self.plan.public_id, touched)
         self._connect(touched)
-        keep_given(self.plan, touched)
-        ask_for(self.plan, [step.step_id for step in touched], by=self.by)
+        store_initial_memory(self.plan, touched)
+        add_requesters(self.plan, [step.step_id for step in touched], by=self.by)
         self._tell(document, edited=edited, added=added)
         hints.hint(self.plan.pk, self._make_ready([step.step_id for step in touched]))
-        finishing.settle_plan(self.batch)
+        finishing.settle_plan(self.tx)
 
     def _rows(self, numbers: Sequence[int]) -> QuerySet[Step]:
-        return unstarted(self.plan).filter(step_id__in=numbers)
+        return unstarted_steps(self.plan).filter(step_id__in=numbers)
 
     def _take_back(self) -> None:
         """Withdraw what was asked early about steps that become others, or nothing."""
         named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
-        early_requests.take_back(early_requests.calls_of(named), "The step was changed.", by=self.by.user)
+        early_requests.withdraw_early_requests(
+            early_requests.early_calls(named), "The step was changed.", by=self.by.user
+        )
 
     def _remove(self) -> None:
         gone = list(self._rows(self.change.remove).values_list("pk", flat=True))
@@ -382,7 +388,7 @@ class _Change:
             left[number] += 1
         goes_on = self.plan.status == PlanStatus.IN_PROGRESS
         for count in sorted(set(left.values())):
-            ready_at = self.batch.now if goes_on and not count else None
+            ready_at = self.tx.now if goes_on and not count else None
             those = self._rows([number for number in left if left[number] == count])
             those.update(dependencies_left=count, ready_at=ready_at)
         return list(left.values()).count(0) if goes_on else 0
@@ -392,4 +398,4 @@ class _Change:
         if document.goal != self.plan.goal:
             Plan.objects.filter(pk=self.plan.pk).update(goal=scrub_words(document.goal))
             told["goal"] = True
-        self.batch.add("plan.changed", by=name_of(self.by.user), **{name: said for name, said in told.items() if said})
+        self.tx.record("plan.changed", by=name_of(self.by.user), **{name: said for name, said in told.items() if said})

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from catalog.access.roles import NotAllowed
 from catalog.models import ApiToken
-from plans.actions.create import PlanProblems, create_plan, problems_of
+from plans.actions.create import PlanProblems, check_document, create_plan
 from plans.models import Plan
 from plans.spec import PlanDocument
-from plans.store.plan_documents import Document, documents_of, given_memory
-from plans.store.privacy import hidden_from, owns, sees_through
+from plans.store.plan_documents import Document, initial_memory, step_documents
+from plans.store.privacy import can_see_private_in_plan, hidden_parts, is_owner
 from plans.store.requesters import Requester
 from plans.store.selectors import plans_for
 
@@ -30,8 +30,8 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     The words it was asked for with go along where who clones it may read them.
     Raises NotAllowed for who must not see all of that, and PlanProblems when it could not be submitted today.
     """
-    document = document_of(plan, opened=owns(by.user, plan))
-    hidden = hidden_from(by.user, plan)
+    document = cloned_document(plan, opened=is_owner(by.user, plan))
+    hidden = hidden_parts(by.user, plan)
     written = {each["step_id"] for each in document["steps"]}
     is_private = any(each.everything for number, each in hidden.steps.items() if number in written)
     if is_private or hidden.keys & set(document["memory"]):
@@ -41,13 +41,13 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     try:
         checked = PlanDocument.model_validate({**document, "start": start})
     except ValidationError:
-        raise PlanProblems([each for each in problems_of(document, by=by) if each.severity == "error"]) from None
-    words = plan.request if sees_through(by.user, plan) else ""
-    return create_plan(checked, by=by, cloned_from=plan, origin=_Words(words) if words else None)
+        raise PlanProblems([each for each in check_document(document, by=by) if each.severity == "error"]) from None
+    words = plan.request if can_see_private_in_plan(by.user, plan) else ""
+    return create_plan(checked, by=by, cloned_from=plan, origin=_CloneOrigin(words) if words else None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _CloneOrigin:
     """What a clone is made from beside its document: the request of the plan it is made of."""
 
     request: str
@@ -56,40 +56,40 @@ class _Words:
         """Leave what the model was asked for the first plan with that."""
 
 
-def document_of(plan: Plan, *, opened: bool = False) -> Document:
+def cloned_document(plan: Plan, *, opened: bool = False) -> Document:
     """Return the plan as it would be submitted now, without what its planner added; a deadline is the span it had.
 
     `opened`: with its secrets, as long as they are kept. Nobody but its owner may use them for another plan.
     """
     literal = _literal_steps(plan)
     planned_anew = set(plan.steps.filter(after_answer=True).values_list("step_id", flat=True))
-    documents = _without(planned_anew, documents_of(plan, opened=opened))
-    steps = [_unread(each) if number in literal else each for number, each in documents.items()]
+    documents = _without_steps(planned_anew, step_documents(plan, opened=opened))
+    steps = [_with_escaped_references(each) if number in literal else each for number, each in documents.items()]
     return {
         "goal": plan.goal,
         "steps": steps,
         "owner": plan.owner,
         "can_modify": plan.can_modify,
-        "deadline_seconds": _span(plan),
+        "deadline_seconds": _deadline_seconds(plan),
         "budget": {"calls": plan.budget_calls, "seconds": plan.budget_seconds} if plan.has_budget else None,
-        "memory": given_memory(plan, opened=opened),
+        "memory": initial_memory(plan, opened=opened),
     }
 
 
-def _without(gone: set[int], documents: Mapping[int, Document]) -> Mapping[int, Document]:
+def _without_steps(gone: set[int], documents: Mapping[int, Document]) -> Mapping[int, Document]:
     """Return the steps without these and what needs nothing but them; the others no longer need them."""
     needs = {number: set(each.get("dependencies", ())) for number, each in documents.items()}
     while more := {number for number, needed in needs.items() if needed and needed <= gone} - gone:
         gone = gone | more
-    return {number: _freed(each, gone) for number, each in documents.items() if number not in gone}
+    return {number: _without_dependencies(each, gone) for number, each in documents.items() if number not in gone}
 
 
-def _freed(document: Document, gone: set[int]) -> Document:
+def _without_dependencies(document: Document, gone: set[int]) -> Document:
     needed = document.get("dependencies", ())
     return {**document, "dependencies": [each for each in needed if each not in gone]} if needed else document
 
 
-def _span(plan: Plan) -> int | None:
+def _deadline_seconds(plan: Plan) -> int | None:
     if plan.deadline_seconds or plan.deadline_at is None:
         return plan.deadline_seconds
     return max(1, round((plan.deadline_at - plan.created_at).total_seconds()))
@@ -103,33 +103,33 @@ def _literal_steps(plan: Plan) -> set[int]:
     return set(steps.values_list("step_id", flat=True))
 
 
-def _unread(document: Document) -> Document:
+def _with_escaped_references(document: Document) -> Document:
     """Return a step whose arguments mean in a plan what they meant in a call."""
-    return {**document, "parameters": _escaped(document.get("parameters", {}))}
+    return {**document, "parameters": _escape(document.get("parameters", {}))}
 
 
-def _escaped(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):
-        return {key: _escaped(each) for key, each in value.items()}
-    return [_escaped(each) for each in value] if isinstance(value, list) else value
+        return {key: _escape(each) for key, each in value.items()}
+    return [_escape(each) for each in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
-class Kin:
+class CloneLinks:
     """The plan that a plan was cloned from, and its own clones, newest first: ids, of those that one may see."""
 
     cloned_from: str | None
     clones: Sequence[str]
 
 
-NO_KIN = Kin(None, ())
+NO_CLONE_LINKS = CloneLinks(None, ())
 
 
-def kin_of(plan: Plan, viewer: User, token: ApiToken | None = None) -> Kin:
+def clone_links(plan: Plan, viewer: User, token: ApiToken | None = None) -> CloneLinks:
     """Return what a plan was cloned from and what was cloned from it, as far as the viewer may see it; one query."""
     near = plans_for(viewer, token).filter(Q(cloned_from=plan.pk) | Q(pk=plan.cloned_from_id))
     found = list(near.values_list("pk", "public_id")[: MOST_CLONES + 1])
     origin = next((ref for pk, ref in found if pk == plan.cloned_from_id), None)
-    return Kin(origin, [ref for pk, ref in found if pk != plan.cloned_from_id][:MOST_CLONES])
+    return CloneLinks(origin, [ref for pk, ref in found if pk != plan.cloned_from_id][:MOST_CLONES])

@@ -15,33 +15,33 @@ from catalog.core.transactions import retried
 from catalog.errors import Conflict
 from catalog.states import CallStatus
 from plans.engine import hints
-from plans.engine.cancellation import end_plan
+from plans.engine.cancellation import terminate_plan
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 from plans.store.requesters import Requester
-from plans.store.transactions import recording
+from plans.store.transactions import plan_transaction
 
 
 @retried
 def pause_plan(plan: Plan, *, by: Requester) -> None:
     """Let no further step of the plan start. Raises Conflict when it is paused, has not started or has ended."""
-    with recording(plan.pk, plan.public_id) as batch:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
         going = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at=None)
-        if not going.update(paused_at=batch.now, paused_by=by.user):
-            raise Conflict(_why_not(plan, "It is paused already."))
-        batch.add("plan.paused", by=name_of(by.user))
+        if not going.update(paused_at=tx.now, paused_by=by.user):
+            raise Conflict(_control_refusal(plan, "It is paused already."))
+        tx.record("plan.paused", by=name_of(by.user))
 
 
 @retried
 def resume_plan(plan: Plan, *, by: Requester) -> None:
     """Let a paused plan go on. Raises Conflict when it is not paused."""
     refuse_to_begin()
-    with recording(plan.pk, plan.public_id) as batch:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
         paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         if not paused.update(paused_at=None, paused_by=None):
-            raise Conflict(_why_not(plan, "It is not paused."))
-        batch.add("plan.resumed", by=name_of(by.user))
-        hints.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=batch.now).count())
+            raise Conflict(_control_refusal(plan, "It is not paused."))
+        tx.record("plan.resumed", by=name_of(by.user))
+        hints.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=tx.now).count())
 
 
 @retried
@@ -50,11 +50,11 @@ def cancel_plan(plan: Plan, *, by: Requester) -> None:
 
     Raises Conflict when it has ended.
     """
-    with recording(plan.pk, plan.public_id) as batch:
-        end_plan(plan, batch, to=PlanStatus.CANCELLED, reason="The plan was cancelled.", by=by.user)
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        terminate_plan(plan, tx, to=PlanStatus.CANCELLED, reason="The plan was cancelled.", by=by.user)
 
 
-def _why_not(plan: Plan, otherwise: str) -> str:
+def _control_refusal(plan: Plan, otherwise: str) -> str:
     """Say why a plan can be neither paused nor resumed as it stands now."""
     status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
     if status == PlanStatus.PENDING:

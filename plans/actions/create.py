@@ -21,12 +21,12 @@ from plans.engine import finishing, hints
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
-from plans.store.plan_documents import fields_of, keep_given, keep_secrets
+from plans.store.plan_documents import step_columns, store_initial_memory, store_step_secrets
 from plans.store.requesters import Requester
-from plans.store.transactions import Recording, recording, recording_new
+from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction
 
 
-class Origin(Protocol):
+class PlanOrigin(Protocol):
     """What a plan is made from beside its document: a request in words."""
 
     @property
@@ -45,7 +45,7 @@ class PlanProblems(ToolError):
         self.problems = problems
 
 
-def problems_of(document: Json | PlanDocument, *, by: Requester | None = None) -> list[Problem]:
+def check_document(document: Json | PlanDocument, *, by: Requester | None = None) -> list[Problem]:
     """Check a plan, also one of the wrong shape, against the tools of this process as they may be called now.
 
     It may name the agents that `by`, in whose name it is to run, may use; all of them where nobody is named.
@@ -58,14 +58,14 @@ def problems_of(document: Json | PlanDocument, *, by: Requester | None = None) -
 
 @retried
 def create_plan(
-    document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None, origin: Origin | None = None
+    document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None, origin: PlanOrigin | None = None
 ) -> Plan:
     """Store a plan with its steps and memory, and start it unless it says otherwise. Raises PlanProblems.
 
     One with an origin keeps its words, and raises what that raises.
     """
     refuse_to_begin()
-    problems = [problem for problem in problems_of(document, by=by) if problem.severity == "error"]
+    problems = [problem for problem in check_document(document, by=by) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
     plan = new_plan(scrub_words(document.goal), by)
@@ -76,28 +76,28 @@ def create_plan(
         plan.deadline_at = plan.created_at + timedelta(seconds=document.deadline_seconds)
     if document.budget:
         plan.budget_calls, plan.budget_seconds = document.budget.calls, document.budget.seconds
-    with recording_new(plan) as batch:
+    with new_plan_transaction(plan) as tx:
         _store_steps(plan, document.steps)
-        keep_secrets(plan.public_id, document.steps)
-        _store_memory(plan, document, batch)
+        store_step_secrets(plan.public_id, document.steps)
+        _store_memory(plan, document, tx)
         if origin:
             origin.become(plan)
         told: dict[str, Any] = {"cloned_from": cloned_from.public_id} if cloned_from else {}
-        batch.add("plan.created", **told)
+        tx.record("plan.created", **told)
         if document.start:
-            start(plan, batch)
+            start_in_transaction(plan, tx)
     return plan
 
 
-def _store_memory(plan: Plan, document: PlanDocument, batch: Recording) -> None:
+def _store_memory(plan: Plan, document: PlanDocument, tx: PlanTransaction) -> None:
     memory = vault.sealed(None, document.memory or {})
     vault.keep(Place(plan.public_id), memory.secrets)
     MemoryItem.objects.bulk_create(
-        MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=batch.now)
+        MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=tx.now)
         for key, value in json.loads(memory.text).items()
     )
     if document.memory:
-        keep_given(plan, document.steps)
+        store_initial_memory(plan, document.steps)
 
 
 def new_plan(
@@ -126,29 +126,29 @@ def _store_steps(plan: Plan, steps: Sequence[StepDocument]) -> None:
 
 
 def _step_row(plan: Plan, step: StepDocument) -> Step:
-    return Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **fields_of(step))
+    return Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **step_columns(step))
 
 
 @retried
 def start_plan(plan: Plan, *, by: Requester) -> None:
     """Start a plan that has not started. Raises Conflict when it has."""
     refuse_to_begin()
-    with recording(plan.pk, plan.public_id) as batch:
-        start(plan, batch)
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        start_in_transaction(plan, tx)
 
 
-def start(plan: Plan, batch: Recording) -> None:
-    """Start a plan inside its recording: the steps that need nothing become ready, and its time begins.
+def start_in_transaction(plan: Plan, tx: PlanTransaction) -> None:
+    """Start a plan inside its transaction: the steps that need nothing become ready, and its time begins.
 
     A plan of which nothing is left to do ends at once.
     """
     new = Plan.objects.filter(pk=plan.pk, status=PlanStatus.PENDING)
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
-    begun = {"started_at": batch.now} | ({"deadline_at": batch.now + span} if span else {})
+    begun = {"started_at": tx.now} | ({"deadline_at": tx.now + span} if span else {})
     move(new, to=PlanStatus.IN_PROGRESS, otherwise="The plan has started already, or has ended.", **begun)
     first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
-    ready = first.update(ready_at=batch.now)
-    batch.add("plan.started")
+    ready = first.update(ready_at=tx.now)
+    tx.record("plan.started")
     hints.hint(plan.pk, ready)
     if not ready:  # every step was skipped before; nothing else would ever look at the plan
-        finishing.settle_plan(batch)
+        finishing.settle_plan(tx)

@@ -16,37 +16,37 @@ from catalog.core.transactions import retried
 from catalog.errors import Conflict, field_error
 from catalog.secrets.placeholders import Sealed
 from plans.engine import calls, hints
-from plans.engine.questions import answer, waits_for_answer
-from plans.engine.work import Order
+from plans.engine.questions import answer_question, waits_for_answer
+from plans.engine.work import PreparedCall
 from plans.models import Plan, Step
 from plans.states import StepStatus, WaitingFor
-from plans.store.requesters import Requester, ask_for
-from plans.store.transactions import recording
+from plans.store.requesters import Requester, add_requesters
+from plans.store.transactions import plan_transaction
 
-WAITS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.INPUT, "claimed_by": ""}
+WAITS_FOR_ARGUMENTS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.INPUT, "claimed_by": ""}
 
 
-def waiting_step(plan: Plan, step_id: int | None) -> Step:
+def step_waiting_for_arguments(plan: Plan, step_id: int | None) -> Step:
     """Return the step that waits for changed arguments: the one named, else the only one.
 
     Raises Step.DoesNotExist for a number that the plan does not have, and Conflict where nothing waits.
     """
-    return _the_one(plan, step_id, is_sent_back)
+    return _only_waiting_step(plan, step_id, is_sent_back)
 
 
-def asking_step(plan: Plan, step_id: int | None) -> Step:
-    """Return the step that waits for the answer to its question; raises as `waiting_step` does."""
-    return _the_one(plan, step_id, waits_for_answer)
+def step_waiting_for_answer(plan: Plan, step_id: int | None) -> Step:
+    """Return the step that waits for the answer to its question; raises as `step_waiting_for_arguments` does."""
+    return _only_waiting_step(plan, step_id, waits_for_answer)
 
 
-def _the_one(plan: Plan, step_id: int | None, waits: Callable[[Step], bool]) -> Step:
+def _only_waiting_step(plan: Plan, step_id: int | None, waits: Callable[[Step], bool]) -> Step:
     steps = plan.steps.select_related("call__version")
     if step_id is not None:
         step = steps.get(step_id=step_id)
         if not waits(step):
             raise Conflict(f"Step {step_id} waits for no input.")
         return step
-    found = [each for each in steps.filter(**WAITS) if waits(each)]
+    found = [each for each in steps.filter(**WAITS_FOR_ARGUMENTS) if waits(each)]
     if len(found) != 1:
         raise Conflict("Several steps wait for input: name one by step_id." if found else "Nothing waits for input.")
     return found[0]
@@ -63,47 +63,47 @@ def give_input(
 ) -> None:
     """Give a plan what it waits for: `text` for a question, `arguments` for a step that was sent back.
 
-    Raises ParameterError without the one it waits for, and as `give_arguments` and `questions.answer` do.
+    Raises ParameterError without the one it waits for, and as `revise_arguments` and `questions.answer_question` do.
     """
-    step = _the_one(plan, step_id, lambda each: waits_for_answer(each) or is_sent_back(each))
+    step = _only_waiting_step(plan, step_id, lambda each: waits_for_answer(each) or is_sent_back(each))
     if waits_for_answer(step):
         if arguments is not None:
             raise field_error("arguments", "not_wanted", "This step asks a question: answer it with text.")
-        answer(plan, step, text, by=by)
+        answer_question(plan, step, text, by=by)
     elif arguments is None:
         raise field_error(
             "arguments", "required", "Reviewers wanted the call changed: give it the arguments to run with."
         )
     else:
-        give_arguments(plan, step.step_id, arguments, by=by)
+        revise_arguments(plan, step.step_id, arguments, by=by)
 
 
-def give_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
+def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
     """Let a step that was sent back go on with other arguments: its new call, which replaces the old, is asked for.
 
-    Raises ParameterError, its paths relative to the arguments, and what `waiting_step` raises.
+    Raises ParameterError, its paths relative to the arguments, and what `step_waiting_for_arguments` raises.
     """
     refuse_to_begin()
-    step = waiting_step(plan, step_id)
-    _store(plan, step, check_arguments(plan, step, arguments), by)
+    step = step_waiting_for_arguments(plan, step_id)
+    _store_revision(plan, step, prepare_revision(plan, step, arguments), by)
 
 
-def check_arguments(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Order:
+def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the order that these arguments make of a step that was sent back; raise what `order_for` raises."""
     before = step.call.arguments if step.call else step.parameters
     wanted = vault.refilled(arguments, before, plan.public_id)
-    order = calls.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
+    order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
     wanted.check(Sealed(order.text, order.secrets))
     return order
 
 
 @retried
-def _store(plan: Plan, step: Step, order: Order, by: Requester) -> None:
-    with recording(plan.pk, plan.public_id) as batch:
-        waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS)
-        if not waiting.update(given_arguments=order.text, waiting_for="", waiting_since=None, ready_at=batch.now):
+def _store_revision(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS_FOR_ARGUMENTS)
+        if not waiting.update(given_arguments=order.text, waiting_for="", waiting_since=None, ready_at=tx.now):
             raise Conflict(f"Step {step.step_id} waits for no input any more.")
-        calls.keep_secrets(order, plan.public_id, step.step_id)
-        ask_for(plan, [step.step_id], by=by)
-        batch.add("input.received", step.step_id, by=name_of(by.user))
+        calls.store_call_secrets(order, plan.public_id, step.step_id)
+        add_requesters(plan, [step.step_id], by=by)
+        tx.record("input.received", step.step_id, by=name_of(by.user))
         hints.hint(plan.pk)

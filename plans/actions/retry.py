@@ -28,17 +28,17 @@ from catalog.secrets.placeholders import Sealed, shown_text
 from plans.documents import references
 from plans.documents.graphs import descendants
 from plans.engine import calls, finishing, hints
-from plans.engine.extensions import end_run
-from plans.engine.work import Memory, Order
+from plans.engine.extensions import end_agent_runs
+from plans.engine.work import Memory, PreparedCall
 from plans.models import Plan, Step, StepDependency
 from plans.states import PlanStatus, StepStatus, WaitingFor
-from plans.store.plan_documents import words_of_call
-from plans.store.requesters import Requester, ask_for
-from plans.store.transactions import Recording, recording
+from plans.store.plan_documents import describe_agent_call
+from plans.store.requesters import Requester, add_requesters
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-TOO_LATE: Mapping[str, str] = {
+NO_EDITS: Mapping[str, Any] = MappingProxyType({})
+NOT_RETRYABLE: Mapping[str, str] = {
     PlanStatus.PENDING: "The plan has not started: there is nothing to retry.",
     PlanStatus.COMPLETED: "The plan is done: there is nothing to retry. Clone it to run it again.",
     PlanStatus.CANCELLED: "The plan was cancelled, and stays so. Clone it to run it again.",
@@ -53,9 +53,9 @@ def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None
     there is nothing to retry (any more) or when a person has to say first what happened.
     """
     refuse_to_begin()
-    with recording(plan.pk, plan.public_id) as batch:
-        revive(plan, step_id, batch, by=by)
-        finishing.settle_plan(batch)
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        reset_stopped_steps(plan, step_id, tx, by=by)
+        finishing.settle_plan(tx)
 
 
 def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
@@ -66,18 +66,18 @@ def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *,
     """
     refuse_to_begin()
     step = stopped_step(plan, step_id)
-    _retry_edited(plan, step, check_edit(plan, step, arguments), by)
+    _retry_edited(plan, step, prepare_edit(plan, step, arguments), by)
 
 
 @retried
-def _retry_edited(plan: Plan, step: Step, order: Order, by: Requester) -> None:
-    with recording(plan.pk, plan.public_id) as batch:
-        revive(plan, step.step_id, batch, by=by, said={"edited": True})
+def _retry_edited(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        reset_stopped_steps(plan, step.step_id, tx, by=by, said={"edited": True})
         Step.objects.filter(pk=step.pk).update(given_arguments=order.text)
-        calls.keep_secrets(order, plan.public_id, step.step_id)
+        calls.store_call_secrets(order, plan.public_id, step.step_id)
         if step.call is not None:
             signals.record("call.edited", call=step.call, by=by.user)
-        finishing.settle_plan(batch)
+        finishing.settle_plan(tx)
 
 
 def stopped_step(plan: Plan, step_id: int | None) -> Step:
@@ -92,8 +92,8 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
         if not numbers:
             raise Conflict("No step of this plan has failed.")
         step_id = numbers[0]
-    if plan.status in TOO_LATE:
-        raise Conflict(TOO_LATE[plan.status])
+    if plan.status in NOT_RETRYABLE:
+        raise Conflict(NOT_RETRYABLE[plan.status])
     if not plan.can_modify:
         raise Conflict("This plan was submitted with can_modify false: retry the step as it is, or clone the plan.")
     _from_step(plan, step_id)
@@ -103,10 +103,10 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
     return step
 
 
-def check_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Order:
+def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the order that these arguments make of a failed step; raise what `starting.order_for` raises."""
-    wanted = vault.refilled(arguments, _text_of(step), plan.public_id)
-    order = calls.order_for(step.tool, wanted.in_place(), plan_ref=plan.public_id)
+    wanted = vault.refilled(arguments, _editable_arguments(step), plan.public_id)
+    order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
     wanted.check(Sealed(order.text, order.secrets))
     return order
 
@@ -118,11 +118,11 @@ def arguments_to_edit(step: Step) -> dict[str, Any]:
         with suppress(ParameterError):
             parameters = references.resolve(parameters, Memory(step.plan_id))
         return parameters
-    shown: dict[str, Any] = json.loads(shown_text(_text_of(step)))
+    shown: dict[str, Any] = json.loads(shown_text(_editable_arguments(step)))
     return shown
 
 
-def _text_of(step: Step) -> str:
+def _editable_arguments(step: Step) -> str:
     """Return the stored arguments that a person edits: those of its last call, those given to it, or its parameters."""
     return step.call.arguments if step.call else step.given_arguments or step.parameters
 
@@ -133,23 +133,23 @@ def schema_to_edit(step: Step) -> dict[str, Any]:
     return dict(current.tool.input_schema) if current else {}
 
 
-def revive(
-    plan: Plan, step_id: int | None, batch: Recording, *, by: Requester, said: Mapping[str, Any] = NOTHING
+def reset_stopped_steps(
+    plan: Plan, step_id: int | None, tx: PlanTransaction, *, by: Requester, said: Mapping[str, Any] = NO_EDITS
 ) -> None:
-    """Make one stopped step with what depends on it, or all of them, pending again, inside a recording of the plan.
+    """Make one stopped step with what depends on it, or all of them, pending again, inside a transaction of the plan.
 
     `said` joins the event of the step that is named. Raises as `retry_plan` does. The caller settles the plan.
     """
     plan.refresh_from_db()
-    if plan.status in TOO_LATE:
-        raise Conflict(TOO_LATE[plan.status])
+    if plan.status in NOT_RETRYABLE:
+        raise Conflict(NOT_RETRYABLE[plan.status])
     steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
     if plan.status == PlanStatus.FAILED:
-        _reopen(plan, batch, by)
-    _try_again(plan, steps, batch, by)
+        _reopen(plan, tx, by)
+    _reset_steps(plan, steps, tx, by)
     for step in steps:
-        more = said if step.step_id == step_id else NOTHING
-        batch.add("step.retrying", step.step_id, by=name_of(by.user), **_earlier_try(step), **more)
+        more = said if step.step_id == step_id else NO_EDITS
+        tx.record("step.retrying", step.step_id, by=name_of(by.user), **_earlier_try(step), **more)
 
 
 def _all_stopped(plan: Plan) -> list[Step]:
@@ -173,7 +173,7 @@ def _from_step(plan: Plan, step_id: int) -> list[Step]:
     step = plan.steps.select_related("parent").get(step_id=step_id)
     if step.parent is not None:
         agents = step.parent.step_id
-        raise Conflict(f"{words_of_call(step_id, agents)}, which decides what follows: retry step {agents}.")
+        raise Conflict(f"{describe_agent_call(step_id, agents)}, which decides what follows: retry step {agents}.")
     if step.waiting_for == WaitingFor.OUTCOME:
         raise _must_be_settled(step_id)
     if step.status not in STOPPED:
@@ -192,34 +192,34 @@ def _must_be_settled(step_id: int) -> Conflict:
     )
 
 
-def _reopen(plan: Plan, batch: Recording, by: Requester) -> None:
+def _reopen(plan: Plan, tx: PlanTransaction, by: Requester) -> None:
     """Let a failed plan go on, with as much time and as large a budget as it had at first."""
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
     if span is None and plan.deadline_at is not None:
         span = plan.deadline_at - plan.created_at
     failed = Plan.objects.filter(pk=plan.pk, status=PlanStatus.FAILED)
-    deadline_at = batch.now + span if span else None
+    deadline_at = tx.now + span if span else None
     move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, deadline_at=deadline_at, calls_used=0, seconds_used=0.0)
-    batch.add("plan.resumed", by=name_of(by.user), retry=True)
+    tx.record("plan.resumed", by=name_of(by.user), retry=True)
 
 
-def _try_again(plan: Plan, steps: list[Step], batch: Recording, by: Requester) -> None:
+def _reset_steps(plan: Plan, steps: list[Step], tx: PlanTransaction, by: Requester) -> None:
     """Make the steps pending as if they had not been begun; their attempts go on counting, for they are the fence."""
-    _see_that_agents_are_done(steps)
+    _require_agent_calls_ended(steps)
     rows = Step.objects.filter(pk__in=[step.pk for step in steps])
-    now_ready = Case(When(dependencies_left=0, then=Value(batch.now)), output_field=DateTimeField())
+    now_ready = Case(When(dependencies_left=0, then=Value(tx.now)), output_field=DateTimeField())
     moved = try_move(
         rows, to=StepStatus.PENDING, ready_at=now_ready, retry_of=Coalesce(F("call"), F("retry_of")), call=None,
         error="", started_at=None, completed_at=None, waiting_since=None, crashes=0,
     )  # fmt: skip
     if moved != len(steps):
         raise Conflict("A step went on meanwhile. Nothing was retried; look again.")
-    end_run([step.pk for step in steps if step.agent], batch)
-    ask_for(plan, [step.step_id for step in steps], by=by)
+    end_agent_runs([step.pk for step in steps if step.agent], tx)
+    add_requesters(plan, [step.step_id for step in steps], by=by)
     hints.hint(plan.pk, max(1, sum(not step.dependencies_left for step in steps)))
 
 
-def _see_that_agents_are_done(steps: list[Step]) -> None:
+def _require_agent_calls_ended(steps: list[Step]) -> None:
     """Let no agent go on while a call of it has not ended: it could not be told what came of that."""
     agents = [step.pk for step in steps if step.agent]
     going = Step.objects.filter(parent__in=agents, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
@@ -228,7 +228,9 @@ def _see_that_agents_are_done(steps: list[Step]) -> None:
         return
     if call.waiting_for == WaitingFor.OUTCOME:
         raise _must_be_settled(call.step_id)
-    raise Conflict(f"{words_of_call(call.step_id, call.parent.step_id)}, and has not ended yet. Retry it after that.")
+    raise Conflict(
+        f"{describe_agent_call(call.step_id, call.parent.step_id)}, and has not ended yet. Retry it after that."
+    )
 
 
 def _earlier_try(step: Step) -> dict[str, str]:

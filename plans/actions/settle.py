@@ -18,9 +18,9 @@ from plans.engine import finishing, hints
 from plans.models import Plan, Step
 from plans.states import WaitingFor
 from plans.store import statements
-from plans.store.requesters import Requester, ask_for_what_follows
-from plans.store.statements import Claimed
-from plans.store.transactions import Recording, recording
+from plans.store.requesters import Requester, add_requester_of_descendants
+from plans.store.statements import ClaimedStep
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +37,30 @@ def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requ
     """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
     refuse_to_begin()
     told = replace(settlement, result=scrubbed(settlement.result), comment=scrub_words(settlement.comment))
-    with recording(plan.pk, plan.public_id) as batch:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
         row = plan.steps.select_related("call", "parent").get(step_id=step_id)
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
-        step = statements.look_at(batch.cursor, row.pk)
+        step = statements.load_step(tx.cursor, row.pk)
         signals.record("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
         if row.parent is not None:  # its model is told, and asks for more with what it was told
-            ask_for_what_follows(plan, row, by=by)
-        SETTLE[told.verdict](Settling(batch, step, row.call, told))
-        finishing.settle_plan(batch)
+            add_requester_of_descendants(plan, row, by=by)
+        VERDICT_HANDLERS[told.verdict](SettlementContext(tx, step, row.call, told))
+        finishing.settle_plan(tx)
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class SettlementContext:
     """One settlement inside its transaction."""
 
-    batch: Recording
-    step: Claimed
+    tx: PlanTransaction
+    step: ClaimedStep
     call: Call
     settlement: Settlement
 
 
-def _happened(settling: Settling) -> None:
-    call, now = settling.call, settling.batch.now
+def _happened(settling: SettlementContext) -> None:
+    call, now = settling.call, settling.tx.now
     result = settling.settlement.result
     query_type, parameters = None, call.arguments_json
     if call.query_type:
@@ -72,38 +72,38 @@ def _happened(settling: Settling) -> None:
         message="A person settled that it happened.",
     )  # fmt: skip
     _tell_end(settling, "call.succeeded")
-    hints.hint(settling.batch.plan_pk, finishing.complete(settling.batch, settling.step, response, call=call))
+    hints.hint(settling.tx.plan_pk, finishing.complete(settling.tx, settling.step, response, call=call))
 
 
-def _did_not_happen(settling: Settling) -> None:
+def _did_not_happen(settling: SettlementContext) -> None:
     message = f"A person settled that it did not happen. {settling.settlement.comment}".strip()
     _fail_call(settling, message)
-    finishing.fail(settling.batch, settling.step, message, call=settling.call)
+    finishing.fail(settling.tx, settling.step, message, call=settling.call)
 
 
-def _request_again(settling: Settling) -> None:
+def _request_again(settling: SettlementContext) -> None:
     """End the old call; the step is claimed again, and its new call passes the gate as any other."""
-    if finishing.plan_is_over(settling.batch):
+    if finishing.plan_is_over(settling.tx):
         raise Conflict("The plan has ended: say whether the call happened.")
     _fail_call(settling, "A person asked for it again.")
-    Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.batch.now, waiting_for="", waiting_since=None)
-    hints.hint(settling.batch.plan_pk)
+    Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.tx.now, waiting_for="", waiting_since=None)
+    hints.hint(settling.tx.plan_pk)
 
 
-def _fail_call(settling: Settling, message: str) -> None:
+def _fail_call(settling: SettlementContext, message: str) -> None:
     move(
         Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind=states.SETTLED,
-        finished_at=settling.batch.now,
+        finished_at=settling.tx.now,
     )  # fmt: skip
     _tell_end(settling, "call.failed", error=states.SETTLED)
 
 
-def _tell_end(settling: Settling, kind: str, **more: str) -> None:
+def _tell_end(settling: SettlementContext, kind: str, **more: str) -> None:
     """Give the history the end of the call; the audit log has the settlement itself."""
-    settling.batch.add(kind, settling.step.step_id, call=settling.call.public_id, settled=True, **more)
+    settling.tx.record(kind, settling.step.step_id, call=settling.call.public_id, settled=True, **more)
 
 
-SETTLE: dict[str, Callable[[Settling], None]] = {
+VERDICT_HANDLERS: dict[str, Callable[[SettlementContext], None]] = {
     "happened": _happened,
     "did_not_happen": _did_not_happen,
     "request_again": _request_again,

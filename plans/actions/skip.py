@@ -17,24 +17,24 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.states import CallStatus
-from plans.actions.retry import STOPPED, revive
-from plans.agents.tool_calls import TURN
+from plans.actions.retry import STOPPED, reset_stopped_steps
+from plans.agents.tool_calls import TURN_TOOL
 from plans.engine import finishing, hints
 from plans.engine.cancellation import cancel_step
-from plans.engine.extensions import end_run
+from plans.engine.extensions import end_agent_runs
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.plan_documents import words_of_call
+from plans.store.plan_documents import describe_agent_call
 from plans.store.requesters import Requester
-from plans.store.transactions import Recording, recording
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 MAX_REASON = 2000
-WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS)
-LET_GO = Q(waiting_for="", ready_at__isnull=False)
+SKIPPABLE_WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS)
+RELEASED = Q(waiting_for="", ready_at__isnull=False)
 """What was begun and let go: by a pause, by a process that was told to stop or was lost."""
-BEGUN = Q(status=StepStatus.IN_PROGRESS, claimed_by="")
-IDLE = Q(status=StepStatus.PENDING) | (BEGUN & (Q(waiting_for__in=WAITS) | LET_GO))
+BEGUN_UNCLAIMED = Q(status=StepStatus.IN_PROGRESS, claimed_by="")
+IDLE = Q(status=StepStatus.PENDING) | (BEGUN_UNCLAIMED & (Q(waiting_for__in=SKIPPABLE_WAITS) | RELEASED))
 """Steps that nobody works on and nobody has to settle."""
 
 
@@ -43,11 +43,11 @@ def is_idle(step: Step) -> bool:
 
     A turn of an agent is nothing to be skipped: without it, its agent cannot go on.
     """
-    if step.parent_id is not None and step.tool == TURN:
+    if step.parent_id is not None and step.tool == TURN_TOOL:
         return False
     if step.status != StepStatus.IN_PROGRESS or step.claimed_by:
         return step.status == StepStatus.PENDING
-    return step.waiting_for in WAITS or (not step.waiting_for and step.ready_at is not None)
+    return step.waiting_for in SKIPPABLE_WAITS or (not step.waiting_for and step.ready_at is not None)
 
 
 @retried
@@ -57,23 +57,23 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
     Raises Step.DoesNotExist, ParameterError without a reason, and Conflict when it is too late.
     """
     refuse_to_begin()
-    reason = _checked(reason)
-    with recording(plan.pk, plan.public_id) as batch:
-        _take_up(plan, step_id, reason, batch, by)
+    reason = _validate_reason(reason)
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        _reopen_failed(plan, step_id, reason, tx, by)
         status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
         step = plan.steps.select_related("call__version", "call__approval", "parent").get(step_id=step_id)
-        _complete(step, status, batch)
-        _leave_behind(step, reason, batch, by)
+        _complete(step, status, tx)
+        _record_skip(step, reason, tx, by)
         if step.agent:
-            _end_work(step, batch, by)
+            _end_work(step, tx, by)
         if status == PlanStatus.PENDING:  # the start makes ready what is
             plan.steps.exclude(ready_at=None).update(ready_at=None)
         if step.call is not None:
-            _end_call(step.call, reason, batch, by)
-        finishing.settle_plan(batch)
+            _end_call(step.call, reason, tx, by)
+        finishing.settle_plan(tx)
 
 
-def _checked(reason: str) -> str:
+def _validate_reason(reason: str) -> str:
     text = reason.replace("\r\n", "\n").strip()
     if text and len(text) <= MAX_REASON and "\0" not in text:
         return scrub_words(text)
@@ -82,31 +82,31 @@ def _checked(reason: str) -> str:
     raise ParameterError(message, {"field": "reason", "errors": [problem]})
 
 
-def _take_up(plan: Plan, step_id: int, reason: str, batch: Recording, by: Requester) -> None:
+def _reopen_failed(plan: Plan, step_id: int, reason: str, tx: PlanTransaction, by: Requester) -> None:
     """Make a step that has failed pending again, with its plan; leave every other as it is."""
     step = plan.steps.select_related("call__version").get(step_id=step_id)
     if step.status not in STOPPED or step.parent_id is not None:
         return
-    revive(plan, step_id, batch, by=by, said={"to_skip": True})
+    reset_stopped_steps(plan, step_id, tx, by=by, said={"to_skip": True})
     if step.call is not None:
         signals.record("call.skipped", call=step.call, by=by.user, reason=reason)
 
 
-def _complete(step: Step, status: str, batch: Recording) -> None:
+def _complete(step: Step, status: str, tx: PlanTransaction) -> None:
     """Complete the step, in one conditional UPDATE."""
     if status not in (PlanStatus.PENDING, PlanStatus.IN_PROGRESS):
         way = "Retry it first" if status == PlanStatus.FAILED else "Clone it to run it again"
         raise Conflict(f"The plan has ended ({status}): none of its steps can be skipped. {way}.")
-    if step.parent is not None and step.tool == TURN:
+    if step.parent is not None and step.tool == TURN_TOOL:
         turn, agents = f"Step {step.step_id} asks the model of the agent of step", step.parent.step_id
         raise Conflict(f"{turn} {agents}, which cannot go on without it: skip step {agents}.")
     idle = Step.objects.filter(IDLE, pk=step.pk)
     cleared = {"ready_at": None, "waiting_for": "", "waiting_since": None}
-    if not try_move(idle, to=StepStatus.COMPLETED, skipped=True, completed_at=batch.now, **cleared):
-        raise Conflict(_why_not(step))
+    if not try_move(idle, to=StepStatus.COMPLETED, skipped=True, completed_at=tx.now, **cleared):
+        raise Conflict(_skip_refusal(step))
 
 
-def _end_work(step: Step, batch: Recording, by: Requester) -> None:
+def _end_work(step: Step, tx: PlanTransaction, by: Requester) -> None:
     """End all that the agent of a skipped step still waits for: its turn, and its calls with what people are asked.
 
     Raises Conflict for a call that runs, or of which nobody knows whether it took effect: that cannot be taken back.
@@ -114,17 +114,17 @@ def _end_work(step: Step, batch: Recording, by: Requester) -> None:
     going = Step.objects.filter(parent=step, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
     children = list(going.select_related("call__approval"))
     for child in children:
-        which = words_of_call(child.step_id, step.step_id)
+        which = describe_agent_call(child.step_id, step.step_id)
         if child.waiting_for == WaitingFor.OUTCOME:
             raise Conflict(f"{which}, and nobody knows whether it took effect: say what happened first.")
-        if child.tool != TURN and child.call is not None and child.call.status == CallStatus.RUNNING:
+        if child.tool != TURN_TOOL and child.call is not None and child.call.status == CallStatus.RUNNING:
             raise Conflict(f"{which}, and runs now: skip step {step.step_id} once it has ended.")
     for child in children:
-        cancel_step(child, batch, f"Step {step.step_id}, whose agent asked for it, was skipped.", by.user)
-    end_run([step.pk], batch)
+        cancel_step(child, tx, f"Step {step.step_id}, whose agent asked for it, was skipped.", by.user)
+    end_agent_runs([step.pk], tx)
 
 
-def _why_not(step: Step) -> str:
+def _skip_refusal(step: Step) -> str:
     if step.waiting_for == WaitingFor.OUTCOME:
         return f"Nobody knows whether the call of step {step.step_id} took effect: say what happened instead."
     if step.status == StepStatus.IN_PROGRESS:
@@ -134,18 +134,18 @@ def _why_not(step: Step) -> str:
     return f"Step {step.step_id} has ended: it is {step.get_status_display().lower()}."
 
 
-def _leave_behind(step: Step, reason: str, batch: Recording, by: Requester) -> None:
+def _record_skip(step: Step, reason: str, tx: PlanTransaction, by: Requester) -> None:
     """Note who skipped it and why, and make ready what needed it."""
     name = name_of(by.user)
-    finishing.note_skip(batch, statements.look_at(batch.cursor, step.pk), reason, by=name)
-    hints.hint(batch.plan_pk, statements.ready_dependents(batch.cursor, step.pk, now=batch.now))
-    batch.add("step.skipped", step.step_id, by=name, reason=reason)
+    finishing.note_skip(tx, statements.load_step(tx.cursor, step.pk), reason, by=name)
+    hints.hint(tx.plan_pk, statements.ready_dependents(tx.cursor, step.pk, now=tx.now))
+    tx.record("step.skipped", step.step_id, by=name, reason=reason)
 
 
-def _end_call(call: Call, reason: str, batch: Recording, by: Requester) -> None:
+def _end_call(call: Call, reason: str, tx: PlanTransaction, by: Requester) -> None:
     """End the call that the step waited with: the step is completed already, whatever becomes of its request."""
     message = f"The step was skipped: {reason}"
     if hasattr(call, "approval") and call.approval.status in OPEN:
         lifecycle.take_back(call.approval, by=by.user, reason=message)
-    elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=batch.now):
+    elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=tx.now):
         signals.record("call.skipped", call=call, by=by.user, reason=reason)

@@ -23,17 +23,17 @@ from catalog.access.roles import NotAllowed
 from catalog.core.transactions import retried
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
-from plans.actions.upcoming import GATED, Ahead, outlook
+from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
 from plans.engine import execution, grants, limits
-from plans.engine.grants import people_of
-from plans.engine.previews import preview_in_time
-from plans.engine.work import Hold, PlanFacts, plan_facts
+from plans.engine.grants import requesters_of
+from plans.engine.previews import preview_with_timeout
+from plans.engine.work import HeldCall, PlanSnapshot, load_snapshot
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
-from plans.store.transactions import recording
+from plans.store.transactions import plan_transaction
 
-MOST = 20
+MAX_SLICE_STEPS = 20
 SECONDS = 25.0
 """How long the previews of one slice may take together: what is not reached is left for the next time."""
 TOO_LATE = "Not all could be shown in time: ask once more for the rest."
@@ -44,11 +44,11 @@ class Slice:
     """What people can decide now, in the order of the steps, and everything else that is to come, with the reason."""
 
     asked: Sequence[ApprovalRequest]
-    ahead: Sequence[Ahead]
+    ahead: Sequence[UpcomingStep]
     left: Sequence[tuple[int, str]] = ()
 
 
-def prepare(plan: Plan, count: int, *, by: User) -> Slice:
+def prepare_slice(plan: Plan, count: int, *, by: User) -> Slice:
     """Ask people about the next `count` gated steps whose arguments are known; asked again, the same is returned.
 
     Only steps that `by` might decide: asking runs previews, and takes of the limits of whoever asked for the plan.
@@ -56,23 +56,23 @@ def prepare(plan: Plan, count: int, *, by: User) -> Slice:
     NotAllowed when there is nothing but steps which others decide.
     """
     refuse_to_begin()
-    see_that_it_goes_on(plan)
-    facts, until = plan_facts(plan.pk), monotonic() + SECONDS
+    require_open_steps(plan)
+    facts, until = load_snapshot(plan.pk), monotonic() + SECONDS
     asked, left = list[ApprovalRequest](), list[tuple[int, NotAllowed | ToolError]]()
-    for ahead in outlook(plan):
-        if len(asked) == min(count, MOST):
+    for ahead in upcoming_steps(plan):
+        if len(asked) == min(count, MAX_SLICE_STEPS):
             break
         if ahead.is_open and ahead.request is not None and ahead.request.is_ahead:
             asked.append(ahead.request)
         elif ahead.kind == GATED:
             try:
-                asked += _ask(facts, ahead, until, by)
+                asked += _ask_early(facts, ahead, until, by)
             except (NotAllowed, ToolError) as error:
                 left.append((ahead.step.step_id, error))
-    return Slice(asked, outlook(plan), _told_of(left, or_raise=not asked))
+    return Slice(asked, upcoming_steps(plan), _left_out_reasons(left, or_raise=not asked))
 
 
-def _told_of(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bool) -> list[tuple[int, str]]:
+def _left_out_reasons(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bool) -> list[tuple[int, str]]:
     """Return why steps are left out; raise the first NotAllowed where there is nothing else to tell of."""
     for _, error in left:
         if or_raise and isinstance(error, NotAllowed):
@@ -80,7 +80,7 @@ def _told_of(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bo
     return [(number, error.user_message() if isinstance(error, ToolError) else error.message) for number, error in left]
 
 
-def see_that_it_goes_on(plan: Plan) -> None:
+def require_open_steps(plan: Plan) -> None:
     """Raise Conflict for a plan in which nothing is to come."""
     if plan.kind == Plan.Kind.CALL:
         raise Conflict("This is a single call: it has no further steps.")
@@ -88,7 +88,7 @@ def see_that_it_goes_on(plan: Plan) -> None:
         raise Conflict("The plan has ended: none of its steps is to come.")
 
 
-def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: User) -> list[ApprovalRequest]:
+def _ask_early(plan: PlanSnapshot, ahead: UpcomingStep, until: float, by: User) -> list[ApprovalRequest]:
     """Show what one step would do and ask people about it; nothing when someone else was faster, or it has changed.
 
     Raises ToolError when the tool knows that it cannot, or its limit is reached, and NotAllowed for who might not
@@ -97,7 +97,7 @@ def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: User) -> list[Approval
     order = ahead.order
     if order is None or ahead.rule is None:
         return []
-    why_not = may_prepare(ahead.rule, by, people_of(plan, order, ahead.step.pk))
+    why_not = may_prepare(ahead.rule, by, requesters_of(plan, order, ahead.step.pk))
     if why_not is not None:
         raise NotAllowed(why_not)
     if monotonic() > until:
@@ -105,7 +105,7 @@ def _ask(plan: PlanFacts, ahead: Ahead, until: float, by: User) -> list[Approval
     counted = limits.count_call(order, plan) if limits.is_rate_limited(order) and ahead.step.call is None else None
     made: ApprovalRequest | None = None
     try:
-        made = _store(plan, ahead, preview_in_time(plan, ahead.step.step_id, order), by)
+        made = _store(plan, ahead, preview_with_timeout(plan, ahead.step.step_id, order), by)
     except Conflict:
         made = None
     finally:
@@ -120,19 +120,19 @@ def _asked_by_others(step: Step) -> list[ApprovalRequest]:
 
 
 @retried
-def _store(plan: PlanFacts, ahead: Ahead, shown: Preview | None, by: User) -> ApprovalRequest:
+def _store(plan: PlanSnapshot, ahead: UpcomingStep, shown: Preview | None, by: User) -> ApprovalRequest:
     """Store the call beside its step, which stays as it is. Raises Conflict when the step is not what it was."""
     step, order, rule = ahead.step, ahead.order, ahead.rule
     if order is None or rule is None:
         raise Conflict("There is nothing to ask.")
-    with recording(plan.pk, plan.ref) as batch:
-        hold = Hold(statements.look_at(batch.cursor, step.pk), plan, order, rule)
+    with plan_transaction(plan.pk, plan.ref) as tx:
+        hold = HeldCall(statements.load_step(tx.cursor, step.pk), plan, order, rule)
         waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
         if not waits.exclude(plan__status__in=PLAN_TERMINAL).exists():
             raise Conflict("The step has changed.")
-        call = grants.held_call(batch, hold)
+        call = grants.store_as_held(tx, hold)
         waits.update(call=call)
-        return execution.ask_people(batch, hold, call, shown, early_by=by)
+        return execution.open_approval_request(tx, hold, call, shown, early_by=by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class SliceItem(Item):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class ApprovalTerms:
     """Who approves a slice, with which words and where; `repeated`: it is sent again since its answer was lost."""
 
     by: User
@@ -158,13 +158,13 @@ class Approval:
     repeated: bool = False
 
 
-def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[ItemResult]:
+def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) -> list[ItemResult]:
     """Approve each of these requests by its own digest; each is told by itself what became of it.
 
     What was approved by an answer that is sent again is not refused as a second one.
     """
     refuse_to_begin()
-    held = {item.id: _held(plan, given.by, item.id) for item in items}
+    held = {item.id: _request_in_plan(plan, given.by, item.id) for item in items}
 
     def answer(item: SliceItem) -> ItemResult:
         request = held[item.id]
@@ -182,7 +182,7 @@ def approve(plan: Plan, items: Sequence[SliceItem], given: Approval) -> list[Ite
     return [told(item, answer) for item in items]
 
 
-def _held(plan: Plan, by: User, public_id: str) -> ApprovalRequest | None:
+def _request_in_plan(plan: Plan, by: User, public_id: str) -> ApprovalRequest | None:
     """Return a request of the plan; None for one that there is not, or that the person may not see."""
     try:
         request = request_for(by, public_id)

@@ -16,10 +16,10 @@ from catalog.tools.registry import output_key_of
 from plans.documents import references
 from plans.engine import calls, grants, starting
 from plans.engine.situations import CallSituation, classify
-from plans.engine.work import Order, PlanFacts, plan_facts
+from plans.engine.work import PlanSnapshot, PreparedCall, load_snapshot
 from plans.models import MemoryItem, Plan, Step
 from plans.states import StepStatus, WaitingFor
-from plans.store.statements import Claimed
+from plans.store.statements import ClaimedStep
 
 ALONE, GATED, LATER, ASKED, WAITS, APPROVED, STOPS = "alone", "gated", "later", "asked", "waits", "approved", "stops"
 """Runs by itself; people can be asked now; they are asked when its arguments are known; they are asked early; its step
@@ -28,14 +28,14 @@ OPEN = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class UpcomingStep:
     """One step that has not ended: what stands before it, why, and the request about it, if people are asked."""
 
     step: Step
     kind: str
     why: str = ""
     request: ApprovalRequest | None = None
-    order: Order | None = None
+    order: PreparedCall | None = None
     rule: Rule | None = None
 
     @property
@@ -44,17 +44,17 @@ class Ahead:
         return self.request is not None and self.request.status == RequestStatus.PENDING
 
 
-def outlook(plan: Plan) -> list[Ahead]:
+def upcoming_steps(plan: Plan) -> list[UpcomingStep]:
     """Return every step of a plan that has not ended, in order, with what stands before it."""
     rows = plan.steps.filter(status__in=OPEN).select_related("call__approval").order_by("step_id")
-    view = _View(plan_facts(plan.pk), list(rows))
+    view = _UpcomingSteps(load_snapshot(plan.pk), list(rows))
     return [view.of(step) for step in view.steps]
 
 
-class _View:
+class _UpcomingSteps:
     """One look at a plan: its facts, its open steps, and who still writes which key of its memory."""
 
-    def __init__(self, facts: PlanFacts, steps: Sequence[Step]) -> None:
+    def __init__(self, facts: PlanSnapshot, steps: Sequence[Step]) -> None:
         self.facts = facts
         self.steps = steps
         self.writers = dict(self._writes())
@@ -67,33 +67,37 @@ class _View:
             if key:
                 yield key, step.step_id
 
-    def of(self, step: Step) -> Ahead:
+    def of(self, step: Step) -> UpcomingStep:
         """Return what stands before one step."""
         request = getattr(step.call, "approval", None) if step.call else None
         if step.status == StepStatus.IN_PROGRESS:
             if step.waiting_for != WaitingFor.APPROVAL or request is None:
-                return Ahead(step, ALONE, _under_way(step))
-            return Ahead(step, WAITS if request.status == RequestStatus.PENDING else APPROVED, request=request)
+                return UpcomingStep(step, ALONE, _under_way(step))
+            return UpcomingStep(step, WAITS if request.status == RequestStatus.PENDING else APPROVED, request=request)
         if request is not None and step.call is not None:
             match classify(step.call):
                 case CallSituation.EARLY:
-                    return Ahead(step, ASKED if request.status == RequestStatus.PENDING else APPROVED, request=request)
+                    return UpcomingStep(
+                        step, ASKED if request.status == RequestStatus.PENDING else APPROVED, request=request
+                    )
                 case CallSituation.EARLY_ANSWERED:
-                    return Ahead(step, STOPS, step.call.message, request)
+                    return UpcomingStep(step, STOPS, step.call.message, request)
         return self._unasked(step)
 
-    def _unasked(self, step: Step) -> Ahead:
+    def _unasked(self, step: Step) -> UpcomingStep:
         if step.agent:
-            return Ahead(step, ALONE, f"The agent {step.agent} calls what it needs, and people are asked about that.")
+            return UpcomingStep(
+                step, ALONE, f"The agent {step.agent} calls what it needs, and people are asked about that."
+            )
         if not step.tool:
-            return Ahead(step, ALONE, "It is a note and calls nothing.")
+            return UpcomingStep(step, ALONE, "It is a note and calls nothing.")
         try:
             missing = self._missing(step)
             if missing is not None:
                 return self._later(step, missing)
-            order = calls.order_of_step(self.facts, _as_claimed(step))
+            order = calls.prepare_step_call(self.facts, _as_claimed_step(step))
         except ToolError as error:
-            return Ahead(step, STOPS, error.user_message())
+            return UpcomingStep(step, STOPS, error.user_message())
         return self._judged(step, order)
 
     def _missing(self, step: Step) -> references.Reference | None:
@@ -104,31 +108,31 @@ class _View:
         unsure = {key for key, writer in self.writers.items() if writer != step.step_id}
         return next((each for each in wanted if each.key not in self.known or each.key in unsure), None)
 
-    def _later(self, step: Step, missing: references.Reference) -> Ahead:
+    def _later(self, step: Step, missing: references.Reference) -> UpcomingStep:
         """Judge a step by what its arguments are so far."""
         writer = self.writers.get(missing.key)
         source = f"what step {writer} gives" if writer else "what is not in memory yet"
         why = f"Its arguments come from {source}: {missing}."
         target = snapshot.current(step.tool)
         if target is None:
-            return Ahead(step, STOPS, f"There is no tool {step.tool}.")
-        asked = Order(target, step.parameters_json, step.parameters)
-        runs = isinstance(gate(calls.facts_for(asked, self.facts)), pipeline.Allow)
-        return Ahead(step, ALONE if runs else LATER, why)
+            return UpcomingStep(step, STOPS, f"There is no tool {step.tool}.")
+        asked = PreparedCall(target, step.parameters_json, step.parameters)
+        runs = isinstance(gate(calls.call_facts(asked, self.facts)), pipeline.Allow)
+        return UpcomingStep(step, ALONE if runs else LATER, why)
 
-    def _judged(self, step: Step, order: Order) -> Ahead:
-        verdict = gate(calls.facts_for(order, self.facts))
+    def _judged(self, step: Step, order: PreparedCall) -> UpcomingStep:
+        verdict = gate(calls.call_facts(order, self.facts))
         if isinstance(verdict, pipeline.Deny):
-            return Ahead(step, STOPS, verdict.message)
+            return UpcomingStep(step, STOPS, verdict.message)
         if isinstance(verdict, pipeline.Allow):
-            return Ahead(step, ALONE)
-        if grants.may_start(self.facts, order, verdict.terms, step.pk):
-            return Ahead(step, ALONE, "A grant covers it.")
-        if starting.refused_before(self.facts.ref, order) is not None:
-            return Ahead(step, STOPS, "People refused the same in this plan before: it is refused again.")
+            return UpcomingStep(step, ALONE)
+        if grants.is_covered_by_grant(self.facts, order, verdict.terms, step.pk):
+            return UpcomingStep(step, ALONE, "A grant covers it.")
+        if starting.rejected_request(self.facts.ref, order) is not None:
+            return UpcomingStep(step, STOPS, "People refused the same in this plan before: it is refused again.")
         if step.given_arguments:
-            return Ahead(step, LATER, "It is tried again with what a person gave it.")
-        return Ahead(step, GATED, order=_replacing(step, order), rule=verdict.terms)
+            return UpcomingStep(step, LATER, "It is tried again with what a person gave it.")
+        return UpcomingStep(step, GATED, order=_replacing_call(step, order), rule=verdict.terms)
 
 
 def _under_way(step: Step) -> str:
@@ -137,14 +141,14 @@ def _under_way(step: Step) -> str:
     return f"It waits: {step.get_waiting_for_display().lower()}." if step.waiting_for else "It is under way."
 
 
-def _as_claimed(step: Step) -> Claimed:
+def _as_claimed_step(step: Step) -> ClaimedStep:
     """Return the step as it will be once it is claimed."""
     told = (step.expected_key, step.output_path, step.done_check, step.description, step.agent)
     where = (step.pk, step.plan_id, step.step_id)
-    return Claimed(*where, step.tool, step.parameters, *told, step.parent_id, step.call_id, step.attempt + 1, "")
+    return ClaimedStep(*where, step.tool, step.parameters, *told, step.parent_id, step.call_id, step.attempt + 1, "")
 
 
-def _replacing(step: Step, order: Order) -> Order:
+def _replacing_call(step: Step, order: PreparedCall) -> PreparedCall:
     """Let the order take the place of a call that was asked about early and came to nothing."""
     old = step.call
-    return order if old is None else replace(order, replaces=old, asker=calls.asker_of(old))
+    return order if old is None else replace(order, replaces=old, asker=calls.requester_ids_of(old))

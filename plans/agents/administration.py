@@ -34,14 +34,14 @@ from plans.agents.definitions import (
     document_of,
     usable_by,
 )
-from plans.documents.reading import did_you_mean, problem_of, similar_names
-from plans.engine.questions import TOOL as ASK_USER
-from plans.llm.tools import UNOFFERED
+from plans.documents.reading import problem_from_error, similar_names, suggestion_text
+from plans.engine.questions import ASK_USER
+from plans.llm.tools import EXCLUDED_CATEGORIES
 from plans.models import Agent
 
-NAME_SAID = "A name has 1 to 64 lower-case letters, digits, '-' and '_', and begins with a letter."
-MODEL_SAID = "Write provider:model, such as openai:gpt-5; leave it empty for what TOOLGATE_MODEL says."
-MONEY_SAID = "Write an amount of US dollars with at most six decimal places."
+NAME_RULE = "A name has 1 to 64 lower-case letters, digits, '-' and '_', and begins with a letter."
+MODEL_RULE = "Write provider:model, such as openai:gpt-5; leave it empty for what TOOLGATE_MODEL says."
+COST_RULE = "Write an amount of US dollars with at most six decimal places."
 NO_SECRETS = "Instructions are read by everyone with a role, and by the model's provider: take this secret out."
 PARTS: Mapping[str, type[BaseModel]] = {"tools": ToolFilter, "budget": AgentBudget}
 MergedT = TypeVar("MergedT", bound=BaseModel)
@@ -50,8 +50,8 @@ ReadT = TypeVar("ReadT", bound=AgentTerms)
 
 def read_agent(body: object) -> AgentDocument:
     """Return the agent that a body describes; raise ParameterError with every problem of it."""
-    document = _read(AgentDocument, body)
-    refuse(list(_unfit(document, AgentTerms())))
+    document = _parse(AgentDocument, body)
+    refuse(list(_unusable_parts(document, AgentTerms())))
     return document
 
 
@@ -60,19 +60,19 @@ def read_change(body: object, before: AgentDocument) -> AgentDocument:
 
     What it names already may be gone meanwhile.
     """
-    change = _read(AgentTerms, body)
+    change = _parse(AgentTerms, body)
     if not change.model_fields_set:
         refuse([Problem("", "required", "Say what is to be different: nothing was named.")])
     changed = _merged(before, change)
-    refuse(list(_unfit(changed, before)))
+    refuse(list(_unusable_parts(changed, before)))
     return changed
 
 
-def _read(kind: type[ReadT], body: object) -> ReadT:
+def _parse(kind: type[ReadT], body: object) -> ReadT:
     try:
         return kind.model_validate_json(json.dumps(body), strict=True)
     except ValidationError as error:
-        refuse([_told(each, kind) for each in error.errors(include_url=False)])
+        refuse([_problem_from_error(each, kind) for each in error.errors(include_url=False)])
         raise
 
 
@@ -85,27 +85,27 @@ def _merged(before: MergedT, change: BaseModel) -> MergedT:
     return before.model_copy(update=new)
 
 
-def _told(error: ErrorDetails, kind: type[BaseModel]) -> Problem:
+def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> Problem:
     """Return what pydantic found as people are told it, with the nearest field for one that is unknown."""
     place = error["loc"]
     part = PARTS.get(str(place[0])) if len(place) > 1 else None
-    found = problem_of({**error, "loc": place[:2]} if part else error, part or kind)
+    found = problem_from_error({**error, "loc": place[:2]} if part else error, part or kind)
     message = found.message
     if error["type"] == "string_pattern_mismatch":
-        message = NAME_SAID
+        message = NAME_RULE
     elif error["type"].startswith("decimal_"):
-        message = MONEY_SAID
+        message = COST_RULE
     elif error["type"] in ("enum", "literal_error"):
         message = f"This must be {error.get('ctx', {}).get('expected', 'one of the words')}."
     path = ".".join(map(str, place))
     return Problem(path, found.code, f"{message} {found.suggestion}" if found.suggestion else message)
 
 
-def _unfit(document: AgentTerms, before: AgentTerms) -> Iterator[Problem]:
+def _unusable_parts(document: AgentTerms, before: AgentTerms) -> Iterator[Problem]:
     """Yield what cannot be used of what is new: names of what is not there, a model nobody could ask, secrets."""
     provider, _, model = document.model.partition(":")
     if document.model and not (provider and model and document.model.isascii() and document.model.isprintable()):
-        yield Problem("model", "invalid", MODEL_SAID)
+        yield Problem("model", "invalid", MODEL_RULE)
     if isinstance(document, AgentDocument) and document.name == "new":
         yield Problem("name", "reserved", "No agent is called new: its page would be that of a new one.")
     if find_secrets(document.instructions):
@@ -113,7 +113,7 @@ def _unfit(document: AgentTerms, before: AgentTerms) -> Iterator[Problem]:
     there = snapshot.all_current()
     yield from _unknown("tools.names", document.tools.names, before.tools.names, list(there), "tool")
     for place, name in enumerate(document.tools.names):
-        if name in there and name != ASK_USER and not UNOFFERED.isdisjoint(there[name].tool.categories):
+        if name in there and name != ASK_USER and not EXCLUDED_CATEGORIES.isdisjoint(there[name].tool.categories):
             yield Problem(f"tools.names.{place}", "not_for_agents", f"The tool {name} is none that an agent may call.")
     if set(document.tools.categories) - set(before.tools.categories):
         known = list(Category.objects.order_by("name").values_list("name", flat=True))
@@ -127,12 +127,12 @@ def _unknown(path: str, names: Sequence[str], before: Sequence[str], known: list
     """Yield each new name that nothing has, with the nearest that there are."""
     for place, name in enumerate(names):
         if name not in known and name not in before:
-            nearest = did_you_mean(similar_names(name, known))
+            nearest = suggestion_text(similar_names(name, known))
             message = f"There is no {what} called {name}."
             yield Problem(f"{path}.{place}", f"unknown_{what}", f"{message} {nearest}" if nearest else message)
 
 
-def as_sent(document: AgentDocument) -> dict[str, Any]:
+def agent_as_json(document: AgentDocument) -> dict[str, Any]:
     """Return an agent as clients send and get it: its name first, costs as numbers."""
     dumped = document.model_dump(mode="json")
     cost = document.budget.cost
@@ -167,7 +167,7 @@ def agent_for(viewer: User, name: str) -> Agent:
 @retried
 def create(body: object, *, by: User) -> Agent:
     """Make an agent. Raises NotAllowed, ParameterError, and Conflict for one too many."""
-    _see_who(by)
+    _require_administrator(by)
     document = read_agent(body)
     now = clock.now()
     with transaction.atomic():
@@ -190,9 +190,9 @@ def change(agent: Agent, body: object, *, by: User, seen: datetime | None = None
 
     Raises NotAllowed, ParameterError, and Conflict when it was changed meanwhile, or is gone.
     """
-    _see_who(by)
+    _require_administrator(by)
     with transaction.atomic():
-        row = _locked(agent)
+        row = _lock_agent(agent)
         if seen not in (None, row.updated_at):
             raise Conflict(CHANGED_MEANWHILE)
         before = document_of(row)
@@ -207,9 +207,9 @@ def end(agent: Agent, *, by: User) -> Agent:
 
     Raises NotAllowed, and Conflict when it is gone.
     """
-    _see_who(by)
+    _require_administrator(by)
     with transaction.atomic():
-        row = _locked(agent)
+        row = _lock_agent(agent)
         is_kept = row.runs.exists()
         row.enabled = False
         if is_kept:
@@ -222,12 +222,12 @@ def end(agent: Agent, *, by: User) -> Agent:
     return row
 
 
-def _see_who(by: User) -> None:
+def _require_administrator(by: User) -> None:
     if not may_change(by):
         raise NotAllowed(NOT_ALLOWED)
 
 
-def _locked(agent: Agent) -> Agent:
+def _lock_agent(agent: Agent) -> Agent:
     row = Agent.objects.select_for_update().filter(pk=agent.pk).first()
     if row is None:
         raise Conflict("This agent is gone: it was ended before it was ever used.")
@@ -254,8 +254,8 @@ def differences(before: AgentDocument, after: AgentDocument) -> Iterator[str]:
         elif name == "instructions":
             yield "instructions changed"
         else:
-            yield f"{name} {_shown(old[name])} → {_shown(new[name])}"
+            yield f"{name} {_display_value(old[name])} → {_display_value(new[name])}"
 
 
-def _shown(value: Any) -> str:
+def _display_value(value: Any) -> str:
     return str(value) or "by default"

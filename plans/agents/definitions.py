@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from catalog.access.roles import groups_of as groups_of_user
 from catalog.access.roles import has_role
 from catalog.definitions.levels import SafetyLevel
-from plans.documents.checking import AgentThere
+from plans.documents.checking import AgentAvailability
 from plans.models import Agent
 from plans.spec import Text
 from plans.strategies import PlanningStrategy
@@ -27,7 +27,7 @@ MOST_SECONDS = 30 * 24 * 3600
 MOST_NAMED = 200
 MOST_LETTERS = 20_000
 
-Named = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+NameText = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=150)]
 
 
@@ -41,8 +41,8 @@ class ToolFilter(_Document):
     Without names and categories all of them; never any above the highest level.
     """
 
-    names: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
-    categories: list[Named] = Field(default_factory=list, max_length=MOST_NAMED)
+    names: list[NameText] = Field(default_factory=list, max_length=MOST_NAMED)
+    categories: list[NameText] = Field(default_factory=list, max_length=MOST_NAMED)
     max_level: SafetyLevel = SafetyLevel.DANGEROUS
 
     @field_validator("names", "categories")
@@ -129,11 +129,11 @@ def may_use(user: User, agent: Agent) -> bool:
     return not groups or has_role(user, "administrator") or not groups_of_user(user).isdisjoint(groups)
 
 
-def named_agents(user: "User | None" = None) -> dict[str, AgentThere]:
+def named_agents(user: "User | None" = None) -> dict[str, AgentAvailability]:
     """Return what a plan's check is to know of the agents that the person may use, by name; of all for nobody."""
     has_default = bool(settings.TOOLGATE_MODEL)
     return {
-        agent.name: AgentThere(agent.enabled, bool(agent.model) or has_default)
+        agent.name: AgentAvailability(agent.enabled, bool(agent.model) or has_default)
         for agent in Agent.objects.all()
         if user is None or may_use(user, agent)
     }

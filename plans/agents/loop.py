@@ -24,21 +24,21 @@ from plans.agents.definitions import AgentBudget, AgentDocument, document_of
 from plans.agents.messages import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
 from plans.agents.runs import AWAITED, Awaited
 from plans.engine import finishing, hints
-from plans.engine.extensions import end_run
-from plans.engine.work import PlanFacts
+from plans.engine.extensions import end_agent_runs
+from plans.engine.work import PlanSnapshot
 from plans.llm import provider
 from plans.models import Agent, AgentRun, ModelUse, Plan, Step
 from plans.spec import MAX_STEPS, extract_value
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording
+from plans.store.statements import ClaimedStep, StepWait
+from plans.store.transactions import PlanTransaction
 
-LOOPING = "Maximum iterations reached. The agent may be stuck in a loop."
+TOO_MANY_ROUNDS = "Maximum iterations reached. The agent may be stuck in a loop."
 NO_PRICE = (
     "The agent stopped: nobody knows what {model} costs, so its cost cannot be limited. Limit its tokens instead."
 )
-MORE = "Retry this step to let it go on for as long again."
+RETRY_HINT = "Retry this step to let it go on for as long again."
 
 
 def limit_reached(run: AgentRun, budget: AgentBudget, *, more_calls: int = 0) -> str | None:
@@ -63,22 +63,22 @@ def limit_text(why: str, run: AgentRun, settings: AgentDocument) -> str:
     budget, name = settings.budget, settings.name
     times = "once" if run.rounds == 1 else f"{run.rounds} times"
     told = {
-        AgentRun.Stopped.ROUNDS: f"after its model was asked {times}. {LOOPING}",
+        AgentRun.Stopped.ROUNDS: f"after its model was asked {times}. {TOO_MANY_ROUNDS}",
         AgentRun.Stopped.CALLS: f"before it made more than {budget.calls} calls.",
         AgentRun.Stopped.TOKENS: f"after {run.tokens:,} tokens; it may use {budget.tokens or 0:,}.",
         AgentRun.Stopped.COST: f"after {run.cost:.4f} US dollars; it may cost {budget.cost}.",
         AgentRun.Stopped.SECONDS: f"after {run.seconds:.0f} seconds of work; it may take {budget.seconds}.",
     }
-    return f"The agent {name} stopped {told[AgentRun.Stopped(why)]} {MORE}"
+    return f"The agent {name} stopped {told[AgentRun.Stopped(why)]} {RETRY_HINT}"
 
 
-def count_anew(run: AgentRun) -> None:
+def reset_counters(run: AgentRun) -> None:
     """Count from nothing: a person let the agent go on."""
     run.rounds = run.calls = run.tokens = 0
     run.cost, run.seconds = Decimal(0), 0.0
 
 
-def spend(run: AgentRun, turn: Step) -> None:
+def count_turn(run: AgentRun, turn: Step) -> None:
     """Count what one turn of the model took: every time that it was asked for it, also in vain."""
     read, written, cost = Sum("input_tokens"), Sum("output_tokens"), Sum("cost")
     took = ModelUse.objects.filter(call=turn.call_id).aggregate(read=read, written=written, cost=cost)
@@ -86,7 +86,7 @@ def spend(run: AgentRun, turn: Step) -> None:
     run.cost += took["cost"] or Decimal(0)
 
 
-def spend_time(run: AgentRun, child: Step) -> None:
+def count_call_time(run: AgentRun, child: Step) -> None:
     """Count how long the call of a step that has ended ran."""
     call = child.call
     if call is not None and call.started_at is not None and call.finished_at is not None:
@@ -94,7 +94,7 @@ def spend_time(run: AgentRun, child: Step) -> None:
 
 
 UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
-NOTHING_SAID = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
+EMPTY_ANSWER = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
 TURN_SKIPPED = "Its turn was skipped by a person, so the agent cannot go on. Retry this step, and it is asked again."
 FULL = f"The plan has {MAX_STEPS} steps, and takes no more: its agent cannot go on. Clone it without what is done."
 NO_AGENT = "There is no agent called {name} that {who} may use."
@@ -102,11 +102,11 @@ SWITCHED_OFF = "The agent {name} is switched off. An administrator can switch it
 
 
 @dataclass(slots=True)
-class Walk:
+class AgentStepContext:
     """An agent's step in the hands of the transaction that takes it further."""
 
-    batch: Recording
-    step: Claimed
+    tx: PlanTransaction
+    step: ClaimedStep
     plan: Plan
     run: AgentRun
     settings: AgentDocument
@@ -120,7 +120,7 @@ class Walk:
         self.run.save()
 
 
-def begin(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
+def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
     """Begin a claimed agent step, or begin it again after it was retried; raises ToolError where no agent may.
 
     One that is retried goes on with the same conversation, under limits that count anew.
@@ -134,51 +134,53 @@ def begin(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
     document = document_of(agent)
     run = AgentRun.objects.filter(step=step.pk).first()
     if run is None:
-        run = AgentRun(step_id=step.pk, agent=agent, started_at=batch.now)
-        walk = Walk(batch, step, plan, run, document, [agents_messages.task_of(step)])
+        run = AgentRun(step_id=step.pk, agent=agent, started_at=tx.now)
+        walk = AgentStepContext(tx, step, plan, run, document, [agents_messages.task_of(step)])
     else:
-        walk = _walk(batch, step, plan, run, document)
-        _take_in(walk, _waited_for(walk))
-        count_anew(run)
+        walk = _open_step_context(tx, step, plan, run, document)
+        _record_outcomes(walk, _awaited_children(walk))
+        reset_counters(run)
     run.settings, run.agent = document.model_dump_json(), agent
     run.ended_at, run.stopped_for = None, ""
     Plan.objects.filter(pk=plan.pk, has_agents=False).update(has_agents=True)
-    batch.locked = batch.locked._replace(has_agents=True)
+    tx.locked = tx.locked._replace(has_agents=True)
     _ask_next(walk)
 
 
-def go_on(batch: Recording, facts: PlanFacts, step: Claimed) -> bool:
+def go_on(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
     """Take a claimed agent step further that waited for its turn or its calls; False for one that is to begin."""
     run = AgentRun.objects.filter(step=step.pk, ended_at=None).first()
     if run is None:
         return False
     plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
-    walk = _walk(batch, step, plan, run, AgentDocument.model_validate_json(run.settings))
-    waited_for = _waited_for(walk)
+    walk = _open_step_context(tx, step, plan, run, AgentDocument.model_validate_json(run.settings))
+    waited_for = _awaited_children(walk)
     if any(child.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS) for child in waited_for.values()):
-        _park(walk)
+        _wait_for_children(walk)
     elif walk.awaited and not walk.awaited[0].id:
-        _take_turn(walk, waited_for[walk.awaited[0].step_id])
+        _process_turn(walk, waited_for[walk.awaited[0].step_id])
     else:
-        _take_in(walk, waited_for)
+        _record_outcomes(walk, waited_for)
         _ask_next(walk)
     return True
 
 
-def _walk(batch: Recording, step: Claimed, plan: Plan, run: AgentRun, settings: AgentDocument) -> Walk:
-    walk = Walk(batch, step, plan, run, settings, MESSAGES.validate_json(run.messages))
+def _open_step_context(
+    tx: PlanTransaction, step: ClaimedStep, plan: Plan, run: AgentRun, settings: AgentDocument
+) -> AgentStepContext:
+    walk = AgentStepContext(tx, step, plan, run, settings, MESSAGES.validate_json(run.messages))
     walk.awaited = AWAITED.validate_json(run.pending)
     return walk
 
 
-def _waited_for(walk: Walk) -> dict[int, Step]:
+def _awaited_children(walk: AgentStepContext) -> dict[int, Step]:
     """Return the children that the agent waits for, by number."""
     numbers = [each.step_id for each in walk.awaited if each.step_id]
     rows = Step.objects.filter(plan=walk.plan, parent=walk.step.pk, step_id__in=numbers)
     return {row.step_id: row for row in rows.select_related("call")}
 
 
-def _ask_next(walk: Walk) -> None:
+def _ask_next(walk: AgentStepContext) -> None:
     """Have the model asked once more, within the agent's limits."""
     why = limit_reached(walk.run, walk.settings.budget)
     if why is not None:
@@ -189,25 +191,25 @@ def _ask_next(walk: Walk) -> None:
         return
     walk.run.rounds += 1
     (number,) = tool_calls.add_steps(
-        walk.batch, walk.plan, walk.step, [tool_calls.turn_step(walk.run.rounds, walk.settings.name)]
+        walk.tx, walk.plan, walk.step, [tool_calls.turn_step(walk.run.rounds, walk.settings.name)]
     )
     walk.awaited = [Awaited(step_id=number)]
-    _park(walk)
+    _wait_for_children(walk)
 
 
-def _take_turn(walk: Walk, child: Step) -> None:
+def _process_turn(walk: AgentStepContext, child: Step) -> None:
     """Take in what the model answered: the end of the agent's work, or calls to be made."""
-    spend_time(walk.run, child)
-    spend(walk.run, child)
+    count_call_time(walk.run, child)
+    count_turn(walk.run, child)
     if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
         _stop_without_answer(walk, child)
         return
-    turn = _said(child.call)
+    turn = _turn_result(child.call)
     if turn is None:
         _stop(walk, AgentRun.Stopped.FAILED, UNREADABLE)
         return
-    walk.messages.append(ModelTurn(text=turn.text, calls=secrets.shown(turn.calls)))
-    turn = secrets.taken_out(turn, walk.plan.public_id, child.step_id)
+    walk.messages.append(ModelTurn(text=turn.text, calls=secrets.redacted_calls(turn.calls)))
+    turn = secrets.restore_turn_secrets(turn, walk.plan.public_id, child.step_id)
     if turn.calls and turn.cost is None and walk.settings.budget.cost is not None:
         _stop(walk, AgentRun.Stopped.COST, NO_PRICE.format(model=turn.model))
     elif turn.calls:
@@ -216,7 +218,7 @@ def _take_turn(walk: Walk, child: Step) -> None:
         _end(walk, turn, child)
 
 
-def _stop_without_answer(walk: Walk, child: Step) -> None:
+def _stop_without_answer(walk: AgentStepContext, child: Step) -> None:
     """Stop for the turn that gave nothing: cut off when the agent's time was up, failed, skipped or cancelled."""
     if child.status == StepStatus.FAILED and is_out_of_time(walk.run, walk.settings.budget):
         why = AgentRun.Stopped.SECONDS
@@ -226,7 +228,7 @@ def _stop_without_answer(walk: Walk, child: Step) -> None:
     _stop(walk, AgentRun.Stopped.FAILED, said)
 
 
-def _said(call: Call) -> TurnResult | None:
+def _turn_result(call: Call) -> TurnResult | None:
     """Return what the model answered; None where that cannot be read, or people put it in the model's place.
 
     Who writes what the model says has calls made in its name, and could decide about them too.
@@ -240,44 +242,44 @@ def _said(call: Call) -> TurnResult | None:
         return None
 
 
-def _end(walk: Walk, turn: TurnResult, child: Step) -> None:
+def _end(walk: AgentStepContext, turn: TurnResult, child: Step) -> None:
     """Complete the agent's step with the model's last text."""
     if not turn.text.strip() or child.call is None:
-        _stop(walk, AgentRun.Stopped.FAILED, NOTHING_SAID)
+        _stop(walk, AgentRun.Stopped.FAILED, EMPTY_ANSWER)
         return
-    walk.run.ended_at, walk.run.stopped_for = walk.batch.now, AgentRun.Stopped.DONE
+    walk.run.ended_at, walk.run.stopped_for = walk.tx.now, AgentRun.Stopped.DONE
     walk.awaited = []
     walk.store()
     took = {"rounds": walk.run.rounds, "calls": walk.run.calls, "tokens": walk.run.tokens}
     response = format_success_response(None, {}, [turn.text], tool_name=walk.settings.name, **took)
-    ready = finishing.complete(walk.batch, walk.step, response, call=child.call)
-    tool_calls.tell_workers(walk.batch, ready)
+    ready = finishing.complete(walk.tx, walk.step, response, call=child.call)
+    tool_calls.hint_workers(walk.tx, ready)
 
 
-def _make_calls(walk: Walk, turn: TurnResult) -> None:
+def _make_calls(walk: AgentStepContext, turn: TurnResult) -> None:
     """Make the calls that the model wants, side by side, unless a limit is reached; none is made of too many."""
-    wanted = tool_calls.sort_out(walk.plan, walk.settings, turn)
+    wanted = tool_calls.sort_calls(walk.plan, walk.settings, turn)
     why = limit_reached(walk.run, walk.settings.budget, more_calls=len(wanted.documents))
     if why is not None:
         _stop(walk, why, limit_text(why, walk.run, walk.settings))
         return
-    numbers = iter(tool_calls.add_steps(walk.batch, walk.plan, walk.step, wanted.documents))
+    numbers = iter(tool_calls.add_steps(walk.tx, walk.plan, walk.step, wanted.documents))
     walk.run.calls += len(wanted.documents)
     walk.awaited = [
         Awaited(id=call.id, tool=call.tool, refusal=refusal, step_id=0 if refusal else next(numbers))
         for call, refusal in zip(turn.calls, wanted.refusals, strict=True)
     ]
     if wanted.documents:
-        _park(walk)
+        _wait_for_children(walk)
         return
-    _take_in(walk, {})
+    _record_outcomes(walk, {})
     _ask_next(walk)
 
 
-def _take_in(walk: Walk, ended: dict[int, Step]) -> None:
+def _record_outcomes(walk: AgentStepContext, ended: dict[int, Step]) -> None:
     """Tell the model what came of its calls, in the order in which it asked for them."""
     results = [
-        ToolOutcome(id=each.id, tool=each.tool, text=each.refusal or _outcome(walk, ended.get(each.step_id)))
+        ToolOutcome(id=each.id, tool=each.tool, text=each.refusal or _outcome_text(walk, ended.get(each.step_id)))
         for each in walk.awaited
         if each.id
     ]
@@ -286,42 +288,46 @@ def _take_in(walk: Walk, ended: dict[int, Step]) -> None:
     walk.awaited = []
 
 
-def _outcome(walk: Walk, child: Step | None) -> str:
+def _outcome_text(walk: AgentStepContext, child: Step | None) -> str:
     if child is None:
-        return agents_messages.GONE
-    spend_time(walk.run, child)
+        return agents_messages.STEP_GONE
+    count_call_time(walk.run, child)
     return agents_messages.outcome_of(child, len(walk.awaited))
 
 
-def _park(walk: Walk) -> None:
+def _wait_for_children(walk: AgentStepContext) -> None:
     """Wait for the children in the database. Raises Conflict when the lease was lost."""
     walk.store()
-    if not statements.park_step(walk.batch.cursor, walk.step, Parking(WaitingFor.CALLS, None, walk.batch.now)):
+    if not statements.release_step(walk.tx.cursor, walk.step, StepWait(WaitingFor.CALLS, None, walk.tx.now)):
         raise Conflict("The agent's step was taken over meanwhile.")
-    walk.batch.add("step.waiting", walk.step.step_id, waiting_for="calls", steps=_numbers(walk.awaited))
+    walk.tx.record("step.waiting", walk.step.step_id, waiting_for="calls", steps=_numbers(walk.awaited))
 
 
 def _numbers(awaited: Sequence[Awaited]) -> list[int]:
     return [each.step_id for each in awaited if each.step_id]
 
 
-def _stop(walk: Walk, why: str, message: str) -> None:
+def _stop(walk: AgentStepContext, why: str, message: str) -> None:
     """Fail the agent's step with why it stopped."""
-    walk.run.ended_at, walk.run.stopped_for = walk.batch.now, why
+    walk.run.ended_at, walk.run.stopped_for = walk.tx.now, why
     walk.awaited = []
     walk.store()
-    finishing.fail(walk.batch, walk.step, message)
+    finishing.fail(walk.tx, walk.step, message)
 
 
 def surroundings(parent_pk: int) -> dict[str, Any]:
     """Return the prompt under which an agent's model asked for its calls, and the model (contract B, `ToolContext`)."""
     text = AgentRun.objects.values_list("settings", flat=True).get(step=parent_pk)
     settings = AgentDocument.model_validate_json(text)
-    rendered = agents_messages.rendered(settings)
-    return {"prompt": agents_messages.AGENT, "rendered_prompt": rendered, "adapter": settings.model or provider.name()}
+    rendered = agents_messages.render_instructions(settings)
+    return {
+        "prompt": agents_messages.AGENT,
+        "rendered_prompt": rendered,
+        "adapter": settings.model or provider.configured_model(),
+    }
 
 
-def see_that_it_may(parent_pk: int) -> None:
+def require_enabled(parent_pk: int) -> None:
     """Raise ToolError for what an agent asked for that was switched off since, or that the author may use no more."""
     run = AgentRun.objects.select_related("agent", "step__plan__author").filter(step=parent_pk).first()
     if run is None:
@@ -333,21 +339,21 @@ def see_that_it_may(parent_pk: int) -> None:
         raise ToolError(SWITCHED_OFF.format(name=run.agent.name))
 
 
-def give_up(batch: Recording, step: Claimed) -> None:
+def give_up(tx: PlanTransaction, step: ClaimedStep) -> None:
     """End the run of a step that was refused, and cancel what it asked for in the transaction that broke off."""
-    end_run([step.pk], batch)
+    end_agent_runs([step.pk], tx)
     for child in Step.objects.filter(parent=step.pk, status=StepStatus.PENDING):
-        cleared = {"completed_at": batch.now, **finishing.RELEASED}
+        cleared = {"completed_at": tx.now, **finishing.RELEASED_COLUMNS}
         if try_move(Step.objects.filter(pk=child.pk), to=StepStatus.CANCELLED, **cleared):
-            batch.add("step.cancelled", child.step_id)
+            tx.record("step.cancelled", child.step_id)
 
 
 UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
-def wake_agents(batch: Recording) -> None:
+def wake_agents(tx: PlanTransaction) -> None:
     """Let the agents' steps of a plan be claimed that wait for nothing any more, in the transaction that ended it."""
-    waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.CALLS)
+    waiting = Step.objects.filter(plan=tx.plan_pk, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.CALLS)
     busy = Step.objects.filter(parent=OuterRef("pk"), status__in=UNSETTLED)
-    woken = waiting.filter(~Exists(busy)).update(ready_at=batch.now, waiting_for="")
-    hints.hint(batch.plan_pk, woken)
+    woken = waiting.filter(~Exists(busy)).update(ready_at=tx.now, waiting_for="")
+    hints.hint(tx.plan_pk, woken)

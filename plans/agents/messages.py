@@ -21,7 +21,7 @@ from plans.engine import model_texts
 from plans.models import MemoryItem, Step
 from plans.prompts import MarkdownSection, Prompt, PromptTemplate, RenderedPrompt
 from plans.states import StepStatus
-from plans.store.statements import Claimed
+from plans.store.statements import ClaimedStep
 from plans.strategies import mindset
 
 
@@ -114,7 +114,7 @@ text, and say in it what is left to be done."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _AgentPromptValues:
     """What differs from agent to agent, and from turn to turn."""
 
     name: str
@@ -123,11 +123,11 @@ class _Given:
     is_last: bool
 
 
-def _has_mindset(given: _Given | None) -> bool:
+def _has_mindset(given: _AgentPromptValues | None) -> bool:
     return given is not None and bool(given.mindset)
 
 
-def _is_last(given: _Given | None) -> bool:
+def _is_last(given: _AgentPromptValues | None) -> bool:
     return given is not None and given.is_last
 
 
@@ -148,26 +148,26 @@ AGENT = Prompt(
 )
 
 
-def rendered(agent: AgentDocument, *, is_last: bool = False) -> RenderedPrompt:
+def render_instructions(agent: AgentDocument, *, is_last: bool = False) -> RenderedPrompt:
     """Return the instructions of an agent; `is_last` when its model is asked for the last time."""
-    return AGENT.render(_Given(agent.name, agent.instructions, mindset(agent.strategy), is_last))
+    return AGENT.render(_AgentPromptValues(agent.name, agent.instructions, mindset(agent.strategy), is_last))
 
 
 LONGEST_INPUT = 60_000
 LONGEST_RESULT, ALL_RESULTS = 20_000, 60_000
 """Characters of one result, and of those of one round together: each has its share."""
 LONGEST_MESSAGE = 2_000
-NOTHING = "This call was made, and gave nothing."
+NO_RESULT = "This call was made, and gave nothing."
 EDITED = "A person changed the arguments of this call before they approved it."
-GONE = "Nobody knows what came of this call: its step is not there any more."
+STEP_GONE = "Nobody knows what came of this call: its step is not there any more."
 CANCELLED = "This call was cancelled before it ran: it changed nothing."
 SKIPPED = "A person skipped this call: the tool did not run."
 
 
-def task_of(step: Claimed) -> Task:
+def task_of(step: ClaimedStep) -> Task:
     """Return what the agent is to do: the step's description and parameters. Raises ParameterError for a reference."""
     parameters = json.loads(shown_text(step.parameters))
-    given = model_texts.resolved(parameters, step.plan_pk) if parameters else {}
+    given = model_texts.resolve_for_model(parameters, step.plan_pk) if parameters else {}
     parts = [step.description]
     if given:
         parts.append(
@@ -183,20 +183,22 @@ def outcome_of(child: Step, among: int = 1) -> str:
     if child.status == StepStatus.CANCELLED:
         return CANCELLED
     if child.status == StepStatus.FAILED:
-        return prompts.data_block(prompts.cut(child.error, LONGEST_MESSAGE), "This call failed")
+        return prompts.data_block(prompts.truncate(child.error, LONGEST_MESSAGE), "This call failed")
     call = child.call
     response = call.response_json if call is not None else None
     if call is None or not isinstance(response, dict):
-        return NOTHING
-    return "\n\n".join([*_notes(call, response), _result(call, response, min(LONGEST_RESULT, ALL_RESULTS // among))])
+        return NO_RESULT
+    return "\n\n".join(
+        [*_outcome_notes(call, response), _result(call, response, min(LONGEST_RESULT, ALL_RESULTS // among))]
+    )
 
 
 def _result(call: Call, response: Mapping[str, Any], most: int) -> str:
-    text = model_texts.text_of(call.pk)
+    text = model_texts.model_text(call.pk)
     if text is None:
         return prompts.data_block(format_for_model(response.get("results"), most), "Its result", kind="json")
     return (
-        model_texts.LEFT_OUT
+        model_texts.VALUE_HIDDEN
         if text.is_left_out
         else prompts.data_block(format_for_model(text.text, most), "Its result")
     )
@@ -207,14 +209,16 @@ def _skipped(child: Step) -> str:
     notes = MemoryItem.objects.filter(plan=child.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=child.step_id)
     note = notes.order_by("-pk").first()
     reason = str(note.value_json.get("reason", "")) if note is not None else ""
-    return f"{SKIPPED}\n\n{prompts.data_block(prompts.cut(reason, LONGEST_MESSAGE), 'Why')}" if reason else SKIPPED
+    return f"{SKIPPED}\n\n{prompts.data_block(prompts.truncate(reason, LONGEST_MESSAGE), 'Why')}" if reason else SKIPPED
 
 
-def _notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
+def _outcome_notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the model is to know beside the result: what people changed, and what the tool says of it."""
     if "edited" in response:
         yield EDITED
-        yield prompts.data_block(prompts.cut(shown_text(call.arguments), LONGEST_INPUT), "It ran with", kind="json")
+        yield prompts.data_block(
+            prompts.truncate(shown_text(call.arguments), LONGEST_INPUT), "It ran with", kind="json"
+        )
     said = [call.message if call.message != "OK" else "", response.get("user_message"), response.get("warning")]
     for text in dict.fromkeys(str(each) for each in said if each):
-        yield prompts.data_block(prompts.cut(text, LONGEST_MESSAGE), "Its message")
+        yield prompts.data_block(prompts.truncate(text, LONGEST_MESSAGE), "Its message")

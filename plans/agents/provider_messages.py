@@ -19,56 +19,58 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import get_tool
 from plans.agents.messages import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.llm.client import without_secrets
-from plans.llm.tools import schema_of
-from plans.prompts import cut
+from plans.llm.tools import short_schema
+from plans.prompts import truncate
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.tools import ToolDefinition
 
 MOST_ARGUMENT_BYTES = 512 * 1024
-LONGEST_WRITTEN = 2_000
+MAX_RAW_ARGUMENTS = 2_000
 MOST_CHARACTERS = 240_000
 """Of a conversation: some 60,000 tokens, which models of today take together with their tools and an answer."""
-LEFT_OUT = "What came of this call was told before, and is left out here to make room."
-WRITTEN = "written"
+OUTCOME_OMITTED = "What came of this call was told before, and is left out here to make room."
+RAW_ARGUMENTS_KEY = "written"
 """Under this name the arguments of a call that cannot be read hold what was written."""
 UNREADABLE = "This call was not made: its arguments are no JSON object. {why} Send it again with one."
 NOT_MADE = "This call was not made."
-GO_ON = "Go on."
-EARLIER = "{count} messages, as in the turn before."
-WAITS = "A call of this tool waits until a person has approved it."
+CONTINUE_PROMPT = "Go on."
+EARLIER_MESSAGES = "{count} messages, as in the turn before."
+NEEDS_APPROVAL_NOTE = "A call of this tool waits until a person has approved it."
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-def shown(messages: Sequence[Message]) -> list[Message]:
+def sanitized_messages(messages: Sequence[Message]) -> list[Message]:
     """Return a conversation without secrets, in which each call has its outcome and a message is to be answered."""
-    return _fitting(list(_whole([_without_secrets(each) for each in messages])))
+    return _trim_to_fit(list(_with_missing_outcomes([_without_secrets(each) for each in messages])))
 
 
-def _fitting(messages: list[Message]) -> list[Message]:
+def _trim_to_fit(messages: list[Message]) -> list[Message]:
     """Return a conversation with its oldest outcomes left out, as many as must be; never those of the last round."""
-    over = sum(len(in_words(each)) for each in messages) - MOST_CHARACTERS
+    over = sum(len(message_text(each)) for each in messages) - MOST_CHARACTERS
     for index, each in enumerate(messages[:-1]):
         if over <= 0:
             break
         if isinstance(each, ToolOutcomes):
-            less = ToolOutcomes(results=[_left_out(one) for one in each.results])
-            over -= len(in_words(each)) - len(in_words(less))
+            less = ToolOutcomes(results=[_omitted_outcome(one) for one in each.results])
+            over -= len(message_text(each)) - len(message_text(less))
             messages[index] = less
     return messages
 
 
-def _left_out(outcome: ToolOutcome) -> ToolOutcome:
-    return outcome if len(outcome.text) <= len(LEFT_OUT) else outcome.model_copy(update={"text": LEFT_OUT})
+def _omitted_outcome(outcome: ToolOutcome) -> ToolOutcome:
+    return (
+        outcome if len(outcome.text) <= len(OUTCOME_OMITTED) else outcome.model_copy(update={"text": OUTCOME_OMITTED})
+    )
 
 
 def _without_secrets(message: Message) -> Message:
     if isinstance(message, ModelTurn):
-        calls = [each.model_copy(update={"arguments": cut_out(each.arguments)}) for each in message.calls]
+        calls = [each.model_copy(update={"arguments": without_secrets_in(each.arguments)}) for each in message.calls]
         return ModelTurn(text=without_secrets(message.text), calls=calls)
     if isinstance(message, ToolOutcomes):
         told = [each.model_copy(update={"text": without_secrets(each.text)}) for each in message.results]
@@ -76,16 +78,16 @@ def _without_secrets(message: Message) -> Message:
     return Task(text=without_secrets(message.text))
 
 
-def cut_out(value: Any) -> Any:
+def without_secrets_in(value: Any) -> Any:
     """Return a JSON value with the secrets cut out of its texts."""
     if isinstance(value, dict):
-        return {without_secrets(key): cut_out(each) for key, each in value.items()}
+        return {without_secrets(key): without_secrets_in(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [cut_out(each) for each in value]
+        return [without_secrets_in(each) for each in value]
     return without_secrets(value) if isinstance(value, str) else value
 
 
-def _whole(messages: Sequence[Message]) -> Iterator[Message]:
+def _with_missing_outcomes(messages: Sequence[Message]) -> Iterator[Message]:
     """Yield the messages with what the limits of a run that was retried have cut off."""
     for index, each in enumerate(messages):
         if isinstance(each, ModelTurn) and not each.text and not each.calls:
@@ -96,16 +98,18 @@ def _whole(messages: Sequence[Message]) -> Iterator[Message]:
         if isinstance(each, ModelTurn) and each.calls:
             follows = messages[index + 1] if index + 1 < len(messages) else None
             told = {one.id: one for one in follows.results} if isinstance(follows, ToolOutcomes) else {}
-            yield ToolOutcomes(results=[told.get(call.id) or _not_made(call) for call in each.calls])
+            yield ToolOutcomes(results=[told.get(call.id) or _not_made_outcome(call) for call in each.calls])
     if messages and isinstance(messages[-1], ModelTurn) and not messages[-1].calls:
-        yield Task(text=GO_ON)
+        yield Task(text=CONTINUE_PROMPT)
 
 
-def _not_made(call: ToolUse) -> ToolOutcome:
+def _not_made_outcome(call: ToolUse) -> ToolOutcome:
     return ToolOutcome(id=call.id, tool=call.tool, text=call.problem or NOT_MADE)
 
 
-def kept(instructions: str, messages: Sequence[Message], tools: Iterable[CallableTool]) -> list[Mapping[str, str]]:
+def transcript_messages(
+    instructions: str, messages: Sequence[Message], tools: Iterable[CallableTool]
+) -> list[Mapping[str, str]]:
     """Return what a model reads as it is kept for people: texts, each with who says it.
 
     Of the messages only those since its turn before: the others are kept with the turns before.
@@ -117,11 +121,11 @@ def kept(instructions: str, messages: Sequence[Message], tools: Iterable[Callabl
     turns = [index for index, each in enumerate(messages) if isinstance(each, ModelTurn)]
     first = turns[-1] if turns else 0
     if first:
-        told.append({"by": "earlier", "text": EARLIER.format(count=first)})
-    return told + [{"by": each.by, "text": in_words(each)} for each in messages[first:]]
+        told.append({"by": "earlier", "text": EARLIER_MESSAGES.format(count=first)})
+    return told + [{"by": each.by, "text": message_text(each)} for each in messages[first:]]
 
 
-def in_words(message: Message) -> str:
+def message_text(message: Message) -> str:
     """Return a message as one text: calls as their tools with their arguments, results each under its tool's name."""
     if isinstance(message, ToolOutcomes):
         return "\n\n".join(f"{each.tool}:\n{each.text}" for each in message.results)
@@ -131,7 +135,7 @@ def in_words(message: Message) -> str:
     return message.text
 
 
-def sent(instructions: str, messages: Sequence[Message]) -> "list[ModelMessage]":
+def library_messages(instructions: str, messages: Sequence[Message]) -> "list[ModelMessage]":
     """Return the conversation as the library sends it."""
     from pydantic_ai.messages import (  # noqa: PLC0415 (it costs seconds to load)
         ModelRequest,
@@ -146,61 +150,61 @@ def sent(instructions: str, messages: Sequence[Message]) -> "list[ModelMessage]"
     for each in messages:
         if isinstance(each, ModelTurn):
             text = [TextPart(each.text)] if each.text else []
-            calls = [ToolCallPart(_named(call.tool), call.arguments, call.id) for call in each.calls]
+            calls = [ToolCallPart(_provider_tool_name(call.tool), call.arguments, call.id) for call in each.calls]
             found.append(ModelResponse(parts=[*text, *calls]))
         elif isinstance(each, ToolOutcomes):
-            told = [ToolReturnPart(_named(one.tool), one.text, one.id) for one in each.results]
+            told = [ToolReturnPart(_provider_tool_name(one.tool), one.text, one.id) for one in each.results]
             found.append(ModelRequest(parts=told, instructions=instructions))
         else:
             found.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=instructions))
     return found
 
 
-def _named(tool: str) -> str:
+def _provider_tool_name(tool: str) -> str:
     """Return a tool's name as providers take it: a model may have asked for one that no tool can have."""
     return _NOT_IN_A_NAME.sub("_", tool)[:64] or "unnamed"
 
 
-def definitions(tools: Iterable[CallableTool]) -> "list[ToolDefinition]":
+def tool_definitions(tools: Iterable[CallableTool]) -> "list[ToolDefinition]":
     """Return the tools as the library offers them, but for those with arguments that a provider takes under no name."""
     from pydantic_ai.tools import ToolDefinition  # noqa: PLC0415 (as above)
 
     return [
-        ToolDefinition(name=each.tool.name, description=_described(each), parameters_json_schema=schema)
+        ToolDefinition(name=each.tool.name, description=_tool_description(each), parameters_json_schema=schema)
         for each in tools
-        if (schema := _schema(each.tool.input_schema)) is not None
+        if (schema := _provider_schema(each.tool.input_schema)) is not None
     ]
 
 
-def _described(target: CallableTool) -> str:
+def _tool_description(target: CallableTool) -> str:
     """Return what a tool does, and whether its calls wait for people."""
-    waits = f"\n\n{WAITS}" if target.tool.safety_level == SafetyLevel.DANGEROUS else ""
+    waits = f"\n\n{NEEDS_APPROVAL_NOTE}" if target.tool.safety_level == SafetyLevel.DANGEROUS else ""
     text = without_secrets(target.tool.description)
     room = OPENAI_DESCRIPTION - len(waits)
     return (text if len(text) <= room else f"{text[: room - 1]}…") + waits
 
 
-def _schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _provider_schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a schema of arguments as every provider takes it; None where a name that it does not take is required."""
-    schema: dict[str, Any] = cut_out(one_object(schema_of(given)))
+    schema: dict[str, Any] = without_secrets_in(one_object(short_schema(given)))
     odd = {name for name in schema["properties"] if not _KEY.fullmatch(name)}
     if odd & {*schema.get("required", ())}:
         return None
     return schema | {"properties": {name: each for name, each in schema["properties"].items() if name not in odd}}
 
 
-def calls_in(response: "ModelResponse", before: Iterable[Message]) -> list[ToolUse]:
+def parse_tool_calls(response: "ModelResponse", before: Iterable[Message]) -> list[ToolUse]:
     """Return the calls that an answer wants, in order, each with an id that the conversation did not have yet."""
     taken = {call.id for each in before if isinstance(each, ModelTurn) for call in each.calls}
     calls = []
     for part in response.tool_calls:
-        name = _free(clean(part.tool_call_id), taken)
+        name = _unique_id(clean(part.tool_call_id), taken)
         taken.add(name)
-        calls.append(_use(name, clean(part.tool_name)[:64], part.args))
+        calls.append(_parse_tool_use(name, clean(part.tool_name)[:64], part.args))
     return calls
 
 
-def _free(wanted: str, taken: set[str]) -> str:
+def _unique_id(wanted: str, taken: set[str]) -> str:
     """Return an id that is not taken: the wanted one, where every provider takes it back."""
     if _ID.fullmatch(wanted) and wanted not in taken:
         return wanted
@@ -210,17 +214,19 @@ def _free(wanted: str, taken: set[str]) -> str:
     return f"call_{number}"
 
 
-def _use(name: str, tool: str, written: str | dict[str, Any] | None) -> ToolUse:
+def _parse_tool_use(name: str, tool: str, written: str | dict[str, Any] | None) -> ToolUse:
     """Return a call with its arguments read strictly, or with why they cannot be."""
     try:
         text = written if isinstance(written, str) else json.dumps(written or {})
         arguments = parse_json(text.strip() or "{}", max_bytes=MOST_ARGUMENT_BYTES)
         if isinstance(arguments, dict):
-            return ToolUse(id=name, tool=tool, arguments=cut_out(arguments))
+            return ToolUse(id=name, tool=tool, arguments=without_secrets_in(arguments))
         why = "A list, a text or a number are none."
     except ToolgateError as error:
         why = error.message
-    held = {} if _takes_secrets(tool) else {WRITTEN: cut(without_secrets(str(written)), LONGEST_WRITTEN)}
+    held = (
+        {} if _takes_secrets(tool) else {RAW_ARGUMENTS_KEY: truncate(without_secrets(str(written)), MAX_RAW_ARGUMENTS)}
+    )
     return ToolUse(id=name, tool=tool, arguments=held, problem=UNREADABLE.format(why=without_secrets(why)[:300]))
 
 

@@ -48,10 +48,10 @@ class AgentWork:
 def work_of(step: Step) -> AgentWork | None:
     """Return what the agent of a step has done; None for a step without one, or before it began."""
     run = AgentRun.objects.select_related("agent").filter(step=step.pk).first() if step.agent else None
-    return None if run is None else of_run(run, step)
+    return None if run is None else work_of_run(run, step)
 
 
-def of_run(run: AgentRun, step: Step) -> AgentWork:
+def work_of_run(run: AgentRun, step: Step) -> AgentWork:
     """Return what a run, with its agent read, has done at its step."""
     waits = step.status == StepStatus.IN_PROGRESS and run.ended_at is None
     awaited = AWAITED.validate_json(run.pending) if waits else []

@@ -18,29 +18,29 @@ from catalog.tools.registry import get_tool
 from plans.agents.messages import ToolUse, TurnResult
 from plans.models import Plan
 
-GONE = "This call was not made: the secrets in its arguments are not kept any more. Send it again with them."
+SECRETS_GONE = "This call was not made: the secrets in its arguments are not kept any more. Send it again with them."
 
 
-def shown(calls: Sequence[ToolUse]) -> list[ToolUse]:
+def redacted_calls(calls: Sequence[ToolUse]) -> list[ToolUse]:
     """Return calls as they may be kept and told again: without the secrets in their arguments."""
-    return [each.model_copy(update={"arguments": _shown(each)}) for each in calls]
+    return [each.model_copy(update={"arguments": _redacted_call(each)}) for each in calls]
 
 
-def _shown(call: ToolUse) -> Any:
+def _redacted_call(call: ToolUse) -> Any:
     """Return a call's arguments without secrets; none for a tool of which nobody knows what is one."""
     known = get_tool(call.tool)
     return json.loads(shown_text(vault.sealed(known, call.arguments).text)) if known is not None else {}
 
 
 @retried
-def put_away(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
+def store_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
     """Return a turn as its step's result may hold it; what was written with secrets in it the vault keeps.
 
     An earlier attempt of the step left what nobody asks for any more. For a plan that has ended nothing is kept.
     """
-    result = turn.model_copy(update={"calls": shown(turn.calls)})
+    result = turn.model_copy(update={"calls": redacted_calls(turn.calls)})
     pairs = zip(turn.calls, result.calls, strict=True)
-    secrets = [_secret(each) for each, seen in pairs if each.arguments != seen.arguments]
+    secrets = [_arguments_secret(each) for each, seen in pairs if each.arguments != seen.arguments]
     place = Place(plan_ref, str(step_id))
     with transaction.atomic():
         # Whoever ends the plan deletes its secrets: before these are kept, or after.
@@ -51,32 +51,32 @@ def put_away(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
     return result
 
 
-def _secret(call: ToolUse) -> Secret:
+def _arguments_secret(call: ToolUse) -> Secret:
     """Return all arguments of a call as one secret."""
-    return Secret("arguments", _at(call.id), call.arguments, keyring().mac(_at(call.id), call.arguments))
+    return Secret("arguments", _vault_key(call.id), call.arguments, keyring().mac(_vault_key(call.id), call.arguments))
 
 
-def _at(call_id: str) -> str:
+def _vault_key(call_id: str) -> str:
     return f"calls.{call_id}"
 
 
-def taken_out(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
+def restore_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
     """Return a turn with its calls as they were written, for the steps that are made of them; they are kept no more.
 
     A call whose secrets are gone has a `problem` that says so.
     """
     place = Place(plan_ref, str(step_id))
     kept = vault.values_at(place)
-    calls = [_as_written(each, kept.get(_at(each.id))) for each in turn.calls]
+    calls = [_with_secrets_restored(each, kept.get(_vault_key(each.id))) for each in turn.calls]
     vault.forget(place)
     return turn.model_copy(update={"calls": calls})
 
 
-def _as_written(call: ToolUse, written: Any) -> ToolUse:
+def _with_secrets_restored(call: ToolUse, written: Any) -> ToolUse:
     """Return a call with what is kept of it, where that is what it shows."""
     found = call if written is None else call.model_copy(update={"arguments": written})
-    if _shown(found) != call.arguments or (written is None and _holds_secret(call)):
-        return call.model_copy(update={"problem": call.problem or GONE})
+    if _redacted_call(found) != call.arguments or (written is None and _holds_secret(call)):
+        return call.model_copy(update={"problem": call.problem or SECRETS_GONE})
     return found
 
 

@@ -14,42 +14,42 @@ from plans.agents.definitions import AgentDocument, ToolFilter
 from plans.agents.messages import ToolUse, TurnResult
 from plans.documents import references
 from plans.engine import hints
-from plans.engine.extensions import UNSAID
-from plans.engine.questions import TOOL as ASK_USER
-from plans.llm.tools import callable_by, ranked
+from plans.engine.extensions import CALL_WITHOUT_TEXT
+from plans.engine.questions import ASK_USER
+from plans.llm.tools import rank_tools, tools_callable_by
 from plans.models import AGENT_TURN, Plan, Step, StepAsker
 from plans.spec import MAX_STEP_ID, MAX_STEPS, StepDocument
-from plans.store.plan_documents import fields_of, keep_secrets, removed_from
+from plans.store.plan_documents import removed_step_numbers, step_columns, store_step_secrets
 from plans.store.requesters import Requester
-from plans.store.statements import Claimed
-from plans.store.transactions import Recording
+from plans.store.statements import ClaimedStep
+from plans.store.transactions import PlanTransaction
 
 LEVELS = (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS, SafetyLevel.DANGEROUS)
 MOST_TOOLS = 128
 """As many as providers take in one request; of more, those that the filter names and that are likest the task."""
 
 
-def offered(wanted: ToolFilter, plan: Plan, task: str = "") -> Mapping[str, CallableTool]:
+def tools_to_offer(wanted: ToolFilter, plan: Plan, task: str = "") -> Mapping[str, CallableTool]:
     """Return the tools by name, in order, as many as a provider takes."""
-    found = let_through(wanted, plan)
+    found = tools_allowed(wanted, plan)
     if len(found) <= MOST_TOOLS:
         return found
     named = set(wanted.names)
-    first = sorted(ranked(found, task), key=lambda name: name not in named)[:MOST_TOOLS]
+    first = sorted(rank_tools(found, task), key=lambda name: name not in named)[:MOST_TOOLS]
     return {name: found[name] for name in sorted(first)}
 
 
-def let_through(wanted: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
+def tools_allowed(wanted: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
     """Return all tools by name, in order; a question to the plan's owner only where the filter names it."""
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
-    found = {name: target for name, target in callable_by(by).items() if _lets_through(wanted, target)}
+    found = {name: target for name, target in tools_callable_by(by).items() if _is_allowed(wanted, target)}
     asks = snapshot.current(ASK_USER) if ASK_USER in wanted.names else None
     if asks is not None and asks.enabled:
         found[ASK_USER] = asks
     return dict(sorted(found.items()))
 
 
-def _lets_through(wanted: ToolFilter, target: CallableTool) -> bool:
+def _is_allowed(wanted: ToolFilter, target: CallableTool) -> bool:
     tool = target.tool
     if LEVELS.index(SafetyLevel(tool.safety_level)) > LEVELS.index(SafetyLevel(wanted.max_level)):
         return False
@@ -57,7 +57,7 @@ def _lets_through(wanted: ToolFilter, target: CallableTool) -> bool:
     return is_any or tool.name in wanted.names or not set(wanted.categories).isdisjoint(tool.categories)
 
 
-TURN = AGENT_TURN
+TURN_TOOL = AGENT_TURN
 MOST_AT_ONCE = 20
 LONGEST_DESCRIPTION = 300
 NOT_OFFERED = "You may not call {tool}. Call one of the tools that you were given."
@@ -67,7 +67,7 @@ NOT_STORED = "This call was not made, for its arguments cannot be stored. {why}"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SortedCalls:
     """What a model wants called: the steps to be stored, and for each call why it is not made, or nothing."""
 
     documents: Sequence[StepDocument]
@@ -76,70 +76,70 @@ class Wanted:
 
 def turn_step(number: int, name: str) -> StepDocument:
     """Return the step in which the model is asked; its number is given when it is stored."""
-    return StepDocument(step_id=1, description=f"Turn {number} of {name}", tool=TURN)
+    return StepDocument(step_id=1, description=f"Turn {number} of {name}", tool=TURN_TOOL)
 
 
-def sort_out(plan: Plan, settings: AgentDocument, turn: TurnResult) -> Wanted:
+def sort_calls(plan: Plan, settings: AgentDocument, turn: TurnResult) -> SortedCalls:
     """Return the steps for the calls that the agent may make, and why the others are refused."""
-    offered = let_through(settings.tools, plan)
+    offered = tools_allowed(settings.tools, plan)
     room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that hears of them
     documents: list[StepDocument] = []
     refusals = []
     for call in turn.calls:
-        refusal = call.problem if call.tool in offered else _not_offered(call.tool)
+        refusal = call.problem if call.tool in offered else _not_offered_text(call.tool)
         if not refusal and len(documents) >= room:
             refusal = TOO_MANY.format(most=MOST_AT_ONCE) if room == MOST_AT_ONCE else FULL
         if not refusal:
             try:
-                documents.append(_document(call, turn.text))
+                documents.append(_call_document(call, turn.text))
             except ValidationError as problem:
                 refusal = NOT_STORED.format(why=problem.errors()[0]["msg"][:200])
         refusals.append(refusal)
-    return Wanted(documents, refusals)
+    return SortedCalls(documents, refusals)
 
 
-def _not_offered(tool: str) -> str:
+def _not_offered_text(tool: str) -> str:
     """Say that a tool may not be called, or that there is none of this name, and which it may have meant."""
     return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool(tool[:64]))
 
 
-def _document(call: ToolUse, said: str) -> StepDocument:
+def _call_document(call: ToolUse, said: str) -> StepDocument:
     """Return the step of a call; its arguments refer to nothing, and what the model said with it describes it."""
     words = " ".join(said.replace("\0", " ").split())
     return StepDocument(
         step_id=1,
-        description=words[:LONGEST_DESCRIPTION] or UNSAID.format(tool=call.tool),
+        description=words[:LONGEST_DESCRIPTION] or CALL_WITHOUT_TEXT.format(tool=call.tool),
         tool=call.tool,
-        parameters=references.literal(call.arguments),
+        parameters=references.escape_references(call.arguments),
     )
 
 
-def add_steps(batch: Recording, plan: Plan, parent: Claimed, documents: Sequence[StepDocument]) -> list[int]:
+def add_steps(tx: PlanTransaction, plan: Plan, parent: ClaimedStep, documents: Sequence[StepDocument]) -> list[int]:
     """Store steps of an agent, ready to be claimed; return their numbers. Who asked for the agent's asked for them."""
     numbers = _free_numbers(plan, len(documents))
     numbered = [each.model_copy(update={"step_id": number}) for number, each in zip(numbers, documents, strict=True)]
     steps = Step.objects.bulk_create(
-        Step(plan=plan, parent_id=parent.pk, step_id=each.step_id, ready_at=batch.now, **fields_of(each))
+        Step(plan=plan, parent_id=parent.pk, step_id=each.step_id, ready_at=tx.now, **step_columns(each))
         for each in numbered
     )
-    keep_secrets(plan.public_id, numbered)
+    store_step_secrets(plan.public_id, numbered)
     people = list(StepAsker.objects.filter(step=parent.pk).values_list("person_id", flat=True))
     StepAsker.objects.bulk_create(StepAsker(step=step, person_id=person) for step in steps for person in people)
     if numbers:
-        turn = {"turn": True} if documents[0].tool == TURN else {}
-        batch.add("plan.changed", parent.step_id, by=f"the agent {parent.agent}", added=numbers, **turn)
-    tell_workers(batch, len(numbers))
+        turn = {"turn": True} if documents[0].tool == TURN_TOOL else {}
+        tx.record("plan.changed", parent.step_id, by=f"the agent {parent.agent}", added=numbers, **turn)
+    hint_workers(tx, len(numbers))
     return numbers
 
 
 def _free_numbers(plan: Plan, wanted: int) -> list[int]:
     """Return numbers that no step of the plan has or had: the next ones, or the lowest where the last is too high."""
-    taken = set(plan.steps.values_list("step_id", flat=True)) | removed_from(plan)
+    taken = set(plan.steps.values_list("step_id", flat=True)) | removed_step_numbers(plan)
     first = max(taken) + 1
     first = 1 if first > MAX_STEP_ID - MAX_STEPS else first
     return list(islice((number for number in count(first) if number not in taken), wanted))
 
 
-def tell_workers(batch: Recording, ready: int) -> None:
+def hint_workers(tx: PlanTransaction, ready: int) -> None:
     """Tell workers that so many steps have become ready."""
-    hints.hint(batch.plan_pk, ready)
+    hints.hint(tx.plan_pk, ready)

@@ -16,7 +16,7 @@ from catalog.rest.pagination import page_of, page_schema, paged
 from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
 from plans.agents import administration
-from plans.agents.administration import as_sent
+from plans.agents.administration import agent_as_json
 from plans.agents.definitions import AgentDocument, AgentTerms, document_of, may_use
 from plans.models import Agent
 from plans.strategies import STRATEGIES
@@ -62,7 +62,7 @@ class AgentSerializer(serializers.Serializer[Any]):
     def to_representation(self, instance: Agent) -> dict[str, Any]:
         """Show the document with what is known beside it."""
         time = serializers.DateTimeField().to_representation
-        return as_sent(document_of(instance)) | {
+        return agent_as_json(document_of(instance)) | {
             "created_at": time(instance.created_at),
             "updated_at": time(instance.updated_at),
             "runs": getattr(instance, "times", 0),

@@ -13,13 +13,13 @@ from catalog.rest.problems import refusals
 from plans.actions.call import CallOrder, create_call
 from plans.api.plans import PlanEndpoint
 from plans.api.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
-from plans.live.long_polling import WAIT_HEADER, wait_a_moment
+from plans.live.long_polling import WAIT_HEADER, wait_briefly
 from plans.models import Plan
 from plans.store import selectors
-from plans.store.privacy import hidden_of_call, mask_call, reveal
+from plans.store.privacy import hidden_call_parts, mask_call, reveal
 
 USUAL_WAIT = 10.0
-OPEN = ("running", "waiting")
+UNFINISHED_STATUSES = ("running", "waiting")
 SHOWN = CallSerializer()
 """Made once: a serializer copies its fields whenever it is made, and this one keeps nothing between calls."""
 
@@ -30,7 +30,7 @@ class CallEndpoint(PlanEndpoint):
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the call as it is now; raise Http404."""
         call = self.call(public_id)
-        shown, hidden = SHOWN.to_representation(call), hidden_of_call(self.user, call)
+        shown, hidden = SHOWN.to_representation(call), hidden_call_parts(self.user, call)
         return Response(mask_call(shown, hidden) if hidden else shown, status)
 
     def call(self, public_id: str) -> Call:
@@ -54,7 +54,7 @@ class CallList(CallEndpoint):
         response = answer_once(request, lambda: self._create(order, at_once=seconds == 0), self._of_plan)
         if seconds is None and response.data["status"] == "running":
             seconds = USUAL_WAIT
-        return waiting(response, seconds)
+        return request_call_wait(response, seconds)
 
     def _create(self, order: dict[str, Any], *, at_once: bool) -> Response:
         wanted = CallOrder(plan_ref=order.pop("plan", None), **order)
@@ -63,7 +63,7 @@ class CallList(CallEndpoint):
         except Plan.DoesNotExist:
             raise Http404 from None
         if not at_once:
-            wait_a_moment(call)
+            wait_briefly(call)
         return self.shown(call.public_id, 201)
 
     def _of_plan(self, plan_ref: str) -> Response:
@@ -79,7 +79,7 @@ class CallDetail(CallEndpoint):
     @extend_schema("calls_read", parameters=[CallQuery], responses=CallSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one call; with `wait_seconds`, when it has ended or the time is over."""
-        return waiting(self.shown(public_id), self.query(CallQuery).get("wait_seconds"))
+        return request_call_wait(self.shown(public_id), self.query(CallQuery).get("wait_seconds"))
 
 
 class CallReveal(CallEndpoint):
@@ -94,8 +94,8 @@ class CallReveal(CallEndpoint):
         return Response({"path": path, "value": reveal(self.call(public_id), path, by=self.user)})
 
 
-def waiting(response: Response, seconds: float | None) -> Response:
+def request_call_wait(response: Response, seconds: float | None) -> Response:
     """Ask the outer layer to wait for a call that has not ended."""
-    if seconds and response.data.get("status") in OPEN:
+    if seconds and response.data.get("status") in UNFINISHED_STATUSES:
         response[WAIT_HEADER] = f"{response.data['id']};{seconds}"
     return response

@@ -18,20 +18,20 @@ from catalog.rest.problems import Problem as Refusal
 from catalog.rest.problems import refusals
 from catalog.rest.serializers import Choice, JsonObject, Seconds, StrictSerializer, Text
 from plans.actions.create import PlanProblems
-from plans.api.calls import OPEN, CallEndpoint
-from plans.api.plans import PlanEndpoint, refused
+from plans.api.calls import UNFINISHED_STATUSES, CallEndpoint
+from plans.api.plans import PlanEndpoint, problems_response
 from plans.api.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
-from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_a_moment
+from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_briefly
 from plans.llm.provider import NotConfigured
 from plans.planner import drafts
-from plans.planner.drafts import LONGEST_REQUEST, Drafted
+from plans.planner.drafts import LONGEST_REQUEST, FinishedDraft
 from plans.planner.output import PlannerOutput
-from plans.states import TOOL
-from plans.store.privacy import hidden_of_call
+from plans.states import DRAFT_TOOL
+from plans.store.privacy import hidden_call_parts
 from plans.store.selectors import newest_call_of
 from plans.strategies import STRATEGIES
 
-FAILURES: Mapping[str, int] = {
+STATUS_BY_FAILURE: Mapping[str, int] = {
     "no_model": 503,
     "model_rate_limited": 429,
     "model_unavailable": 502,
@@ -42,8 +42,8 @@ FAILURES: Mapping[str, int] = {
     "deadline_exceeded": 504,
     "unknown_error": 500,
 }
-AGAIN_SECONDS = "30"
-FAILED = refusals(409, *sorted(set(FAILURES.values())))
+DRAFT_RETRY_SECONDS = "30"
+FAILURE_RESPONSES = refusals(409, *sorted(set(STATUS_BY_FAILURE.values())))
 
 
 class DraftBody(StrictSerializer):
@@ -81,18 +81,18 @@ class DraftEndpoint(CallEndpoint):
     def draft(self, public_id: str) -> Call:
         """Return a draft that the caller may see whole; raise Http404."""
         call = self.call(public_id)
-        if call.tool_name != TOOL or hidden_of_call(self.user, call) is not None:
+        if call.tool_name != DRAFT_TOOL or hidden_call_parts(self.user, call) is not None:
             raise Http404
         return call
 
     def answered(self, public_id: str, status: int = 200) -> Response:
         """Answer with the draft as it is now, or with why there is none."""
         call = self.draft(public_id)
-        found = drafts.drafted(call)
-        if found is None and call.public_status not in OPEN:
-            return _failed(call)
-        plan = drafts.plan_of(call) if found else None
-        return Response(_shown(call, found) | {"started_plan": plan.public_id if plan else None}, status)
+        found = drafts.finished_draft(call)
+        if found is None and call.public_status not in UNFINISHED_STATUSES:
+            return _failure_response(call)
+        plan = drafts.started_plan(call) if found else None
+        return Response(_draft_body(call, found) | {"started_plan": plan.public_id if plan else None}, status)
 
 
 class DraftList(DraftEndpoint):
@@ -100,7 +100,7 @@ class DraftList(DraftEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write", "calls:create"]}
 
-    @extend_schema("plans_draft", request=DraftBody, responses={201: DraftSerializer, **FAILED})
+    @extend_schema("plans_draft", request=DraftBody, responses={201: DraftSerializer, **FAILURE_RESPONSES})
     def post(self, request: Request) -> Response:
         """Let the planner draft a plan of a request in words. Nothing of it runs before it is started.
 
@@ -108,14 +108,14 @@ class DraftList(DraftEndpoint):
         """
         body = self.body(DraftBody)
         seconds = body.pop("wait_seconds", MAX_WAIT)
-        return _waiting(answer_once(request, lambda: self._ask(body), self._of_plan), seconds)
+        return _request_draft_wait(answer_once(request, lambda: self._ask(body), self._of_plan), seconds)
 
     def _ask(self, body: dict[str, Any]) -> Response:
         try:
-            call = drafts.ask(body["request"], body.get("strategy"), by=self.requester)
+            call = drafts.request_draft(body["request"], body.get("strategy"), by=self.requester)
         except NotConfigured as missing:
             return Refusal(503, missing.message, missing.kind).response()
-        wait_a_moment(call)
+        wait_briefly(call)
         return self.answered(call.public_id, 201)
 
     def _of_plan(self, plan_ref: str) -> Response:
@@ -127,7 +127,7 @@ class DraftDetail(DraftEndpoint):
 
     required_scopes: ClassVar = {"GET": ["plans:read", "plans:write", "calls:create"]}
 
-    @extend_schema("plans_draft_read", responses={200: DraftSerializer, **FAILED})
+    @extend_schema("plans_draft_read", responses={200: DraftSerializer, **FAILURE_RESPONSES})
     def get(self, request: Request, public_id: str) -> Response:
         """Show one draft; one that came to nothing is answered as its POST was, and is a call like any other."""
         return self.answered(public_id)
@@ -150,20 +150,20 @@ class DraftStart(DraftEndpoint):
     def _start(self, public_id: str) -> Response:
         document = self.body(DraftStartBody).get("plan")
         try:
-            plan = drafts.start(self.draft(public_id), by=self.requester, document=document)
+            plan = drafts.start_draft(self.draft(public_id), by=self.requester, document=document)
         except PlanProblems as refusal:
-            return refused(refusal.problems, "")
+            return problems_response(refusal.problems, "")
         return self.shown_plan(plan.public_id)
 
 
-def _shown(call: Call, found: Drafted | None) -> dict[str, Any]:
+def _draft_body(call: Call, found: FinishedDraft | None) -> dict[str, Any]:
     asked = call.arguments_json
     return {
         "id": call.public_id,
         "status": call.public_status,
         "request": drafts.request_of(call),
         "strategy": str(asked.get("strategy", "")),
-        "output": _output(found.output) if found else None,
+        "output": _output_body(found.output) if found else None,
         "plan": found.document if found else None,
         "problems": list(found.problems) if found else [],
         "model": found.model if found else "",
@@ -171,20 +171,20 @@ def _shown(call: Call, found: Drafted | None) -> dict[str, Any]:
     }
 
 
-def _output(output: PlannerOutput) -> dict[str, Any]:
+def _output_body(output: PlannerOutput) -> dict[str, Any]:
     return output.model_dump(mode="json")
 
 
-def _failed(call: Call) -> Response:
+def _failure_response(call: Call) -> Response:
     """Answer with why a draft came to nothing."""
-    status = FAILURES.get(call.error_kind, 409)
-    headers = {"Retry-After": AGAIN_SECONDS} if status == 429 else None
+    status = STATUS_BY_FAILURE.get(call.error_kind, 409)
+    headers = {"Retry-After": DRAFT_RETRY_SECONDS} if status == 429 else None
     detail = call.message or "The draft ended before there was an answer. Ask again."
     return Refusal(status, detail, call.error_kind, headers=headers).response()
 
 
-def _waiting(response: Response, seconds: float) -> Response:
+def _request_draft_wait(response: Response, seconds: float) -> Response:
     """Ask the outer layer to wait for a draft that the model is still asked for."""
-    if seconds and response.data.get("status") in OPEN:
+    if seconds and response.data.get("status") in UNFINISHED_STATUSES:
         response[WAIT_HEADER] = f"{response.data['id']};{seconds};{DRAFT}"
     return response

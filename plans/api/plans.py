@@ -21,7 +21,7 @@ from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
 from plans.actions import control, create
 from plans.actions.change import PlanChange, change_plan, read_change
-from plans.actions.clone import clone_plan, kin_of
+from plans.actions.clone import clone_links, clone_plan
 from plans.actions.create import PlanProblems
 from plans.actions.give_input import give_input
 from plans.actions.retry import retry_plan, retry_with
@@ -46,14 +46,14 @@ from plans.api.serializers import (
 )
 from plans.documents.checking import with_lines
 from plans.documents.reading import Problem
-from plans.llm.transcripts import Asking, Message
+from plans.llm.transcripts import Message, Transcript
 from plans.models import ModelUse, Plan, Step
-from plans.sessions.lists import see_that_it_is_no_list
+from plans.sessions.lists import require_no_session_list
 from plans.spec import PlanDocument
 from plans.store import selectors
-from plans.store.privacy import hidden_from
+from plans.store.privacy import hidden_parts
 from plans.store.requesters import Requester
-from plans.store.selectors import counts_of, may_control
+from plans.store.selectors import may_control, step_counts
 
 Service = Callable[..., None]
 SESSION_HEADER = "Toolgate-Session"
@@ -84,7 +84,7 @@ class PlanEndpoint(Endpoint):
         plan = self.plan(public_id)
         if not selectors.may_control(self.user, self.token, plan):
             raise NotAllowed("Only the plan's owner or an administrator may do this.")
-        see_that_it_is_no_list(plan)
+        require_no_session_list(plan)
         return plan
 
     def shown(self, public_id: str, status: int = 200) -> Response:
@@ -93,10 +93,10 @@ class PlanEndpoint(Endpoint):
         shown = PlanDetailSerializer(
             plan,
             context={
-                "counts": counts_of([plan]),
+                "counts": step_counts([plan]),
                 "viewer": self.user,
-                "private": hidden_from(self.user, plan),
-                "kin": kin_of(plan, self.user, self.token),
+                "private": hidden_parts(self.user, plan),
+                "clone_links": clone_links(plan, self.user, self.token),
             },
         )
         return Response(shown.data, status)
@@ -112,22 +112,22 @@ class PlanList(PlanEndpoint):
         """List the plans, newest first."""
         query, at = self.page_query(PlanQuery)
         page = page_of(selectors.plans_for(self.user, self.token).filter(**query), order="-id", at=at)
-        context = {"counts": counts_of(page.rows), "viewer": self.user}
+        context = {"counts": step_counts(page.rows), "viewer": self.user}
         return paged(request, page, lambda plan: PlanSerializer(plan, context=context).data)
 
     @extend_schema("plans_create", request=PlanDocument, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
     def post(self, request: Request) -> Response:
         """Store a plan and start it, unless it says otherwise; 422 names every problem."""
-        text = text_of(request)
+        text = body_text(request)
         return answer_once(request, lambda: self._create(request.data, text), lambda ref: self.shown(ref, 201))
 
     def _create(self, document: Any, text: str) -> Response:
         try:
             plan = create.create_plan(PlanDocument.model_validate(document), by=self.requester)
         except ValidationError:
-            return refused(create.problems_of(document, by=self.requester), text)
+            return problems_response(create.check_document(document, by=self.requester), text)
         except PlanProblems as refusal:
-            return refused(refusal.problems, text)
+            return problems_response(refusal.problems, text)
         return self.shown(plan.public_id, 201)
 
 
@@ -139,8 +139,8 @@ class PlanCheck(PlanEndpoint):
     @extend_schema("plans_check", request=PlanDocument, responses=CheckSerializer)
     def post(self, request: Request) -> Response:
         """Say everything there is to know about a plan before it is stored."""
-        text = text_of(request)
-        found = with_lines(create.problems_of(request.data, by=self.requester), text)
+        text = body_text(request)
+        found = with_lines(create.check_document(request.data, by=self.requester), text)
         valid = not any(problem.severity == "error" for problem in found)
         return Response(CheckSerializer({"valid": valid, "problems": found}).data)
 
@@ -165,7 +165,7 @@ class PlanMemory(PlanEndpoint):
     def get(self, request: Request, public_id: str) -> Response:
         """Show what the plan remembers, and the notes of how it came about."""
         plan = self.plan(public_id)
-        return Response(hidden_from(self.user, plan).mask_memory(selectors.memory_of(plan)))
+        return Response(hidden_parts(self.user, plan).mask_memory(selectors.memory_of(plan)))
 
 
 class PlanEvents(PlanEndpoint):
@@ -255,13 +255,13 @@ class StepOutcome(PlanEndpoint):
         return self.shown(public_id)
 
 
-def text_of(request: Request) -> str:
+def body_text(request: Request) -> str:
     """Return the body as it was sent, for the lines that problems name; to be asked for before the data."""
     body: bytes = request.body
     return body.decode("utf-8", "replace")
 
 
-def refused(problems: list[Problem], text: str) -> Response:
+def problems_response(problems: list[Problem], text: str) -> Response:
     """Answer 422 with the problems of a plan that cannot be stored; without a text they have no lines."""
     placed = with_lines(problems, text) if text else problems
     found = [problem.as_json() for problem in placed if problem.severity == "error"]
@@ -276,12 +276,12 @@ class ChangeablePlan(PlanDetail):
     @extend_schema("plans_change", request=PlanChange, responses={200: PlanDetailSerializer, **PLAN_REFUSED})
     def patch(self, request: Request, public_id: str) -> Response:
         """Change steps that nobody has begun: all of it or, with 422 or 409, nothing."""
-        text = text_of(request)
+        text = body_text(request)
         plan = self.own_plan(public_id)
         try:
             change_plan(plan, read_change(request.data), by=self.requester)
         except PlanProblems as refusal:
-            return refused(refusal.problems, text)
+            return problems_response(refusal.problems, text)
         return self.shown(public_id)
 
 
@@ -365,7 +365,7 @@ class PlanClone(PlanEndpoint):
         try:
             made = clone_plan(self.plan(public_id), by=self.requester, start=body["start"])
         except PlanProblems as refusal:
-            return refused(refusal.problems, text="")
+            return problems_response(refusal.problems, text="")
         return self.shown(made.public_id, 201)
 
 
@@ -376,7 +376,7 @@ class MessageSerializer(serializers.Serializer[Message]):
     text = serializers.CharField()
 
 
-class PromptSerializer(serializers.Serializer[Asking]):
+class PromptSerializer(serializers.Serializer[Transcript]):
     """One time a model was asked: what it read and answered, and what that took."""
 
     call = serializers.CharField(source="use.call.public_id")
@@ -409,4 +409,4 @@ class PlanPrompts(PlanEndpoint):
 
     @staticmethod
     def _shown(use: ModelUse) -> Any:
-        return PromptSerializer(Asking(use)).data
+        return PromptSerializer(Transcript(use)).data

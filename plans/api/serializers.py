@@ -26,13 +26,13 @@ from catalog.rest.serializers import (
     Whole,
 )
 from catalog.states import PUBLIC_STATUS
-from plans.actions.clone import NO_KIN, Kin
-from plans.agents.runs import of_run
+from plans.actions.clone import NO_CLONE_LINKS, CloneLinks
+from plans.agents.runs import work_of_run
 from plans.models import AgentRun, MemoryItem, Plan, Step
 from plans.spec import MAX_STEP_ID
 from plans.states import PlanStatus, StepStatus, WaitingFor
-from plans.store.privacy import PrivateParts, sees_through
-from plans.store.selectors import steps_of, why_failed
+from plans.store.privacy import PrivatePlanParts, can_see_private_in_plan
+from plans.store.selectors import failure_reason, steps_of
 
 MAX_WAIT = 60.0
 MAX_REASON = 2000
@@ -257,7 +257,7 @@ class StepSerializer(serializers.Serializer[Any]):
     def get_agent_run(self, step: Step) -> Any:
         """Return what its agent has done so far; None of a step that no agent has begun."""
         run = getattr(step, "agent_run", None) if step.agent else None
-        return None if run is None else AgentRunSerializer(of_run(run, step)).data
+        return None if run is None else AgentRunSerializer(work_of_run(run, step)).data
 
     def get_dependencies(self, step: Step) -> list[int]:
         """Return the numbers of the steps it waits for."""
@@ -319,7 +319,7 @@ class PlanSerializer(serializers.Serializer[Any]):
     def _said(self, plan: Plan, text: str) -> str | None:
         if not text:
             return None
-        return text if sees_through(self.context["viewer"], plan) else WORDS
+        return text if can_see_private_in_plan(self.context["viewer"], plan) else WORDS
 
     @extend_schema_field(BudgetSerializer(allow_null=True))
     def get_budget(self, plan: Plan) -> dict[str, float | None] | None:
@@ -335,7 +335,7 @@ class PlanSerializer(serializers.Serializer[Any]):
 
 
 class PlanDetailSerializer(PlanSerializer):
-    """A plan with its steps; the context says what of them is `private` to the viewer, and its `kin`."""
+    """A plan with its steps; the context says what of them is `private` to the viewer, and its `clone_links`."""
 
     cloned_from = serializers.SerializerMethodField()
     clones = serializers.SerializerMethodField()
@@ -344,7 +344,7 @@ class PlanDetailSerializer(PlanSerializer):
 
     def get_failure(self, plan: Plan) -> str | None:
         """Return why it failed where that is not a step's doing, such as its deadline; else None."""
-        return why_failed(plan) or None
+        return failure_reason(plan) or None
 
     def get_cloned_from(self, plan: Plan) -> str | None:
         """Return the id of the plan it was cloned from, as far as the viewer may see that one."""
@@ -355,14 +355,14 @@ class PlanDetailSerializer(PlanSerializer):
         return list(self._kin.clones)
 
     @property
-    def _kin(self) -> Kin:
-        kin: Kin = self.context.get("kin", NO_KIN)
-        return kin
+    def _kin(self) -> CloneLinks:
+        clone_links: CloneLinks = self.context.get("clone_links", NO_CLONE_LINKS)
+        return clone_links
 
     @extend_schema_field(StepSerializer(many=True))
     def get_steps(self, plan: Plan) -> Any:
         """Return the steps in order."""
-        private: PrivateParts = self.context["private"]
+        private: PrivatePlanParts = self.context["private"]
         return [private.mask_step(shown) for shown in StepSerializer(steps_of(plan), many=True).data]
 
 

@@ -13,7 +13,7 @@ from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
 from plans.api.plans import PlanEndpoint
 from plans.models import Plan
-from plans.sessions.overview import session_page, sessions_for
+from plans.sessions.overview import find_session_overview, sessions_for
 from plans.states import PlanStatus, StepStatus
 
 
@@ -45,7 +45,7 @@ class ListedStepSerializer(serializers.Serializer[Any]):
     completed_at = serializers.DateTimeField(source="step.completed_at", allow_null=True)
 
 
-class MadeCallSerializer(serializers.Serializer[Any]):
+class SessionCallSerializer(serializers.Serializer[Any]):
     """One call made in a session, in brief."""
 
     id = serializers.CharField(source="call.public_id")
@@ -72,7 +72,7 @@ class SessionDetailSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(source="row.created_at", allow_null=True)
     completed_at = serializers.DateTimeField(source="row.completed_at", allow_null=True)
     steps = ListedStepSerializer(many=True)
-    calls = MadeCallSerializer(many=True)
+    calls = SessionCallSerializer(many=True)
 
 
 class SessionListEndpoint(PlanEndpoint):
@@ -97,7 +97,7 @@ class SessionDetail(PlanEndpoint):
     def get(self, request: Request, public_id: str) -> Response:
         """Show the session in which a plan was stored, named by that plan's id: its list now, and its newest calls."""
         try:
-            page = session_page(self.user, public_id, self.token)
+            page = find_session_overview(self.user, public_id, self.token)
         except Plan.DoesNotExist:
             raise Http404 from None
         return Response(SessionDetailSerializer(page).data)

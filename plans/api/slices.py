@@ -16,19 +16,19 @@ from catalog.rest.idempotency import answer_once
 from catalog.rest.problems import refusals
 from catalog.rest.serializers import MAX_ID, StrictSerializer, Text, Whole
 from plans.actions import slices
-from plans.actions.slices import MOST, Approval, SliceItem
-from plans.actions.upcoming import Ahead
+from plans.actions.slices import MAX_SLICE_STEPS, ApprovalTerms, SliceItem
+from plans.actions.upcoming import UpcomingStep
 from plans.api.plans import PlanEndpoint
 from plans.spec import MAX_STEP_ID
-from plans.store.privacy import PrivateParts
-from plans.store.privacy import hidden_from as hidden_in_plan
+from plans.store.privacy import PrivatePlanParts
+from plans.store.privacy import hidden_parts as hidden_in_plan
 
 
 class SlicePreviewBody(StrictSerializer):
     """How many of the next gated steps of which plan are asked about."""
 
     plan = Text(max_length=MAX_ID)
-    count = Whole(min_value=1, max_value=MOST)
+    count = Whole(min_value=1, max_value=MAX_SLICE_STEPS)
 
 
 class SliceItemBody(ItemBody):
@@ -43,7 +43,7 @@ class SliceBody(StrictSerializer):
     """The requests that are approved, each by the digest that was seen of it."""
 
     plan = Text(max_length=MAX_ID)
-    items = serializers.ListField(child=SliceItemBody(), min_length=1, max_length=MOST)
+    items = serializers.ListField(child=SliceItemBody(), min_length=1, max_length=MAX_SLICE_STEPS)
     comment = Text(required=False, allow_blank=True, default="")
 
     def validate_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ class SliceItemSerializer(ApprovalSerializer):
     seen_digest = serializers.CharField(source="digest")
 
 
-class AheadSerializer(serializers.Serializer[Ahead]):
+class UpcomingStepSerializer(serializers.Serializer[UpcomingStep]):
     """One step that has not ended: `alone`, `gated`, `later`, `asked`, `waits`, `approved` or `stops`, and why."""
 
     step_id = serializers.IntegerField(source="step.step_id")
@@ -68,13 +68,13 @@ class AheadSerializer(serializers.Serializer[Ahead]):
     stands = serializers.CharField(source="kind")
     why = serializers.SerializerMethodField()
 
-    def get_why(self, ahead: Ahead) -> str:
+    def get_why(self, ahead: UpcomingStep) -> str:
         """Say why; what a tool objects to may repeat what is private."""
-        private: PrivateParts = self.context["private"]
+        private: PrivatePlanParts = self.context["private"]
         return WORDS if ahead.why and ahead.step.step_id in private.steps else ahead.why
 
 
-class LeftSerializer(serializers.Serializer[Any]):
+class LeftOutSerializer(serializers.Serializer[Any]):
     """A gated step that could not be asked about now."""
 
     step_id = serializers.IntegerField()
@@ -86,7 +86,7 @@ class SliceSerializer(serializers.Serializer[slices.Slice]):
 
     results = serializers.SerializerMethodField()
     left = serializers.SerializerMethodField()
-    ahead = AheadSerializer(many=True)
+    ahead = UpcomingStepSerializer(many=True)
 
     @extend_schema_field(SliceItemSerializer(many=True))
     def get_results(self, found: slices.Slice) -> Any:
@@ -97,10 +97,10 @@ class SliceSerializer(serializers.Serializer[slices.Slice]):
         context = {"viewer": viewer, "private": hidden_from(viewer, shown)}
         return SliceItemSerializer(shown, many=True, context=context).data
 
-    @extend_schema_field(LeftSerializer(many=True))
+    @extend_schema_field(LeftOutSerializer(many=True))
     def get_left(self, found: slices.Slice) -> list[dict[str, Any]]:
         """Return the steps that could not be asked about."""
-        private: PrivateParts = self.context["private"]
+        private: PrivatePlanParts = self.context["private"]
         told = [(number, WORDS if number in private.steps else why) for number, why in found.left]
         return [{"step_id": number, "why": why} for number, why in told]
 
@@ -121,7 +121,7 @@ class SlicePreview(PlanEndpoint):
         body = self.body(SlicePreviewBody)
         plan = self.plan(body["plan"])
         context = {"viewer": self.user, "private": hidden_in_plan(self.user, plan)}
-        return Response(SliceSerializer(slices.prepare(plan, body["count"], by=self.user), context=context).data)
+        return Response(SliceSerializer(slices.prepare_slice(plan, body["count"], by=self.user), context=context).data)
 
 
 class SliceApproval(PlanEndpoint):
@@ -137,6 +137,6 @@ class SliceApproval(PlanEndpoint):
     def _approve(self, *, repeated: bool = False) -> Response:
         body = self.body(SliceBody)
         items = [SliceItem(**item) for item in body["items"]]
-        given = Approval(by=self.user, comment=body["comment"], repeated=repeated)
-        results = slices.approve(self.plan(body["plan"]), items, given)
+        given = ApprovalTerms(by=self.user, comment=body["comment"], repeated=repeated)
+        results = slices.approve_slice(self.plan(body["plan"]), items, given)
         return Response(BatchResultSerializer({"results": results}).data)

@@ -30,7 +30,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class DemoToken:
     """A token that the demo hands out: its name in the answer and for people, whose it is, and what it may do."""
 
     name: str
@@ -58,10 +58,10 @@ PEOPLE = (
 )
 READS = ("tools:read", "plans:read", "approvals:read")
 ASKS = ("calls:create", "plans:write")
-KEYS = (
-    Key("agent", "Research agent", "ada", ApiToken.Kind.AGENT, (*READS, *ASKS)),
-    Key("operator", "Ada's scripts", "ada", ApiToken.Kind.PERSONAL, (*READS, *ASKS)),
-    Key("reviewer", "Rosa's scripts", "rosa", ApiToken.Kind.PERSONAL, (*READS, "approvals:decide")),
+DEMO_TOKENS = (
+    DemoToken("agent", "Research agent", "ada", ApiToken.Kind.AGENT, (*READS, *ASKS)),
+    DemoToken("operator", "Ada's scripts", "ada", ApiToken.Kind.PERSONAL, (*READS, *ASKS)),
+    DemoToken("reviewer", "Rosa's scripts", "rosa", ApiToken.Kind.PERSONAL, (*READS, "approvals:decide")),
 )
 
 
@@ -98,7 +98,7 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
     with transaction.atomic():
         earlier = ApiToken.objects.filter(name__endswith=TOKEN_MARK, user__email__endswith=f"@{MAIL_DOMAIN}")
         _revoke(earlier.filter(revoked_at=None).select_related("user"))
-        return {key.name: _make(key) for key in KEYS}
+        return {key.name: _make_token(key) for key in DEMO_TOKENS}
 
 
 def _revoke(tokens: Iterable[ApiToken]) -> None:
@@ -107,6 +107,6 @@ def _revoke(tokens: Iterable[ApiToken]) -> None:
         signals.record("token.revoked", by=token.user, token=token.prefix)
 
 
-def _make(key: Key) -> tuple[ApiToken, str]:
+def _make_token(key: DemoToken) -> tuple[ApiToken, str]:
     user = User.objects.get(username=key.username)
     return create_token(user=user, kind=key.kind, scopes=key.scopes, name=f"{key.title}{TOKEN_MARK}")

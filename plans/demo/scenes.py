@@ -17,7 +17,7 @@ from approvals.requests.deadlines import expire_due
 from catalog.core import clock
 from catalog.models import ApiToken
 from plans.actions.create import create_plan
-from plans.executor.lifecycle import executing
+from plans.executor.lifecycle import run_executor
 from plans.models import Plan, Step
 from plans.spec import PlanDocument
 from plans.states import PlanStatus, WaitingFor
@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 DRAFT = "reports/aapl-msft-fy2022.md"
 """The file that the brief is to replace; put back whenever the brief is made anew."""
 SECONDS = 60.0
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 FOR_PEOPLE = (WaitingFor.APPROVAL, WaitingFor.OUTCOME)
 
 
@@ -59,7 +59,7 @@ SCENES = (
 )
 
 
-def play(agent: ApiToken) -> list[Plan]:
+def make_plans(agent: ApiToken) -> list[Plan]:
     """Make the plans that are missing, run them until they end or wait for a person, and return them.
 
     Raises TimeoutError when a plan has done neither after a minute.
@@ -67,7 +67,7 @@ def play(agent: ApiToken) -> list[Plan]:
     expire_due(clock.now())
     missing = [scene for scene in SCENES if not scene.stands()]
     lay_out_files(replace={DRAFT} if any(scene.by_agent for scene in missing) else set())
-    with executing():
+    with run_executor():
         made = [_begin(scene, agent) for scene in missing]
         wait_until_at_rest(made)
     return made
@@ -94,7 +94,7 @@ def wait_until_at_rest(plans: list[Plan]) -> None:
     while any(not is_at_rest(plan) for plan in plans):
         if monotonic() > ends:
             raise TimeoutError(f"The demo's plans neither ended nor waited within {SECONDS:.0f} s.")
-        sleep(LOOK_SECONDS)
+        sleep(POLL_SECONDS)
 
 
 def is_at_rest(plan: Plan) -> bool:

@@ -20,12 +20,12 @@ from plans import conditions
 from plans.documents import references
 from plans.documents.graphs import ancestors, cycles
 from plans.documents.positions import find_lines
-from plans.documents.reading import MAX_PROBLEMS, Draft, Problem, read_draft, unknown_name
+from plans.documents.reading import MAX_PROBLEMS, ParsedPlan, Problem, parse_plan, unknown_name_problem
 from plans.documents.references import Reference, resolve
 from plans.spec import PlanDocument, StepDocument
 
 # What stays wrong whatever a reference below this place becomes.
-_FIRM_ABOVE = frozenset({"type", "required", "additionalProperties", "maxProperties"})
+_FIXED_BY_SHAPE = frozenset({"type", "required", "additionalProperties", "maxProperties"})
 
 
 def argument_problems(
@@ -33,53 +33,53 @@ def argument_problems(
 ) -> list[Problem]:
     """Return what the tool's own schema and types refuse, with paths relative to the parameters."""
     given = parameters if references else resolve(parameters, {})
-    return [problem for problem in _refused(tool, given) if not _may_heal(problem, references)]
+    return [problem for problem in _argument_errors(tool, given) if not _may_resolve(problem, references)]
 
 
-def _refused(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
+def _argument_errors(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
     try:
         tool.check(without_left_out(tool.validator, given))
     except ParameterError as refusal:
         whole = {"path": "", "code": "check_failed", "message": refusal.message}
-        return [_problem(error) for error in refusal.details.get("errors", [whole])]
+        return [_argument_problem(error) for error in refusal.details.get("errors", [whole])]
     except QueryTypeUnsupported as refusal:
         return [Problem("query_type", "query_type_unsupported", "error", refusal.message)]
     return []
 
 
-def _problem(error: Mapping[str, str]) -> Problem:
+def _argument_problem(error: Mapping[str, str]) -> Problem:
     return Problem(error["path"], error["code"], "error", error["message"])
 
 
-def _may_heal(problem: Problem, references: Sequence[Reference]) -> bool:
+def _may_resolve(problem: Problem, references: Sequence[Reference]) -> bool:
     """Say whether the problem may be gone once a reference has its value."""
-    return any(_touches(problem, reference) for reference in references)
+    return any(_depends_on_reference(problem, reference) for reference in references)
 
 
-def _touches(problem: Problem, reference: Reference) -> bool:
+def _depends_on_reference(problem: Problem, reference: Reference) -> bool:
     if problem.path == reference.where:
         always_a_text = problem.code == "type" and not reference.whole
         return problem.code != "additionalProperties" and not always_a_text
     above = problem.path == "" or reference.where.startswith(problem.path + ".")
-    return above and problem.code not in _FIRM_ABOVE
+    return above and problem.code not in _FIXED_BY_SHAPE
 
 
 __all__ = ["Problem", "check_plan", "with_lines"]
 
-MAX_OFFERS = 50
+MAX_SUGGESTED = 50
 
 Tools = Mapping[str, Tool[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class AgentThere:
+class AgentAvailability:
     """What is to be known of an agent that a step may name: whether it is switched on, and has a model to ask."""
 
     enabled: bool = True
     has_model: bool = True
 
 
-Agents = Callable[[], Mapping[str, AgentThere]]
+Agents = Callable[[], Mapping[str, AgentAvailability]]
 """Gives the agents that may be named, by name; asked once, and only for plans that name one."""
 
 
@@ -87,8 +87,8 @@ def check_plan(
     document: Json | PlanDocument, tools: Tools, *, disabled: Set[str] = frozenset(), agents: Agents = dict
 ) -> list[Problem]:
     """Return every problem of a plan; it can be stored when none has the severity `error`."""
-    draft = read_draft(document)
-    check = _Check(draft, tools, disabled, agents)
+    draft = parse_plan(document)
+    check = _PlanCheck(draft, tools, disabled, agents)
     found = [*draft.problems, *check.numbers(), *check.circles(), *check.keys()]
     for index, step in draft.steps.items():
         found += check.step(index, step)
@@ -104,27 +104,27 @@ def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
     return [replace(problem, line=lines[problem.path]) for problem in problems]
 
 
-class _Check:
+class _PlanCheck:
     """One check: the draft, the tools, and what every rule needs to know about the whole plan."""
 
-    def __init__(self, draft: Draft, tools: Tools, disabled: Set[str], agents: Agents) -> None:
+    def __init__(self, draft: ParsedPlan, tools: Tools, disabled: Set[str], agents: Agents) -> None:
         self.draft = draft
         self.tools = tools
         self.disabled = disabled
-        self.ask_for_agents = agents
+        self.load_agents = agents
         self.steps = draft.steps
         self.by_id = {step.step_id: step for step in draft.steps.values()}
-        self.offers_left = MAX_OFFERS
+        self.suggestions_left = MAX_SUGGESTED
 
     def unknown(self, problem: Problem, name: str, known: Iterable[str]) -> Problem:
         """Return the problem of an unknown name, with names like it as long as the search is affordable."""
-        self.offers_left -= 1
-        return unknown_name(problem, name, known if self.offers_left >= 0 else ())
+        self.suggestions_left -= 1
+        return unknown_name_problem(problem, name, known if self.suggestions_left >= 0 else ())
 
     @cached_property
-    def agents(self) -> Mapping[str, AgentThere]:
+    def agents(self) -> Mapping[str, AgentAvailability]:
         """The agents that a step may name."""
-        return self.ask_for_agents()
+        return self.load_agents()
 
     @cached_property
     def known_steps(self) -> str:
@@ -252,7 +252,7 @@ class _Check:
             yield Problem(path, "agent_disabled", "warning", message)
         elif not known.has_model:
             message = f"The agent {name} has no model to ask; the step will fail."
-            yield Problem(path, "no_model", "warning", message, _NAME_A_MODEL)
+            yield Problem(path, "no_model", "warning", message, _SET_MODEL_HINT)
 
     def parameters(self, here: str, step: StepDocument) -> Iterator[Problem]:
         """The tool takes the parameters, and every reference has something to refer to."""
@@ -300,14 +300,14 @@ class _Check:
             return
         if step.output_path:
             message = "Nothing is stored, so there is nothing to take this path from."
-            yield Problem(f"{here}.output_path", "output_path_unused", "warning", message, _KEEP)
+            yield Problem(f"{here}.output_path", "output_path_unused", "warning", message, _ADD_KEY_HINT)
         elif step.tool in self.tools or (step.agent is not None and step.tool is None):
             message = f"The result of step {step.step_id} is not kept in memory."
-            yield Problem(here, "no_output_key", "info", message, _KEEP)
+            yield Problem(here, "no_output_key", "info", message, _ADD_KEY_HINT)
 
 
-_KEEP = "Give the step an expected_key."
-_NAME_A_MODEL = "An administrator fills TOOLGATE_MODEL, or gives the agent a model of its own."
+_ADD_KEY_HINT = "Give the step an expected_key."
+_SET_MODEL_HINT = "An administrator fills TOOLGATE_MODEL, or gives the agent a model of its own."
 
 
 def _done_check(here: str, step: StepDocument) -> Iterator[Problem]:

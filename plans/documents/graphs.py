@@ -46,11 +46,11 @@ def _first_cycle(graph: Mapping[int, set[int]]) -> list[int] | None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         circle: list[int] = error.args[1]
-        return _from_smallest(circle[::-1])
+        return _rotate_to_smallest(circle[::-1])
     return None
 
 
-def _from_smallest(circle: Sequence[int]) -> list[int]:
+def _rotate_to_smallest(circle: Sequence[int]) -> list[int]:
     around = list(circle[:-1])
     start = around.index(min(around))
     return [*around[start:], *around[:start], around[start]]

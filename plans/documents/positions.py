@@ -5,19 +5,19 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from plans.spec import below
+from plans.spec import member_path
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 
 
 def find_lines(text: str, paths: Set[str]) -> dict[str, int]:
     """Return dotted path → line, from 1; a path that is not in the text gets the line of what surrounds it."""
-    wanted = {ancestor for path in paths for ancestor in _upwards(path)}
+    wanted = {ancestor for path in paths for ancestor in _enclosing_paths(path)}
     seen: dict[str, int] = {}
     for path, line in _values(text):
         if path in wanted:
             seen.setdefault(path, line)
-    return {path: next((seen[each] for each in _upwards(path) if each in seen), 1) for path in paths}
+    return {path: next((seen[each] for each in _enclosing_paths(path) if each in seen), 1) for path in paths}
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Container:
 
     def place(self) -> str:
         """Return the path of the value that comes next."""
-        return below(self.path, self.step or 0)
+        return member_path(self.path, self.step or 0)
 
 
 def _values(text: str) -> Iterator[tuple[str, int]]:
@@ -39,12 +39,12 @@ def _values(text: str) -> Iterator[tuple[str, int]]:
     for match in _TOKEN.finditer(text):
         line += text.count("\n", last, match.start())
         last = match.start()
-        path = _read(match[0], stack)
+        path = _consume_token(match[0], stack)
         if path is not None:
             yield path, line
 
 
-def _read(piece: str, stack: list[_Container]) -> str | None:
+def _consume_token(piece: str, stack: list[_Container]) -> str | None:
     """Take one piece of the text; return the path of what begins with it."""
     inside = stack[-1]
     if piece in _ENDS:
@@ -52,7 +52,7 @@ def _read(piece: str, stack: list[_Container]) -> str | None:
     elif piece == ",":
         inside.step = inside.step + 1 if isinstance(inside.step, int) else None
     elif inside.step is None:
-        inside.step = _name(piece)
+        inside.step = _member_name(piece)
         return inside.place()
     elif piece != ":":
         path = inside.place() if len(stack) > 1 else ""
@@ -66,14 +66,14 @@ _BEGINNINGS: Mapping[str, int | None] = {"{": None, "[": 0}
 _ENDS = frozenset("}]")
 
 
-def _name(piece: str) -> str:
+def _member_name(piece: str) -> str:
     try:
         return str(json.loads(piece))
     except ValueError:
         return piece
 
 
-def _upwards(path: str) -> Iterator[str]:
+def _enclosing_paths(path: str) -> Iterator[str]:
     """Yield the path and what surrounds it, from the inside out."""
     while path:
         yield path

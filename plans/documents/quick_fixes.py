@@ -34,17 +34,17 @@ class Fix:
     @property
     def script_start(self) -> int:
         """Where it begins as scripts count, in units of UTF-16."""
-        return _units(self.text[: self.start])
+        return _utf16_length(self.text[: self.start])
 
     @property
     def script_size(self) -> int:
         """How long the text is as scripts count: another length is another text, and needs another check."""
-        return _units(self.text)
+        return _utf16_length(self.text)
 
 
 def fixes(problem: Problem, text: str) -> list[Fix]:
     """Return the edits that mend a problem of this JSON text, the likeliest first; none where nobody can tell."""
-    make = _MAKERS.get(problem.code, _day)
+    make = _FIXES_BY_CODE.get(problem.code, _reorder_date)
     return [
         Fix(f"{problem.path} {label}", label, text, start, text[start:end], put)
         for label, start, end, put in make(problem, text)
@@ -58,7 +58,7 @@ Edit = tuple[str, int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TextSpan:
     """A value in a text from `start` to `end`; `begin` to `name_end` is the name of a member of an object."""
 
     begin: int
@@ -68,21 +68,21 @@ class _Place:
     value: Any
 
 
-def _rename(problem: Problem, text: str) -> Iterator[Edit]:
+def _rename_member(problem: Problem, text: str) -> Iterator[Edit]:
     place, around = _find(text, problem.path), _find(text, problem.path.rpartition(".")[0])
     for name in problem.candidates:
         if place and around and name not in around.value:
             yield f"Rename to {name}", place.begin, place.name_end, json.dumps(name)
 
 
-def _use(problem: Problem, text: str) -> Iterator[Edit]:
+def _replace_value(problem: Problem, text: str) -> Iterator[Edit]:
     place = _find(text, problem.path)
     for name in problem.candidates:
         if place:
             yield f"Use {name}", place.start, place.end, json.dumps(name)
 
 
-def _refer(problem: Problem, text: str) -> Iterator[Edit]:
+def _replace_reference(problem: Problem, text: str) -> Iterator[Edit]:
     place = _find(text, problem.path)
     if place is None:
         return
@@ -93,7 +93,7 @@ def _refer(problem: Problem, text: str) -> Iterator[Edit]:
             yield f"Use {name}", written.start(), written.end(), "${" + name
 
 
-def _wait(problem: Problem, text: str) -> Iterator[Edit]:
+def _add_dependency(problem: Problem, text: str) -> Iterator[Edit]:
     number = problem.missing_dependency
     here = ".".join(problem.path.split(".")[:2])
     step, place = _find(text, f"{here}.step_id"), _find(text, f"{here}.dependencies")
@@ -110,19 +110,19 @@ def _wait(problem: Problem, text: str) -> Iterator[Edit]:
         yield label, place.start, place.end, f"[{number}]"
 
 
-def _take_out(problem: Problem, text: str) -> Iterator[Edit]:
+def _remove_entry(problem: Problem, text: str) -> Iterator[Edit]:
     around, _, index = problem.path.rpartition(".")
-    yield from _without(text, around, lambda name, _: name == index)
+    yield from _without_entry(text, around, lambda name, _: name == index)
 
 
-def _break(problem: Problem, text: str) -> Iterator[Edit]:
+def _break_cycle(problem: Problem, text: str) -> Iterator[Edit]:
     """The step with the smallest number of a circle waits for a later one: that is the likeliest slip."""
     edge = problem.cycle_edge
     if edge:
-        yield from _without(text, problem.path, lambda _, value: value == edge[1])
+        yield from _without_entry(text, problem.path, lambda _, value: value == edge[1])
 
 
-def _without(text: str, path: str, is_it: Callable[[str, Any], bool]) -> Iterator[Edit]:
+def _without_entry(text: str, path: str, is_it: Callable[[str, Any], bool]) -> Iterator[Edit]:
     """Take an entry out of a list, with the comma before it, or behind it when it is the first."""
     around = _find(text, path)
     if around is None or not isinstance(around.value, list):
@@ -136,9 +136,9 @@ def _without(text: str, path: str, is_it: Callable[[str, Any], bool]) -> Iterato
     yield f"Take {entries[at].value} out", start, end, ""
 
 
-def _day(problem: Problem, text: str) -> Iterator[Edit]:
+def _reorder_date(problem: Problem, text: str) -> Iterator[Edit]:
     """A day that was written in another order: both readings, where both are days."""
-    place = _find(text, problem.path) if _WANTS_DAY.search(problem.message) else None
+    place = _find(text, problem.path) if _EXPECTS_DATE.search(problem.message) else None
     parts = _DAY.fullmatch(place.value) if place and isinstance(place.value, str) else None
     if place is None or parts is None:
         return
@@ -156,28 +156,28 @@ def _iso(year: int, month: int, day: int) -> str:
         return ""
 
 
-_MAKERS: Mapping[str, Callable[[Problem, str], Iterator[Edit]]] = {
-    "unknown_field": _rename,
-    "unknown_tool": _use,
-    "agent_unavailable": _use,
-    "unknown_reference": _refer,
-    "reference_not_before": _wait,
-    "unknown_dependency": _take_out,
-    "self_dependency": _take_out,
-    "duplicate_dependency": _take_out,
-    "circular_dependency": _break,
+_FIXES_BY_CODE: Mapping[str, Callable[[Problem, str], Iterator[Edit]]] = {
+    "unknown_field": _rename_member,
+    "unknown_tool": _replace_value,
+    "agent_unavailable": _replace_value,
+    "unknown_reference": _replace_reference,
+    "reference_not_before": _add_dependency,
+    "unknown_dependency": _remove_entry,
+    "self_dependency": _remove_entry,
+    "duplicate_dependency": _remove_entry,
+    "circular_dependency": _break_cycle,
 }
-_WANTS_DAY = re.compile(r"YYYY-MM-DD|valid date\b")
+_EXPECTS_DATE = re.compile(r"YYYY-MM-DD|valid date\b")
 _DAY = re.compile(r"([0-9]{1,4})[./ -]([0-9]{1,2})[./ -]([0-9]{1,4})")
 _GAP = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-def _find(text: str, path: str) -> _Place | None:
+def _find(text: str, path: str) -> _TextSpan | None:
     """Return where in the text the value at a dotted path is, None where there is none."""
     at = _after_gap(text, 0)
     value, end = _DECODER.raw_decode(text, at)
-    here, rest = _Place(at, at, at, end, value), path
+    here, rest = _TextSpan(at, at, at, end, value), path
     while rest:
         inside = _members(text, here.start) if isinstance(here.value, dict | list) else iter(())
         step = next(((name, place) for name, place in inside if f"{rest}.".startswith(f"{name}.")), None)
@@ -187,7 +187,7 @@ def _find(text: str, path: str) -> _Place | None:
     return here
 
 
-def _members(text: str, start: int) -> Iterator[tuple[str, _Place]]:
+def _members(text: str, start: int) -> Iterator[tuple[str, _TextSpan]]:
     """Yield what the object or list that begins here holds, each with its name or index."""
     index, at = 0, _after_gap(text, start + 1)
     while text[at] not in "]}":
@@ -197,7 +197,7 @@ def _members(text: str, start: int) -> Iterator[tuple[str, _Place]]:
             name, name_end = _DECODER.raw_decode(text, at)
             at = _after_gap(text, _after_gap(text, name_end) + 1)
         value, end = _DECODER.raw_decode(text, at)
-        yield name, _Place(begin, name_end, at, end, value)
+        yield name, _TextSpan(begin, name_end, at, end, value)
         index, at = index + 1, _after_gap(text, end)
         if text[at] == ",":
             at = _after_gap(text, at + 1)
@@ -208,5 +208,5 @@ def _after_gap(text: str, at: int) -> int:
     return gap.end() if gap else at
 
 
-def _units(text: str) -> int:
+def _utf16_length(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -43,7 +43,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ParsedPlan:
     """What could be read of a plan: steps by their place in the document, and what is wrong with the rest."""
 
     steps: Mapping[int, StepDocument]
@@ -60,24 +60,24 @@ class Draft:
         return not any(name in fields or not fields for fields in self.broken.values())
 
 
-def read_draft(document: object) -> Draft:
+def parse_plan(document: object) -> ParsedPlan:
     """Return what can be judged of a document; nothing it holds makes this fail."""
     if isinstance(document, PlanDocument):
-        return Draft(dict(enumerate(document.steps)), document.memory)
+        return ParsedPlan(dict(enumerate(document.steps)), document.memory)
     try:
         check_json(document)
         plan = PlanDocument.model_validate(document)
     except MalformedJSON as malformed:
-        return Draft({}, {}, [Problem(malformed.path, malformed.code, "error", malformed.message)])
+        return ParsedPlan({}, {}, [Problem(malformed.path, malformed.code, "error", malformed.message)])
     except ValidationError as error:
-        return _salvage(document, error.errors(include_url=False))
-    return Draft(dict(enumerate(plan.steps)), plan.memory)
+        return _parse_broken(document, error.errors(include_url=False))
+    return ParsedPlan(dict(enumerate(plan.steps)), plan.memory)
 
 
-def _salvage(document: object, errors: Sequence[ErrorDetails]) -> Draft:
-    problems = [problem_of(error) for error in errors[:MAX_PROBLEMS]]
+def _parse_broken(document: object, errors: Sequence[ErrorDetails]) -> ParsedPlan:
+    problems = [problem_from_error(error) for error in errors[:MAX_PROBLEMS]]
     if not isinstance(document, dict) or any(error["loc"] == ("steps",) for error in errors):
-        return Draft({}, {}, problems)
+        return ParsedPlan({}, {}, problems)
     broken: dict[int, set[str]] = {}
     for error in errors:
         if error["loc"][0] == "steps" and isinstance(error["loc"][1], int):
@@ -85,22 +85,22 @@ def _salvage(document: object, errors: Sequence[ErrorDetails]) -> Draft:
     steps = document.get("steps", [])
     whole = {index: step for index, step in enumerate(steps) if isinstance(step, dict)}
     memory = document.get("memory")
-    return Draft(
-        {index: _sound_part(step, broken.get(index, set())) for index, step in whole.items()},
+    return ParsedPlan(
+        {index: _readable_step(step, broken.get(index, set())) for index, step in whole.items()},
         memory if isinstance(memory, dict) else {},
         problems,
         {index: frozenset(fields) for index, fields in broken.items()},
     )
 
 
-def _sound_part(step: dict[str, Any], broken: set[str]) -> StepDocument:
+def _readable_step(step: dict[str, Any], broken: set[str]) -> StepDocument:
     """Return the step without its broken fields; a step without a readable number gets 0, which no step has."""
     sound: dict[str, Any] = {"step_id": 0, "description": ""}
     sound |= {name: value for name, value in step.items() if name not in broken}
     return StepDocument.model_construct(**sound)
 
 
-def problem_of(error: ErrorDetails, whole: type[BaseModel] = PlanDocument) -> Problem:
+def problem_from_error(error: ErrorDetails, whole: type[BaseModel] = PlanDocument) -> Problem:
     """Return what pydantic found in a document as people are told it; `whole` is what the document was to be."""
     place = [str(step) for step in error["loc"] if step != "[key]"]
     code, message = error["type"], error["msg"]
@@ -119,13 +119,13 @@ def _unknown_field(place: Sequence[str], whole: type[BaseModel]) -> Problem:
         return Problem(path, "run_time_field", "error", message)
     document: type[BaseModel] = StepDocument if len(place) > 2 else whole
     message = "There is no field of this name."
-    return unknown_name(Problem(path, "unknown_field", "error", message), place[-1], document.model_fields)
+    return unknown_name_problem(Problem(path, "unknown_field", "error", message), place[-1], document.model_fields)
 
 
-def unknown_name(problem: Problem, name: str, known: Iterable[str]) -> Problem:
+def unknown_name_problem(problem: Problem, name: str, known: Iterable[str]) -> Problem:
     """Return a problem about a name that means nothing, with the known names that are most like it as a suggestion."""
     candidates = similar_names(name, known)
-    return replace(problem, unknown_name=name, candidates=candidates, suggestion=did_you_mean(candidates))
+    return replace(problem, unknown_name=name, candidates=candidates, suggestion=suggestion_text(candidates))
 
 
 def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(difflib.get_close_matches(name, list(known), n=2))
 
 
-def did_you_mean(candidates: Sequence[str]) -> str | None:
+def suggestion_text(candidates: Sequence[str]) -> str | None:
     """Return the question that offers these names, None without any."""
     return f"Did you mean {' or '.join(candidates)}?" if candidates else None
 

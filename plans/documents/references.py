@@ -12,12 +12,12 @@ from typing import Any
 
 from catalog.core.canonical_json import size_of
 from catalog.errors import ParameterError
-from plans.spec import below, follow
+from plans.spec import follow, member_path
 
 MAX_BYTES = 256 * 1024
 
-_MARKS = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)\}|\$\{")
-_INSIDE = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,128})(?P<path>(?:\.[^.${}\x00-\x1f]{1,200}){0,32})")
+_REFERENCE_MARKS = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)\}|\$\{")
+_REFERENCE_BODY = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,128})(?P<path>(?:\.[^.${}\x00-\x1f]{1,200}){0,32})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield where, value
     elif isinstance(value, dict | list):
         for step, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from texts(child, below(where, step))
+            yield from texts(child, member_path(where, step))
 
 
-def literal(value: Any) -> Any:
+def escape_references(value: Any) -> Any:
     """Return a JSON value that refers to nothing, and that `resolve` gives back as it is."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):
-        return {key: literal(each) for key, each in value.items()}
-    return [literal(each) for each in value] if isinstance(value, list) else value
+        return {key: escape_references(each) for key, each in value.items()}
+    return [escape_references(each) for each in value] if isinstance(value, list) else value
 
 
 def resolve(value: Any, memory: Mapping[str, Any], *, instead: Mapping[str, str] | None = None) -> Any:
@@ -82,58 +82,58 @@ class _Resolver:
         if isinstance(value, str):
             return self.fill(value, where) if "${" in value else value
         if isinstance(value, dict):
-            return {key: self.resolve(child, below(where, key)) for key, child in value.items()}
+            return {key: self.resolve(child, member_path(where, key)) for key, child in value.items()}
         if isinstance(value, list):
-            return [self.resolve(child, below(where, index)) for index, child in enumerate(value)]
+            return [self.resolve(child, member_path(where, index)) for index, child in enumerate(value)]
         return value
 
     def fill(self, text: str, where: str) -> Any:
         pieces = list(_pieces(text, where))
         if isinstance(pieces[0], Reference) and pieces[0].whole:
             return self.look_up(pieces[0])
-        return "".join(piece if isinstance(piece, str) else _written(self.look_up(piece)) for piece in pieces)
+        return "".join(piece if isinstance(piece, str) else _as_text(self.look_up(piece)) for piece in pieces)
 
     def look_up(self, reference: Reference) -> Any:
         if reference.key in self.instead:
             return self.instead[reference.key]
         if reference.key not in self.memory:
-            raise _refusal(f"{reference}: no such key is in memory.", "missing_key", reference.where)
+            raise _reference_error(f"{reference}: no such key is in memory.", "missing_key", reference.where)
         try:
             found = follow(self.memory[reference.key], reference.path)
         except LookupError:
             message = f"{reference}: the value under '{reference.key}' has nothing at that path."
-            raise _refusal(message, "missing_path", reference.where) from None
+            raise _reference_error(message, "missing_path", reference.where) from None
         self.left -= size_of(found)
         if self.left < 0:
             message = f"{reference}: the values grow over {MAX_BYTES:,} bytes; refer to a smaller part."
-            raise _refusal(message, "too_large", reference.where)
+            raise _reference_error(message, "too_large", reference.where)
         return found
 
 
 def _pieces(text: str, where: str) -> Iterator[str | Reference]:
     end = 0
-    for mark in _MARKS.finditer(text):
+    for mark in _REFERENCE_MARKS.finditer(text):
         if mark.start() > end:
             yield text[end : mark.start()]
         end = mark.end()
         whole = mark.start() == 0 and end == len(text)
-        yield "${" if mark[0] == "$${" else _read(mark["inside"], where, whole=whole)
+        yield "${" if mark[0] == "$${" else _parse_reference(mark["inside"], where, whole=whole)
     if end < len(text):
         yield text[end:]
 
 
-def _read(inside: str | None, where: str, *, whole: bool) -> Reference:
-    parts = _INSIDE.fullmatch(inside or "")
+def _parse_reference(inside: str | None, where: str, *, whole: bool) -> Reference:
+    parts = _REFERENCE_BODY.fullmatch(inside or "")
     if parts is None:
         message = "'${' begins a reference such as ${key} or ${key.path.0}; write '$${' for the characters."
-        raise _refusal(message, "reference_malformed", where)
+        raise _reference_error(message, "reference_malformed", where)
     return Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
 
 
-def _written(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _refusal(message: str, code: str, where: str) -> ParameterError:
+def _reference_error(message: str, code: str, where: str) -> ParameterError:
     error = {"path": where, "code": code, "message": message}
     return ParameterError(message, {"field": where or None, "errors": [error]})

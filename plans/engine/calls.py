@@ -24,51 +24,51 @@ from catalog.tools.class_tools import CallerContext
 from catalog.tools.registry import unknown_tool
 from plans.documents import references
 from plans.engine import extensions
-from plans.engine.work import Memory, Order, PlanFacts, Run
+from plans.engine.work import Memory, PlanSnapshot, PreparedCall, RunningCall
 from plans.models import Step
 from plans.sessions.lists import StoredSession
-from plans.store.requesters import Asker
-from plans.store.statements import Claimed, Lease
-from plans.store.transactions import Recording
+from plans.store.requesters import RequesterIds
+from plans.store.statements import ClaimedStep, Lease
+from plans.store.transactions import PlanTransaction
 
 
-def new_lease(owner: str, batch: Recording) -> Lease:
-    """Return a lease of the usual length from the recording's moment on."""
-    return Lease(owner, batch.now, batch.now + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS))
+def new_lease(owner: str, tx: PlanTransaction) -> Lease:
+    """Return a lease of the usual length from the transaction's moment on."""
+    return Lease(owner, tx.now, tx.now + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS))
 
 
-def order_of_step(plan: PlanFacts, step: Claimed) -> Order:
+def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
     """Resolve references and validate the arguments against the tool as it is now."""
-    text, old = step.parameters, _call_before(step)
-    given = given_arguments(step, plan.ref) if step.attempt > 1 else None
+    text, old = step.parameters, _previous_call(step)
+    given = edited_arguments(step, plan.ref) if step.attempt > 1 else None
     parameters = vault.restored(text, plan.ref) if given is None else given
     is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
     wanted = vault.Refilled(parameters)
     if not is_literal and ("${" in text or step.parent_pk is not None):  # also what a model wrote of secrets is escaped
         memory = Memory(step.plan_pk, stored=True)
         wanted = vault.refill_kept(references.resolve(parameters, memory), plan.ref)
-    order = order_for(step.tool, wanted.arguments, plan_ref=plan.ref)
+    order = prepare_call(step.tool, wanted.arguments, plan_ref=plan.ref)
     wanted.check_shown(Sealed(order.text, order.secrets))
-    order = replace(order, reason=extensions.words_with(step))
-    return order if old is None else replace(order, replaces=old, asker=asker_of(old))
+    order = replace(order, reason=extensions.model_text_with_call(step))
+    return order if old is None else replace(order, replaces=old, asker=requester_ids_of(old))
 
 
-def _call_before(step: Claimed) -> Call | None:
+def _previous_call(step: ClaimedStep) -> Call | None:
     """Return the call that a retried step had before, and that its next call is to replace."""
     if step.attempt == 1:
         return None
     return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
 
 
-def given_arguments(step: Claimed, plan_ref: str) -> dict[str, Any] | None:
+def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:
     """Return the arguments that a person gave to a step in place of its parameters; None when nobody did."""
     text = Step.objects.values_list("given_arguments", flat=True).get(pk=step.pk)
     return vault.restored(text, plan_ref) if text else None
 
 
-def order_for(
+def prepare_call(
     tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None, to_leave: bool = False
-) -> Order:
+) -> PreparedCall:
     """Look the tool up, choose what serves it and check the arguments; `kept` is the implementation of a stored call.
 
     With `to_leave` the tool may be other code here, or an earlier version: the call is stored, and run by a process
@@ -84,14 +84,14 @@ def order_for(
     if target.drifted:
         left = target.as_left() if to_leave else None
         if left is None:
-            raise other_code(tool_name)
+            raise tool_drifted(tool_name)
         target = left
     checked = pipeline.check(target.tool, arguments)
     sealed = vault.sealed(target.tool, checked)
-    return Order(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
+    return PreparedCall(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
 
 
-def other_code(tool_name: str) -> ToolDrifted:
+def tool_drifted(tool_name: str) -> ToolDrifted:
     """Return the error of a call that cannot be begun here."""
     return ToolDrifted(
         f"The code of {tool_name} that is loaded here is not what the catalog has: restart this server, or run "
@@ -99,39 +99,39 @@ def other_code(tool_name: str) -> ToolDrifted:
     )
 
 
-def keep_secrets(order: Order, plan_ref: str, step_id: int) -> None:
+def store_call_secrets(order: PreparedCall, plan_ref: str, step_id: int) -> None:
     """Keep the secrets that were cut out of a call's arguments until it ends, in the transaction that stores it."""
     if order.secrets:
         vault.keep(Place(plan_ref, str(step_id)), order.secrets)
 
 
-def renewal_of(call: Call, given: Mapping[str, Any] | None = None) -> Order:
+def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> PreparedCall:
     """Return the order for a call that is to take the place of `call`, with its arguments or with those given.
 
     Raises what `order_for` raises.
     """
     arguments = vault.arguments_of(call) if given is None else given
-    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref)
-    return replace(order, replaces=call, asker=asker_of(call))
+    order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref)
+    return replace(order, replaces=call, asker=requester_ids_of(call))
 
 
-def order_of(call: Call) -> Order:
+def prepare_stored_call(call: Call) -> PreparedCall:
     """Return the order for a stored call, by the implementation it was stored with, for who asked for it.
 
     Raises what `order_for` raises.
     """
     arguments = vault.arguments_of(call)
-    order = order_for(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
-    return replace(order, asker=asker_of(call))
+    order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
+    return replace(order, asker=requester_ids_of(call))
 
 
-def asker_of(call: Call) -> Asker | None:
+def requester_ids_of(call: Call) -> RequesterIds | None:
     """Return who asked for a call: whoever replaces it asks for the same person."""
     user_id = call.requested_by_id
-    return Asker(user_id, call.token_id, call.via, call.session) if user_id else None
+    return RequesterIds(user_id, call.token_id, call.via, call.session) if user_id else None
 
 
-def facts_for(order: Order, plan: PlanFacts) -> pipeline.CallFacts:
+def call_facts(order: PreparedCall, plan: PlanSnapshot) -> pipeline.CallFacts:
     """Return what the gate judges."""
     target = order.target
     return pipeline.CallFacts(
@@ -145,18 +145,18 @@ def facts_for(order: Order, plan: PlanFacts) -> pipeline.CallFacts:
     )
 
 
-def context_for_handler(run: Run) -> ToolContext:
+def context_for_handler(run: RunningCall) -> ToolContext:
     """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
     own = {"deadline": _deadline(run.plan, run.seconds, run.stop)}
     budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
     return _context(
         run.plan,
-        **_surroundings(run.plan, run.step.step_id, run.order, run.sent)
+        **_plan_fields(run.plan, run.step.step_id, run.order, run.sent)
         | {
             "requested_by": run.call.requested_by_id,
             "budget": budget,
             **own,
-            **extensions.agent_surroundings(run.step),
+            **extensions.agent_context(run.step),
         },
         call_id=run.call.public_id,
         idempotency_key=run.call.public_id,
@@ -165,14 +165,14 @@ def context_for_handler(run: Run) -> ToolContext:
     )
 
 
-def context_for_preview(plan: PlanFacts, step_id: int, order: Order) -> ToolContext:
+def context_for_preview(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> ToolContext:
     """Build what a preview is given: there is no call yet."""
     timeout = order.target.tool.timeout
     own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
-    return _context(plan, **_surroundings(plan, step_id, order, []), **own)
+    return _context(plan, **_plan_fields(plan, step_id, order, []), **own)
 
 
-def _context(plan: PlanFacts, **fields: Any) -> ToolContext:
+def _context(plan: PlanSnapshot, **fields: Any) -> ToolContext:
     """Make the context, with the ids that the calling program gave where it gave any."""
     if not plan.caller_ids:
         return ToolContext(**fields)
@@ -180,7 +180,7 @@ def _context(plan: PlanFacts, **fields: Any) -> ToolContext:
     return CallerContext(**fields | {"trace_id": given.get("trace_id") or fields["trace_id"]}, given=given)
 
 
-def _surroundings(plan: PlanFacts, step_id: int, order: Order, sent: list[Any]) -> dict[str, Any]:
+def _plan_fields(plan: PlanSnapshot, step_id: int, order: PreparedCall, sent: list[Any]) -> dict[str, Any]:
     memory, asker = Memory(plan.pk), order.asker or plan.asker
     session = StoredSession(asker, sent)
     if order.target.tool.is_async:  # it lives on an event loop, where nothing may be read from the database later
@@ -195,7 +195,7 @@ def _surroundings(plan: PlanFacts, step_id: int, order: Order, sent: list[Any]) 
     }
 
 
-def _deadline(plan: PlanFacts, seconds: float, stop: Stop | None = None) -> Deadline:
+def _deadline(plan: PlanSnapshot, seconds: float, stop: Stop | None = None) -> Deadline:
     ends = clock.now() + timedelta(seconds=seconds)
     return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, stop)
 
@@ -203,7 +203,7 @@ def _deadline(plan: PlanFacts, seconds: float, stop: Stop | None = None) -> Dead
 _BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
 
 
-def new_call(plan: PlanFacts, step_id: int, order: Order, *, status: CallStatus) -> Call:
+def new_call(plan: PlanSnapshot, step_id: int, order: PreparedCall, *, status: CallStatus) -> Call:
     """Return a call of the plan's step, neither stored nor started."""
     target, asker = order.target, order.asker or plan.asker
     values = _BLANK_CALL | {

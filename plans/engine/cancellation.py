@@ -13,47 +13,47 @@ from catalog.core.transactions import move, try_move
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.engine import hints
-from plans.engine.extensions import end_run
-from plans.engine.finishing import RELEASED
+from plans.engine.extensions import end_agent_runs
+from plans.engine.finishing import RELEASED_COLUMNS
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store.selectors import DEADLINE_PASSED
-from plans.store.transactions import Recording, recording
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 BATCH = 100
 
 
-def end_plan(plan: Plan, batch: Recording, *, to: PlanStatus, reason: str, by: User | None) -> None:
+def terminate_plan(plan: Plan, tx: PlanTransaction, *, to: PlanStatus, reason: str, by: User | None) -> None:
     """End a plan now: nothing more starts, held calls are withdrawn, and handlers that run are told to stop.
 
     `by` is None when no person ends it. Raises Conflict when it has ended already. An unknown outcome stays for a
     person to settle. The steps whose handlers run end when those come back, or soon after they were told.
     """
-    ended = {"completed_at": batch.now, "paused_at": None, "paused_by": None}
+    ended = {"completed_at": tx.now, "paused_at": None, "paused_by": None}
     move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has ended already.", **ended)
-    batch.add(f"plan.{to.value}", reason=reason)
+    tx.record(f"plan.{to.value}", reason=reason)
     vault.forget(Place(plan.public_id))
-    hints.stop(plan.pk)
+    hints.stop_plan(plan.pk)
     waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")
     for step in waiting.exclude(waiting_for=WaitingFor.OUTCOME):
         if step.call is None or step.call.status != CallStatus.RUNNING:
-            cancel_step(step, batch, reason, by)
+            cancel_step(step, tx, reason, by)
     for step in Step.objects.filter(plan=plan, status=StepStatus.PENDING):
-        cancel_step(step, batch, reason, by)
+        cancel_step(step, tx, reason, by)
 
 
-def cancel_step(step: Step, batch: Recording, reason: str, by: User | None) -> None:
+def cancel_step(step: Step, tx: PlanTransaction, reason: str, by: User | None) -> None:
     """Cancel one step that has not ended, with its call and, where people were asked, their request."""
     call = step.call
     if step.agent:
-        end_run([step.pk], batch)
-    if try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=batch.now, **RELEASED):
-        batch.add("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
+        end_agent_runs([step.pk], tx)
+    if try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=tx.now, **RELEASED_COLUMNS):
+        tx.record("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
     if call is not None:
         if hasattr(call, "approval") and call.approval.status in OPEN:
             lifecycle.take_back(call.approval, by=by, reason=reason)
         else:
-            try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=batch.now)
+            try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=tx.now)
 
 
 def end_overdue_plans(now: datetime) -> int:
@@ -63,9 +63,9 @@ def end_overdue_plans(now: datetime) -> int:
 
 
 def _end_overdue(plan: Plan, now: datetime) -> bool:
-    with recording(plan.pk, plan.public_id) as batch:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
         overdue = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)
         is_overdue = overdue.exists()  # it may have ended meanwhile, and been given more time
         if is_overdue:
-            end_plan(plan, batch, to=PlanStatus.FAILED, reason=DEADLINE_PASSED, by=None)
+            terminate_plan(plan, tx, to=PlanStatus.FAILED, reason=DEADLINE_PASSED, by=None)
     return is_overdue

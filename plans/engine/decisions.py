@@ -9,106 +9,106 @@ from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call
 from catalog.signals import Fact
 from plans.engine import finishing, hints
-from plans.engine.cancellation import end_plan
+from plans.engine.cancellation import terminate_plan
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.requesters import Requester, ask_for_what_follows
-from plans.store.transactions import FactHandler, Recording
+from plans.store.requesters import Requester, add_requester_of_descendants
+from plans.store.transactions import FactHandler, PlanTransaction
 
 
-def release(batch: Recording, fact: Fact) -> None:
+def apply_approval(tx: PlanTransaction, fact: Fact) -> None:
     """An approved call may run: its step is claimable from now on."""
-    Step.objects.filter(call=fact.call, status=StepStatus.IN_PROGRESS).update(ready_at=batch.now)
-    hints.hint(batch.plan_pk)
+    Step.objects.filter(call=fact.call, status=StepStatus.IN_PROGRESS).update(ready_at=tx.now)
+    hints.hint(tx.plan_pk)
 
 
-def refuse(batch: Recording, fact: Fact) -> None:
+def apply_rejection(tx: PlanTransaction, fact: Fact) -> None:
     """A refused or expired call fails its step, skips it, or ends the plan; else that ends when nothing can go on."""
     if fact.call is None:
         return
     effect, message = fact.data.get("effect"), str(fact.data["message"])
     if effect == "skip":
-        finishing.skip_held_step(batch, fact.call, message, by=name_of(fact.by) if fact.by else NOBODY)
+        finishing.skip_held_step(tx, fact.call, message, by=name_of(fact.by) if fact.by else NOBODY)
     else:
-        finishing.fail_held_step(batch, fact.call, message)
+        finishing.fail_held_step(tx, fact.call, message)
     if effect == "cancel_plan":
-        _cancel_rest(batch, fact, message)
-    finishing.settle_plan(batch)
+        _cancel_plan_after_rejection(tx, fact, message)
+    finishing.settle_plan(tx)
 
 
-def _cancel_rest(batch: Recording, fact: Fact, message: str) -> None:
+def _cancel_plan_after_rejection(tx: PlanTransaction, fact: Fact, message: str) -> None:
     """Cancel the plan whose call was refused with all that was to come; one that has ended stays what it is."""
     open_ones = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)  # one that was asked early may be refused before the start
-    going = Plan.objects.filter(pk=batch.plan_pk, status__in=open_ones).first()
+    going = Plan.objects.filter(pk=tx.plan_pk, status__in=open_ones).first()
     if going is not None:
-        end_plan(going, batch, to=PlanStatus.CANCELLED, reason=message, by=fact.by)
+        terminate_plan(going, tx, to=PlanStatus.CANCELLED, reason=message, by=fact.by)
 
 
-def respond(batch: Recording, fact: Fact) -> None:
+def apply_response(tx: PlanTransaction, fact: Fact) -> None:
     """A call that a person answered completes its step with that answer, as if its tool had given it."""
     call = fact.call
     step = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS).select_related("parent", "plan").first()
     if call is None or step is None:
         return
     if step.parent is not None and fact.by is not None:  # its model is told, and asks for more with what it was told
-        ask_for_what_follows(step.plan, step, by=Requester(fact.by))
-    batch.add("call.succeeded", int(call.step_ref), call=call.public_id, responded=True)
-    ready = finishing.complete(batch, statements.look_at(batch.cursor, step.pk), call.response_json, call=call)
-    hints.hint(batch.plan_pk, ready)
-    finishing.settle_plan(batch)
+        add_requester_of_descendants(step.plan, step, by=Requester(fact.by))
+    tx.record("call.succeeded", int(call.step_ref), call=call.public_id, responded=True)
+    ready = finishing.complete(tx, statements.load_step(tx.cursor, step.pk), call.response_json, call=call)
+    hints.hint(tx.plan_pk, ready)
+    finishing.settle_plan(tx)
 
 
-def send_back(batch: Recording, fact: Fact) -> None:
+def apply_change_request(tx: PlanTransaction, fact: Fact) -> None:
     """A call that is to be changed waits for the person whose plan it is; an agent's fails, and it asks anew."""
     if fact.call is None:
         return
     message = str(fact.data["message"])
-    if not wait_for_changes(batch, fact.call):
-        finishing.fail_held_step(batch, fact.call, message)
-    finishing.settle_plan(batch)
+    if not wait_for_revision(tx, fact.call):
+        finishing.fail_held_step(tx, fact.call, message)
+    finishing.settle_plan(tx)
 
 
-def withdraw(batch: Recording, fact: Fact) -> None:
+def apply_withdrawal(tx: PlanTransaction, fact: Fact) -> None:
     """A withdrawn request fails its step too; a plan that is being ended ends its steps itself."""
     if fact.data.get("asks_again"):
         return
-    if Plan.objects.filter(pk=batch.plan_pk, status=PlanStatus.IN_PROGRESS).exists():
-        refuse(batch, fact)
+    if Plan.objects.filter(pk=tx.plan_pk, status=PlanStatus.IN_PROGRESS).exists():
+        apply_rejection(tx, fact)
 
 
-def ask_again(batch: Recording, fact: Fact) -> None:
+def apply_invalidation(tx: PlanTransaction, fact: Fact) -> None:
     """A call that may not run as it was asked for is asked for anew, once every process has looked what changed."""
-    call, ready_at = fact.call, batch.now + timedelta(seconds=snapshot.SECONDS_TRUSTED)
-    freed = {"ready_at": ready_at, "claimed_by": "", "lease_until": None, "waiting_since": batch.now}
+    call, ready_at = fact.call, tx.now + timedelta(seconds=snapshot.SECONDS_TRUSTED)
+    freed = {"ready_at": ready_at, "claimed_by": "", "lease_until": None, "waiting_since": tx.now}
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     if call is not None and steps.update(waiting_for=WaitingFor.RETRY, **freed):
-        batch.add("step.retrying", int(call.step_ref), call=call.public_id, error="definition_changed")
+        tx.record("step.retrying", int(call.step_ref), call=call.public_id, error="definition_changed")
 
 
-def wait_for_changes(batch: Recording, call: Call) -> bool:
+def wait_for_revision(tx: PlanTransaction, call: Call) -> bool:
     """Let the step of a call that was sent back wait for its person; False where an agent asked, or for one call alone.
 
     A call that is a plan of its own has been answered: whoever made it makes another, which replaces it.
     """
     is_agents = Step.objects.filter(call=call).exclude(parent=None).exists()  # whose model is told, and asks anew
     by_agent = is_agents or (call.token is not None and call.token.kind == ApiToken.Kind.AGENT)
-    if by_agent or not Plan.objects.filter(pk=batch.plan_pk, kind=Plan.Kind.PLAN).exists():
+    if by_agent or not Plan.objects.filter(pk=tx.plan_pk, kind=Plan.Kind.PLAN).exists():
         return False
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
-    if not steps.update(waiting_for=WaitingFor.INPUT, waiting_since=batch.now, ready_at=None, lease_until=None):
+    if not steps.update(waiting_for=WaitingFor.INPUT, waiting_since=tx.now, ready_at=None, lease_until=None):
         return False
-    batch.add("step.waiting", int(call.step_ref), waiting_for="input", call=call.public_id)
-    batch.add("input.requested", int(call.step_ref), call=call.public_id)
+    tx.record("step.waiting", int(call.step_ref), waiting_for="input", call=call.public_id)
+    tx.record("input.requested", int(call.step_ref), call=call.public_id)
     return True
 
 
 HANDLERS: Mapping[str, FactHandler] = {
-    "call.released": release,
-    "call.refused": refuse,
-    "call.responded": respond,
-    "call.sent_back": send_back,
-    "call.voided": ask_again,
-    "approval.withdrawn": withdraw,
+    "call.released": apply_approval,
+    "call.refused": apply_rejection,
+    "call.responded": apply_response,
+    "call.sent_back": apply_change_request,
+    "call.voided": apply_invalidation,
+    "approval.withdrawn": apply_withdrawal,
 }
 """The consequences of each fact of approvals for the step that waits for it."""

@@ -6,17 +6,17 @@ from approvals.audit.log import Line, append
 from catalog.dispatch.pipeline import Deny
 from catalog.errors import PolicyRefusal
 from plans.engine import grants
-from plans.engine.work import Order, PlanFacts
+from plans.engine.work import PlanSnapshot, PreparedCall
 
 ACTION = "policy.refused"
 
 
-def denial(verdict: Deny, plan: PlanFacts, order: Order, step_id: int | None = None) -> PolicyRefusal:
+def record_denial(verdict: Deny, plan: PlanSnapshot, order: PreparedCall, step_id: int | None = None) -> PolicyRefusal:
     """Keep that a call was refused, end the grants that cover it, and return the error to raise or to fail with.
 
     In a transaction the entry is kept with it; a direct call, which is not stored, has no `step_id`.
     """
-    grants.end_denied(plan, order)
+    grants.end_denied_grants(plan, order)
     asker = order.asker or plan.asker
     where = {"step": step_id} if step_id is not None else {}
     append(

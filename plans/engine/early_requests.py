@@ -2,7 +2,7 @@
 end before they do.
 
 The step keeps what it depends on; its call waits beside it. When the step is ready it goes on with that call if what
-would run is still what was asked, and asks anew otherwise. Everything here happens inside an open recording.
+would run is still what was asked, and asks anew otherwise. Everything here happens inside an open plan transaction.
 """
 
 import json
@@ -24,72 +24,72 @@ from catalog.secrets.placeholders import holds_secret
 from catalog.signals import Fact
 from catalog.states import CallStatus
 from plans.documents.graphs import descendants
-from plans.engine.work import Order
+from plans.engine.work import PreparedCall
 from plans.models import Step, StepDependency
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording, handle_fact
+from plans.store.statements import ClaimedStep, StepWait
+from plans.store.transactions import PlanTransaction, handle_fact
 
-Objection = tuple[Drift, str]
+Mismatch = tuple[Drift, str]
 
 
-def invalidate_if_outdated(batch: Recording, call: Call, order: Order) -> bool:
+def invalidate_if_outdated(tx: PlanTransaction, call: Call, order: PreparedCall) -> bool:
     """Make the request void if the call that would run now is not the one that was asked about; say whether it is."""
-    found = _objection(batch, call, order)
+    found = _find_mismatch(tx, call, order)
     if found is not None:
         what, reason = found
         lifecycle.invalidate(call.approval, reason=reason, what=what)
     return found is not None
 
 
-def _objection(batch: Recording, call: Call, order: Order) -> Objection | None:
+def _find_mismatch(tx: PlanTransaction, call: Call, order: PreparedCall) -> Mismatch | None:
     request = call.approval
     asked = request.rounds.values_list("arguments", flat=True).get(number=1)  # a reviewer may have changed them since
-    if order.text != asked and not _says_the_same(order, asked, call.plan_ref):
+    if order.text != asked and not _differs_only_in_hmacs(order, asked, call.plan_ref):
         names = ", ".join(changed_fields(json.loads(asked), json.loads(order.text)))
         return Drift.ARGUMENTS, f"When its step was ready, the call had other arguments than were shown early: {names}."
     if order.target.version_pk != call.version_id:
         return Drift.DEFINITION, f"The definition of {call.tool_name} changed before the step was ready."
-    if request.status == RequestStatus.APPROVED and request.not_after and request.not_after <= batch.now:
+    if request.status == RequestStatus.APPROVED and request.not_after and request.not_after <= tx.now:
         return Drift.OTHER, "The approval was given too long before the step was ready."
     return None
 
 
-def _says_the_same(order: Order, asked: str, plan_ref: str) -> bool:
+def _differs_only_in_hmacs(order: PreparedCall, asked: str, plan_ref: str) -> bool:
     """Say whether only the HMACs of secrets differ: another key was put in front since."""
     return holds_secret(asked) and canonical_text(vault.opened(asked, plan_ref)) == canonical_text(order.arguments)
 
 
-def attach(batch: Recording, step: Claimed, call: Call) -> bool:
+def attach(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
     """Let a claimed step go on with its call; return True if that is approved and may start, else the step waits.
 
     A pending request is from now on like any other, and the time in which an approved call has to start begins.
     """
     request = call.approval
     if request.status == RequestStatus.PENDING:
-        lifecycle.ask_now(request, batch.now)
+        lifecycle.ask_now(request, tx.now)
     else:
-        deadlines.became_ready(request, batch.now)
+        deadlines.became_ready(request, tx.now)
         if request.applied_at is not None:
             return True
-    _wait(batch, step, call)
+    _wait_for_request(tx, step, call)
     names = {"call": call.public_id, "approval": request.public_id}
-    batch.add("step.waiting", step.step_id, waiting_for="approval", **names)
+    tx.record("step.waiting", step.step_id, waiting_for="approval", **names)
     return False
 
 
-def _wait(batch: Recording, step: Claimed, call: Call) -> None:
-    statements.park_step(batch.cursor, step, Parking(WaitingFor.APPROVAL, call.pk, batch.now))
+def _wait_for_request(tx: PlanTransaction, step: ClaimedStep, call: Call) -> None:
+    statements.release_step(tx.cursor, step, StepWait(WaitingFor.APPROVAL, call.pk, tx.now))
 
 
-def carry_out_answer(batch: Recording, step: Claimed, call: Call) -> None:
+def apply_early_answer(tx: PlanTransaction, step: ClaimedStep, call: Call) -> None:
     """Let a claimed step end, or wait for its person, as people answered before it was ready."""
-    _wait(batch, step, call)
-    handle_fact(batch, _fact_of(call))
+    _wait_for_request(tx, step, call)
+    handle_fact(tx, _answer_as_fact(call))
 
 
-def _fact_of(call: Call) -> Fact:
+def _answer_as_fact(call: Call) -> Fact:
     """Return what was said when the call was answered, to be carried out now."""
     review = last_review(call.approval)
     by = review.person if review else None
@@ -111,38 +111,38 @@ def withdraw_if_rejected_before(call: Call) -> bool:
         call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.secrets_of(call)
     )
     if first is not None:
-        take_back([call], "People refused the same in this plan before.")
+        withdraw_early_requests([call], "People refused the same in this plan before.")
     return first is not None
 
 
-def calls_of(steps: QuerySet[Step]) -> list[Call]:
+def early_calls(steps: QuerySet[Step]) -> list[Call]:
     """Return the calls of these steps that people are asked about early."""
     asked = Call.objects.filter(step__in=steps, approval__is_early=True, approval__ready_at=None)
     return list(asked.filter(approval__status__in=OPEN).select_related("approval"))
 
 
-def take_back(calls: Iterable[Call], reason: str, *, by: "User | None" = None) -> None:
+def withdraw_early_requests(calls: Iterable[Call], reason: str, *, by: "User | None" = None) -> None:
     """Withdraw what people are asked early about these calls, if that is open; their steps ask when they are ready."""
     for call in calls:
         if call.approval.status in OPEN:
             lifecycle.take_back(call.approval, by=by, reason=reason, asks_again=True)
 
 
-def take_back_needing(batch: Recording, step: Claimed) -> None:
+def withdraw_early_requests_of_dependents(tx: PlanTransaction, step: ClaimedStep) -> None:
     """Withdraw what is asked early about the steps that need one which is skipped by a person."""
-    waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.PENDING, call__isnull=False)
-    calls = calls_of(waiting.filter(dependencies__needs=step.pk))
-    take_back(calls, f"Step {step.step_id}, which it needs, was skipped.")
+    waiting = Step.objects.filter(plan=tx.plan_pk, status=StepStatus.PENDING, call__isnull=False)
+    calls = early_calls(waiting.filter(dependencies__needs=step.pk))
+    withdraw_early_requests(calls, f"Step {step.step_id}, which it needs, was skipped.")
 
 
-def take_back_after(batch: Recording, step_id: int) -> None:
+def withdraw_early_requests_of_blocked(tx: PlanTransaction, step_id: int) -> None:
     """Withdraw what is asked early about the steps that cannot become ready since this one has failed."""
-    waiting = Step.objects.filter(plan=batch.plan_pk, status=StepStatus.PENDING, call__isnull=False)
+    waiting = Step.objects.filter(plan=tx.plan_pk, status=StepStatus.PENDING, call__isnull=False)
     # Nearly always there is none, which the steps alone tell.
-    asked = calls_of(waiting) if waiting.exists() else []
+    asked = early_calls(waiting) if waiting.exists() else []
     if not asked:
         return
-    arrows = StepDependency.objects.filter(step__plan=batch.plan_pk)
+    arrows = StepDependency.objects.filter(step__plan=tx.plan_pk)
     after = descendants(step_id, arrows.values_list("needs__step_id", "step__step_id"))
     reason = f"Step {step_id}, which it needs, has failed."
-    take_back([call for call in asked if int(call.step_ref) in after], reason)
+    withdraw_early_requests([call for call in asked if int(call.step_ref) in after], reason)

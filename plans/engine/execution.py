@@ -41,33 +41,43 @@ from plans.engine import (
     reports,
     starting,
 )
-from plans.engine.grants import people_of
-from plans.engine.late_results import come_back
-from plans.engine.limits import lacks_room
-from plans.engine.lost_commits import found_again, patiently
-from plans.engine.starting import Start
-from plans.engine.work import Hold, Limited, Order, PlanFacts, Renewal, Resume, Run, Work, plan_facts
+from plans.engine.grants import requesters_of
+from plans.engine.late_results import record_late_return
+from plans.engine.limits import defer_if_queue_full
+from plans.engine.lost_commits import recover_lost_commit, retry_while_database_is_away
+from plans.engine.starting import StartContext
+from plans.engine.work import (
+    ApprovedCall,
+    HeldCall,
+    PlanSnapshot,
+    PreparedCall,
+    RateLimitedCall,
+    RunningCall,
+    StaleApproval,
+    WorkItem,
+    load_snapshot,
+)
 from plans.states import WaitingFor
 from plans.store import statements
 from plans.store.requesters import input_authors_of
-from plans.store.statements import LeaseLost, Parking
-from plans.store.transactions import Recording, recording, tell
+from plans.store.statements import LeaseLost, StepWait
+from plans.store.transactions import PlanTransaction, plan_transaction, record_call_event
 
 INLINE_SECONDS = 2.0
 INLINE_STEPS = 50
 
 
-def _nobody_watches() -> None:
+def _ignore_return() -> None:
     """Stand in where no one waits for a tool's code to return."""
 
 
 @dataclass(slots=True)
-class Turn:
+class TimeSlice:
     """How long one worker may stay with one plan before others get theirs; `back` tells that a tool's code returned."""
 
     owner: str
     stopping: threading.Event | None = None
-    back: Callable[[], None] = _nobody_watches
+    back: Callable[[], None] = _ignore_return
     abandoned: bool = False
     until: float = field(default_factory=lambda: monotonic() + INLINE_SECONDS)
     steps_left: int = INLINE_STEPS
@@ -85,77 +95,77 @@ class Turn:
         return self.steps_left > 0 and monotonic() < self.until
 
 
-@found_again
+@recover_lost_commit
 @retried
-def claim(plan_pk: int, *, owner: str, turn: Turn | None = None) -> Work | None:
+def claim_work(plan_pk: int, *, owner: str, turn: TimeSlice | None = None) -> WorkItem | None:
     """Claim the plan's next ready step and take it as far as it goes inside one transaction.
 
     Claims nothing for a turn whose process was told to stop, perhaps while it waited for the plan's lock.
     """
-    plan = plan_facts(plan_pk)
-    with recording(plan.pk, plan.ref) as batch:
+    plan = load_snapshot(plan_pk)
+    with plan_transaction(plan.pk, plan.ref) as tx:
         if turn is not None and turn.is_stopping:
             hints.hint(plan.pk)
             return None
-        return _claim(batch, plan, owner)
+        return _claim(tx, plan, owner)
 
 
-def _next(batch: Recording, plan: PlanFacts, turn: Turn) -> Work | None:
+def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, turn: TimeSlice) -> WorkItem | None:
     """Claim the next step while the turn goes on, and tell other workers of the rest of what became ready."""
     if turn.goes_on():
-        work = _claim(batch, plan, turn.owner)
-        hints.hint(plan.pk, batch.run_deferred() - 1)
+        work = _claim(tx, plan, turn.owner)
+        hints.hint(plan.pk, tx.run_deferred() - 1)
         return work
-    finishing.settle_plan(batch)
-    hints.hint(plan.pk, max(1, batch.run_deferred()))
+    finishing.settle_plan(tx)
+    hints.hint(plan.pk, max(1, tx.run_deferred()))
     return None
 
 
-def _claim(batch: Recording, plan: PlanFacts, owner: str) -> Work | None:
+def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | None:
     """Claim the plan's next step, which the transaction hands on; end the plan when none is left."""
-    work = starting.next_work(batch, plan, owner=owner)
+    work = starting.next_work(tx, plan, owner=owner)
     if work is None:
-        finishing.settle_plan(batch)
-    batch.leads_to = work
+        finishing.settle_plan(tx)
+    tx.result = work
     return work
 
 
-def advance(work: Work, turn: Turn) -> Work | None:
+def advance(work: WorkItem, turn: TimeSlice) -> WorkItem | None:
     """Do one piece of work and return the next: of the same step, or of the plan, claimed in the same transaction."""
-    with reports.about(work):
+    with reports.log_context(work):
         return _advance(work, turn)
 
 
-def _advance(work: Work, turn: Turn) -> Work | None:
-    if isinstance(work, Hold):
-        return _hold(work, turn)
-    if isinstance(work, Limited):
-        return _count(work, turn)
-    if isinstance(work, Resume):
-        return _resume(work, turn)
-    if isinstance(work, Renewal):
-        return _ask_again(work, turn)
+def _advance(work: WorkItem, turn: TimeSlice) -> WorkItem | None:
+    if isinstance(work, HeldCall):
+        return _hold_call(work, turn)
+    if isinstance(work, RateLimitedCall):
+        return _count_rate(work, turn)
+    if isinstance(work, ApprovedCall):
+        return _start_or_renew(work, turn)
+    if isinstance(work, StaleApproval):
+        return _renew_approval(work, turn)
     if work.order.level == SafetyLevel.DANGEROUS and not restore_guard.witnesses_start(work.call):
-        return _put_back(work, turn)
-    outcome = perform(work)
+        return _postpone_started(work, turn)
+    outcome = run_handler(work)
     turn.back()
-    return patiently(lambda: end(work, outcome, turn))
+    return retry_while_database_is_away(lambda: finish_and_claim_next(work, outcome, turn))
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _put_back(run: Run, turn: Turn) -> Work | None:
+def _postpone_started(run: RunningCall, turn: TimeSlice) -> WorkItem | None:
     """Let a call wait whose start no checkpoint tells of: a database set back would know nothing of it."""
-    with recording(run.plan.pk, run.plan.ref) as batch:
-        postponed_starts.put_off_started(batch, run)
-        return _next(batch, run.plan, turn)
+    with plan_transaction(run.plan.pk, run.plan.ref) as tx:
+        postponed_starts.postpone_started_call(tx, run)
+        return _claim_next(tx, run.plan, turn)
 
 
-def perform(run: Run) -> pipeline.Outcome:
+def run_handler(run: RunningCall) -> pipeline.Outcome:
     """Run the handler, outside every transaction, unless the lease was lost since the start."""
-    if not late_results.is_ours(run):
+    if not late_results.holds_lease(run):
         return pipeline.too_late(run.order.target.tool)
-    with reports.calling(run):
+    with reports.handler_span(run):
         order = run.order
         return pipeline.run(
             order.target.tool,
@@ -166,34 +176,36 @@ def perform(run: Run) -> pipeline.Outcome:
         )
 
 
-def end(run: Run, outcome: pipeline.Outcome, turn: Turn) -> Work | None:
+def finish_and_claim_next(run: RunningCall, outcome: pipeline.Outcome, turn: TimeSlice) -> WorkItem | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     try:
-        return _end(run, outcome, turn, optimistic=True)
+        return _finish_and_claim_next(run, outcome, turn, optimistic=True)
     except LeaseLost:  # everything was rolled back: do it again, looking at the lease before anything is written
-        return _end(run, outcome, turn, optimistic=False)
+        return _finish_and_claim_next(run, outcome, turn, optimistic=False)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _end(run: Run, outcome: pipeline.Outcome, turn: Turn, *, optimistic: bool) -> Work | None:
-    with recording(run.plan.pk, run.plan.ref) as batch:
-        if turn.abandoned and come_back(batch, run, outcome):
+def _finish_and_claim_next(
+    run: RunningCall, outcome: pipeline.Outcome, turn: TimeSlice, *, optimistic: bool
+) -> WorkItem | None:
+    with plan_transaction(run.plan.pk, run.plan.ref) as tx:
+        if turn.abandoned and record_late_return(tx, run, outcome):
             return None
-        if run.plan.has_budget and statements.renew_lease(batch.cursor, run.step, until=batch.now):
-            limits.spend_seconds(batch.cursor, run.plan, since=run.call.started_at, until=batch.now)
-        finishing.finish(batch, run, outcome, optimistic=optimistic)
-        limits.wake_others(batch.cursor, run.step.tool, run.plan.pk, now=batch.now)
-        return _next(batch, run.plan, turn)
+        if run.plan.has_budget and statements.renew_lease(tx.cursor, run.step, until=tx.now):
+            limits.spend_seconds(tx.cursor, run.plan, since=run.call.started_at, until=tx.now)
+        finishing.finish(tx, run, outcome, optimistic=optimistic)
+        limits.wake_others(tx.cursor, run.step.tool, run.plan.pk, now=tx.now)
+        return _claim_next(tx, run.plan, turn)
 
 
-def preview(plan: PlanFacts, step_id: int, order: Order) -> Preview | None:
+def preview(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
     context = calls.context_for_preview(plan, step_id, order)
     return pipeline.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 
-def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview | None:
+def _preview(work: HeldCall | ApprovedCall | StaleApproval, order: PreparedCall, turn: TimeSlice) -> Preview | None:
     """Compute the preview for a claimed step. Raises Conflict when the thread was written off meanwhile."""
     try:
         return preview(work.plan, work.step.step_id, order)
@@ -203,218 +215,224 @@ def _preview(work: Hold | Resume | Renewal, order: Order, turn: Turn) -> Preview
             raise Conflict("The preview came back too late.")
 
 
-def _count(limited: Limited, turn: Turn) -> Work | None:
+def _count_rate(limited: RateLimitedCall, turn: TimeSlice) -> WorkItem | None:
     """Count a call against its caller's limit; admit it, or put it off when the limit is reached."""
     try:
         counted: datetime | RateLimited = limits.count_call(limited.order, limited.plan)
     except RateLimited as refusal:
         counted = refusal
-    return _store_counted(limited, counted, turn)
+    return _admit_counted(limited, counted, turn)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _store_counted(limited: Limited, counted: datetime | RateLimited, turn: Turn) -> Work | None:
-    with recording(limited.plan.pk, limited.plan.ref) as batch:
+def _admit_counted(limited: RateLimitedCall, counted: datetime | RateLimited, turn: TimeSlice) -> WorkItem | None:
+    with plan_transaction(limited.plan.pk, limited.plan.ref) as tx:
         if isinstance(counted, RateLimited):
-            if not limits.wait_for_rate_limit(batch, limited.step, counted):
-                finishing.refuse(batch, limited.step, counted)
-            return _next(batch, limited.plan, turn)
-        if _is_set_aside(batch, limited, turn):
+            if not limits.wait_for_rate_limit(tx, limited.step, counted):
+                finishing.refuse(tx, limited.step, counted)
+            return _claim_next(tx, limited.plan, turn)
+        if _release_if_paused(tx, limited, turn):
             transaction.on_commit(lambda: limits.give_back_count(limited.order, limited.plan, counted), robust=True)
             return None
-        work = starting.admit(Start(batch, limited.plan, limited.step), limited.order, counted=True)
-        batch.leads_to = work
-        return work or _next(batch, limited.plan, turn)
+        work = starting.admit(StartContext(tx, limited.plan, limited.step), limited.order, counted=True)
+        tx.result = work
+        return work or _claim_next(tx, limited.plan, turn)
 
 
-def _hold(hold: Hold, turn: Turn) -> Work | None:
+def _hold_call(hold: HeldCall, turn: TimeSlice) -> WorkItem | None:
     """Compute the preview, then store the held call with its request: from here on only the database waits."""
     try:
         return _store_hold(hold, _preview(hold, hold.order, turn), turn)
     except AuditUnavailable:
-        return _put_off(hold, turn)
+        return _postpone_start(hold, turn)
     except ToolError as error:
-        return _refuse(hold, error, turn)
+        return _refuse_work(hold, error, turn)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _store_hold(hold: Hold, shown: Preview | None, turn: Turn) -> Work | None:
-    with recording(hold.plan.pk, hold.plan.ref) as batch:
-        if hold.order.target.grant_limits is not None and _is_set_aside(batch, hold, turn):
+def _store_hold(hold: HeldCall, shown: Preview | None, turn: TimeSlice) -> WorkItem | None:
+    with plan_transaction(hold.plan.pk, hold.plan.ref) as tx:
+        if hold.order.target.grant_limits is not None and _release_if_paused(tx, hold, turn):
             return None
-        batch.leads_to = run = grants.start_granted(batch, hold, shown)
+        tx.result = run = grants.start_granted(tx, hold, shown)
         if run is not None:
             return run
-        if not lacks_room(batch, hold, exactly=True):
-            store_held(batch, hold, shown)
-        return _next(batch, hold.plan, turn)
+        if not defer_if_queue_full(tx, hold, exactly=True):
+            store_held(tx, hold, shown)
+        return _claim_next(tx, hold.plan, turn)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _refuse(work: Hold | Resume | Renewal, error: ToolError, turn: Turn) -> Work | None:
-    with recording(work.plan.pk, work.plan.ref) as batch:
-        finishing.refuse(batch, work.step, error)
-        return _next(batch, work.plan, turn)
+def _refuse_work(work: HeldCall | ApprovedCall | StaleApproval, error: ToolError, turn: TimeSlice) -> WorkItem | None:
+    with plan_transaction(work.plan.pk, work.plan.ref) as tx:
+        finishing.refuse(tx, work.step, error)
+        return _claim_next(tx, work.plan, turn)
 
 
-def store_held(batch: Recording, hold: Hold, shown: Preview | None) -> Call:
+def store_held(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) -> Call:
     """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
-    call = grants.held_call(batch, hold)
-    if not statements.park_step(batch.cursor, hold.step, Parking(WaitingFor.APPROVAL, call.pk, batch.now)):
+    call = grants.store_as_held(tx, hold)
+    if not statements.release_step(tx.cursor, hold.step, StepWait(WaitingFor.APPROVAL, call.pk, tx.now)):
         raise Conflict("The step was taken over while its preview was computed.")
-    asked = ask_people(batch, hold, call, shown)
-    batch.add("step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=asked.public_id)
+    asked = open_approval_request(tx, hold, call, shown)
+    tx.record("step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=asked.public_id)
     return call
 
 
-def ask_people(
-    batch: Recording, hold: Hold, call: Call, shown: Preview | None, *, early_by: "User | None" = None
+def open_approval_request(
+    tx: PlanTransaction, hold: HeldCall, call: Call, shown: Preview | None, *, early_by: "User | None" = None
 ) -> ApprovalRequest:
     """Open the request of a held call that is stored, with its requester set; `early_by`: who asks before its step."""
-    people = people_of(hold.plan, hold.order, hold.step.pk)
+    people = requesters_of(hold.plan, hold.order, hold.step.pk)
     if call.requested_by_id is not None:
         people.add(call.requested_by_id)
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant that let it start before has kept some
     background = Background(early_by, input_authors_of(hold.step))
-    request = lifecycle.open_request(call, rule=hold.rule, preview=shown, now=batch.now, background=background)
+    request = lifecycle.open_request(call, rule=hold.rule, preview=shown, now=tx.now, background=background)
     if hold.order.replaces is not None:
         lifecycle.supersede(hold.order.replaces, request)
     return request
 
 
-def _resume(resume: Resume, turn: Turn) -> Work | None:
+def _start_or_renew(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
     """Compare an approved call with what was approved; start it, or ask again."""
     call = resume.call
     try:
-        order = calls.order_of(call)
+        order = calls.prepare_stored_call(call)
         return _start_approved(resume, order, _preview(resume, order, turn), turn)
     except ToolDrifted as error:
-        return _leave(resume, error, turn)
+        return _release_drifted(resume, error, turn)
     except ToolError as error:
-        return _refuse(resume, error, turn)
+        return _refuse_work(resume, error, turn)
     except AuditUnavailable:
-        return _put_off(resume, turn)
+        return _postpone_start(resume, turn)
     except ApprovalExpired:
-        return _expire(resume, turn)
+        return _expire_approval(resume, turn)
     except Invalidated as change:
         snapshot.forget()
-        return Renewal(resume.step, resume.plan, call, str(change), change.what)
+        return StaleApproval(resume.step, resume.plan, call, str(change), change.what)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _put_off(work: Hold | Resume, turn: Turn) -> Work | None:
+def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem | None:
     """Let a step wait whose start could not be witnessed."""
-    with recording(work.plan.pk, work.plan.ref) as batch:
-        postponed_starts.put_off(batch, work.step)
-        return _next(batch, work.plan, turn)
+    with plan_transaction(work.plan.pk, work.plan.ref) as tx:
+        postponed_starts.postpone_start(tx, work.step)
+        return _claim_next(tx, work.plan, turn)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _leave(work: Resume | Renewal, error: ToolDrifted, turn: Turn) -> Work | None:
+def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, turn: TimeSlice) -> WorkItem | None:
     """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
-    with recording(work.plan.pk, work.plan.ref) as batch:
-        if not starting.leave_to_other_worker(batch, work.step):
-            finishing.refuse(batch, work.step, error)
-        return _next(batch, work.plan, turn)
+    with plan_transaction(work.plan.pk, work.plan.ref) as tx:
+        if not starting.release_for_other_worker(tx, work.step):
+            finishing.refuse(tx, work.step, error)
+        return _claim_next(tx, work.plan, turn)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _start_approved(resume: Resume, order: Order, shown: Preview | None, turn: Turn) -> Run | None:
+def _start_approved(
+    resume: ApprovedCall, order: PreparedCall, shown: Preview | None, turn: TimeSlice
+) -> RunningCall | None:
     """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
     call, target = copy(resume.call), order.target
     state = (shown.state_token or "") if shown else ""
     binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
-    with recording(resume.plan.pk, resume.plan.ref) as batch:
-        if not statements.renew_lease(
-            batch.cursor, resume.step, until=calls.new_lease(resume.step.claimed_by, batch).until
-        ):
+    with plan_transaction(resume.plan.pk, resume.plan.ref) as tx:
+        if not statements.renew_lease(tx.cursor, resume.step, until=calls.new_lease(resume.step.claimed_by, tx).until):
             raise Conflict("The step was taken over while its preview was computed.")
-        if _is_set_aside(batch, resume, turn):
+        if _release_if_paused(tx, resume, turn):
             return None
-        limits.check_budget(batch.cursor, resume.plan)
-        approved = consumption.consume(call, binding, now=batch.now)
-        if not statements.start_call(batch.cursor, call.pk, fence=resume.step.attempt, now=batch.now):
+        limits.check_budget(tx.cursor, resume.plan)
+        approved = consumption.consume(call, binding, now=tx.now)
+        if not statements.start_call(tx.cursor, call.pk, fence=resume.step.attempt, now=tx.now):
             raise Conflict("The call was settled before it could start.")
-        call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, batch.now
-        tell(batch, "call.started", call, level=order.level, attempt=call.attempt)
-        budget = limits.spend_call(batch.cursor, resume.plan)
+        call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, tx.now
+        record_call_event(tx, "call.started", call, level=order.level, attempt=call.attempt)
+        budget = limits.spend_call(tx.cursor, resume.plan)
         edited = edits.edited_by_people(approved.request) if approved.number > 1 else None
-        run = Run(resume.step, resume.plan, call, order, target_state=state or None, budget=budget, edited=edited)
-        batch.leads_to = run
+        run = RunningCall(
+            resume.step, resume.plan, call, order, target_state=state or None, budget=budget, edited=edited
+        )
+        tx.result = run
     return run
 
 
-def _is_set_aside(batch: Recording, work: Hold | Limited | Resume | Renewal, turn: Turn) -> bool:
+def _release_if_paused(
+    tx: PlanTransaction, work: HeldCall | RateLimitedCall | ApprovedCall | StaleApproval, turn: TimeSlice
+) -> bool:
     """Give a step back whose plan was paused after it was claimed, or whose process was told to stop.
 
     It is claimed again when the plan goes on, or by another process.
     """
     if turn.is_stopping:
-        recovery.let_go(work)
+        recovery.release_claim(work)
         return True
-    if not statements.is_paused(batch.cursor, batch.plan_pk):
+    if not statements.is_paused(tx.cursor, tx.plan_pk):
         return False
-    statements.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now))
+    statements.release_step(tx.cursor, work.step, StepWait("", work.step.call_pk, tx.now, ready_at=tx.now))
     return True
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _expire(resume: Resume, turn: Turn) -> Work | None:
+def _expire_approval(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
     """The run window of an approval has passed: the request expires, and its step fails with it."""
-    with recording(resume.plan.pk, resume.plan.ref) as batch:
-        deadlines.expire_if_due(resume.call.approval, batch.now)
-        return _next(batch, resume.plan, turn)
+    with plan_transaction(resume.plan.pk, resume.plan.ref) as tx:
+        deadlines.expire_if_due(resume.call.approval, tx.now)
+        return _claim_next(tx, resume.plan, turn)
 
 
-def _ask_again(renewal: Renewal, turn: Turn) -> Work | None:
+def _renew_approval(renewal: StaleApproval, turn: TimeSlice) -> WorkItem | None:
     """Void the approval and admit the call as it is now, in one transaction."""
     try:
-        order = calls.renewal_of(renewal.call)
+        order = calls.prepare_replacement(renewal.call)
         shown = _preview(renewal, order, turn)
     except ToolDrifted as error:
-        return _leave(renewal, error, turn)
+        return _release_drifted(renewal, error, turn)
     except ToolError as error:
-        return _refuse(renewal, error, turn)
+        return _refuse_work(renewal, error, turn)
     return _store_renewal(renewal, order, shown, turn)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _store_renewal(renewal: Renewal, order: Order, shown: Preview | None, turn: Turn) -> Work | None:
-    with recording(renewal.plan.pk, renewal.plan.ref) as batch:
-        if _is_set_aside(batch, renewal, turn):
+def _store_renewal(
+    renewal: StaleApproval, order: PreparedCall, shown: Preview | None, turn: TimeSlice
+) -> WorkItem | None:
+    with plan_transaction(renewal.plan.pk, renewal.plan.ref) as tx:
+        if _release_if_paused(tx, renewal, turn):
             return None
         lifecycle.invalidate(renewal.call.approval, reason=renewal.reason, what=renewal.what)
-        work = starting.admit(Start(batch, renewal.plan, renewal.step), order, counted=True)
-        if isinstance(work, Hold):
-            store_held(batch, work, shown)
+        work = starting.admit(StartContext(tx, renewal.plan, renewal.step), order, counted=True)
+        if isinstance(work, HeldCall):
+            store_held(tx, work, shown)
             work = None
-        batch.leads_to = work
-        return work or _next(batch, renewal.plan, turn)
+        tx.result = work
+        return work or _claim_next(tx, renewal.plan, turn)
 
 
-def abandon(work: Work) -> None:
+def abandon(work: WorkItem) -> None:
     """End the work of a thread whose tool is past its time, or its plan, and cannot be stopped: it is left running."""
-    turn = Turn(work.step.claimed_by, steps_left=0)
-    if isinstance(work, Run):
+    turn = TimeSlice(work.step.claimed_by, steps_left=0)
+    if isinstance(work, RunningCall):
         ended = pipeline.stopped if work.stop.told else pipeline.timed_out
-        end(work, replace(ended(work.order.target.tool), left_running=True), turn)
+        finish_and_claim_next(work, replace(ended(work.order.target.tool), left_running=True), turn)
         return
-    _give_up(work)
+    _record_abandoned(work)
 
 
-@found_again
+@recover_lost_commit
 @retried_patiently
-def _give_up(work: Hold | Resume | Renewal | Limited) -> None:
-    with recording(work.plan.pk, work.plan.ref) as batch:
-        finishing.refuse(batch, work.step, ToolError("The tool did not say in time what the call would do."))
-        finishing.settle_plan(batch)
+def _record_abandoned(work: HeldCall | ApprovedCall | StaleApproval | RateLimitedCall) -> None:
+    with plan_transaction(work.plan.pk, work.plan.ref) as tx:
+        finishing.refuse(tx, work.step, ToolError("The tool did not say in time what the call would do."))
+        finishing.settle_plan(tx)
         hints.hint(work.plan.pk)

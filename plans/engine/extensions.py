@@ -10,31 +10,31 @@ extension points of a transaction.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from plans.engine.work import PlanFacts
+from plans.engine.work import PlanSnapshot
 from plans.models import AGENT_TURN, AgentRun
-from plans.store.statements import Claimed
-from plans.store.transactions import Recording
+from plans.store.statements import ClaimedStep
+from plans.store.transactions import PlanTransaction
 
-UNSAID = "Call {tool}"
+CALL_WITHOUT_TEXT = "Call {tool}"
 """What describes a call with which its model said nothing."""
 
 
 class AgentLoop(Protocol):
     """What takes the claimed step of an agent one transaction further."""
 
-    def begin(self, batch: Recording, facts: PlanFacts, step: Claimed) -> None:
+    def begin(self, tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
         """Begin the step, or begin it again. Raises ToolError where that may not be."""
 
-    def go_on(self, batch: Recording, facts: PlanFacts, step: Claimed) -> bool:
+    def go_on(self, tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
         """Go on with a step that has begun; False for one that has not."""
 
     def surroundings(self, parent_pk: int) -> Mapping[str, Any]:
         """Return what the calls of an agent's step are given of its prompt, as fields of a `ToolContext`."""
 
-    def see_that_it_may(self, parent_pk: int) -> None:
+    def require_enabled(self, parent_pk: int) -> None:
         """Raise ToolError where the agent of a step was switched off, or the plan's author may use it no more."""
 
-    def give_up(self, batch: Recording, step: Claimed) -> None:
+    def give_up(self, tx: PlanTransaction, step: ClaimedStep) -> None:
         """End what a step has begun that failed unexpectedly."""
 
 
@@ -46,40 +46,40 @@ def register_agent_loop(loop: AgentLoop) -> None:
     _loops[:] = [loop]
 
 
-def begin_agent_step(batch: Recording, facts: PlanFacts, step: Claimed) -> None:
+def begin_agent_step(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
     """Begin the claimed step of an agent. Raises ToolError where that may not be."""
-    _loops[0].begin(batch, facts, step)
+    _loops[0].begin(tx, facts, step)
 
 
-def go_on_with_agent_step(batch: Recording, facts: PlanFacts, step: Claimed) -> bool:
+def resume_agent_step(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
     """Go on with the claimed step of an agent that waited; False for one that is to begin."""
-    return _loops[0].go_on(batch, facts, step)
+    return _loops[0].go_on(tx, facts, step)
 
 
-def agent_surroundings(step: Claimed) -> Mapping[str, Any]:
+def agent_context(step: ClaimedStep) -> Mapping[str, Any]:
     """Return what a step's call is given of its agent's prompt; nothing for one that no agent asked for."""
     return _loops[0].surroundings(step.parent_pk) if step.parent_pk is not None else {}
 
 
-def see_that_agent_may(step: Claimed) -> None:
+def require_agent_enabled(step: ClaimedStep) -> None:
     """Raise ToolError for a step whose agent may ask for nothing any more."""
     if step.parent_pk is not None:
-        _loops[0].see_that_it_may(step.parent_pk)
+        _loops[0].require_enabled(step.parent_pk)
 
 
-def give_up_agent_step(batch: Recording, step: Claimed) -> None:
+def abandon_agent_step(tx: PlanTransaction, step: ClaimedStep) -> None:
     """End what an agent's step has begun that was refused, so that nothing of it goes on."""
     if step.agent:
-        _loops[0].give_up(batch, step)
+        _loops[0].give_up(tx, step)
 
 
-def words_with(step: Claimed) -> str:
+def model_text_with_call(step: ClaimedStep) -> str:
     """Return what an agent's model said with a call; nothing where it said nothing, or no agent asked for it."""
     is_call = step.parent_pk is not None and step.tool != AGENT_TURN
-    return step.description if is_call and step.description != UNSAID.format(tool=step.tool) else ""
+    return step.description if is_call and step.description != CALL_WITHOUT_TEXT.format(tool=step.tool) else ""
 
 
-ResultHandler = Callable[[Recording, Claimed, dict[str, Any]], str]
+ResultHandler = Callable[[PlanTransaction, ClaimedStep, dict[str, Any]], str]
 _result_handlers: dict[str, ResultHandler] = {}
 
 
@@ -96,13 +96,13 @@ def has_result_handler(tool: str) -> bool:
     return tool in _result_handlers
 
 
-def handle_result(batch: Recording, step: Claimed, response: dict[str, Any]) -> str:
+def handle_result(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any]) -> str:
     """Apply a step's result to its plan; return the reason why that cannot be, or an empty text."""
     handler = _result_handlers.get(step.tool)
-    return handler(batch, step, response) if handler is not None else ""
+    return handler(tx, step, response) if handler is not None else ""
 
 
-def end_run(step_pks: Sequence[int], batch: Recording) -> None:
+def end_agent_runs(step_pks: Sequence[int], tx: PlanTransaction) -> None:
     """End the runs of steps that are to begin again: they were cut off with their plan."""
     open_runs = AgentRun.objects.filter(step__in=step_pks, ended_at=None)
-    open_runs.update(ended_at=batch.now, stopped_for=AgentRun.Stopped.FAILED)
+    open_runs.update(ended_at=tx.now, stopped_for=AgentRun.Stopped.FAILED)

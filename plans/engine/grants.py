@@ -19,47 +19,47 @@ from catalog.states import CallStatus
 from plans.engine import calls
 from plans.engine import limits as engine_limits
 from plans.engine.calls import new_call
-from plans.engine.limits import asking_of
+from plans.engine.limits import request_owner
 from plans.engine.situations import CallSituation, classify
-from plans.engine.work import Hold, Order, PlanFacts, Run
+from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall
 from plans.models import Plan
 from plans.store import statements
-from plans.store.requesters import askers_of, input_authors_of
-from plans.store.transactions import Recording, tell
+from plans.store.requesters import extra_requesters, input_authors_of
+from plans.store.transactions import PlanTransaction, record_call_event
 
 
 def is_direct_plan(plan_ref: str) -> bool:
     return Plan.objects.filter(public_id=plan_ref, kind=Plan.Kind.CALL).exists()
 
 
-def may_start(plan: PlanFacts, order: Order, rule: Rule, step_pk: int | None = None) -> bool:
+def is_covered_by_grant(plan: PlanSnapshot, order: PreparedCall, rule: Rule, step_pk: int | None = None) -> bool:
     """Say whether a grant covers a call that the rule would hold, as things are; without a query where none may."""
     if order.target.grant_limits is None:
         return False
-    return usage.covering(wanted(plan, order, people_of(plan, order, step_pk)), rule) is not None
+    return usage.covering(grant_query(plan, order, requesters_of(plan, order, step_pk)), rule) is not None
 
 
-def still_lets_start(hold: Hold, call: Call, *, now: datetime) -> bool:
+def is_still_covered(hold: HeldCall, call: Call, *, now: datetime) -> bool:
     """Say whether the grant that let a call start lets it start again: it was handed back before its handler began.
 
     `now` is the time of the transaction that would start it. Raises RestoredDatabase and AuditUnavailable.
     """
-    people = people_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
-    return usage.still_holds(call, wanted(hold.plan, hold.order, people), hold.rule, now=now)
+    people = requesters_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
+    return usage.still_holds(call, grant_query(hold.plan, hold.order, people), hold.rule, now=now)
 
 
-def end_denied(plan: PlanFacts, order: Order) -> None:
+def end_denied_grants(plan: PlanSnapshot, order: PreparedCall) -> None:
     """End the grants that would cover a call that a policy has just refused."""
-    usage.end_denied(wanted(plan, order, set()))
+    usage.end_denied(grant_query(plan, order, set()))
 
 
-def people_of(plan: PlanFacts, order: Order, step_pk: int | None) -> set[int]:
+def requesters_of(plan: PlanSnapshot, order: PreparedCall, step_pk: int | None) -> set[int]:
     """Return who asked for a call, by their keys: nobody of them decides it, or lets it run by a grant of theirs."""
     people = {each.user_id for each in (plan.asker, order.asker) if each} | {plan.author_id}
-    return people if step_pk is None else people | askers_of(step_pk)
+    return people if step_pk is None else people | extra_requesters(step_pk)
 
 
-def wanted(plan: PlanFacts, order: Order, people: set[int]) -> Wanted:
+def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> Wanted:
     """Return the call as grants see it."""
     asker = order.asker or plan.asker
     return Wanted(
@@ -73,7 +73,7 @@ def wanted(plan: PlanFacts, order: Order, people: set[int]) -> Wanted:
     )
 
 
-def start_granted(batch: Recording, hold: Hold, shown: Preview | None) -> Run | None:
+def start_granted(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) -> RunningCall | None:
     """Start a held call by a grant that covers it, in this transaction; None where none does (any more).
 
     A call that one has let start, and that was handed back before its handler began, starts on the same use; where the
@@ -84,54 +84,54 @@ def start_granted(batch: Recording, hold: Hold, shown: Preview | None) -> Run | 
     if hold.order.target.grant_limits is None:
         return None
     # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
-    limits.lock_room(asking_of(hold.plan, hold.order))
-    engine_limits.check_budget(batch.cursor, hold.plan)
+    limits.lock_room(request_owner(hold.plan, hold.order))
+    engine_limits.check_budget(tx.cursor, hold.plan)
     if hold.call is not None and classify(hold.call) is CallSituation.GRANTED:
-        if not still_lets_start(hold, hold.call, now=batch.now):
+        if not is_still_covered(hold, hold.call, now=tx.now):
             return None
-        call = _running(batch, hold)
+        call = _store_running(tx, hold)
     else:
-        people = people_of(hold.plan, hold.order, hold.step.pk)
+        people = requesters_of(hold.plan, hold.order, hold.step.pk)
         barred = people | input_authors_of(hold.step)
-        grant = usage.spend(wanted(hold.plan, hold.order, barred), hold.rule, now=batch.now)
+        grant = usage.spend(grant_query(hold.plan, hold.order, barred), hold.rule, now=tx.now)
         if grant is None:
             return None
-        call = _running(batch, hold)
+        call = _store_running(tx, hold)
         CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-        usage.keep(grant, call, now=batch.now)
-    tell(batch, "call.started", call, level=hold.order.level, attempt=call.attempt)
+        usage.keep(grant, call, now=tx.now)
+    record_call_event(tx, "call.started", call, level=hold.order.level, attempt=call.attempt)
     state = (shown.state_token or None) if shown else None
-    budget = engine_limits.spend_call(batch.cursor, hold.plan)
-    return Run(hold.step, hold.plan, call, hold.order, target_state=state, budget=budget)
+    budget = engine_limits.spend_call(tx.cursor, hold.plan)
+    return RunningCall(hold.step, hold.plan, call, hold.order, target_state=state, budget=budget)
 
 
-def _running(batch: Recording, hold: Hold) -> Call:
+def _store_running(tx: PlanTransaction, hold: HeldCall) -> Call:
     """Store the call as running, or let the stored one run, under the step's fence."""
-    until = calls.new_lease(hold.step.claimed_by, batch).until
-    if not statements.renew_lease(batch.cursor, hold.step, until=until):
+    until = calls.new_lease(hold.step.claimed_by, tx).until
+    if not statements.renew_lease(tx.cursor, hold.step, until=until):
         raise Conflict("The step was taken over while its preview was computed.")
     call, stored = hold.call, hold.call is not None
     if call is None:
         call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.RUNNING)
-        call.created_at = batch.now
-        calls.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)
-    call.fence, call.attempt, call.started_at = hold.step.attempt, 1, batch.now
+        call.created_at = tx.now
+        calls.store_call_secrets(hold.order, hold.plan.ref, hold.step.step_id)
+    call.fence, call.attempt, call.started_at = hold.step.attempt, 1, tx.now
     if stored:
-        started = statements.start_call(batch.cursor, call.pk, fence=call.fence, now=batch.now)
+        started = statements.start_call(tx.cursor, call.pk, fence=call.fence, now=tx.now)
     else:
-        started = statements.give_new_call(batch.cursor, hold.step, call)
+        started = statements.insert_step_call(tx.cursor, hold.step, call)
     if not started:
         raise Conflict("The call was settled before it could start.")
     return call
 
 
-def held_call(batch: Recording, hold: Hold) -> Call:
+def store_as_held(tx: PlanTransaction, hold: HeldCall) -> Call:
     """Store the call as held, or hold the one that was stored when a grant still covered it."""
     if hold.call is not None:
         move(Call.objects.filter(pk=hold.call.pk), to=CallStatus.HELD)
         return hold.call
     call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
-    call.created_at = batch.now
-    statements.insert_call(batch.cursor, call)
-    calls.keep_secrets(hold.order, hold.plan.ref, hold.step.step_id)
+    call.created_at = tx.now
+    statements.insert_call(tx.cursor, call)
+    calls.store_call_secrets(hold.order, hold.plan.ref, hold.step.step_id)
     return call

@@ -11,7 +11,7 @@ from typing import Protocol
 from django.conf import settings
 from django.db import connection, transaction
 
-from plans.engine.work import Run
+from plans.engine.work import RunningCall
 
 QUEUE = "plans"
 TASK = "plans.hint"
@@ -57,7 +57,7 @@ class LocalExecutor(Protocol):
     def hear(self, plan_pk: int) -> None:
         """Take a hint: the plan may have ready steps."""
 
-    def take(self, run: Run) -> None:
+    def take(self, run: RunningCall) -> None:
         """Run a started call."""
 
     def takes(self) -> bool:
@@ -99,17 +99,17 @@ def late_tools() -> list[str]:
     return _executors[-1].late_tools() if _executors else []
 
 
-def stop(plan_pk: int) -> None:
+def stop_plan(plan_pk: int) -> None:
     """Once the open transaction is committed, tell what runs here for the plan to stop; other processes look."""
-    transaction.on_commit(lambda: _stop_now(plan_pk), robust=True)
+    transaction.on_commit(lambda: _stop_plan_now(plan_pk), robust=True)
 
 
-def _stop_now(plan_pk: int) -> None:
+def _stop_plan_now(plan_pk: int) -> None:
     for executor in list(_executors):
         executor.stop_plans({plan_pk})
 
 
-def executes() -> bool:
+def has_executor() -> bool:
     """Return whether this process is one that executes."""
     return bool(_executors)
 
@@ -125,16 +125,16 @@ def hint(plan_pk: int, count: int = 1) -> None:
     if settings.TOOLGATE_EXECUTOR == "procrastinate":
         insert_jobs(plan_pk, wanted)
     else:
-        transaction.on_commit(lambda: send(plan_pk, wanted), robust=True)
+        transaction.on_commit(lambda: deliver_now(plan_pk, wanted), robust=True)
 
 
-def clear_lost() -> None:
+def discard_lost_hints() -> None:
     """Clear away what is left of hints that workers had taken and died with."""
     if settings.TOOLGATE_EXECUTOR == "procrastinate":
         delete_lost_jobs()
 
 
-def send(plan_pk: int, count: int = 1) -> None:
+def deliver_now(plan_pk: int, count: int = 1) -> None:
     """Tell `count` threads of this process now."""
     for executor in list(_executors):
         for _ in range(count):

@@ -16,29 +16,29 @@ from catalog.dispatch import pipeline
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.engine import reports
-from plans.engine.work import Run
+from plans.engine.work import RunningCall
 from plans.models import Step
 from plans.states import SETTLED
 from plans.store import statements
-from plans.store.transactions import Recording
+from plans.store.transactions import PlanTransaction
 
-SURELY_OURS = 0.9
+TRUSTED_LEASE_SHARE = 0.9
 """The part of a lease during which a worker need not ask whether it still has it."""
 
 
-def is_ours(run: Run) -> bool:
+def holds_lease(run: RunningCall) -> bool:
     """Say whether the call is still this worker's to run; only after a lease's time can it be anyone else's.
 
     Asked a little earlier than that: this process's measure of the database's time lies a little behind.
     """
     now, seconds = clock.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
-    if run.call.started_at is None or now < run.call.started_at + SURELY_OURS * seconds:
+    if run.call.started_at is None or now < run.call.started_at + TRUSTED_LEASE_SHARE * seconds:
         return True
     with connection.cursor() as cursor:
         return statements.renew_lease(cursor, run.step, until=now + seconds)
 
 
-def may_undo(run: Run) -> bool:
+def may_undo(run: RunningCall) -> bool:
     """Say whether what this attempt changed may be undone: nobody has begun another, or said what became of the call.
 
     Another attempt may have written the very same, and whoever settles a call may count on what is there. A call that
@@ -51,46 +51,46 @@ def may_undo(run: Run) -> bool:
 as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def left_to_others(run: Run, outcome: pipeline.Outcome, told: str) -> None:
+def record_superseded(run: RunningCall, outcome: pipeline.Outcome, told: str) -> None:
     """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost."""
     if told == reports.LATE and not outcome.left_running:  # else it has not given anything yet
         keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
-    reports.attempt_ended(run, told)
+    reports.report_attempt_ended(run, told)
 
 
-def come_back(batch: Recording, run: Run, outcome: pipeline.Outcome) -> bool:
+def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome) -> bool:
     """Note that a handler which was left running came back, with what it answered; False when it was not left.
 
     Another attempt may have been left running since: then the call still says so.
     """
-    if not run.left_at or _runs(run.call).exists():
+    if not run.abandoned_at or _running_attempt(run.call).exists():
         return False
-    noted = Call.objects.filter(pk=run.call.pk, left_running_at=run.left_at[-1])
-    noted.update(came_back_at=batch.now)
-    reports.attempt_ended(run, reports.LATE)
+    noted = Call.objects.filter(pk=run.call.pk, left_running_at=run.abandoned_at[-1])
+    noted.update(came_back_at=tx.now)
+    reports.report_attempt_ended(run, reports.LATE)
     if outcome.late is not None or outcome.not_restored:
         keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
     names = {"call": run.call.public_id, "tool": run.call.tool_name}
     if outcome.restored:
-        batch.add("call.restored", run.step.step_id, call=run.call.public_id)
-    batch.add(
+        tx.record("call.restored", run.step.step_id, call=run.call.public_id)
+    tx.record(
         "tool.invoked", run.step.step_id, **names, success=outcome.late is not None and outcome.late.success, late=True
     )
     return True
 
 
-def note_left(batch: Recording, run: Run) -> None:
+def note_abandoned(tx: PlanTransaction, run: RunningCall) -> None:
     """Note that the attempt ends while its handler goes on; one that has just come back has ended it already."""
-    if _runs(run.call).update(left_running_at=batch.now, came_back_at=None):
-        run.left_at.append(batch.now)
+    if _running_attempt(run.call).update(left_running_at=tx.now, came_back_at=None):
+        run.abandoned_at.append(tx.now)
 
 
-def _runs(call: Call) -> QuerySet[Call]:
+def _running_attempt(call: Call) -> QuerySet[Call]:
     """Return the call while it runs in this attempt."""
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 
-def evidence_of(run: Run, outcome: pipeline.Outcome, late: pipeline.Outcome) -> str:
+def evidence_of(run: RunningCall, outcome: pipeline.Outcome, late: pipeline.Outcome) -> str:
     """Return what came too late, of which attempt, and whether what that had changed was undone."""
     response = pipeline.standard_response(run.order.target.tool, run.order.shown, late)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}

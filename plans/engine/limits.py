@@ -31,14 +31,14 @@ from catalog.errors import RateLimited, ToolError
 from catalog.models import ApiToken
 from catalog.tools.registry import rates_for
 from plans.engine import hints
-from plans.engine.work import Hold, Order, PlanFacts
+from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall
 from plans.models import Plan, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.database import on_sqlite, stamp
-from plans.store.requesters import Asker
-from plans.store.statements import Claimed, Lease, Parking
-from plans.store.transactions import Recording
+from plans.store.database import bind_datetime, on_sqlite
+from plans.store.requesters import RequesterIds
+from plans.store.statements import ClaimedStep, Lease, StepWait
+from plans.store.transactions import PlanTransaction
 
 SPEND_CALL = (
     "UPDATE plans_plan SET calls_used = calls_used + 1 WHERE id = %s "
@@ -55,7 +55,7 @@ class BudgetExceeded(ToolError):
     kind = "budget_exceeded"
 
 
-def check_budget(cursor: CursorWrapper, plan: PlanFacts) -> None:
+def check_budget(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
     """See that one more call may start; the plan is locked. Raises BudgetExceeded."""
     if not plan.has_budget:
         return
@@ -67,8 +67,8 @@ def check_budget(cursor: CursorWrapper, plan: PlanFacts) -> None:
         raise BudgetExceeded(f"The plan's budget of {seconds} s is used up: its tools ran {seconds_used:.1f} s.")
 
 
-def spend_call(cursor: CursorWrapper, plan: PlanFacts) -> Budget | None:
-    """Count a call that starts, in the recording in which `check` let it; return what is left, None: no budget."""
+def spend_call(cursor: CursorWrapper, plan: PlanSnapshot) -> Budget | None:
+    """Count a call that starts, in the transaction in which `check` let it; return what is left, None: no budget."""
     if not plan.has_budget:
         return None
     cursor.execute(SPEND_CALL, [plan.pk])
@@ -76,13 +76,13 @@ def spend_call(cursor: CursorWrapper, plan: PlanFacts) -> Budget | None:
     return Budget(calls=calls, seconds=seconds)
 
 
-def give_back_call(cursor: CursorWrapper, plan: PlanFacts) -> None:
-    """Take back the count of a start whose handler has not begun, in the recording that makes the call ready again."""
+def give_back_call(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
+    """Take back the count of a start whose handler did not begin, in the transaction that makes the call ready again."""
     if plan.has_budget:
         cursor.execute(GIVE_BACK_CALL, [plan.pk])
 
 
-def spend_seconds(cursor: CursorWrapper, plan: PlanFacts, *, since: datetime | None, until: datetime) -> None:
+def spend_seconds(cursor: CursorWrapper, plan: PlanSnapshot, *, since: datetime | None, until: datetime) -> None:
     """Count the time of a call that has ended, or whose worker was lost."""
     if plan.has_budget and since is not None:
         cursor.execute(SPEND_SECONDS, [max(0.0, (until - since).total_seconds()), plan.pk])
@@ -106,9 +106,9 @@ def budget_text(plan: Plan) -> str:
 
 EVERY_TOOL = "*"
 """The name under which the settings keep the limit of tools that have none of their own."""
-WOKEN = 3
+MAX_WOKEN_PLANS = 3
 """Plans that are told when a step of a tool with a limit has ended: the first of them may be at limits of its own."""
-LOCKS = 8_041
+TOOL_LOCK_SPACE = 8_041
 """The first half of the keys of PostgreSQL's advisory locks; the second is the tool's name, hashed."""
 
 
@@ -123,7 +123,7 @@ def tool_limit(name: str) -> int:
     return limits.get(name, limits.get(EVERY_TOOL, 0)) if limits and name else 0
 
 
-def claim_within_limits(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | None:
+def claim_within_limits(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> ClaimedStep | None:
     """Claim the plan's next ready step that no limit keeps back; None when there is none."""
     if not _tool_limits():
         return statements.claim_next(cursor, plan_pk, lease)
@@ -143,7 +143,7 @@ def _candidate(cursor: CursorWrapper, plan_pk: int, now: datetime, without: Set[
     skipped = f" AND tool NOT IN ({', '.join(['%s'] * len(names))})" if names else ""
     cursor.execute(
         f"SELECT id, tool FROM plans_step WHERE plan_id = %s AND ready_at <= %s{skipped} ORDER BY id LIMIT 1",
-        [plan_pk, stamp(now), *names],
+        [plan_pk, bind_datetime(now), *names],
     )
     row: tuple[int, str] | None = cursor.fetchone()
     return row
@@ -159,7 +159,7 @@ def _try_lock(cursor: CursorWrapper, tool: str) -> bool:
     """Take the tool's lock until the transaction ends; False when someone else is claiming one of its steps."""
     if on_sqlite():
         return True
-    cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [LOCKS, tool])
+    cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [TOOL_LOCK_SPACE, tool])
     [taken] = cursor.fetchone()
     return bool(taken)
 
@@ -173,7 +173,7 @@ def plan_is_full(cursor: CursorWrapper, plan_pk: int) -> bool:
     return bool(cursor.fetchone()[0] >= most)
 
 
-def starts_at_once(cursor: CursorWrapper, tool: str, plan_pk: int, *, joins: bool) -> bool:
+def can_start_now(cursor: CursorWrapper, tool: str, plan_pk: int, *, joins: bool) -> bool:
     """Say whether a direct call may start where it is stored: no limit of its tool is to be counted, its plan has room.
 
     Any other is claimed as every step is. `joins` says that the plan has other steps.
@@ -188,7 +188,7 @@ def wake_others(cursor: CursorWrapper, tool: str, plan_pk: int, *, now: datetime
     cursor.execute(
         "SELECT plan_id FROM plans_step WHERE tool = %s AND ready_at <= %s AND plan_id <> %s "
         f"AND {statements.NOT_PAUSED} GROUP BY plan_id ORDER BY MIN(ready_at), plan_id LIMIT %s",
-        [tool, stamp(now), plan_pk, WOKEN],
+        [tool, bind_datetime(now), plan_pk, MAX_WOKEN_PLANS],
     )
     others = [other for (other,) in cursor.fetchall()]
     if others:
@@ -201,58 +201,58 @@ def _hint_plans(plan_pks: list[int]) -> None:
         hints.hint(plan_pk)
 
 
-WAITS_AT_MOST = 60
+MAX_RATE_WAIT_SECONDS = 60
 """Seconds a step waits for its turn by itself; it is to fail when that is longer away."""
 
 
-def is_rate_limited(order: Order) -> bool:
+def is_rate_limited(order: PreparedCall) -> bool:
     """Say whether the call must be counted before it is admitted."""
     tool = order.target.tool
     return bool(tool.rates) or (tool.rate_limit_key is not None and bool(rates_for(tool)))
 
 
-def count_call(order: Order, plan: PlanFacts) -> datetime:
+def count_call(order: PreparedCall, plan: PlanSnapshot) -> datetime:
     """Count the call for who asks for it, and return when. Raises RateLimited."""
     now = clock.now()
-    count_use(_ration(order, plan), now=now)
+    count_use(_rate_limit_of(order, plan), now=now)
     return now
 
 
-def give_back_count(order: Order, plan: PlanFacts, counted_at: datetime) -> None:
+def give_back_count(order: PreparedCall, plan: PlanSnapshot, counted_at: datetime) -> None:
     """Take back the count of a call that is neither started nor held after all, and is counted again when it is."""
-    give_back_use(_ration(order, plan), counted_at=counted_at)
+    give_back_use(_rate_limit_of(order, plan), counted_at=counted_at)
 
 
-def _ration(order: Order, plan: PlanFacts) -> Ration:
+def _rate_limit_of(order: PreparedCall, plan: PlanSnapshot) -> Ration:
     tool = order.target.tool
-    return Ration(tool.rate_group, rates_for(tool), _owner(order.asker or plan.asker))
+    return Ration(tool.rate_group, rates_for(tool), _rate_limit_key(order.asker or plan.asker))
 
 
-def _owner(asker: Asker) -> str:
+def _rate_limit_key(asker: RequesterIds) -> str:
     """Name who is counted: an agent by its token, a person as one, whatever tokens of their own they make."""
     agents = ApiToken.objects.filter(kind=ApiToken.Kind.AGENT)
     is_agent = asker.token_id is not None and agents.filter(pk=asker.token_id).exists()
     return f"token:{asker.token_id}" if is_agent else f"user:{asker.user_id}"
 
 
-def wait_for_rate_limit(batch: Recording, step: Claimed, refusal: RateLimited) -> bool:
+def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, refusal: RateLimited) -> bool:
     """Let a step wait until its limit allows one more call; False, with nothing changed, when that is too long."""
-    if refusal.retry_after > WAITS_AT_MOST:
+    if refusal.retry_after > MAX_RATE_WAIT_SECONDS:
         return False
-    ready_at = batch.now + timedelta(seconds=refusal.retry_after)
-    if statements.park_step(batch.cursor, step, Parking(WaitingFor.RETRY, step.call_pk, batch.now, ready_at)):
-        batch.add("step.retrying", step.step_id, seconds=refusal.retry_after, error=refusal.code)
+    ready_at = tx.now + timedelta(seconds=refusal.retry_after)
+    if statements.release_step(tx.cursor, step, StepWait(WaitingFor.RETRY, step.call_pk, tx.now, ready_at)):
+        tx.record("step.retrying", step.step_id, seconds=refusal.retry_after, error=refusal.code)
     return True
 
 
-PUT_OFF = timedelta(hours=1)
-LONGER_THAN_OTHERS = timedelta(minutes=2)
+DEFER_DELAY = timedelta(hours=1)
+LONGER_THAN_ANY_RETRY = timedelta(minutes=2)
 """No other step waits this long for a retry; one that did would only be tried early."""
-MOST_WOKEN = 100
+MAX_WOKEN_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _PutOff:
+class _DeferredStep:
     """One step that waits for room."""
 
     pk: int
@@ -260,13 +260,13 @@ class _PutOff:
     asking: Asking
 
 
-def asking_of(plan: PlanFacts, order: Order) -> Asking:
+def request_owner(plan: PlanSnapshot, order: PreparedCall) -> Asking:
     """Return whose request a call of the plan would open."""
     asker = order.asker or plan.asker
     return Asking(asker.user_id, asker.token_id, plan.ref)
 
 
-def lacks_room(batch: Recording, hold: Hold, *, exactly: bool = False) -> bool:
+def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = False) -> bool:
     """Put a claimed step off when no more requests may wait; say whether that was done.
 
     `exactly`: its request is opened in this very transaction, so that no other may take its place. What a grant may
@@ -275,51 +275,55 @@ def lacks_room(batch: Recording, hold: Hold, *, exactly: bool = False) -> bool:
     if hold.order.target.grant_limits is not None and not exactly:
         return False
     try:
-        (take_room if exactly else look_for_room)(asking_of(hold.plan, hold.order))
+        (take_room if exactly else look_for_room)(request_owner(hold.plan, hold.order))
     except TooManyWaiting as full:
-        parking = Parking(WaitingFor.RETRY, hold.step.call_pk, batch.now, batch.now + PUT_OFF)
-        if statements.park_step(batch.cursor, hold.step, parking):
-            batch.add("step.retrying", hold.step.step_id, error=full.code)
+        parking = StepWait(WaitingFor.RETRY, hold.step.call_pk, tx.now, tx.now + DEFER_DELAY)
+        if statements.release_step(tx.cursor, hold.step, parking):
+            tx.record("step.retrying", hold.step.step_id, error=full.code)
         return True
     return False
 
 
-def wake_where_there_is_room(now: datetime) -> int:
+def wake_deferred_steps(now: datetime) -> int:
     """Make the oldest steps ready that wait for room, as many as there is; return how many."""
     room: dict[Asking, int] = {}
     woken: Counter[Asking] = Counter()
     requesters: Counter[int | None] = Counter()
-    for step in _put_off(now):
+    for step in _deferred_steps(now):
         asking = step.asking
         if asking not in room:
-            room[asking] = room_for(asking, MOST_WOKEN)
-        if room[asking] > max(woken[asking], requesters[asking.user_id]) and _wake(step, now):
+            room[asking] = room_for(asking, MAX_WOKEN_STEPS)
+        if room[asking] > max(woken[asking], requesters[asking.user_id]) and _wake_step(step, now):
             woken[asking] += 1
             requesters[asking.user_id] += 1
             hints.hint(step.plan_pk)
     return sum(woken.values())
 
 
-def _put_off(now: datetime) -> list[_PutOff]:
+def _deferred_steps(now: datetime) -> list[_DeferredStep]:
     """Return the oldest steps that wait, each with who asks: for the call that it has or is to replace, or the plan."""
     whose = ("call__requested_by", "call__token"), ("retry_of__requested_by", "retry_of__token")
     author = Coalesce("plan__token__user", "plan__author")
     rows = (
-        _waiting(now).order_by("id").values_list("pk", "plan", "plan__public_id", *chain(*whose), author, "plan__token")
+        _steps_waiting_for_queue(now)
+        .order_by("id")
+        .values_list("pk", "plan", "plan__public_id", *chain(*whose), author, "plan__token")
     )
-    return [_PutOff(pk, plan, _asking(ref, askers)) for pk, plan, ref, *askers in rows[:MOST_WOKEN]]
+    return [
+        _DeferredStep(pk, plan, _owner_of_deferred(ref, askers)) for pk, plan, ref, *askers in rows[:MAX_WOKEN_STEPS]
+    ]
 
 
-def _asking(plan_ref: str, askers: Sequence[int | None]) -> Asking:
-    """Return who asks: the first person of these pairs of people and their tokens. As `asking_of` judges it."""
+def _owner_of_deferred(plan_ref: str, askers: Sequence[int | None]) -> Asking:
+    """Return who asks: the first person of these pairs of people and their tokens. As `request_owner` judges it."""
     pairs = zip(askers[::2], askers[1::2], strict=True)
     return Asking(*next((pair for pair in pairs if pair[0] is not None), (None, None)), plan_ref)
 
 
-def _wake(step: _PutOff, now: datetime) -> bool:
-    return bool(_waiting(now).filter(pk=step.pk).update(ready_at=clock.now()))
+def _wake_step(step: _DeferredStep, now: datetime) -> bool:
+    return bool(_steps_waiting_for_queue(now).filter(pk=step.pk).update(ready_at=clock.now()))
 
 
-def _waiting(now: datetime) -> QuerySet[Step]:
+def _steps_waiting_for_queue(now: datetime) -> QuerySet[Step]:
     wait = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.RETRY, "lease_until": None}
-    return Step.objects.filter(ready_at__gt=now + LONGER_THAN_OTHERS, plan__paused_at=None, **wait)
+    return Step.objects.filter(ready_at__gt=now + LONGER_THAN_ANY_RETRY, plan__paused_at=None, **wait)

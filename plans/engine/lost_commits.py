@@ -15,42 +15,42 @@ from django.db import Error, connection
 from catalog.core.transactions import is_away, log_unexpected, retried_patiently
 from plans.models import Event
 from plans.store import transactions
-from plans.store.transactions import Recording, recording
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 ArgumentsP = ParamSpec("ArgumentsP")
 ResultT = TypeVar("ResultT")
-AGAIN_SECONDS = 0.1
+RETRY_SECONDS = 0.1
 """How soon what the database did not take is tried again; twice as long each time."""
 
 
-def found_again(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
-    """Let a function that is one recording return what that `leads_to`, also when the answer to its commit was lost.
+def recover_lost_commit(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
+    """Let a function that is one plan transaction return its `result`, even if the answer to its commit was lost.
 
     Raises what `act` raised when nothing was committed, or half a lease was not long enough to find out.
     """
 
     @wraps(act)
     def do_it(*args: ArgumentsP.args, **kwargs: ArgumentsP.kwargs) -> ResultT:
-        transactions.forget_latest()
+        transactions.forget_latest_transaction()
         try:
             return act(*args, **kwargs)
         except Error as error:
-            batch = transactions.latest()
-            if connection.in_atomic_block or not is_away(error) or batch is None or not batch.last_seq:
+            tx = transactions.latest_transaction()
+            if connection.in_atomic_block or not is_away(error) or tx is None or not tx.last_seq:
                 raise  # nothing was to be committed yet
             log_unexpected(error)
             connection.close()
-            if not patiently(lambda: _was_committed(batch)):
+            if not retry_while_database_is_away(lambda: _was_committed(tx)):
                 raise
-            batch.do_after()
-            return cast("ResultT", batch.leads_to)
+            tx.run_after_commit()
+            return cast("ResultT", tx.result)
 
     return do_it
 
 
-def patiently(act: Callable[[], ResultT]) -> ResultT:
+def retry_while_database_is_away(act: Callable[[], ResultT]) -> ResultT:
     """Do something again while the database is away, for half a lease at most. Raises what it raised last."""
-    ends, pause = monotonic() + settings.TOOLGATE_LEASE_SECONDS / 2, AGAIN_SECONDS
+    ends, pause = monotonic() + settings.TOOLGATE_LEASE_SECONDS / 2, RETRY_SECONDS
     while True:
         try:
             return act()
@@ -64,8 +64,8 @@ def patiently(act: Callable[[], ResultT]) -> ResultT:
 
 
 @retried_patiently
-def _was_committed(batch: Recording) -> bool:
+def _was_committed(tx: PlanTransaction) -> bool:
     """Look for its last event once nobody has the plan locked: what is not there then never will be."""
-    kind = batch.rows[-1][0]
-    with recording(batch.plan_pk, batch.plan_ref):
-        return Event.objects.filter(plan=batch.plan_pk, seq=batch.last_seq, at=batch.now, type=kind).exists()
+    kind = tx.rows[-1][0]
+    with plan_transaction(tx.plan_pk, tx.plan_ref):
+        return Event.objects.filter(plan=tx.plan_pk, seq=tx.last_seq, at=tx.now, type=kind).exists()

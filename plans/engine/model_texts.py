@@ -13,10 +13,10 @@ from plans.documents import references
 from plans.engine.work import Memory
 from plans.models import MemoryItem, ModelText, Step
 
-LEFT_OUT = "The tool does not show this value to models. Refer to it by its key where another tool needs it."
+VALUE_HIDDEN = "The tool does not show this value to models. Refer to it by its key where another tool needs it."
 
 
-def keep(call: Call, outcome: Outcome) -> None:
+def store_model_text(call: Call, outcome: Outcome) -> None:
     """Keep what models read of a call's value, in the transaction that ends the call."""
     if outcome.exclude_value_from_context:
         row = ModelText(call_id=call.pk, is_left_out=True)
@@ -27,17 +27,19 @@ def keep(call: Call, outcome: Outcome) -> None:
     ModelText.objects.bulk_create([row], ignore_conflicts=True)  # a worker that lost its lease finds out later
 
 
-def text_of(call_pk: int) -> ModelText | None:
+def model_text(call_pk: int) -> ModelText | None:
     """Return what models read in place of the JSON of a call's value; None where they read that."""
     return ModelText.objects.filter(call=call_pk).first()
 
 
-def resolved(parameters: Any, plan_pk: int) -> Any:
+def resolve_for_model(parameters: Any, plan_pk: int) -> Any:
     """Return parameters with their references replaced, as a model reads them. Raises ParameterError."""
-    return references.resolve(parameters, Memory(plan_pk), instead=dict.fromkeys(keys_left_out(plan_pk), LEFT_OUT))
+    return references.resolve(
+        parameters, Memory(plan_pk), instead=dict.fromkeys(keys_hidden_from_models(plan_pk), VALUE_HIDDEN)
+    )
 
 
-def keys_left_out(plan_pk: int) -> frozenset[str]:
+def keys_hidden_from_models(plan_pk: int) -> frozenset[str]:
     """Return the keys of a plan's memory whose values models do not read."""
     steps = Step.objects.filter(plan=plan_pk, call__model_text__is_left_out=True).values_list("step_id", flat=True)
     values = MemoryItem.objects.filter(plan=plan_pk, type=MemoryItem.Type.VALUE, step_id__in=list(steps))

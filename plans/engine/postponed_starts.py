@@ -12,42 +12,42 @@ from catalog.core.transactions import try_move
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.engine import limits
-from plans.engine.work import Run
+from plans.engine.work import RunningCall
 from plans.states import WaitingFor
 from plans.store import statements
-from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording
+from plans.store.statements import ClaimedStep, StepWait
+from plans.store.transactions import PlanTransaction
 
 DELAY = timedelta(seconds=10)
 """How long a step waits before it is tried again."""
 WORKER_STOPPED = "worker_stopped"
-PUT_BACK = frozenset({WORKER_STOPPED, AuditUnavailable.code})
+UNSTARTED_REASONS = frozenset({WORKER_STOPPED, AuditUnavailable.code})
 """Why a start that history and audit log tell of was no attempt."""
 
 
-def put_off(batch: Recording, step: Claimed) -> None:
+def postpone_start(tx: PlanTransaction, step: ClaimedStep) -> None:
     """Let a claimed step wait whose start could not be witnessed."""
-    if statements.park_step(batch.cursor, step, _waiting(batch, step.call_pk)):
-        batch.add("step.retrying", step.step_id, **_told())
+    if statements.release_step(tx.cursor, step, _retry_wait(tx, step.call_pk)):
+        tx.record("step.retrying", step.step_id, **_event_data())
 
 
-def put_off_started(batch: Recording, run: Run) -> None:
+def postpone_started_call(tx: PlanTransaction, run: RunningCall) -> None:
     """Let a started call wait whose checkpoint could not be written."""
-    put_back(batch, run, _waiting(batch, run.call.pk), **_told())
+    return_unstarted_call(tx, run, _retry_wait(tx, run.call.pk), **_event_data())
 
 
-def put_back(batch: Recording, run: Run, parking: Parking, **told: Any) -> None:
+def return_unstarted_call(tx: PlanTransaction, run: RunningCall, parking: StepWait, **told: Any) -> None:
     """Let a started call whose handler has not begun be ready again; `told` says in its event why."""
-    if statements.park_step(batch.cursor, run.step, parking):
+    if statements.release_step(tx.cursor, run.step, parking):
         started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
         if try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1):
-            limits.give_back_call(batch.cursor, run.plan)
-        batch.add("step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, **told)
+            limits.give_back_call(tx.cursor, run.plan)
+        tx.record("step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, **told)
 
 
-def _waiting(batch: Recording, call_pk: int | None) -> Parking:
-    return Parking(WaitingFor.RETRY, call_pk, batch.now, batch.now + DELAY)
+def _retry_wait(tx: PlanTransaction, call_pk: int | None) -> StepWait:
+    return StepWait(WaitingFor.RETRY, call_pk, tx.now, tx.now + DELAY)
 
 
-def _told() -> dict[str, Any]:
+def _event_data() -> dict[str, Any]:
     return {"seconds": DELAY.seconds, "error": AuditUnavailable.code}

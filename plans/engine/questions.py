@@ -19,11 +19,11 @@ from plans.engine import hints, model_texts
 from plans.models import Plan, Question, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.requesters import Requester, ask_for_what_follows
-from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording, recording
+from plans.store.requesters import Requester, add_requester_of_descendants
+from plans.store.statements import ClaimedStep, StepWait
+from plans.store.transactions import PlanTransaction, plan_transaction
 
-TOOL = "ask_user"
+ASK_USER = "ask_user"
 MAX_QUESTION = 2000
 MAX_ANSWER = 4000
 
@@ -31,7 +31,7 @@ MAX_ANSWER = 4000
 def waits_for_answer(step: Step) -> bool:
     """Say whether the step at hand waits for the answer to its question."""
     waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.INPUT
-    return waits and step.tool == TOOL and step.call_id is None
+    return waits and step.tool == ASK_USER and step.call_id is None
 
 
 def is_answered(step_pk: int) -> bool:
@@ -40,26 +40,26 @@ def is_answered(step_pk: int) -> bool:
     return latest is not None
 
 
-def ask(batch: Recording, step: Claimed, text: str) -> None:
+def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
     """Let a claimed step wait for an answer, holding nothing. Raises Conflict when its lease was lost.
 
     What the text must not hold for a database to keep it is shown by a mark instead.
     """
-    if not statements.park_step(batch.cursor, step, Parking(WaitingFor.INPUT, None, batch.now)):
+    if not statements.release_step(tx.cursor, step, StepWait(WaitingFor.INPUT, None, tx.now)):
         raise Conflict("The step was taken over before its question was asked.")
-    asked = {"text": clean(text), "asked_at": batch.now}
+    asked = {"text": clean(text), "asked_at": tx.now}
     Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=asked)
-    batch.add("step.waiting", step.step_id, waiting_for="input", question=True)
-    batch.add("input.requested", step.step_id, question=True)
+    tx.record("step.waiting", step.step_id, waiting_for="input", question=True)
+    tx.record("input.requested", step.step_id, question=True)
 
 
-def answer(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
+def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
     """Answer what a step asks. Raises ParameterError for a text that is no answer, Conflict when it does not wait."""
     refuse_to_begin()
-    _store(plan, step, _checked(text), by)
+    _store_answer(plan, step, _validate_answer(text), by)
 
 
-def _checked(text: str) -> str:
+def _validate_answer(text: str) -> str:
     said = text.replace("\r\n", "\n").strip()
     if not said:
         raise field_error("text", "required", "Write an answer.")
@@ -73,17 +73,17 @@ def _checked(text: str) -> str:
 
 
 @retried
-def _store(plan: Plan, step: Step, text: str, by: Requester) -> None:
-    with recording(plan.pk, plan.public_id) as batch:
+def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
         waiting = Step.objects.filter(
             pk=step.pk, call=None, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.INPUT, claimed_by=""
         )
-        if not waiting.update(waiting_for="", waiting_since=None, ready_at=batch.now):
+        if not waiting.update(waiting_for="", waiting_since=None, ready_at=tx.now):
             raise Conflict(f"Step {step.step_id} waits for no answer any more.")
-        given = {"answer": text, "answered_by": by.user, "answered_at": batch.now}
+        given = {"answer": text, "answered_by": by.user, "answered_at": tx.now}
         Question.objects.filter(step=step.pk, answered_at=None).update(**given)
-        ask_for_what_follows(plan, step, by=by)
-        batch.add("input.received", step.step_id, by=name_of(by.user), question=True)
+        add_requester_of_descendants(plan, step, by=by)
+        tx.record("input.received", step.step_id, by=name_of(by.user), question=True)
         hints.hint(plan.pk)
 
 
@@ -105,18 +105,21 @@ def exchanges_of(plan_pk: int) -> Sequence[Exchange]:
 
 def exchanges_for_models(plan_pk: int) -> Sequence[Exchange]:
     """Return what was asked in a plan so far, without the values in its questions that models do not read."""
-    exchanges, left_out = exchanges_of(plan_pk), model_texts.keys_left_out(plan_pk)
+    exchanges, left_out = exchanges_of(plan_pk), model_texts.keys_hidden_from_models(plan_pk)
     if not left_out or not exchanges:
         return exchanges
     steps = Step.objects.filter(plan=plan_pk, step_id__in=[each.step_id for each in exchanges], given_arguments="")
     parameters = {step.step_id: step.parameters_json for step in steps}
-    return [replace(each, question=_asked(each, parameters.get(each.step_id), plan_pk, left_out)) for each in exchanges]
+    return [
+        replace(each, question=_question_for_model(each, parameters.get(each.step_id), plan_pk, left_out))
+        for each in exchanges
+    ]
 
 
-def _asked(exchange: Exchange, parameters: Any, plan_pk: int, left_out: Set[str]) -> str:
+def _question_for_model(exchange: Exchange, parameters: Any, plan_pk: int, left_out: Set[str]) -> str:
     try:
         if left_out.isdisjoint(reference.key for reference in references.find(parameters)):
             return exchange.question
-        return str(model_texts.resolved(parameters, plan_pk)["question"])
+        return str(model_texts.resolve_for_model(parameters, plan_pk)["question"])
     except ParameterError:  # what it referred to is not there any more
-        return model_texts.LEFT_OUT
+        return model_texts.VALUE_HIDDEN

@@ -17,16 +17,16 @@ from catalog.errors import Conflict, ToolError
 from catalog.models import Call, CallSecret
 from catalog.states import CallStatus
 from plans.engine import cancellation, finishing, hints, limits, reports
-from plans.engine.postponed_starts import WORKER_STOPPED, put_back
-from plans.engine.work import PlanFacts, Run, Work, plan_facts
+from plans.engine.postponed_starts import WORKER_STOPPED, return_unstarted_call
+from plans.engine.work import PlanSnapshot, RunningCall, WorkItem, load_snapshot
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
-from plans.store.statements import Claimed, Parking
-from plans.store.transactions import Recording, recording
+from plans.store.statements import ClaimedStep, StepWait
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 BATCH = 100
-LONGEST = 2
+MAX_LEASE_FACTOR = 2
 """How far ahead a lease may end, as a multiple of what a lease lasts: any further, the clock was set back since."""
 
 
@@ -41,46 +41,46 @@ def take_back_lost_steps(now: datetime) -> int:
 def _shorten_leases(now: datetime) -> None:
     """Let leases from before the clock was set back end one lease from now; whoever still works renews theirs."""
     lasts = timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
-    too_long = Step.objects.filter(lease_until__gt=now + LONGEST * lasts)
+    too_long = Step.objects.filter(lease_until__gt=now + MAX_LEASE_FACTOR * lasts)
     if too_long.exists():
         too_long.update(lease_until=now + lasts)
 
 
-def give_up_leases(now: datetime) -> None:
+def expire_all_leases(now: datetime) -> None:
     """Let every lease end now: after a restore nobody has what the rows say, and whoever has is fenced."""
     Step.objects.filter(lease_until__gt=now).update(lease_until=now)
 
 
-def _take_back(lost: Claimed) -> bool:
+def _take_back(lost: ClaimedStep) -> bool:
     """Decide about one step, in its plan's transaction; False when it was not lost after all."""
-    plan = plan_facts(lost.plan_pk)
-    with recording(plan.pk, plan.ref) as batch:
-        is_lost = statements.is_lost(batch.cursor, lost, now=batch.now)
+    plan = load_snapshot(lost.plan_pk)
+    with plan_transaction(plan.pk, plan.ref) as tx:
+        is_lost = statements.is_lost(tx.cursor, lost, now=tx.now)
         if is_lost:
-            reports.lease_lost(lost, plan.ref)
-            _give_on(batch, plan, lost)
+            reports.report_lease_lost(lost, plan.ref)
+            _reassign(tx, plan, lost)
     return is_lost
 
 
-def _give_on(batch: Recording, plan: PlanFacts, lost: Claimed) -> None:
+def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost: ClaimedStep) -> None:
     """Give the step to another worker when its call may run (again), else to a person."""
     step = Step.objects.select_related("call__version", "call__approval").get(pk=lost.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running:
-        limits.spend_seconds(batch.cursor, plan, since=step.call.started_at, until=batch.now)
+        limits.spend_seconds(tx.cursor, plan, since=step.call.started_at, until=tx.now)
     if step.call is not None and running and not _may_run_again(step.call):
-        finishing.park_as_unknown(batch, lost, step.call)
-    elif finishing.plan_is_over(batch):
-        cancellation.cancel_step(step, batch, "Its worker was lost after the plan had ended.", None)
+        finishing.wait_for_settlement(tx, lost, step.call)
+    elif finishing.plan_is_over(tx):
+        cancellation.cancel_step(step, tx, "Its worker was lost after the plan had ended.", None)
     elif not running and step.crashes + 1 >= finishing.CRASHES:
         reason = f"Its worker was lost {finishing.CRASHES} times before the call could start."
-        finishing.refuse(batch, lost, ToolError(reason))
-        finishing.settle_plan(batch)
+        finishing.refuse(tx, lost, ToolError(reason))
+        finishing.settle_plan(tx)
     else:
-        _try_again(batch, lost, step.call if running else None)
+        _try_again(tx, lost, step.call if running else None)
 
 
-def hand_back(run: Run) -> None:
+def hand_back(run: RunningCall) -> None:
     """Let another worker take a call that this one has started and whose handler has not begun.
 
     What goes wrong here is logged: the lease expires, and the call is taken back then.
@@ -92,19 +92,19 @@ def hand_back(run: Run) -> None:
 
 
 @retried
-def _hand_back(run: Run) -> None:
-    with recording(run.plan.pk, run.plan.ref) as batch:
-        put_back(batch, run, Parking("", run.call.pk, batch.now, ready_at=batch.now), error=WORKER_STOPPED)
-        hints.hint(batch.plan_pk)
+def _hand_back(run: RunningCall) -> None:
+    with plan_transaction(run.plan.pk, run.plan.ref) as tx:
+        return_unstarted_call(tx, run, StepWait("", run.call.pk, tx.now, ready_at=tx.now), error=WORKER_STOPPED)
+        hints.hint(tx.plan_pk)
 
 
 @retried
-def let_go(work: Work) -> None:
+def release_claim(work: WorkItem) -> None:
     """Let another worker have a claimed step of which nothing has run."""
-    with recording(work.plan.pk, work.plan.ref) as batch:
-        if statements.park_step(batch.cursor, work.step, Parking("", work.step.call_pk, batch.now, ready_at=batch.now)):
-            batch.add("step.retrying", work.step.step_id, attempt=work.step.attempt, error=WORKER_STOPPED)
-        hints.hint(batch.plan_pk)
+    with plan_transaction(work.plan.pk, work.plan.ref) as tx:
+        if statements.release_step(tx.cursor, work.step, StepWait("", work.step.call_pk, tx.now, ready_at=tx.now)):
+            tx.record("step.retrying", work.step.step_id, attempt=work.step.attempt, error=WORKER_STOPPED)
+        hints.hint(tx.plan_pk)
 
 
 def _may_run_again(call: Call) -> bool:
@@ -113,31 +113,31 @@ def _may_run_again(call: Call) -> bool:
     return call.version.safety_level == SafetyLevel.SAFE or call.version.retry_safe
 
 
-def _try_again(batch: Recording, lost: Claimed, running: Call | None) -> None:
+def _try_again(tx: PlanTransaction, lost: ClaimedStep, running: Call | None) -> None:
     """Let another worker claim the step, and the call that was running start once more."""
-    if not statements.take_back(batch.cursor, lost, now=batch.now):
+    if not statements.reclaim_step(tx.cursor, lost, now=tx.now):
         return
     if running is not None:
         try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)
-        batch.add("step.retrying", lost.step_id, call=running.public_id, attempt=running.attempt, error="worker_lost")
-    hints.hint(batch.plan_pk)
+        tx.record("step.retrying", lost.step_id, call=running.public_id, attempt=running.attempt, error="worker_lost")
+    hints.hint(tx.plan_pk)
 
 
-MOST = 500
-OVER = (StepStatus.COMPLETED, StepStatus.CANCELLED)
+SECRETS_BATCH = 500
+SETTLED_STATUSES = (StepStatus.COMPLETED, StepStatus.CANCELLED)
 
 
-def forget_secrets() -> int:
+def delete_expired_secrets() -> int:
     """Delete the secrets of plans that have ended and of steps that are completed or cancelled; return how many."""
     if not CallSecret.objects.exists():
         return 0
     ended = CallSecret.objects.filter(
         Exists(Plan.objects.filter(public_id=OuterRef("plan_ref"), status__in=PLAN_TERMINAL))
     )
-    steps = Step.objects.annotate(ref=Cast("step_id", CharField())).filter(status__in=OVER)
+    steps = Step.objects.annotate(ref=Cast("step_id", CharField())).filter(status__in=SETTLED_STATUSES)
     over = CallSecret.objects.filter(
         Exists(steps.filter(plan__public_id=OuterRef("plan_ref"), ref=OuterRef("step_ref")))
     )
-    found = [*ended.values_list("pk", flat=True)[:MOST], *over.values_list("pk", flat=True)[:MOST]]
+    found = [*ended.values_list("pk", flat=True)[:SECRETS_BATCH], *over.values_list("pk", flat=True)[:SECRETS_BATCH]]
     deleted, _ = CallSecret.objects.filter(pk__in=found).delete() if found else (0, {})
     return deleted

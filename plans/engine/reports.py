@@ -19,19 +19,19 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.signals import Fact
 from plans import metrics
-from plans.engine.work import Renewal, Resume, Run, Work
-from plans.store.statements import Claimed
+from plans.engine.work import ApprovedCall, RunningCall, StaleApproval, WorkItem
+from plans.store.statements import ClaimedStep
 
 log = logging.getLogger("toolgate.calls")
-ENDS = ("completed", "failed", "cancelled")
+CALL_ENDS = ("completed", "failed", "cancelled")
 LATE = "late"
 """What came back when its call had ended without it: told, and not timed a second time."""
-TROUBLE = ("retrying", LATE)
-WITH_A_CALL = (Run, Resume, Renewal)
+WARNING_ENDS = ("retrying", LATE)
+WORK_WITH_CALL = (RunningCall, ApprovedCall, StaleApproval)
 
 
 @contextmanager
-def about(work: Work) -> Iterator[None]:
+def log_context(work: WorkItem) -> Iterator[None]:
     """Let log lines and spans inside name the plan and step, and the call and its tool where there is a call."""
     ids, traceparent = ids_of(work), work.plan.traceparent
     trace_id = tracing.trace_id_of(traceparent)
@@ -42,46 +42,46 @@ def about(work: Work) -> Iterator[None]:
         yield
 
 
-def ids_of(work: Work) -> dict[str, str | int]:
+def ids_of(work: WorkItem) -> dict[str, str | int]:
     """Return what names the work in logs and spans."""
     ids: dict[str, str | int] = {"plan": work.plan.ref, "step": work.step.step_id, "tool": work.step.tool}
-    if isinstance(work, WITH_A_CALL):
+    if isinstance(work, WORK_WITH_CALL):
         ids["call"] = work.call.public_id
     return ids
 
 
-def calling(run: Run) -> AbstractContextManager[object]:
+def handler_span(run: RunningCall) -> AbstractContextManager[object]:
     """Open a span for the tool's code alone."""
     ids = {"call": run.call.public_id, "tool": run.step.tool, "level": run.order.level}
     return tracing.span("tool call", ids | {"attempt": run.call.attempt})
 
 
-def attempt_ended(run: Run, outcome: str) -> None:
+def report_attempt_ended(run: RunningCall, outcome: str) -> None:
     """Tell how an attempt of a call ended: completed, failed, retrying, outcome_unknown, or late: it was not ours."""
-    transaction.on_commit(partial(_tell_end, run, outcome, monotonic()), robust=True)
+    transaction.on_commit(partial(_report_end, run, outcome, monotonic()), robust=True)
 
 
-def _tell_end(run: Run, outcome: str, ended: float) -> None:
+def _report_end(run: RunningCall, outcome: str, ended: float) -> None:
     level, seconds = run.order.level, monotonic() - run.began
     if outcome != LATE:
-        metrics.step_ended(level, outcome, seconds=seconds, waited=_waited(run))
-    if outcome in ENDS:
-        metrics.call_ended(outcome, level)
+        metrics.observe_step(level, outcome, seconds=seconds, waited=_seconds_ready(run))
+    if outcome in CALL_ENDS:
+        metrics.count_ended_call(outcome, level)
     tracing.note(outcome=outcome, level=level)
-    loudness = _loudness(level, outcome)
+    loudness = _log_level(level, outcome)
     if log.isEnabledFor(loudness):
         facts = _ids(run.call, run.step.step_id) | {"status": outcome, "safety": level, "attempt": run.call.attempt}
         log.log(loudness, "call ended", extra=told(**facts, duration_ms=round((ended - run.began) * 1000, 1)))
 
 
-def _loudness(level: str, outcome: str) -> int:
+def _log_level(level: str, outcome: str) -> int:
     """Safe calls are many and say little; what did not end by itself is for whoever looks after the system."""
-    if outcome in TROUBLE:
+    if outcome in WARNING_ENDS:
         return logging.WARNING
     return logging.DEBUG if level == SafetyLevel.SAFE else logging.INFO
 
 
-def _waited(run: Run) -> float | None:
+def _seconds_ready(run: RunningCall) -> float | None:
     """Return the seconds that the step had been ready; both times are those of transactions."""
     since, started = run.step.ready_since, run.call.started_at
     if since is None or started is None:
@@ -92,25 +92,25 @@ def _waited(run: Run) -> float | None:
     return max(0.0, (started - moment).total_seconds())
 
 
-def lease_lost(lost: Claimed, plan_ref: str) -> None:
+def report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
     """Tell that a step was taken back from a worker that went silent."""
-    transaction.on_commit(partial(_tell_lost, lost, plan_ref), robust=True)
+    transaction.on_commit(partial(_report_lease_lost, lost, plan_ref), robust=True)
 
 
-def _tell_lost(lost: Claimed, plan_ref: str) -> None:
-    metrics.lease_lost()
+def _report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
+    metrics.count_lost_lease()
     facts = {"plan": plan_ref, "step": lost.step_id, "tool": lost.tool, "attempt": lost.attempt}
     log.warning("lease lost", extra=told(**facts, worker=lost.claimed_by))
 
 
-def outcome_unknown(call: Call, step: Claimed) -> None:
+def report_outcome_unknown(call: Call, step: ClaimedStep) -> None:
     """Tell that nobody knows what a call did, and a person is to say it."""
     level = str(call.version.safety_level)
-    transaction.on_commit(partial(_tell_unknown, call, step, level), robust=True)
+    transaction.on_commit(partial(_report_outcome_unknown, call, step, level), robust=True)
 
 
-def _tell_unknown(call: Call, step: Claimed, level: str) -> None:
-    metrics.call_ended("outcome_unknown", level)
+def _report_outcome_unknown(call: Call, step: ClaimedStep, level: str) -> None:
+    metrics.count_ended_call("outcome_unknown", level)
     facts = _ids(call, step.step_id) | {"safety": level, "attempt": call.attempt}
     log.warning("outcome unknown", extra=told(**facts))
 
@@ -119,8 +119,8 @@ def _ids(call: Call, step_id: int) -> dict[str, str | int]:
     return {"plan": call.plan_ref, "step": step_id, "call": call.public_id, "tool": call.tool_name}
 
 
-def on_fact(sender: object, *, fact: Fact, **kwargs: object) -> None:
+def count_review(sender: object, *, fact: Fact, **kwargs: object) -> None:
     """Count reviews, once they are committed."""
     if fact.kind == "approval.reviewed":
         verdict = str(fact.data.get("verdict", ""))
-        transaction.on_commit(partial(metrics.decided, verdict), robust=True)
+        transaction.on_commit(partial(metrics.count_decision, verdict), robust=True)

@@ -17,12 +17,12 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.secrets.placeholders import Secret, shown_text
 from plans.models import Plan
-from plans.store.requesters import Asker
-from plans.store.statements import Claimed
+from plans.store.requesters import RequesterIds
+from plans.store.statements import ClaimedStep
 
 
 @dataclass(frozen=True, slots=True)
-class PlanFacts:
+class PlanSnapshot:
     """What an executor knows of a plan: all but its deadline never changes once it is stored."""
 
     pk: int
@@ -40,11 +40,11 @@ class PlanFacts:
     """JSON of the ids that the calling program gave; empty where it gave none."""
 
     @property
-    def asker(self) -> Asker:
+    def asker(self) -> RequesterIds:
         """Who asks for the calls of the plan's own steps."""
-        return Asker(self.token_user_id or self.author_id, self.token_id, self.via, self.session)
+        return RequesterIds(self.token_user_id or self.author_id, self.token_id, self.via, self.session)
 
-    def as_of(self, step: Claimed) -> "PlanFacts":
+    def with_deadline_of(self, step: ClaimedStep) -> "PlanSnapshot":
         """Return the facts with the deadline that the plan had when the step was claimed."""
         at = step.deadline_at
         moment = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -53,14 +53,14 @@ class PlanFacts:
         return self if moment == self.deadline_at else replace(self, deadline_at=moment)
 
 
-def plan_facts(plan_pk: int) -> PlanFacts:
+def load_snapshot(plan_pk: int) -> PlanSnapshot:
     """Return what is to be known of the plan."""
-    return facts_of(Plan.objects.select_related("token").get(pk=plan_pk))
+    return snapshot_of(Plan.objects.select_related("token").get(pk=plan_pk))
 
 
-def facts_of(plan: Plan) -> PlanFacts:
+def snapshot_of(plan: Plan) -> PlanSnapshot:
     """Return what is to be known of a plan at hand, stored or about to be."""
-    return PlanFacts(
+    return PlanSnapshot(
         pk=plan.pk or 0,
         ref=plan.public_id,
         author_id=plan.author_id,
@@ -77,7 +77,7 @@ def facts_of(plan: Plan) -> PlanFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PreparedCall:
     """What is to be called: the catalog's target and the arguments, resolved and valid; `asker` None: the plan's.
 
     `arguments` are what runs, and are kept in memory only; `text` is what is stored, with the secrets cut out.
@@ -88,7 +88,7 @@ class Order:
     text: str
     replaces: Call | None = None
     reason: str = ""
-    asker: Asker | None = None
+    asker: RequesterIds | None = None
     secrets: tuple[Secret, ...] = ()
 
     @property
@@ -103,23 +103,23 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunningCall:
     """A call that has started: its handler is to be run, unless `stop` is told that its plan has ended.
 
-    `left_at` is empty until its handler could not be stopped and was left running. `edited` says what people changed
-    of it before they approved it. `sent` is what it sent to its session, to be stored when it ends.
+    `abandoned_at` is empty until its handler could not be stopped and was left running. `edited` says what people
+    changed of it before they approved it. `sent` is what it sent to its session, to be stored when it ends.
     """
 
-    step: Claimed
-    plan: PlanFacts
+    step: ClaimedStep
+    plan: PlanSnapshot
     call: Call
-    order: Order
+    order: PreparedCall
     target_state: str | None = None
     budget: Budget | None = None
     edited: Edited | None = None
     stop: Stop = field(default_factory=Stop, compare=False)
     began: float = field(default_factory=monotonic, compare=False)
-    left_at: list[datetime] = field(default_factory=list, compare=False)
+    abandoned_at: list[datetime] = field(default_factory=list, compare=False)
     sent: list[Any] = field(default_factory=list, compare=False)
 
     @property
@@ -131,49 +131,49 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Limited:
+class RateLimitedCall:
     """A call of a tool whose use is limited: it is to be counted before it may start or people are asked."""
 
-    step: Claimed
-    plan: PlanFacts
-    order: Order
+    step: ClaimedStep
+    plan: PlanSnapshot
+    order: PreparedCall
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldCall:
     """A call that needs people: its preview is to be computed and its request stored, unless a grant covers it.
 
     `call` is what was stored of it already: it was asked for directly, and a grant covered it then.
     """
 
-    step: Claimed
-    plan: PlanFacts
-    order: Order
+    step: ClaimedStep
+    plan: PlanSnapshot
+    order: PreparedCall
     rule: Rule
     call: Call | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ApprovedCall:
     """An approved call: what it would change is to be compared with what was approved before it starts."""
 
-    step: Claimed
-    plan: PlanFacts
+    step: ClaimedStep
+    plan: PlanSnapshot
     call: Call
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class StaleApproval:
     """An approved call that may not start as it was approved: people are to be asked about it as it is now."""
 
-    step: Claimed
-    plan: PlanFacts
+    step: ClaimedStep
+    plan: PlanSnapshot
     call: Call
     reason: str
     what: Drift
 
 
-Work = Run | Limited | Hold | Resume | Renewal
+WorkItem = RunningCall | RateLimitedCall | HeldCall | ApprovedCall | StaleApproval
 READ_MEMORY = "SELECT key, value FROM plans_memoryitem WHERE plan_id = %s AND type = 'value'"
 
 

@@ -9,23 +9,23 @@ from django.db.models.functions import Now
 from plans.models import Executor
 
 BEAT_SECONDS = 5.0
-ALIVE = timedelta(seconds=15)
-FORGOTTEN = timedelta(hours=1)
+ALIVE_FOR = timedelta(seconds=15)
+FORGET_AFTER = timedelta(hours=1)
 
 
-def beat(owner: str, threads: int) -> None:
+def record_heartbeat(owner: str, threads: int) -> None:
     """Say, by the database's clock, that the executor of this name lives and has so many threads."""
     row = Executor(owner=owner, host=socket.gethostname()[:255], pid=os.getpid(), threads=threads)
     row.started_at = row.seen_at = Now()
     Executor.objects.bulk_create([row], update_conflicts=True, unique_fields=["owner"], update_fields=["seen_at"])
 
 
-def leave(owner: str) -> None:
+def remove_executor(owner: str) -> None:
     """Take the row of an executor that ends away, and those of processes that died long ago."""
     Executor.objects.filter(owner=owner).delete()
-    Executor.objects.filter(seen_at__lt=Now() - FORGOTTEN).delete()
+    Executor.objects.filter(seen_at__lt=Now() - FORGET_AFTER).delete()
 
 
-def alive() -> list[Executor]:
+def live_executors() -> list[Executor]:
     """Return the executors that said so within the last 15 seconds, of whatever machine."""
-    return list(Executor.objects.filter(seen_at__gt=Now() - ALIVE).order_by("host", "pid"))
+    return list(Executor.objects.filter(seen_at__gt=Now() - ALIVE_FOR).order_by("host", "pid"))

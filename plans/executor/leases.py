@@ -12,13 +12,13 @@ from django.db.backends.utils import CursorWrapper
 from catalog.core import clock
 from catalog.core.transactions import log_unexpected
 from plans.executor.pool import Executor
-from plans.store.database import on_sqlite, stamp
+from plans.store.database import bind_datetime, on_sqlite
 
-TIMES = 3
+RENEWALS_PER_LEASE = 3
 """How often a lease is renewed while it lasts: two that are missed are harmless."""
-LOOKS = 4
+CHECKS_PER_RENEWAL = 4
 """How often, between two renewals, it is looked whether the next is due: a late look leaves less of the lease."""
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 RENEW_ALL = (
@@ -46,8 +46,10 @@ class Renewer:
 
     def _live(self) -> None:
         renewed_at = monotonic()
-        while not self._stopping.wait(min(LOOK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / TIMES / LOOKS)):
-            if monotonic() - renewed_at >= settings.TOOLGATE_LEASE_SECONDS / TIMES and self._renew():
+        while not self._stopping.wait(
+            min(POLL_SECONDS, settings.TOOLGATE_LEASE_SECONDS / RENEWALS_PER_LEASE / CHECKS_PER_RENEWAL)
+        ):
+            if monotonic() - renewed_at >= settings.TOOLGATE_LEASE_SECONDS / RENEWALS_PER_LEASE and self._renew():
                 renewed_at = monotonic()
         connection.close()
 
@@ -81,4 +83,4 @@ def renew_all(cursor: CursorWrapper, step_pks: list[int], *, owner: str, lease_u
     if not step_pks:
         return
     marks, skip = ", ".join(["%s"] * len(step_pks)), "" if on_sqlite() else " FOR NO KEY UPDATE SKIP LOCKED"
-    cursor.execute(RENEW_ALL.format(marks=marks, skip=skip), [stamp(lease_until), *step_pks, owner])
+    cursor.execute(RENEW_ALL.format(marks=marks, skip=skip), [bind_datetime(lease_until), *step_pks, owner])

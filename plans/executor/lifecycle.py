@@ -15,17 +15,17 @@ from django.db import connection
 
 from plans.executor.pool import Executor
 from plans.executor.ticker import Ticker
-from plans.live.feed import feed_here
+from plans.live.feed import current_feed
 from plans.live.long_polling import end_waits
 
 DRAIN_SECONDS = 30.0
-EXIT_AT_ONCE = 130
-TOLD_TO_STOP = 128 + signal.SIGTERM
-OBJECTS_A_COLLECTION = 10_000
+INTERRUPTED_STATUS = 130
+TERMINATED_STATUS = 128 + signal.SIGTERM
+COLLECTION_THRESHOLD = 10_000
 
 
 @contextmanager
-def executing() -> Iterator[None]:
+def run_executor() -> Iterator[None]:
     """Execute here, with as many threads as a server has; claims are safe between processes.
 
     Told to stop, it claims nothing more and leaves the body by SystemExit or KeyboardInterrupt; then, as at every
@@ -36,7 +36,7 @@ def executing() -> Iterator[None]:
     executor.start()
     ticker.start()
     try:
-        with _leaving() as stay, on_stop_signals(executor.retire):
+        with _exit_on_signal() as stay, on_stop_signals(executor.retire):
             try:
                 yield
             finally:
@@ -47,7 +47,7 @@ def executing() -> Iterator[None]:
 
 
 @contextmanager
-def _leaving() -> Iterator[Callable[[], None]]:
+def _exit_on_signal() -> Iterator[Callable[[], None]]:
     """Let the first SIGTERM or SIGINT end the body, until it says that it stays: then it has its end before it."""
     told: list[bool] = []  # an event has a lock, which whoever is interrupted could hold
 
@@ -61,7 +61,7 @@ def _leaving() -> Iterator[Callable[[], None]]:
     def leave(number: int, frame: FrameType | None) -> None:
         if not told:
             stay()
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TOLD_TO_STOP)
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED_STATUS)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -72,29 +72,29 @@ def _leaving() -> Iterator[Callable[[], None]]:
 
 
 @asynccontextmanager
-async def living(executor: Executor | None) -> AsyncIterator[None]:
+async def executor_lifespan(executor: Executor | None) -> AsyncIterator[None]:
     """Run clock, feed and, where there is one, the executor on the running loop.
 
     From the first SIGTERM or SIGINT on nothing more is claimed. At the end what runs may end, for `DRAIN_SECONDS` at
     most, and what has not begun is handed back; leases are renewed meanwhile.
     """
-    ticker, feed = Ticker(executor), feed_here()
+    ticker, feed = Ticker(executor), current_feed()
     if executor is not None:
         executor.start()
     ticker.start()
     try:
-        with on_stop_signals(partial(_retire, executor)):
+        with on_stop_signals(partial(_retire_executor, executor)):
             try:
                 yield
             finally:
                 if executor is not None:
-                    await asyncio.to_thread(_stop, executor)
+                    await asyncio.to_thread(_drain_executor, executor)
     finally:
         await asyncio.to_thread(ticker.stop)
         await feed.close()
 
 
-def collect_rarely() -> None:
+def tune_garbage_collector() -> None:
     """Let garbage collections pass over what has been loaded: it stays, and each look through it stops every thread.
 
     Code, models and schemas are some hundred thousand objects, 0.2 s for each full collection. A page makes tens of
@@ -102,17 +102,17 @@ def collect_rarely() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(OBJECTS_A_COLLECTION, 10, 10)
+    gc.set_threshold(COLLECTION_THRESHOLD, 10, 10)
 
 
-def _retire(executor: Executor | None) -> None:
+def _retire_executor(executor: Executor | None) -> None:
     """Claim nothing more, and answer who waits for a call."""
     if executor is not None:
         executor.retire()
     end_waits()
 
 
-def _stop(executor: Executor) -> None:
+def _drain_executor(executor: Executor) -> None:
     """Let what runs end, and hand back what has not begun."""
     try:
         executor.stop(DRAIN_SECONDS)
@@ -137,7 +137,7 @@ def on_stop_signals(retire: Callable[[], None]) -> Iterator[None]:
         if number == signal.SIGINT:
             interrupts.append(number)
         if len(interrupts) > 1:
-            os._exit(EXIT_AT_ONCE)
+            os._exit(INTERRUPTED_STATUS)
         handler = before[signal.Signals(number)]
         if callable(handler):
             handler(number, frame)

@@ -28,13 +28,13 @@ from catalog.errors import Conflict
 from plans import metrics
 from plans.engine import execution, hints, recovery
 from plans.engine.reports import ids_of
-from plans.engine.work import Run, Work
+from plans.engine.work import RunningCall, WorkItem
 
-Job = int | Run | None
+Job = int | RunningCall | None
 """A plan's key, a call to run, or None for a thread that is to end."""
 
 
-class Hints:
+class JobQueue:
     """A queue for `threads` threads: more hints of one plan at a time would help nobody, and are dropped."""
 
     def __init__(self, threads: int) -> None:
@@ -88,7 +88,7 @@ QUICK_SECONDS = 0.002
 """A tool that runs shorter than this leaves little to do for a second thread: writers of a plan take turns."""
 LONG_SECONDS = 0.05
 """A tool that runs for longer keeps hints from waiting behind it; a thread at shorter ones is free in a moment."""
-CUT_OFF = "it is cut off, and repeated or shown to a person when its lease is over"
+CUT_OFF_NOTICE = "it is cut off, and repeated or shown to a person when its lease is over"
 GRACE_SECONDS = 0.25
 """How far past its deadline a sync handler may be before its thread is written off."""
 PATIENT_SECONDS = 0.5
@@ -96,25 +96,25 @@ PATIENT_SECONDS = 0.5
 STOP_SECONDS = 1.0
 """How long a handler that was told to stop may take for it, before it is left running without its thread's seat."""
 
-MOST_ASIDE = 64
+MAX_DETACHED = 64
 """Threads that wait for async handlers beside the seats. Each costs some hundred kilobytes and, as it comes back, a
 transaction; whoever finds so many waits in its seat."""
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class WorkerThread:
     """One thread's place, also while it waits aside: what it works on, and until when the handler may run."""
 
-    turn: execution.Turn
+    turn: execution.TimeSlice
     plan_pk: int | None = None
     asked_at: float = float("inf")
-    work: Work | None = None
+    work: WorkItem | None = None
     taken_at: float = float("inf")
     was_slow: bool = False
     ends_at: float = float("inf")
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, work: Work | None) -> None:
+    def take(self, work: WorkItem | None) -> None:
         """Note what the thread works on from now on."""
         with self.lock:
             self.work, self.taken_at, self.ends_at = work, float("inf") if work is None else monotonic(), _ends_at(work)
@@ -130,7 +130,7 @@ class Seat:
     def stop(self, plan_pks: Collection[int]) -> None:
         """Tell a handler that runs for one of these plans to stop; it has a moment to do so."""
         with self.lock:
-            if isinstance(self.work, Run) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
+            if isinstance(self.work, RunningCall) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
                 self.work.stop.tell()
                 self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
 
@@ -146,11 +146,11 @@ class Seat:
         """Say whether the thread has been in a tool's code for so long that nobody knows when it will be free."""
         return monotonic() > self.taken_at + LONG_SECONDS
 
-    def awaits(self) -> bool:
+    def is_detachable(self) -> bool:
         """Say whether the thread runs a call whose handler is on the event loop: nothing else is open in it then."""
-        return isinstance(self.work, Run) and self.work.order.target.tool.is_async
+        return isinstance(self.work, RunningCall) and self.work.order.target.tool.is_async
 
-    def give_up(self) -> Work | None:
+    def give_up(self) -> WorkItem | None:
         """Write the thread off when the tool is past its time; return the work to be ended in its place."""
         with self.lock:
             if self.work is None or monotonic() < self.ends_at or self.turn.abandoned:
@@ -159,10 +159,10 @@ class Seat:
             return self.work
 
 
-def _ends_at(work: Work | None) -> float:
+def _ends_at(work: WorkItem | None) -> float:
     if work is None:
         return float("inf")
-    if not isinstance(work, Run):
+    if not isinstance(work, RunningCall):
         return monotonic() + pipeline.PREVIEW_SECONDS + GRACE_SECONDS
     seconds = work.seconds
     if work.plan.deadline_at is not None:
@@ -176,17 +176,17 @@ class Executor:
     def __init__(self, threads: int) -> None:
         self.owner = f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.threads = threads
-        self._hints = Hints(threads)
-        self._taken: dict[int, Run] = {}
-        self._seats: set[Seat] = set()
-        self._written_off: set[Seat] = set()
-        self._aside: set[Seat] = set()
+        self._hints = JobQueue(threads)
+        self._taken: dict[int, RunningCall] = {}
+        self._seats: set[WorkerThread] = set()
+        self._written_off: set[WorkerThread] = set()
+        self._detached: set[WorkerThread] = set()
         self._finishing = threading.Semaphore(threads)
         self._stopping = threading.Event()
         self._retired_at = float("inf")
         self._stopped = False
         self._lock = threading.Lock()
-        self._held_back: Counter[int] = Counter()
+        self._delayed_hints: Counter[int] = Counter()
 
     def start(self) -> None:
         """Start the threads and listen for hints."""
@@ -218,7 +218,7 @@ class Executor:
         self._hand_back_all()
         for seat in self._all():
             if (work := seat.work) is not None:
-                log.error("a step still runs after %g s; %s", seconds, CUT_OFF, extra=told(**ids_of(work)))
+                log.error("a step still runs after %g s; %s", seconds, CUT_OFF_NOTICE, extra=told(**ids_of(work)))
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
@@ -230,7 +230,7 @@ class Executor:
         if self._seats:
             self._hints.put(plan_pk)
 
-    def take(self, run: Run) -> None:
+    def take(self, run: RunningCall) -> None:
         """Run a call that was started in this executor's name, as soon as a thread is free."""
         with self._lock:
             is_late = self._stopped
@@ -243,7 +243,7 @@ class Executor:
     def plans_at_work(self) -> set[int]:
         """Return the plans of the calls that run here, or are about to, and were not told to stop."""
         works = [*self._taken.copy().values(), *(seat.work for seat in self._all())]
-        return {work.plan.pk for work in works if isinstance(work, Run) and not work.stop.told}
+        return {work.plan.pk for work in works if isinstance(work, RunningCall) and not work.stop.told}
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
         """Tell the calls of plans that have ended to stop; what was taken and has not begun will not begin."""
@@ -264,8 +264,8 @@ class Executor:
     def measure(self) -> None:
         """Say what the threads are doing."""
         seats, busy, late = len(self._seats), self.busy_threads(), len(self._late())
-        aside = max(0, len(self._aside) + len(self._written_off) - late)
-        metrics.threads(busy=busy, idle=max(0, seats - busy), aside=aside, late=late)
+        aside = max(0, len(self._detached) + len(self._written_off) - late)
+        metrics.set_thread_counts(busy=busy, idle=max(0, seats - busy), aside=aside, late=late)
 
     def is_full(self) -> bool:
         """Say whether every hint more would wait for a thread that is long in a tool's code: others may be quicker."""
@@ -277,21 +277,21 @@ class Executor:
         works = [seat.work for seat in self._late()]
         return sorted(work.step.tool for work in works if work is not None)
 
-    def _all(self) -> list[Seat]:
+    def _all(self) -> list[WorkerThread]:
         """Return every seat whose thread this process works with: in its place, or waiting aside."""
         with self._lock:
-            return [*self._seats, *self._aside]
+            return [*self._seats, *self._detached]
 
-    def _late(self) -> list[Seat]:
+    def _late(self) -> list[WorkerThread]:
         """Return the seats of threads that were written off: of sync handlers, and of those waited for aside."""
         with self._lock:
-            return [*self._written_off, *(seat for seat in self._aside if seat.turn.abandoned)]
+            return [*self._written_off, *(seat for seat in self._detached if seat.turn.abandoned)]
 
     def _hand_back_all(self) -> None:
         """Let other workers have what was taken in this one's name and has not begun."""
         waiting = [self._hints.get_nowait() for _ in range(self._hints.qsize())]
         for job in waiting:
-            if isinstance(job, Run):
+            if isinstance(job, RunningCall):
                 self._taken.pop(job.step.pk, None)
                 recovery.hand_back(job)
             elif job is None:
@@ -311,7 +311,7 @@ class Executor:
         if not self._seats and not self._stopping.is_set():
             self._hand_back_all()
 
-    def _replace(self, seat: Seat) -> None:
+    def _replace(self, seat: WorkerThread) -> None:
         """Let another thread have the place of one that was written off; one that waits aside has left it."""
         with self._lock:
             if seat not in self._seats:
@@ -323,7 +323,7 @@ class Executor:
 
     def _add_thread(self) -> bool:
         """Start a thread where one is missing; False when tools past their time keep as many as there may be."""
-        seat = Seat(execution.Turn(self.owner))
+        seat = WorkerThread(execution.TimeSlice(self.owner))
         with self._lock:
             if len(self._seats) + len(self._written_off) >= 2 * self.threads:
                 return False
@@ -331,7 +331,7 @@ class Executor:
                 self._begin(seat)
         return True
 
-    def _begin(self, seat: Seat) -> None:
+    def _begin(self, seat: WorkerThread) -> None:
         """Start the thread of a seat, under the lock. Raises RuntimeError when the machine has no more threads."""
         self._seats.add(seat)
         try:
@@ -341,12 +341,12 @@ class Executor:
             raise
 
     @contextmanager
-    def _waiting_aside(self, seat: Seat) -> Iterator[None]:
+    def _while_detached(self, seat: WorkerThread) -> Iterator[None]:
         """While a thread waits for an async handler, let a new one have its place, and others its connection.
 
         Coming back it finishes its step, beside no more others than there are places, and leaves.
         """
-        if not self._step_aside(seat):
+        if not self._detach(seat):
             yield
             return
         with suppress(Exception):
@@ -360,30 +360,30 @@ class Executor:
             seat.turn.steps_left = 0
             self._finishing.acquire()
 
-    def _step_aside(self, seat: Seat) -> bool:
+    def _detach(self, seat: WorkerThread) -> bool:
         with self._lock:
-            if seat not in self._seats or not seat.awaits() or len(self._aside) >= MOST_ASIDE:
+            if seat not in self._seats or not seat.is_detachable() or len(self._detached) >= MAX_DETACHED:
                 return False
             try:
-                self._begin(Seat(execution.Turn(self.owner)))
+                self._begin(WorkerThread(execution.TimeSlice(self.owner)))
             except RuntimeError:
                 return False
             self._seats.discard(seat)
-            self._aside.add(seat)
+            self._detached.add(seat)
             return True
 
-    def _live(self, seat: Seat) -> None:
-        wait_inside(partial(self._waiting_aside, seat))
+    def _live(self, seat: WorkerThread) -> None:
+        wait_inside(partial(self._while_detached, seat))
         try:
             while seat in self._seats and not seat.turn.abandoned and (job := self._hints.get()) is not None:
-                if isinstance(job, Run):
+                if isinstance(job, RunningCall):
                     self._stay_with(job.plan.pk, seat, job)
                 elif not self._stopping.is_set() and self._needs_help(job):
                     self._stay_with(job, seat)
         finally:
             with self._lock:
-                was_aside = seat in self._aside
-                for each in (self._seats, self._written_off, self._aside):
+                was_aside = seat in self._detached
+                for each in (self._seats, self._written_off, self._detached):
                     each.discard(seat)
             if not self._stopping.is_set():
                 self._add_thread()  # whatever ended this one, or kept it for so long
@@ -402,7 +402,7 @@ class Executor:
             return False
         if not self._needs_nobody(plan_pk):
             return True
-        self._hold_back(plan_pk)
+        self._delay_hints(plan_pk)
         return False
 
     def _needs_nobody(self, plan_pk: int) -> bool:
@@ -411,32 +411,32 @@ class Executor:
         waits = any(seat.was_slow or seat.is_slow_now() or seat.is_kept_from(plan_pk) for seat in here)
         return bool(here) and not waits
 
-    def _hold_back(self, plan_pk: int) -> None:
+    def _delay_hints(self, plan_pk: int) -> None:
         """Keep a hint, and those of its plan that come meanwhile, until a thread is of use there or anything waits."""
         with self._lock:
-            self._held_back[plan_pk] += 1
-            if self._held_back[plan_pk] > 1:
+            self._delayed_hints[plan_pk] += 1
+            if self._delayed_hints[plan_pk] > 1:
                 return  # whoever holds the first one back brings this one too
         sleep(QUICK_SECONDS)  # in any case, or two that hold back would pass their hints to each other without rest
         while self._needs_nobody(plan_pk) and not self._hints.waiting():
             sleep(QUICK_SECONDS)
         with self._lock:
-            count = self._held_back.pop(plan_pk)
+            count = self._delayed_hints.pop(plan_pk)
         for _ in range(min(count, self.threads)):
             self._hints.put(plan_pk)
 
-    def _stay_with(self, plan_pk: int, seat: Seat, work: Work | None = None) -> None:
+    def _stay_with(self, plan_pk: int, seat: WorkerThread, work: WorkItem | None = None) -> None:
         """Work on one plan for one turn, from what was taken on. What goes wrong here leaves a lease that expires."""
         seat.plan_pk, seat.asked_at = plan_pk, monotonic() if work is None else float("inf")
         seat.was_slow = False
         try:
-            seat.turn = execution.Turn(self.owner, stopping=self._stopping, back=seat.back)
-            work = work or execution.claim(plan_pk, owner=self.owner, turn=seat.turn)
+            seat.turn = execution.TimeSlice(self.owner, stopping=self._stopping, back=seat.back)
+            work = work or execution.claim_work(plan_pk, owner=self.owner, turn=seat.turn)
             while work is not None:
                 seat.take(work)
                 self._taken.pop(work.step.pk, None)
-                if self._stopping.is_set() and not isinstance(work, Run):
-                    recovery.let_go(work)
+                if self._stopping.is_set() and not isinstance(work, RunningCall):
+                    recovery.release_claim(work)
                     break
                 work = execution.advance(work, seat.turn)
         except Conflict:

@@ -13,15 +13,15 @@ from plans.engine.hints import QUEUE, TASK
 log = logging.getLogger("toolgate.hints")
 FETCHERS = 4
 """Jobs fetched and not yet deleted: one is fetched while another is heard."""
-LOOK_SECONDS = 5.0
-AGAIN_SECONDS = 1.0
+POLL_SECONDS = 5.0
+RETRY_SECONDS = 1.0
 WAIT_SECONDS = 5.0
 END_SECONDS = 1.0
 
-Ring = Callable[[int], Awaitable[None]]
+HintCallback = Callable[[int], Awaitable[None]]
 
 
-async def listen(ring: Ring) -> None:
+async def listen_for_hints(ring: HintCallback) -> None:
     """Call `ring(plan_pk)` for each hint, until cancelled; a hint is kept from other workers while `ring` waits.
 
     While the database is away nothing is heard; the ticker's look each second makes up for it.
@@ -34,7 +34,7 @@ async def listen(ring: Ring) -> None:
             log_unexpected(error)
         if _is_cancelled():
             return
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 def _is_cancelled() -> bool:
@@ -43,7 +43,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _work(ring: Ring) -> None:
+async def _work(ring: HintCallback) -> None:
     """Run one Procrastinate worker until it is cancelled or gives up."""
     connector = procrastinate.PsycopgConnector(
         kwargs=connector_params(),
@@ -63,7 +63,7 @@ async def _work(ring: Ring) -> None:
             queues=[QUEUE],
             concurrency=FETCHERS,
             delete_jobs="always",
-            fetch_job_polling_interval=LOOK_SECONDS,
+            fetch_job_polling_interval=POLL_SECONDS,
             shutdown_graceful_timeout=END_SECONDS,
             install_signal_handlers=False,
         )

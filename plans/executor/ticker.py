@@ -25,7 +25,7 @@ from catalog.rest.idempotency import clear_keys, free_ended
 from plans import metrics
 from plans.engine import hints, recovery, starting
 from plans.engine.cancellation import end_overdue_plans
-from plans.engine.limits import wake_where_there_is_room
+from plans.engine.limits import wake_deferred_steps
 from plans.executor import heartbeats
 from plans.executor.leases import Renewer
 from plans.executor.pool import Executor
@@ -73,17 +73,17 @@ class Ticker:
         while not self._stopping.is_set():
             self.tick()
             self._stopping.wait(self._pause())
-        _safely(self._leave)
+        _log_errors(self._leave)
         connection.close()
 
     def tick(self) -> None:
         """Do everything that is due; one that fails is logged and does not stop the others."""
         self._began, self._done = clock.now(), 0
-        metrics.ticked()
+        metrics.mark_tick()
         for job in (self._look_at_clock, self._measure, self._witness):
-            _safely(job)
+            _log_errors(job)
         for job in () if self._watch.fault else self._work():
-            _safely(job)
+            _log_errors(job)
 
     def _work(self) -> tuple[Callable[[], None], ...]:
         """Return what is done as long as the database is the one that its checkpoints tell of."""
@@ -147,12 +147,12 @@ class Ticker:
         """Let other processes know that this one executes."""
         if self._executor is None or monotonic() - self._beaten_at < heartbeats.BEAT_SECONDS:
             return
-        heartbeats.beat(self._executor.owner, self._executor.threads)
+        heartbeats.record_heartbeat(self._executor.owner, self._executor.threads)
         self._beaten_at = monotonic()
 
     def _leave(self) -> None:
         if self._executor is not None:
-            heartbeats.leave(self._executor.owner)
+            heartbeats.remove_executor(self._executor.owner)
 
     def _end_overdue(self) -> None:
         if self._executor is not None:
@@ -177,7 +177,7 @@ class Ticker:
         recovery.take_back_lost_steps(clock.now())
 
     def _make_room(self) -> None:
-        wake_where_there_is_room(clock.now())
+        wake_deferred_steps(clock.now())
 
     def _wake(self) -> None:
         """Tell of plans that have something ready: hints that were lost, delays that are over. They take turns too."""
@@ -185,18 +185,18 @@ class Ticker:
             due = statements.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
         self._woken_to = due[-1] if len(due) == PLANS_WOKEN else 0
         for plan_pk in due:
-            if not starting.is_left(plan_pk):
-                hints.send(plan_pk)
+            if not starting.is_released_here(plan_pk):
+                hints.deliver_now(plan_pk)
 
     def _forget(self) -> None:
-        recovery.forget_secrets()
+        recovery.delete_expired_secrets()
 
     def _clear(self) -> None:
         """Clear old counts, idempotency keys and deliveries, some at a time, and hints that workers lost."""
         free_ended()
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return
-        hints.clear_lost()
+        hints.discard_lost_hints()
         now = clock.now()
         clears = (clear_buckets, clear_sign_in_counts, clear_keys, clear_deliveries)
         cleared = [clear(now=now) for clear in clears]
@@ -204,7 +204,7 @@ class Ticker:
             self._cleared_at = monotonic()
 
 
-def _safely(job: Callable[[], None]) -> None:
+def _log_errors(job: Callable[[], None]) -> None:
     try:
         job()
     except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments

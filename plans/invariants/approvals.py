@@ -15,7 +15,7 @@ from approvals.requests.digests import Binding, Origin, action_digest, this_orig
 from catalog.definitions.levels import SafetyLevel
 from catalog.inventory.versions import COVERED, fingerprint_of
 from catalog.models import ToolVersion
-from plans.invariants.base import AT_ONCE, Finding, World, each, invariant
+from plans.invariants.base import AT_ONCE, CheckInput, Finding, findings, invariant
 
 NOT_APPROVED = """
     SELECT c.public_id FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
@@ -35,13 +35,13 @@ OTHER_DIGEST_USED = """
 
 
 @invariant(1, "Whatever people had to approve ran as it was approved: same arguments, definition, code and state.")
-def what_ran_was_approved(world: World) -> Iterator[Finding]:
+def started_calls_were_approved(world: CheckInput) -> Iterator[Finding]:
     """Find started calls without a used approval or grant, or with other arguments or another version than it binds."""
-    yield from each("The call started, and no approval was used for it.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
-    yield from what_grants_let_start()
-    yield from each("The call is not the one that was approved.", SOMETHING_ELSE_RAN)
-    yield from each("The log tells of another digest that was used.", OTHER_DIGEST_USED)
-    for round_ in _differing(used=True):
+    yield from findings("The call started, and no approval was used for it.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
+    yield from grants_cover_their_calls()
+    yield from findings("The call is not the one that was approved.", SOMETHING_ELSE_RAN)
+    yield from findings("The log tells of another digest that was used.", OTHER_DIGEST_USED)
+    for round_ in _rounds_with_other_digest(used=True):
         yield Finding(round_.request.call.public_id, "What was approved does not give the digest that it was bound to.")
 
 
@@ -54,7 +54,7 @@ NOT_OF_ITS_ROUND = """
     LEFT JOIN approvals_round o ON o.request_id = r.id AND o.number = r.round_number
     WHERE o.id IS NULL OR o.digest <> r.digest
 """
-NEVER_TOLD = """
+DIGEST_NOT_IN_LOG = """
     SELECT DISTINCT r.public_id FROM approvals_round o JOIN approvals_approvalrequest r ON r.id = o.request_id
     WHERE NOT EXISTS (SELECT 1 FROM approvals_auditentry e WHERE e.object_ref = r.public_id
       AND e.action IN ('approval.opened', 'approval.prepared', 'approval.edited') AND e.digest = o.digest)
@@ -62,15 +62,15 @@ NEVER_TOLD = """
 
 
 @invariant(6, "Everyone who answered saw what was asked, and neither that nor a tool's version has changed since.")
-def what_was_seen_is_what_was_asked(world: World) -> Iterator[Finding]:
+def reviewed_content_is_unchanged(world: CheckInput) -> Iterator[Finding]:
     """Compare digests with each other and with the audit log, and compute them anew, of requests and of versions.
 
     The terms of a policy's revision are bound by their number alone; nothing tells whether that row was changed.
     """
-    yield from each("An answer is to another digest than its round's.", SEEN)
-    yield from each("Its digest is not its round's.", NOT_OF_ITS_ROUND)
-    yield from each("The log does not tell of one of its digests.", NEVER_TOLD)
-    for round_ in _differing(used=False):
+    yield from findings("An answer is to another digest than its round's.", SEEN)
+    yield from findings("Its digest is not its round's.", NOT_OF_ITS_ROUND)
+    yield from findings("The log does not tell of one of its digests.", DIGEST_NOT_IN_LOG)
+    for round_ in _rounds_with_other_digest(used=False):
         yield Finding(round_.request.public_id, "What was asked does not give the digest that it is bound to.")
     for version in ToolVersion.objects.select_related("tool").iterator(AT_ONCE):
         columns = {name: getattr(version, name) for name in COVERED}
@@ -87,7 +87,7 @@ def _rounds(*, used: bool) -> Iterator[Round]:
     yield from wanted.iterator(AT_ONCE)
 
 
-def _differing(*, used: bool) -> Iterator[Round]:
+def _rounds_with_other_digest(*, used: bool) -> Iterator[Round]:
     """Yield the rounds whose content gives another digest than they have, and cannot have given it."""
     digests = _Digests()
     return (each for each in _rounds(used=used) if digests.epoch_of(each) is None and not _code_has_changed(each))
@@ -129,7 +129,7 @@ class _Digests:
 
 
 @invariant(20, "No approval of an earlier epoch was used in a later one.")
-def approvals_stay_in_their_epoch(world: World) -> Iterator[Finding]:
+def approvals_stay_in_their_epoch(world: CheckInput) -> Iterator[Finding]:
     """Look at used approvals in the order of their use: their epochs never go back. The first epoch has none before."""
     if this_origin().epoch == 1:
         return
@@ -168,11 +168,11 @@ BY_THE_LOG = """
 
 
 @invariant(2, "Whatever people had to approve started after they decided, and within the time that they gave.")
-def decided_before_it_started(world: World) -> Iterator[Finding]:
+def decided_before_it_started(world: CheckInput) -> Iterator[Finding]:
     """Compare times by the clock, and the order of the audit log. That the log tells of each is I13's."""
-    yield from each("It was not decided, in effect and used in this order, within its time.", BY_THE_CLOCK)
-    yield from each("No answer that counts is as old as its decision.", NO_SUCH_ANSWER)
-    yield from each("The log has its decision, its use and the start in another order.", BY_THE_LOG)
+    yield from findings("It was not decided, in effect and used in this order, within its time.", BY_THE_CLOCK)
+    yield from findings("No answer that counts is as old as its decision.", NO_SUCH_ANSWER)
+    yield from findings("The log has its decision, its use and the start in another order.", BY_THE_LOG)
 
 
 USE_CONTRADICTS_STATE = """
@@ -194,14 +194,14 @@ STARTED_AGAIN = """
 
 
 @invariant(3, "An approval is used once, and what may not run twice by itself was started once.")
-def approvals_are_used_once(world: World) -> Iterator[Finding]:
+def approvals_are_used_once(world: CheckInput) -> Iterator[Finding]:
     """Count the uses of each request, the requests of each call, and the attempts of calls that have but one."""
-    yield from how_often_grants_were_used()
-    yield from each("Its state and its time of use contradict each other.", USE_CONTRADICTS_STATE)
-    yield from each("The log tells of more than one use.", USED_TWICE)
-    yield from each("The call has more than one request.", ONE_REQUEST)
+    yield from grant_uses_are_counted()
+    yield from findings("Its state and its time of use contradict each other.", USE_CONTRADICTS_STATE)
+    yield from findings("The log tells of more than one use.", USED_TWICE)
+    yield from findings("The call has more than one request.", ONE_REQUEST)
     levels = (str(SafetyLevel.DANGEROUS), str(SafetyLevel.SAFE))
-    yield from each("The call was started more than once.", STARTED_AGAIN, *levels)
+    yield from findings("The call was started more than once.", STARTED_AGAIN, *levels)
 
 
 DECIDED_OR_NOT = """
@@ -233,7 +233,7 @@ OTHER_VERDICT = """
       OR (r.status = 'changes_requested' AND (COUNT(v.id) <> 1 OR MAX(v.verdict) <> 'request_changes'))
       OR (r.status IN ('pending', 'approved', 'consumed', 'revoked') AND COUNT(v.id) > 0)
 """
-RAN_ALL_THE_SAME = """
+RAN_DESPITE_REJECTION = """
     SELECT r.public_id FROM approvals_approvalrequest r JOIN catalog_call c ON c.id = r.call_id
     WHERE r.status NOT IN ('pending', 'approved', 'consumed')
       AND (r.consumed_at IS NOT NULL OR c.attempt > 0 OR c.status IN ('running', 'outcome_unknown'))
@@ -247,14 +247,14 @@ ENDED_TWICE = """
 
 
 @invariant(4, "Every request is decided once, by answers that came before, and what was not approved did not run.")
-def one_decision(world: World) -> Iterator[Finding]:
+def one_decision(world: CheckInput) -> Iterator[Finding]:
     """Compare each request's state with its times, its answers, its ends in the log, and its call."""
-    yield from each("Its state and its times contradict each other.", DECIDED_OR_NOT)
-    yield from each("Two answers of one person count.", TWO_ANSWERS)
-    yield from each("An answer counts that came after the decision.", AFTER_THE_END)
-    yield from each("Its state is not what its answers say.", OTHER_VERDICT)
-    yield from each("It was not approved, and its call started.", RAN_ALL_THE_SAME)
-    yield from each("The log tells of more than one end.", ENDED_TWICE)
+    yield from findings("Its state and its times contradict each other.", DECIDED_OR_NOT)
+    yield from findings("Two answers of one person count.", TWO_ANSWERS)
+    yield from findings("An answer counts that came after the decision.", AFTER_THE_END)
+    yield from findings("Its state is not what its answers say.", OTHER_VERDICT)
+    yield from findings("It was not approved, and its call started.", RAN_DESPITE_REJECTION)
+    yield from findings("The log tells of more than one end.", ENDED_TWICE)
 
 
 OWN = """
@@ -277,22 +277,22 @@ EDITOR = """
     WHERE v.undone_at IS NULL AND v.verdict = 'approve' AND o.editor_id = v.person_id
       AND (o.quorum > 1 OR NOT p.editor_may_approve)
 """
-NO_DOOR_FOR_ANSWERS = """
+ANSWER_NOT_ALLOWED = """
     SELECT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
     WHERE v.channel NOT IN ('page', 'rest')
 """
 
 
 @invariant(5, "Nobody's approval counts for what they asked for, and as many people agreed as the rule asks for.")
-def someone_else_decided(world: World) -> Iterator[Finding]:
+def requesters_do_not_decide(world: CheckInput) -> Iterator[Finding]:
     """Hold approvals that count against who asked, who edited, and how many are needed.
 
     Which token an answer came with is not kept: that agents' never decide is enforced where answers are taken.
     """
-    yield from each("Someone who asked for the call approved it.", OWN)
-    yield from each("Fewer people approved it than must.", TOO_FEW)
-    yield from each("An editor's approval counts where it must not.", EDITOR)
-    yield from each("An answer came by a way that takes none.", NO_DOOR_FOR_ANSWERS)
+    yield from findings("Someone who asked for the call approved it.", OWN)
+    yield from findings("Fewer people approved it than must.", TOO_FEW)
+    yield from findings("An editor's approval counts where it must not.", EDITOR)
+    yield from findings("An answer came by a way that takes none.", ANSWER_NOT_ALLOWED)
 
 
 BOTH = """
@@ -329,21 +329,21 @@ ENDED = """
 """
 
 
-def what_grants_let_start() -> Iterator[Finding]:
+def grants_cover_their_calls() -> Iterator[Finding]:
     """Yield calls that were approved and granted, or that their grant is not about."""
-    yield from each("The call was approved, and a grant was used for it too.", BOTH)
-    yield from each("The grant that let the call start is not about it.", OTHER_CALL)
+    yield from findings("The call was approved, and a grant was used for it too.", BOTH)
+    yield from findings("The grant that let the call start is not about it.", OTHER_CALL)
 
 
-def how_often_grants_were_used() -> Iterator[Finding]:
+def grant_uses_are_counted() -> Iterator[Finding]:
     """Yield grants whose uses are not those counted, or are too many."""
-    yield from each("Its uses are not the calls that it let start, or more than it allows.", MISCOUNTED)
+    yield from findings("Its uses are not the calls that it let start, or more than it allows.", MISCOUNTED)
 
 
-def what_the_log_tells_of_grants() -> Iterator[Finding]:
+def audit_log_has_grants() -> Iterator[Finding]:
     """Yield grants and uses that the log does not tell of, or tells of though they are not there."""
-    yield from each("The log does not tell when the grant was made, or it is not there.", MADE)
-    yield from each(
+    yield from findings("The log does not tell when the grant was made, or it is not there.", MADE)
+    yield from findings(
         "The log does not tell of the grant that was used, or tells of one that was not.", GRANT_USE_CONTRADICTS_LOG
     )
-    yield from each("The log does not tell how the grant ended, or it has not.", ENDED)
+    yield from findings("The log does not tell how the grant ended, or it has not.", ENDED)

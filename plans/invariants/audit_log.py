@@ -8,9 +8,9 @@ from approvals.audit.verification import verify
 from approvals.models import Instance
 from catalog.definitions.levels import SafetyLevel
 from catalog.states import CallStatus
-from plans.engine.postponed_starts import PUT_BACK
-from plans.invariants.approvals import what_the_log_tells_of_grants
-from plans.invariants.base import Finding, World, each, invariant, rows
+from plans.engine.postponed_starts import UNSTARTED_REASONS
+from plans.invariants.approvals import audit_log_has_grants
+from plans.invariants.base import CheckInput, Finding, findings, invariant, rows
 
 OPENED = """
     SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE NOT is_early UNION ALL
@@ -83,23 +83,23 @@ MEMBERS = """
     SELECT m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id UNION ALL
     SELECT id, 'superuser' FROM auth_user WHERE is_superuser
 """
-GONE = "account.deleted"
+ACCOUNT_DELETED = "account.deleted"
 
 
 @invariant(13, "The audit log is whole, and tells of every decision, start, end, tool, token and role exactly once.")
-def audit_log_is_whole(world: World) -> Iterator[Finding]:
+def audit_log_is_whole(world: CheckInput) -> Iterator[Finding]:
     """Walk along the chain, then hold each kind of entry against the rows it is about, both ways."""
     yield from _chain()
-    yield from each("Its opening is not there exactly once.", OPENED)
-    yield from each("That it was asked early is not there exactly once.", PREPARED)
-    yield from each("Its answers are not those that the log tells of.", REVIEWED)
-    yield from each("Its decision is not there exactly once.", DECIDED, UNDONE)
-    yield from each("Its end is not there exactly once.", ENDED)
+    yield from findings("Its opening is not there exactly once.", OPENED)
+    yield from findings("That it was asked early is not there exactly once.", PREPARED)
+    yield from findings("Its answers are not those that the log tells of.", REVIEWED)
+    yield from findings("Its decision is not there exactly once.", DECIDED, UNDONE)
+    yield from findings("Its end is not there exactly once.", ENDED)
     yield from _starts()
     ends = (SafetyLevel.SAFE, CallStatus.COMPLETED, CallStatus.FAILED)
-    yield from each("The end of this call is not there exactly once.", FINISHED, *map(str, ends))
-    yield from what_the_log_tells_of_grants()
-    yield from each("That this token was made is not there.", TOKENS)
+    yield from findings("The end of this call is not there exactly once.", FINISHED, *map(str, ends))
+    yield from audit_log_has_grants()
+    yield from findings("That this token was made is not there.", TOKENS)
     yield from _versions()
     yield from _roles()
 
@@ -119,7 +119,7 @@ def _starts() -> Iterator[Finding]:
     for call, difference in rows(STARTED, str(SafetyLevel.SAFE)):
         if difference < 0:
             told = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
-            difference += sum(data.get("call") == call and data.get("error") in PUT_BACK for data in told)
+            difference += sum(data.get("call") == call and data.get("error") in UNSTARTED_REASONS for data in told)
         if difference:
             yield Finding(call, "The starts of this call are not those that the log tells of.")
 
@@ -135,7 +135,7 @@ def _versions() -> Iterator[Finding]:
 def _roles() -> Iterator[Finding]:
     """Find people who have a role that the log does not give them, or have not one that it does."""
     told: set[tuple[str, str]] = set()
-    for ref, action, details in rows(OF_ROLES, GIVEN, TAKEN, DELETED, GONE):
+    for ref, action, details in rows(OF_ROLES, GIVEN, TAKEN, DELETED, ACCOUNT_DELETED):
         roles = set(map(str, json.loads(details).get("roles", ())))
         if action == GIVEN:
             told |= {(ref, role) for role in roles}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from plans.store import database
-from plans.store.database import stamp
+from plans.store.database import bind_datetime
 
 CHUNK, AT_ONCE = 5000, 500
 """How many bare rows, and how many objects with what belongs to them, are in memory at a time."""
@@ -33,7 +33,7 @@ class CannotCheck(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class CheckInput:
     """What is checked: the moment that counts as now, how long things may take, and what was given from outside."""
 
     now: datetime
@@ -48,14 +48,14 @@ class World:
     @property
     def overdue(self) -> Any:
         """The moment before which what was due should have happened, as the database's driver wants it bound."""
-        return stamp(self.now - timedelta(seconds=self.grace_seconds))
+        return bind_datetime(self.now - timedelta(seconds=self.grace_seconds))
 
 
-Check = Callable[[World], Iterator[Finding]]
-Needs = Callable[[World], str]
+Check = Callable[[CheckInput], Iterator[Finding]]
+Needs = Callable[[CheckInput], str]
 
 
-def nothing(world: World) -> str:
+def needs_nothing(world: CheckInput) -> str:
     """Say that a check needs the database alone."""
     return ""
 
@@ -67,17 +67,17 @@ class Invariant:
     id: str
     sentence: str
     check: Check
-    needs: Needs = nothing
+    needs: Needs = needs_nothing
 
 
-_known: dict[str, Invariant] = {}
+_invariants: dict[str, Invariant] = {}
 
 
-def invariant(number: int, sentence: str, *, needs: Needs = nothing) -> Callable[[Check], Check]:
+def invariant(number: int, sentence: str, *, needs: Needs = needs_nothing) -> Callable[[Check], Check]:
     """Register the check below as the invariant of this number."""
 
     def register(check: Check) -> Check:
-        _known[f"I{number}"] = Invariant(f"I{number}", sentence, check, needs)
+        _invariants[f"I{number}"] = Invariant(f"I{number}", sentence, check, needs)
         return check
 
     return register
@@ -85,7 +85,7 @@ def invariant(number: int, sentence: str, *, needs: Needs = nothing) -> Callable
 
 def known_invariants() -> list[Invariant]:
     """Return all that are registered, by their numbers."""
-    return sorted(_known.values(), key=lambda each: int(each.id[1:]))
+    return sorted(_invariants.values(), key=lambda each: int(each.id[1:]))
 
 
 def rows(sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
@@ -96,19 +96,19 @@ def rows(sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
             yield from chunk
 
 
-def each(why: str, sql: str, *parameters: Any) -> Iterator[Finding]:
+def findings(why: str, sql: str, *parameters: Any) -> Iterator[Finding]:
     """Yield a finding for each row of a SELECT whose first column is an id."""
     for row in rows(sql, *parameters):
         yield Finding(str(row[0]), why)
 
 
-def steps(why: str, sql: str, *parameters: Any) -> Iterator[Finding]:
+def step_findings(why: str, sql: str, *parameters: Any) -> Iterator[Finding]:
     """Yield a finding for each row of a SELECT of a plan's id and a step's number."""
     for row in rows(sql, *parameters):
         yield Finding(f"{row[0]}/{row[1]}", why)
 
 
-class Shelf:
+class RowsByPlan:
     """Rows in the order of their first column, a plan's key; they are taken plan by plan, in the same order."""
 
     def __init__(self, ordered: Iterator[tuple[Any, ...]]) -> None:
@@ -124,10 +124,10 @@ class Shelf:
 
 
 @contextmanager
-def long_view() -> Iterator[None]:
+def long_read_snapshot() -> Iterator[None]:
     """Let everything read in the body be of one moment, however long it takes; writing fails."""
     is_first = not connection.in_atomic_block
-    with database.one_view():
+    with database.read_snapshot():
         if is_first and not database.on_sqlite():
             with connection.cursor() as cursor:
                 # A check reads all of a result: the plan that yields a first row soonest is the wrong one.
@@ -202,13 +202,13 @@ class Report:
         }
 
 
-def check_invariants(world: World, *, watcher: Watcher = lambda invariant: None) -> Report:
+def check_invariants(world: CheckInput, *, watcher: Watcher = lambda invariant: None) -> Report:
     """Check all that can be; `watcher` is told what is checked next. Raises CannotCheck for what was given wrong."""
-    with long_view():
+    with long_read_snapshot():
         return Report(tuple(_results(world, watcher)))
 
 
-def _results(world: World, watcher: Watcher) -> Iterator[Result]:
+def _results(world: CheckInput, watcher: Watcher) -> Iterator[Result]:
     for invariant in known_invariants():
         result = Result(invariant, invariant.needs(world))
         if result.is_checked:

@@ -23,7 +23,7 @@ from approvals.models import ApprovalRequest, Review
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, IdempotencyKey
 from catalog.states import CallStatus
-from plans.invariants.base import AT_ONCE, CannotCheck, Finding, World, invariant
+from plans.invariants.base import AT_ONCE, CannotCheck, CheckInput, Finding, invariant
 from plans.models import Plan
 
 LONGEST_LINE = 64 * 1024
@@ -38,14 +38,14 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
                 number += 1
                 if len(line) > LONGEST_LINE:
                     raise CannotCheck(f"{path}, line {number}: a line has at most {LONGEST_LINE:,} bytes.")
-                text = _text(line, path, number).strip()
+                text = _line_text(line, path, number).strip()
                 if text:
                     yield number, text
     except OSError as error:
         raise CannotCheck(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
 
 
-def _text(line: bytes, path: Path, number: int) -> str:
+def _line_text(line: bytes, path: Path, number: int) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
@@ -84,7 +84,7 @@ KEY_REUSED = "key_reused"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HistoryLine:
     """One line: what the client did and was told."""
 
     number: int
@@ -96,7 +96,7 @@ class Line:
     code: str = ""
 
 
-def read_history(path: Path) -> Iterator[Line]:
+def read_history(path: Path) -> Iterator[HistoryLine]:
     """Yield the lines of the file. Raises CannotCheck for one that is of another shape."""
     for number, said in objects_of(path):
         plain = "type" not in said
@@ -106,16 +106,16 @@ def read_history(path: Path) -> Iterator[Line]:
             raise CannotCheck(f"{path}, line {number}: {message}.")
         key, ref = said.get("idempotency_key" if plain else "key"), said.get("resource" if plain else "id")
         texts = (str(each or "") for each in (key, ref, said.get("digest"), said.get("code")))
-        yield Line(number, kind, action, *texts)
+        yield HistoryLine(number, kind, action, *texts)
 
 
-def needs_history(world: World) -> str:
+def needs_history(world: CheckInput) -> str:
     """Say what is missing."""
     return "" if world.history else "Give --history FILE: what a client did, and what it was told."
 
 
 @dataclass(slots=True)
-class _Told:
+class _ResourcesByKey:
     """What lines before this one said: which resource each key made."""
 
     refs: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -124,9 +124,9 @@ class _Told:
 @invariant(
     14, "Everything that was acknowledged to a client is there, and nothing that was refused.", needs=needs_history
 )
-def nothing_acknowledged_is_lost(world: World) -> Iterator[Finding]:
+def nothing_acknowledged_is_lost(world: CheckInput) -> Iterator[Finding]:
     """Look each answer up, a few hundred at a time."""
-    told, waiting = _Told(), list[Line]()
+    told, waiting = _ResourcesByKey(), list[HistoryLine]()
     for line in read_history(world.history) if world.history else ():
         if line.kind in ("ok", "fail"):
             waiting.append(line)
@@ -136,17 +136,17 @@ def nothing_acknowledged_is_lost(world: World) -> Iterator[Finding]:
     yield from _check_answers(waiting, told)
 
 
-def _check_answers(lines: list[Line], told: _Told) -> Iterator[Finding]:
+def _check_answers(lines: list[HistoryLine], told: _ResourcesByKey) -> Iterator[Finding]:
     """Yield what is wrong with these lines; a finding names the resource, or else the line."""
-    there = _there({line.ref for line in lines})
-    answers = _answers({line.key for line in lines if line.key})
+    there = _existing_refs({line.ref for line in lines})
+    answers = _stored_answers({line.key for line in lines if line.key})
     for line in lines:
         name = line.ref or f"line {line.number}"
-        reasons = _lost(line, there, answers, told) if line.kind == "ok" else _kept(line, there, answers)
+        reasons = _find_lost(line, there, answers, told) if line.kind == "ok" else _find_kept(line, there, answers)
         yield from (Finding(name, why) for why in reasons)
 
 
-def _there(refs: set[str]) -> set[str]:
+def _existing_refs(refs: set[str]) -> set[str]:
     """Return which of these are there, plans, calls and requests."""
     found: set[str] = set()
     for prefix, table in TABLES.items():
@@ -155,7 +155,7 @@ def _there(refs: set[str]) -> set[str]:
     return found
 
 
-def _answers(keys: set[str]) -> dict[str, tuple[int, str]]:
+def _stored_answers(keys: set[str]) -> dict[str, tuple[int, str]]:
     """Return the status and the id of the answers that are kept under these keys, where one caller used the key."""
     rows = list(IdempotencyKey.objects.filter(key__in=keys))
     owners = Counter(row.key for row in rows)
@@ -171,7 +171,9 @@ def _id_in(answer: str) -> str:
     return str(value.get("id", "")) if isinstance(value, dict) else ""
 
 
-def _lost(line: Line, there: set[str], answers: Mapping[str, tuple[int, str]], told: _Told) -> Iterator[str]:
+def _find_lost(
+    line: HistoryLine, there: set[str], answers: Mapping[str, tuple[int, str]], told: _ResourcesByKey
+) -> Iterator[str]:
     if line.ref.partition("_")[0] in TABLES and line.ref not in there:
         yield "It was acknowledged, and is not there."
     elif line.digest and not _has_digest(line):
@@ -183,14 +185,14 @@ def _lost(line: Line, there: set[str], answers: Mapping[str, tuple[int, str]], t
         yield "Its Idempotency-Key is kept with another answer."
 
 
-def _kept(line: Line, there: set[str], answers: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+def _find_kept(line: HistoryLine, there: set[str], answers: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     if line.action in CREATES and line.ref in there:
         yield "It was refused, and is there."
     if line.code != KEY_REUSED and answers.get(line.key, (400, ""))[0] < 400:
         yield "It was refused, and its Idempotency-Key is kept as done."
 
 
-def _has_digest(line: Line) -> bool:
+def _has_digest(line: HistoryLine) -> bool:
     """Say whether what is stored is what was sent: the arguments of a call, or the digest that an answer named."""
     if line.action in DECIDES:
         return Review.objects.filter(request__public_id=line.ref, seen_digest=line.digest).exists()
@@ -200,8 +202,8 @@ def _has_digest(line: Line) -> bool:
     return True
 
 
-LINE = re.compile(r"([A-Za-z0-9_-]{1,40}) ([0-9]{1,9}) (began|ended)(?: ([0-9a-f]{64}))?")
-SHAPE = "a line is `<call id> <attempt> began|ended [<SHA-256 of the arguments>]`"
+EFFECT_LINE = re.compile(r"([A-Za-z0-9_-]{1,40}) ([0-9]{1,9}) (began|ended)(?: ([0-9a-f]{64}))?")
+EFFECT_LINE_SHAPE = "a line is `<call id> <attempt> began|ended [<SHA-256 of the arguments>]`"
 
 
 @dataclass(slots=True)
@@ -217,9 +219,9 @@ def read_effects(path: Path) -> dict[str, Effect]:
     """Return what the file says, by call. Raises CannotCheck for a line of another shape."""
     found: dict[str, Effect] = {}
     for number, line in lines_of(path):
-        match = LINE.fullmatch(line)
+        match = EFFECT_LINE.fullmatch(line)
         if match is None:
-            raise CannotCheck(f"{path}, line {number}: {SHAPE}.")
+            raise CannotCheck(f"{path}, line {number}: {EFFECT_LINE_SHAPE}.")
         effect = found.setdefault(match[1], Effect())
         (effect.began if match[3] == "began" else effect.ended)[int(match[2])] += 1
         if match[4]:
@@ -227,7 +229,7 @@ def read_effects(path: Path) -> dict[str, Effect]:
     return found
 
 
-def needs_effects(world: World) -> str:
+def needs_effects(world: CheckInput) -> str:
     """Say what is missing."""
     return "" if world.effects else "Give --effects FILE: what tools did, written by themselves."
 
@@ -237,7 +239,7 @@ def needs_effects(world: World) -> str:
     "Every effect was started by the database, once, and everything that completed had its effect.",
     needs=needs_effects,
 )
-def effects_match(world: World) -> Iterator[Finding]:
+def effects_match(world: CheckInput) -> Iterator[Finding]:
     """Hold the file against the calls, and the calls of the tools that are in it against the file."""
     effects = read_effects(world.effects) if world.effects else {}
     calls = sorted(effects)

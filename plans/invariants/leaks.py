@@ -14,7 +14,7 @@ from django.apps import apps
 from django.db import models
 from django.db.models.functions import Cast, StrIndex
 
-from plans.invariants.base import CannotCheck, Finding, World, invariant
+from plans.invariants.base import CannotCheck, CheckInput, Finding, invariant
 from plans.invariants.evidence import can_be_stored
 
 PAYLOADS = frozenset(
@@ -31,13 +31,13 @@ PAYLOADS = frozenset(
     }
 )
 """The columns that hold what was sent, and what came of it."""
-OURS = ("approvals", "catalog", "plans", "auth", "sessions", "admin")
+OWN_APPS = ("approvals", "catalog", "plans", "auth", "sessions", "admin")
 SHORTEST = 6
 """Characters of a text to look for: shorter ones turn up by chance."""
 WINDOW = 1024 * 1024
 
 
-def needs_canaries(world: World) -> str:
+def needs_canaries(world: CheckInput) -> str:
     """Say what is missing."""
     if world.canaries or world.secrets:
         return ""
@@ -45,7 +45,7 @@ def needs_canaries(world: World) -> str:
 
 
 @invariant(15, "What was planted as private or secret turns up nowhere but where it belongs.", needs=needs_canaries)
-def nothing_leaks(world: World) -> Iterator[Finding]:
+def nothing_leaks(world: CheckInput) -> Iterator[Finding]:
     """Search what was captured for both kinds; in the database, payloads for secrets only, and all else for both."""
     planted = {f"canary {number}": text for number, text in enumerate(world.canaries, 1)}
     secret = {f"secret {number}": text for number, text in enumerate(world.secrets, 1)}
@@ -64,13 +64,13 @@ def _in_captures(path: Path, texts: dict[str, str]) -> Iterator[Finding]:
     try:
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
         for file in files:
-            for name in _found_in(file, {name: forms_of(text) for name, text in texts.items()}):
+            for name in _found_in(file, {name: encodings_of(text) for name, text in texts.items()}):
                 yield Finding(str(file), f"It holds {name}.")
     except OSError as error:
         raise CannotCheck(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
 
 
-def forms_of(text: str) -> set[bytes]:
+def encodings_of(text: str) -> set[bytes]:
     """Return a text as it may stand in a file: plain, in JSON with and without escapes, in HTML, in a URL."""
     spellings = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], html.escape(text)}
     return {each.encode("utf-8", "surrogatepass") for each in spellings | {quote(text), quote(text, safe="")}}
@@ -92,7 +92,7 @@ def _found_in(path: Path, wanted: dict[str, set[bytes]]) -> Sequence[str]:
 def _in_database(planted: dict[str, str], secret: dict[str, str]) -> Iterator[Finding]:
     """Search every column of text: of tables of ours, and of accounts, sessions and the admin pages."""
     for model in apps.get_models():
-        if model._meta.app_label not in OURS:
+        if model._meta.app_label not in OWN_APPS:
             continue
         for column in _texts(model):
             texts = secret if f"{model._meta.label_lower}.{column.name}" in PAYLOADS else planted | secret

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from approvals.requests.resolution import SENT_BACK
 from catalog.states import CallStatus
-from plans.invariants.base import Finding, World, each, invariant, rows, steps
+from plans.invariants.base import CheckInput, Finding, findings, invariant, rows, step_findings
 from plans.models import Plan
 from plans.states import PlanStatus, StepStatus, WaitingFor
-from plans.store.database import stamp
+from plans.store.database import bind_datetime
 
 LOST = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id WHERE s.lease_until < %s
@@ -67,34 +67,36 @@ OVERDUE = "SELECT public_id FROM plans_plan WHERE status = %s AND deadline_at < 
 
 
 @invariant(11, "Nothing is stuck: what is not over is worked on, due soon, or waits for something that has a name.")
-def nothing_is_stuck(world: World) -> Iterator[Finding]:
+def nothing_is_stuck(world: CheckInput) -> Iterator[Finding]:
     """Look for leases, times and waits that nobody would ever come back to."""
     yield from _steps(world)
-    yield from each("The call runs, and nobody has it.", RUNNING, str(CallStatus.RUNNING))
-    yield from each("The call is held, and nobody is asked.", NOBODY_ASKED, str(CallStatus.HELD))
-    yield from each("Its time is over, and it was not ended.", PAST_THEIR_TIME, *[world.overdue] * 3)
+    yield from findings("The call runs, and nobody has it.", RUNNING, str(CallStatus.RUNNING))
+    yield from findings("The call is held, and nobody is asked.", NOBODY_ASKED, str(CallStatus.HELD))
+    yield from findings("Its time is over, and it was not ended.", PAST_THEIR_TIME, *[world.overdue] * 3)
     yield from _plans(world)
 
 
-def _steps(world: World) -> Iterator[Finding]:
-    yield from steps("Its lease ended, and nobody took it back.", LOST, world.overdue)
-    yield from steps("It is claimed by half.", HALF_CLAIMED)
+def _steps(world: CheckInput) -> Iterator[Finding]:
+    yield from step_findings("Its lease ended, and nobody took it back.", LOST, world.overdue)
+    yield from step_findings("It is claimed by half.", HALF_CLAIMED)
     in_progress = str(PlanStatus.IN_PROGRESS)
-    if not any(rows(WORKING, stamp(world.now))):
+    if not any(rows(WORKING, bind_datetime(world.now))):
         why = "It is ready, and nobody claims it though nobody works."
-        yield from steps(why, NOT_CLAIMED, world.overdue, in_progress)
+        yield from step_findings(why, NOT_CLAIMED, world.overdue, in_progress)
     waits = (WaitingFor.APPROVAL, CallStatus.HELD, WaitingFor.OUTCOME, CallStatus.OUTCOME_UNKNOWN)
     others = (WaitingFor.INPUT, WaitingFor.CALLS)
     names = map(str, (StepStatus.IN_PROGRESS, *others, *waits))
-    yield from steps("It is in progress and waits for nothing.", NOT_WAITING, *names)
+    yield from step_findings("It is in progress and waits for nothing.", NOT_WAITING, *names)
     asked = map(str, (StepStatus.IN_PROGRESS, WaitingFor.INPUT, SENT_BACK))
-    yield from steps("It waits for input, and nobody is asked for any.", NOBODY_TO_ANSWER, *asked)
+    yield from step_findings("It waits for input, and nobody is asked for any.", NOBODY_TO_ANSWER, *asked)
     called = map(str, (StepStatus.IN_PROGRESS, WaitingFor.CALLS, StepStatus.PENDING, StepStatus.IN_PROGRESS))
-    yield from steps("It waits for what its agent called, and all of that has ended.", NOTHING_CALLED, *called)
-    yield from steps("It needs nothing more, and is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress)
+    yield from step_findings("It waits for what its agent called, and all of that has ended.", NOTHING_CALLED, *called)
+    yield from step_findings(
+        "It needs nothing more, and is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress
+    )
 
 
-def _plans(world: World) -> Iterator[Finding]:
+def _plans(world: CheckInput) -> Iterator[Finding]:
     names = (PlanStatus.IN_PROGRESS, Plan.Kind.SESSION, StepStatus.IN_PROGRESS)
-    yield from each("The plan is in progress, and nothing in it is.", UNDER_WAY, *map(str, names))
-    yield from each("Its deadline passed, and it goes on.", OVERDUE, str(PlanStatus.IN_PROGRESS), world.overdue)
+    yield from findings("The plan is in progress, and nothing in it is.", UNDER_WAY, *map(str, names))
+    yield from findings("Its deadline passed, and it goes on.", OVERDUE, str(PlanStatus.IN_PROGRESS), world.overdue)

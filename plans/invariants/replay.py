@@ -15,8 +15,8 @@ from typing import Any
 from catalog.core.transactions import Moves
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
-from plans.engine.postponed_starts import PUT_BACK
-from plans.invariants.base import Finding, Shelf, World, invariant, rows
+from plans.engine.postponed_starts import UNSTARTED_REASONS
+from plans.invariants.base import CheckInput, Finding, RowsByPlan, invariant, rows
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
 
 PLANS = "SELECT id, public_id, status FROM plans_plan ORDER BY id"
@@ -51,14 +51,14 @@ CALL_STATES: dict[str, str] = {
     "step.outcome_unknown": CallStatus.OUTCOME_UNKNOWN,
     "step.retrying": CallStatus.READY,
 }
-TOLD = {CallStatus.RUNNING, CallStatus.OUTCOME_UNKNOWN}
+STATES_WITH_EVENT = {CallStatus.RUNNING, CallStatus.OUTCOME_UNKNOWN}
 """What no call becomes without an event; nor does one leave them without, except to be cancelled."""
-BIRTHS = (CallStatus.CREATED, CallStatus.RUNNING, CallStatus.HELD)
+FIRST_STATES = (CallStatus.CREATED, CallStatus.RUNNING, CallStatus.HELD)
 
 
 def _is_silent(source: str, target: str) -> bool:
     """Say whether a call may have made this move without an event."""
-    return target not in TOLD and (source not in TOLD or target == CallStatus.CANCELLED)
+    return target not in STATES_WITH_EVENT and (source not in STATES_WITH_EVENT or target == CallStatus.CANCELLED)
 
 
 @cache
@@ -74,7 +74,7 @@ def reached_silently(status: str) -> frozenset[str]:
 
 
 @cache
-def may_become(source: str, target: str) -> bool:
+def can_become(source: str, target: str) -> bool:
     """Say whether an event that makes a call `target` may follow on one that left it `source`."""
     return any(target in CALL_MOVES[each] for each in reached_silently(source))
 
@@ -129,13 +129,13 @@ class Replay:
         if kind == "step.retrying":
             if before != CallStatus.RUNNING:  # of a step whose call ended otherwise: the step is tried again
                 return True
-            self.starts[call] -= data.get("error") in PUT_BACK  # it had not begun
+            self.starts[call] -= data.get("error") in UNSTARTED_REASONS  # it had not begun
         elif kind == "call.started":
             self.starts[call] += 1
         self.calls[call] = to
         if before is None:
-            return to in BIRTHS or bool(data.get("responded"))  # asked early, it is held without an event
-        return may_become(before, to)
+            return to in FIRST_STATES or bool(data.get("responded"))  # asked early, it is held without an event
+        return can_become(before, to)
 
     def differences(
         self, steps: Iterable[tuple[Any, ...]], calls: Iterable[tuple[Any, ...]]
@@ -169,9 +169,9 @@ def _allows(moves: Moves, source: str, target: str) -> bool:
 
 
 @invariant(8, "Every plan, step and call made allowed moves only, and its events lead to exactly what is stored.")
-def events_lead_to_what_is_stored(world: World) -> Iterator[Finding]:
+def events_replay_to_stored_state(world: CheckInput) -> Iterator[Finding]:
     """Carry out the events of one plan after another, beside the rows of its steps and calls."""
-    events, steps, calls = Shelf(rows(EVENTS)), Shelf(rows(STEPS)), Shelf(rows(CALLS))
+    events, steps, calls = RowsByPlan(rows(EVENTS)), RowsByPlan(rows(STEPS)), RowsByPlan(rows(CALLS))
     for plan_pk, plan, status in rows(PLANS):
         replay = Replay()
         for seq, why in replay.carry_out(events.take(plan_pk)):

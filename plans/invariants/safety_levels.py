@@ -19,7 +19,7 @@ from approvals.models import AuditEntry
 from catalog.access.roles import ADMINISTRATOR
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, Tool, ToolVersion
-from plans.invariants.base import AT_ONCE, Finding, World, invariant
+from plans.invariants.base import AT_ONCE, CheckInput, Finding, invariant
 
 TAKES_EFFECT_SECONDS = 10.0
 """How long processes may take to see that the catalog changed."""
@@ -27,7 +27,7 @@ UNEXPLAINED = "Its level was lowered, and no administrator said why."
 
 
 @dataclass(slots=True)
-class Timeline:
+class ToolHistory:
     """What the log tells of one tool: its version, and whether it was in use, from each entry on."""
 
     at: list[datetime] = field(default_factory=list)
@@ -53,12 +53,12 @@ class Timeline:
 
 
 @invariant(7, "No safety level was lowered but by an administrator with a reason, and what ran was in force.")
-def levels_are_lowered_with_a_reason(world: World) -> Iterator[Finding]:
+def levels_are_lowered_with_a_reason(world: CheckInput) -> Iterator[Finding]:
     """Follow every tool's versions along the log, up to the present one; then look at when calls started.
 
     A version that is new is in force for a process a moment later: the check allows some seconds.
     """
-    timelines = _timelines()
+    timelines = _tool_histories()
     levels = {(name, number): SafetyLevel(level) for name, number, level in _versions()}
     for name, current in Tool.objects.order_by("name").values_list("name", "current_version__number"):
         line = timelines.get(name)
@@ -77,7 +77,7 @@ def _versions() -> Iterator[tuple[str, int, str]]:
     yield from ToolVersion.objects.values_list("tool__name", "number", "safety_level").iterator(AT_ONCE)
 
 
-def _out_of_force(name: str, line: Timeline) -> Iterator[Finding]:
+def _out_of_force(name: str, line: ToolHistory) -> Iterator[Finding]:
     """Find calls that started on a version long after another had taken its place, or of a tool switched off."""
     calls = Call.objects.filter(tool_name=name, started_at__isnull=False)
     for call, version, moment in calls.values_list("public_id", "version__number", "started_at").iterator(AT_ONCE):
@@ -85,9 +85,9 @@ def _out_of_force(name: str, line: Timeline) -> Iterator[Finding]:
             yield Finding(call, "The call started on a version that was not in force, or of a tool that was off.")
 
 
-def _timelines() -> dict[str, Timeline]:
+def _tool_histories() -> dict[str, ToolHistory]:
     """Return what the log tells of each tool, by its name."""
-    found: dict[str, Timeline] = {}
+    found: dict[str, ToolHistory] = {}
     administrators = _administrators()
     entries = AuditEntry.objects.filter(Q(action__startswith="tool.") | Q(action=GIVEN)).order_by("seq")
     for entry in entries.iterator(AT_ONCE):
@@ -97,7 +97,7 @@ def _timelines() -> dict[str, Timeline]:
                 {entry.object_ref} if {ADMINISTRATOR, "superuser"} & set(details.get("roles", ())) else set()
             )
             continue
-        line = found.setdefault(entry.tool_name, Timeline())
+        line = found.setdefault(entry.tool_name, ToolHistory())
         line.add(entry, details)
         explained = str(details.get("reason", "")).strip() and f"user_{entry.actor_id}" in administrators
         if entry.action == "tool.level_set" and explained:

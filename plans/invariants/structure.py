@@ -7,11 +7,11 @@ from datetime import timedelta
 from django.db import connection
 
 from plans.engine.finishing import CRASHES, TRIES
-from plans.invariants.base import Finding, World, each, invariant, rows, steps
+from plans.invariants.base import CheckInput, Finding, findings, invariant, rows, step_findings
 from plans.models import Step
 from plans.spec import MAX_STEPS
 from plans.states import PlanStatus, StepStatus
-from plans.store.database import on_sqlite, stamp
+from plans.store.database import bind_datetime, on_sqlite
 
 TOO_MANY_STEPS = """
     SELECT p.public_id FROM plans_plan p JOIN plans_step s ON s.plan_id = p.id
@@ -20,9 +20,9 @@ TOO_MANY_STEPS = """
 
 
 @invariant(16, "No plan has more steps than a plan may have.")
-def plans_keep_their_limits(world: World) -> Iterator[Finding]:
+def plans_keep_their_limits(world: CheckInput) -> Iterator[Finding]:
     """Count the steps of each plan."""
-    yield from each("The plan has more steps than it may have.", TOO_MANY_STEPS, MAX_STEPS)
+    yield from findings("The plan has more steps than it may have.", TOO_MANY_STEPS, MAX_STEPS)
 
 
 ATTEMPTS = "SELECT public_id FROM catalog_call WHERE attempt > %s"
@@ -32,10 +32,10 @@ CRASHED = """
 
 
 @invariant(17, "No call is tried, and no step lost, more often than is allowed.")
-def attempts_end(world: World) -> Iterator[Finding]:
+def attempts_end(world: CheckInput) -> Iterator[Finding]:
     """Compare counters with their limits."""
-    yield from each("The call was tried too often.", ATTEMPTS, max(TRIES, CRASHES))
-    yield from steps("The step lost its worker too often.", CRASHED, CRASHES)
+    yield from findings("The call was tried too often.", ATTEMPTS, max(TRIES, CRASHES))
+    yield from step_findings("The step lost its worker too often.", CRASHED, CRASHES)
 
 
 EVENTS_IN_ORDER = """
@@ -53,13 +53,13 @@ EVENTS_FROM_THE_FUTURE = """
 
 
 @invariant(18, "Rows were written in the order of their numbers, and none is from the future.")
-def rows_are_in_order(world: World) -> Iterator[Finding]:
+def rows_are_in_order(world: CheckInput) -> Iterator[Finding]:
     """Compare keys with numbers, and times with now."""
-    soon = stamp(world.now + timedelta(seconds=world.grace_seconds))
-    yield from each("An event was stored after one that follows it.", EVENTS_IN_ORDER)
-    yield from each("The entry was stored after one that follows it.", ENTRIES_IN_ORDER)
-    yield from each("The entry is from the future.", FROM_THE_FUTURE, soon)
-    yield from each("An event is from the future.", EVENTS_FROM_THE_FUTURE, soon)
+    soon = bind_datetime(world.now + timedelta(seconds=world.grace_seconds))
+    yield from findings("An event was stored after one that follows it.", EVENTS_IN_ORDER)
+    yield from findings("The entry was stored after one that follows it.", ENTRIES_IN_ORDER)
+    yield from findings("The entry is from the future.", FROM_THE_FUTURE, soon)
+    yield from findings("An event is from the future.", EVENTS_FROM_THE_FUTURE, soon)
 
 
 NO_PLAN = """
@@ -98,8 +98,8 @@ OPEN_RUNS = """
 
 def _agents() -> Iterator[Finding]:
     """Look at what agents ask and call: it stands under their steps, and what an open run waits for is there."""
-    yield from steps("It stands under a step that is no agent's of its plan.", NO_AGENTS)
-    yield from steps("An agent called it, and a step needs it or is needed by it.", NEEDED_BY_OTHERS)
+    yield from step_findings("It stands under a step that is no agent's of its plan.", NO_AGENTS)
+    yield from step_findings("An agent called it, and a step needs it or is needed by it.", NEEDED_BY_OTHERS)
     for pending, pk, plan, number in rows(OPEN_RUNS):
         awaited = {each["step_id"] for each in json.loads(pending) if each["step_id"]}
         there = set(Step.objects.filter(parent=pk, step_id__in=awaited).values_list("step_id", flat=True))
@@ -108,12 +108,12 @@ def _agents() -> Iterator[Finding]:
 
 
 @invariant(19, "Every row belongs to something that is there.")
-def nothing_is_orphaned(world: World) -> Iterator[Finding]:
+def nothing_is_orphaned(world: CheckInput) -> Iterator[Finding]:
     """Look for calls without plan or step; on SQLite, where anyone may switch keys off, at all foreign keys too."""
-    yield from each("The call's plan is not there.", NO_PLAN)
-    yield from each("The call is not over, and no step has it.", NO_STEP)
-    yield from steps("Its call is another plan's.", OF_ANOTHER_PLAN)
-    yield from each("The call is of another tool than its version.", OF_ANOTHER_TOOL)
+    yield from findings("The call's plan is not there.", NO_PLAN)
+    yield from findings("The call is not over, and no step has it.", NO_STEP)
+    yield from step_findings("Its call is another plan's.", OF_ANOTHER_PLAN)
+    yield from findings("The call is of another tool than its version.", OF_ANOTHER_TOOL)
     yield from _agents()
     if on_sqlite():
         with connection.cursor() as cursor:
@@ -139,9 +139,9 @@ NEXT_TO_EACH_OTHER = """
 
 
 @invariant(9, "The events of each plan are numbered 1, 2, 3… without gaps, the plan knows how many, and time goes on.")
-def events_are_numbered(world: World) -> Iterator[Finding]:
+def events_are_numbered(world: CheckInput) -> Iterator[Finding]:
     """Count the events of each plan beside its counter, then look at each event and the one before it."""
-    yield from each("The events are not those that the plan's counter says.", NUMBERED)
+    yield from findings("The events are not those that the plan's counter says.", NUMBERED)
     for plan, seq, is_gap, _ in rows(NEXT_TO_EACH_OTHER):
         why = "A number is missing, or there twice." if is_gap else "An event is earlier than the one before it."
         yield Finding(f"{plan}#{seq}", why)
@@ -181,17 +181,17 @@ USED_TOO_EARLY = """
 
 
 @invariant(12, "No step starts before all that it needs is completed, and every skipped step has a note that says so.")
-def steps_keep_their_order(world: World) -> Iterator[Finding]:
+def steps_keep_their_order(world: CheckInput) -> Iterator[Finding]:
     """Compare starts with the ends of what they need, and counters with what is left.
 
     What a `done_check` was judged by is not kept: that its event is there, and the note, is all that can be checked.
     """
     completed, pending = str(StepStatus.COMPLETED), str(StepStatus.PENDING)
-    yield from steps("It started before all that it needs was completed.", TOO_EARLY, completed)
-    yield from steps("It counts otherwise what it still needs.", MISCOUNTED, completed, pending)
-    yield from steps("It needs a step of another plan, or itself.", ELSEWHERE)
-    yield from steps("It was skipped, and no note says so.", SKIPPED, completed)
+    yield from step_findings("It started before all that it needs was completed.", TOO_EARLY, completed)
+    yield from step_findings("It counts otherwise what it still needs.", MISCOUNTED, completed, pending)
+    yield from step_findings("It needs a step of another plan, or itself.", ELSEWHERE)
+    yield from step_findings("It was skipped, and no note says so.", SKIPPED, completed)
     going = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
     why = "It was asked early about a step that will not become ready."
-    yield from each(why, AHEAD_OF_NOTHING, pending, *map(str, going))
-    yield from each("It was used before its step was ready.", USED_TOO_EARLY)
+    yield from findings(why, AHEAD_OF_NOTHING, pending, *map(str, going))
+    yield from findings("It was used before its step was ready.", USED_TOO_EARLY)

@@ -18,15 +18,15 @@ from catalog.core.transactions import log_unexpected
 log = logging.getLogger("toolgate.pokes")
 GROUP = "pokes"
 GATHER_SECONDS = 0.02
-AGAIN_SECONDS = 1.0
-AWAY = (RedisError, OSError)
+RETRY_SECONDS = 1.0
+CONNECTION_ERRORS = (RedisError, OSError)
 """What a Redis that is away raises: it needs no stack to be understood."""
 
-Poked = dict[str, int]
+Notifications = dict[str, int]
 NewsT = TypeVar("NewsT")
 
 
-class Pokes(Generic[NewsT]):
+class BroadcastChannel(Generic[NewsT]):
     """This event loop's share of the pokes of a group; without Redis it neither sends nor hears."""
 
     def __init__(self, hear: Callable[[dict[str, NewsT]], None], group: str = GROUP) -> None:
@@ -37,7 +37,7 @@ class Pokes(Generic[NewsT]):
         self._bell = asyncio.Event()
         jobs = (self._send_waiting, self._receive) if self.wanted else ()
         self._missed = False
-        self.tasks = [asyncio.ensure_future(self._again_and_again(job)) for job in jobs]
+        self.tasks = [asyncio.ensure_future(self._repeat_forever(job)) for job in jobs]
 
     def send(self, poked: dict[str, NewsT]) -> None:
         """Tell the other processes, soon and at once for many."""
@@ -64,25 +64,25 @@ class Pokes(Generic[NewsT]):
         await layer.group_add(self._group, channel)
         self._is_there()
         try:
-            while _goes_on():
+            while _keeps_running():
                 self._hear((await layer.receive(channel))["plans"])
         finally:
             await layer.group_discard(self._group, channel)
 
-    async def _again_and_again(self, job: Callable[[], Any]) -> None:
+    async def _repeat_forever(self, job: Callable[[], Any]) -> None:
         """Run the job for ever; what goes wrong costs pokes, which the feed's look each second makes up for."""
-        while _goes_on():
+        while _keeps_running():
             try:
                 await job()
             except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
                 self._is_missed(error)
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _is_missed(self, error: Exception) -> None:
         """Say once that processes cannot tell each other what is new."""
         if not self._missed:
             log.warning("Redis cannot be reached: pages look each second for what is new")
-            if not isinstance(error, AWAY):
+            if not isinstance(error, CONNECTION_ERRORS):
                 log_unexpected(error)
         self._missed = True
 
@@ -96,7 +96,7 @@ def _layer() -> Any:
     return get_channel_layer()
 
 
-def _goes_on() -> bool:
+def _keeps_running() -> bool:
     """Say whether this task is still wanted: a client that connects may take a cancellation for a lost connection."""
     task = asyncio.current_task()
     return task is None or not task.cancelling()

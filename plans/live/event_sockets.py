@@ -4,64 +4,64 @@ from typing import Any
 
 from approvals.requests.queries import requests_for, waiting_count
 from plans.live import sockets
-from plans.live.approval_changes import Change, Changes, request_changes
-from plans.live.sockets import TRY_AGAIN, Socket, TurnedAway, Visitor
+from plans.live.approval_changes import Change, ChangeBatch, request_changes
+from plans.live.sockets import TRY_AGAIN, Socket, SocketRefused, SocketUser
 from plans.models import Plan
 from plans.store.selectors import plan_for
 
 
-class NowhereSocket(Socket):
+class NotFoundSocket(Socket):
     """A path under /ws/ that leads to nothing."""
 
-    def enter(self) -> Visitor:
+    def enter(self) -> SocketUser:
         """Turn everyone away."""
-        raise TurnedAway(sockets.NOT_FOUND, "There is no socket at this path.")
+        raise SocketRefused(sockets.NOT_FOUND, "There is no socket at this path.")
 
-    async def tell(self, visitor: Visitor) -> None:
+    async def tell(self, visitor: SocketUser) -> None:
         """Say nothing: nobody enters."""
 
 
 class PlanEventsSocket(Socket):
     """`/ws/plans/{id}/?after=SEQ`: the plan's events, first those after SEQ, then as they happen."""
 
-    def enter(self) -> Visitor:
+    def enter(self) -> SocketUser:
         """Let in who may see the plan."""
-        return enter_plan(self.scope, "plans:read")
+        return authorize_plan(self.scope, "plans:read")
 
-    async def tell(self, visitor: Visitor) -> None:
+    async def tell(self, visitor: SocketUser) -> None:
         """Send every event once, in order."""
-        after = sockets.read_after(self.scope["query_string"])
+        after = sockets.parse_after(self.scope["query_string"])
         await self.accept()
         with self.feed.watch(plan_ref_of(self.scope), after) as lines:
             async for batch in lines:
                 for line in batch:
-                    await self.say_text(line.text)
+                    await self.send_text(line.text)
 
 
 class RequestChangesSocket(Socket):
     """`/ws/approvals/`: what happens to the requests that the visitor may see, and how many wait."""
 
-    def enter(self) -> Visitor:
+    def enter(self) -> SocketUser:
         """Let in everyone who is known; who sees what is asked for each change."""
-        return sockets.admit(self.scope["headers"], "approvals:read")
+        return sockets.authenticate_socket(self.scope["headers"], "approvals:read")
 
-    async def tell(self, visitor: Visitor) -> None:
+    async def tell(self, visitor: SocketUser) -> None:
         """Send every change once."""
         async with request_changes(self.feed).follow() as queue:
             await self.accept()
             while not queue.full():
                 found = await queue.get()
-                seen = found if visitor.sees_all else await self.feed.run(own_part, found, visitor)
+                seen = found if visitor.sees_all else await self.feed.run(visible_changes, found, visitor)
                 for change in seen.changes:
                     await self.say(_message(change, seen.waiting))
-        raise TurnedAway(TRY_AGAIN, "This client is too slow; connect again and read the list anew.")
+        raise SocketRefused(TRY_AGAIN, "This client is too slow; connect again and read the list anew.")
 
 
-def own_part(found: Changes, visitor: Visitor) -> Changes:
+def visible_changes(found: ChangeBatch, visitor: SocketUser) -> ChangeBatch:
     """Return what happened to the requests that the visitor may see, and how many of those wait."""
     mine = requests_for(visitor.user).filter(public_id__in=[change.id for change in found.changes])
     ids = set(mine.values_list("public_id", flat=True))
-    return Changes([change for change in found.changes if change.id in ids], waiting_count(visitor.user))
+    return ChangeBatch([change for change in found.changes if change.id in ids], waiting_count(visitor.user))
 
 
 def _message(change: Change, waiting: int) -> dict[str, Any]:
@@ -73,12 +73,12 @@ def plan_ref_of(scope: Any) -> str:
     return str(scope["url_route"]["kwargs"]["plan_ref"])
 
 
-def enter_plan(scope: Any, token_scope: str | None) -> Visitor:
-    """Let in who may see the plan that the path names. Raises TurnedAway."""
-    sockets.read_after(scope["query_string"])
-    visitor = sockets.admit(scope["headers"], token_scope)
+def authorize_plan(scope: Any, token_scope: str | None) -> SocketUser:
+    """Let in who may see the plan that the path names. Raises SocketRefused."""
+    sockets.parse_after(scope["query_string"])
+    visitor = sockets.authenticate_socket(scope["headers"], token_scope)
     try:
         plan_for(visitor.user, visitor.token, plan_ref_of(scope))
     except Plan.DoesNotExist:
-        raise TurnedAway(sockets.NOT_FOUND, "There is no such plan, or it is not yours to see.") from None
+        raise SocketRefused(sockets.NOT_FOUND, "There is no such plan, or it is not yours to see.") from None
     return visitor

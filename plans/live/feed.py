@@ -24,28 +24,31 @@ from catalog.core.canonical_json import time_text
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
-from plans.live.broadcast import Poked, Pokes
-from plans.live.streaming import Voices
+from plans.live.broadcast import BroadcastChannel, Notifications
+from plans.live.streaming import ModelOutputStream
 from plans.models import Event, Plan
 from plans.states import StepStatus
 
-LINES_AT_ONCE = 500
-LINES_KEPT = 1000
+EVENTS_AT_ONCE = 500
+MAX_BUFFERED_EVENTS = 1000
 """How many lines wait in memory for a slow reader; one that is further behind reads them from the database."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SerializedEvent:
     """One event as clients are told it, written once for all of them."""
 
     seq: int
     text: str
 
 
-def lines_after(plan_ref: str, seq: int) -> list[Line]:
+def serialized_events_after(plan_ref: str, seq: int) -> list[SerializedEvent]:
     """Return the plan's next events numbered above `seq`, at most LINES_AT_ONCE."""
     found = Event.objects.filter(plan__public_id=plan_ref, seq__gt=seq).order_by("seq")
-    return [Line(event.seq, json.dumps(event_json(event), ensure_ascii=False)) for event in found[:LINES_AT_ONCE]]
+    return [
+        SerializedEvent(event.seq, json.dumps(event_json(event), ensure_ascii=False))
+        for event in found[:EVENTS_AT_ONCE]
+    ]
 
 
 def event_json(event: Event) -> dict[str, object]:
@@ -62,16 +65,16 @@ def event_json(event: Event) -> dict[str, object]:
 class Subscription:
     """An endless iterator of batches of lines. `offer` is called with what is new; the rest it reads by itself."""
 
-    def __init__(self, read: Callable[[int], Awaitable[list[Line]]], after: int) -> None:
+    def __init__(self, read: Callable[[int], Awaitable[list[SerializedEvent]]], after: int) -> None:
         self._read = read
         self.seq = after
-        self._waiting: list[Line] = []
+        self._waiting: list[SerializedEvent] = []
         self._behind = True
         self._news = asyncio.Event()
 
-    def offer(self, lines: list[Line]) -> None:
+    def offer(self, lines: list[SerializedEvent]) -> None:
         """Take new lines, or, when too many wait already, forget them: they are read again."""
-        if len(self._waiting) + len(lines) > LINES_KEPT:
+        if len(self._waiting) + len(lines) > MAX_BUFFERED_EVENTS:
             self._waiting.clear()
             self._behind = True
         elif not self._behind:
@@ -81,7 +84,7 @@ class Subscription:
     def __aiter__(self) -> "Subscription":
         return self
 
-    async def __anext__(self) -> list[Line]:
+    async def __anext__(self) -> list[SerializedEvent]:
         """Return the next lines; their numbers go on from the last without a gap."""
         while True:
             fresh = await self._catch_up() if self._behind else await self._follow()
@@ -89,19 +92,19 @@ class Subscription:
                 self.seq = fresh[-1].seq
                 return fresh
 
-    async def _catch_up(self) -> list[Line]:
+    async def _catch_up(self) -> list[SerializedEvent]:
         """Read what is stored; what is offered meanwhile waits."""
         self._behind = False
         lines = await self._read(self.seq)
-        self._behind = self._behind or len(lines) == LINES_AT_ONCE
+        self._behind = self._behind or len(lines) == EVENTS_AT_ONCE
         return lines
 
-    async def _follow(self) -> list[Line]:
+    async def _follow(self) -> list[SerializedEvent]:
         """Return the waiting lines that come next; where they do not follow on, the database is asked."""
         await self._news.wait()
         self._news.clear()
         lines, self._waiting = self._waiting, []
-        fresh: list[Line] = []
+        fresh: list[SerializedEvent] = []
         for line in lines:
             wanted = self.seq + len(fresh) + 1
             if line.seq == wanted:
@@ -115,19 +118,19 @@ class Subscription:
 log = logging.getLogger("toolgate.feed")
 ResultT = TypeVar("ResultT")
 READERS = 4
-LOOK_SECONDS = CLOSE_SECONDS = 1.0
+POLL_SECONDS = CLOSE_SECONDS = 1.0
 
-Bell = asyncio.Event
+WaitEvent = asyncio.Event
 
 
 @dataclass(slots=True, eq=False)
-class Watched:
+class WatchedPlan:
     """One plan that someone on this loop watches: how far is heard of it, how far it is read, who wants to know."""
 
     ref: str
     heard: int = 0
     read: int = 0
-    bells: set[Bell] = field(default_factory=set)
+    bells: set[WaitEvent] = field(default_factory=set)
     subscriptions: set[Subscription] = field(default_factory=set)
     reading: "asyncio.Task[None] | None" = None
 
@@ -141,37 +144,37 @@ class Feed:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._bells: set[Bell] = set()
-        self._plans: dict[str, Watched] = {}
-        self._poked: Poked = {}
+        self._bells: set[WaitEvent] = set()
+        self._plans: dict[str, WatchedPlan] = {}
+        self._notified: Notifications = {}
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="toolgate-feed")
-        self._others: Pokes[int] = Pokes(self._hear)
-        self.voices = Voices()
-        self._looking = self.loop.create_task(self._look_each_second())
+        self._others: BroadcastChannel[int] = BroadcastChannel(self._hear)
+        self.model_output = ModelOutputStream()
+        self._looking = self.loop.create_task(self._poll_each_second())
 
     def stop(self) -> None:
         """Look and hear no more."""
         _feeds.pop(self.loop, None)
         self._looking.cancel()
         self._others.stop()
-        self.voices.stop()
+        self.model_output.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def close(self) -> None:
         """Stop, and return once nothing of it runs any more; a Redis that does not answer holds it up for a moment."""
         self.stop()
-        await asyncio.wait([self._looking, *self._others.tasks, *self.voices.tasks], timeout=CLOSE_SECONDS)
+        await asyncio.wait([self._looking, *self._others.tasks, *self.model_output.tasks], timeout=CLOSE_SECONDS)
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a function that asks the database in one of the feed's threads."""
-        return await self.loop.run_in_executor(self._readers, _asking, partial(function, *arguments))
+        return await self.loop.run_in_executor(self._readers, _with_fresh_connection, partial(function, *arguments))
 
     @contextmanager
     def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:
         """Subscribe to a plan's events numbered above `after`: those that are stored, then those to come."""
         with self._watched(plan_ref) as watched:
-            subscription = Subscription(lambda seq: self.run(lines_after, plan_ref, seq), after)
+            subscription = Subscription(lambda seq: self.run(serialized_events_after, plan_ref, seq), after)
             watched.subscriptions.add(subscription)
             try:
                 yield subscription
@@ -179,15 +182,15 @@ class Feed:
                 watched.subscriptions.discard(subscription)
 
     @contextmanager
-    def listen(self, plan_ref: str) -> Iterator[Bell]:
+    def listen(self, plan_ref: str) -> Iterator[WaitEvent]:
         """Give a bell that rings whenever the plan has new events."""
-        with self._watched(plan_ref) as watched, _hung_up(watched.bells) as bell:
+        with self._watched(plan_ref) as watched, _registered_event(watched.bells) as bell:
             yield bell
 
     @contextmanager
-    def listen_to_all(self) -> Iterator[Bell]:
+    def listen_to_all(self) -> Iterator[WaitEvent]:
         """Give a bell that rings whenever any plan has new events, and once a second."""
-        with _hung_up(self._bells) as bell:
+        with _registered_event(self._bells) as bell:
             yield bell
 
     async def call_settled(self, call_id: str, seconds: float) -> str:
@@ -201,7 +204,7 @@ class Feed:
         with self.listen(found) as bell, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
-                    call_id, goes_on = await self.run(_standing_in, call_id)
+                    call_id, goes_on = await self.run(_replacement_call, call_id)
                     if not goes_on:
                         break
                     await bell.wait()
@@ -213,37 +216,37 @@ class Feed:
         if not self._bells and plan_ref not in self._plans and not self._others.wanted:
             return
         with self._lock:
-            is_first = not self._poked
-            self._poked[plan_ref] = last_seq
+            is_first = not self._notified
+            self._notified[plan_ref] = last_seq
         if is_first:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
-                self.loop.call_soon_threadsafe(self._take_pokes)
+                self.loop.call_soon_threadsafe(self._take_notifications)
 
-    def _take_pokes(self) -> None:
+    def _take_notifications(self) -> None:
         with self._lock:
-            poked, self._poked = self._poked, {}
+            poked, self._notified = self._notified, {}
         self._others.send(poked)
         self._hear(poked)
 
-    def _hear(self, poked: Poked) -> None:
+    def _hear(self, poked: Notifications) -> None:
         """Take in what was said of plans, in this process or another."""
         for plan_ref, last_seq in poked.items():
             watched = self._plans.get(plan_ref)
             if watched is not None:
                 self._hear_of(watched, last_seq)
-        _ring(self._bells)
+        _set_all(self._bells)
 
-    def _hear_of(self, watched: Watched, last_seq: int) -> None:
+    def _hear_of(self, watched: WatchedPlan, last_seq: int) -> None:
         if last_seq > watched.heard:
             watched.heard = last_seq
-            _ring(watched.bells)
+            _set_all(watched.bells)
         if watched.heard > watched.read and watched.subscriptions and watched.reading is None:
             watched.reading = self.loop.create_task(self._hand_out(watched))
 
-    async def _hand_out(self, watched: Watched) -> None:
+    async def _hand_out(self, watched: WatchedPlan) -> None:
         """Read what is new, once, and hand it to every subscription."""
         try:
-            while lines := await self.run(lines_after, watched.ref, watched.start()):
+            while lines := await self.run(serialized_events_after, watched.ref, watched.start()):
                 watched.read = lines[-1].seq
                 for subscription in watched.subscriptions:
                     subscription.offer(lines)
@@ -255,19 +258,19 @@ class Feed:
         finally:
             watched.reading = None
 
-    async def _look_each_second(self) -> None:
+    async def _poll_each_second(self) -> None:
         """Find what no poke told of: those that were lost, and those of processes that send none."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
-                self._hear(await self.run(_last_numbers, list(self._plans)))
+                self._hear(await self.run(_last_seqs, list(self._plans)))
             except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
                 log.warning("the plans' counters could not be read")
                 log_unexpected(error)
 
     @contextmanager
-    def _watched(self, plan_ref: str) -> Iterator[Watched]:
-        watched = self._plans.setdefault(plan_ref, Watched(plan_ref))
+    def _watched(self, plan_ref: str) -> Iterator[WatchedPlan]:
+        watched = self._plans.setdefault(plan_ref, WatchedPlan(plan_ref))
         try:
             yield watched
         finally:
@@ -276,8 +279,8 @@ class Feed:
 
 
 @contextmanager
-def _hung_up(bells: set[Bell]) -> Iterator[Bell]:
-    bell = Bell()
+def _registered_event(bells: set[WaitEvent]) -> Iterator[WaitEvent]:
+    bell = WaitEvent()
     bells.add(bell)
     try:
         yield bell
@@ -285,12 +288,12 @@ def _hung_up(bells: set[Bell]) -> Iterator[Bell]:
         bells.discard(bell)
 
 
-def _ring(bells: set[Bell]) -> None:
+def _set_all(bells: set[WaitEvent]) -> None:
     for bell in bells:
         bell.set()
 
 
-def _asking(function: Callable[[], ResultT]) -> ResultT:
+def _with_fresh_connection(function: Callable[[], ResultT]) -> ResultT:
     """Run a function on a connection that is good, and leave none open that may be idle for long."""
     close_old_connections()
     try:
@@ -299,7 +302,7 @@ def _asking(function: Callable[[], ResultT]) -> ResultT:
         close_old_connections()
 
 
-def _last_numbers(plan_refs: list[str]) -> Poked:
+def _last_seqs(plan_refs: list[str]) -> Notifications:
     return dict(Plan.objects.filter(public_id__in=plan_refs).values_list("public_id", "last_seq")) if plan_refs else {}
 
 
@@ -309,7 +312,7 @@ def _open_call(call_id: str) -> str | None:
     return calls.values_list("plan_ref", flat=True).first()
 
 
-def _standing_in(call_id: str) -> tuple[str, bool]:
+def _replacement_call(call_id: str) -> tuple[str, bool]:
     """Return the call that stands in for another whose approval came to nothing, and whether it goes on.
 
     A call that was voided goes on while its step does: it is about to be asked about anew.
@@ -318,13 +321,13 @@ def _standing_in(call_id: str) -> tuple[str, bool]:
     status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
     if status != CallStatus.CANCELLED or not kind.startswith(CHANGED):
         return call_id, status not in TERMINAL
-    return _standing_in(successor) if successor else (call_id, step == StepStatus.IN_PROGRESS)
+    return _replacement_call(successor) if successor else (call_id, step == StepStatus.IN_PROGRESS)
 
 
 _feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
 
 
-def feed_here() -> Feed:
+def current_feed() -> Feed:
     """Return the feed of the running event loop, started when this is the first who asks."""
     for loop in [loop for loop in _feeds if loop.is_closed()]:
         del _feeds[loop]
@@ -339,18 +342,18 @@ def feeds() -> list[Feed]:
     return list(_feeds.values())
 
 
-def poke_feeds(plan_ref: str, last_seq: int) -> None:
+def notify_feeds(plan_ref: str, last_seq: int) -> None:
     for feed in feeds():
         feed.poke(plan_ref, last_seq)
 
 
-MOST = 4_000
+MAX_STREAMED_TEXT = 4_000
 """Characters: of a longer text the end is shown."""
-BEFORE = "[… more before …]\n"
+OMITTED_TEXT_MARK = "[… more before …]\n"
 
 
-def say(plan_ref: str, step_id: int, text: str) -> None:
+def publish_model_text(plan_ref: str, step_id: int, text: str) -> None:
     """Show what the model of an agent's step has said so far; nothing once its turn is over. Never waits or raises."""
-    shown = text if len(text) <= MOST else BEFORE + text[-MOST:]
+    shown = text if len(text) <= MAX_STREAMED_TEXT else OMITTED_TEXT_MARK + text[-MAX_STREAMED_TEXT:]
     for feed in feeds():
-        feed.voices.say(plan_ref, step_id, shown)
+        feed.model_output.say(plan_ref, step_id, shown)

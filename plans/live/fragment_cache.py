@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from catalog.core.transactions import log_unexpected
-from plans.live.feed import Bell, Feed
+from plans.live.feed import Feed, WaitEvent
 
 log = logging.getLogger("toolgate.boards")
-SHARE_OF_TIME = 3
+REST_FACTOR = 3
 """A board that takes long to draw rests this many times as long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Fragments:
     """Fragments by key. `seq` is the number they are drawn at, `exact` when nothing newer is in them.
 
     `numbers` has the fragments that never change, by the number they came with; `says` is what to announce.
@@ -34,21 +34,21 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RenderSource:
     """What a board shows: its key, how it is drawn, what rings for it, how long it rests between drawings."""
 
     key: Hashable
-    draw: Callable[[], Drawn]
-    listen: Callable[[Feed], AbstractContextManager[Bell]]
+    draw: Callable[[], Fragments]
+    listen: Callable[[Feed], AbstractContextManager[WaitEvent]]
     rest_seconds: float
 
 
-class Board:
+class SharedRendering:
     """One subject, drawn again whenever its bell rings."""
 
-    def __init__(self, feed: Feed, subject: Subject) -> None:
-        self.drawn: Drawn | None = None
-        self.viewers: set[Bell] = set()
+    def __init__(self, feed: Feed, subject: RenderSource) -> None:
+        self.drawn: Fragments | None = None
+        self.viewers: set[WaitEvent] = set()
         self._feed = feed
         self._subject = subject
         self.task = asyncio.ensure_future(self._keep_up())
@@ -60,7 +60,7 @@ class Board:
                 began = clock()
                 # Bells ring once a second although nothing happened: what comes right after such a look must not wait.
                 rest = self._subject.rest_seconds if await self._draw() else 0
-                await asyncio.sleep(max(rest, SHARE_OF_TIME * (clock() - began)))
+                await asyncio.sleep(max(rest, REST_FACTOR * (clock() - began)))
                 await bell.wait()
                 bell.clear()
 
@@ -80,13 +80,13 @@ class Board:
         return True
 
 
-class View:
+class ViewerState:
     """What one client has been sent of one board."""
 
-    def __init__(self, board: Board, after: int | None = None) -> None:
+    def __init__(self, board: SharedRendering, after: int | None = None) -> None:
         self._board = board
         self._after = after
-        self._sent: Drawn | None = None
+        self._sent: Fragments | None = None
 
     def news(self) -> dict[str, object] | None:
         """Return the message that brings the client up to date, None when it is."""
@@ -100,7 +100,7 @@ class View:
         announced = {"announce": drawn.says} if drawn.says != sent.says else {}
         return _message(drawn.seq, fragments) | announced if fragments else None
 
-    def _first(self, drawn: Drawn) -> dict[str, object] | None:
+    def _first(self, drawn: Fragments) -> dict[str, object] | None:
         """Return all that the client may not have: its page was drawn at the number that it gave."""
         if drawn.seq is None or self._after is None:
             return _message(drawn.seq, list(drawn.fragments.values()))
@@ -116,14 +116,14 @@ def _message(seq: int | None, fragments: list[str]) -> dict[str, object]:
     return {"fragments": fragments} if seq is None else {"seq": seq, "fragments": fragments}
 
 
-_boards: WeakKeyDictionary[Feed, dict[Hashable, Board]] = WeakKeyDictionary()
+_renderings: WeakKeyDictionary[Feed, dict[Hashable, SharedRendering]] = WeakKeyDictionary()
 
 
 @contextmanager
-def looking_at(feed: Feed, subject: Subject, bell: Bell) -> Iterator[Board]:
+def shared_rendering(feed: Feed, subject: RenderSource, bell: WaitEvent) -> Iterator[SharedRendering]:
     """Share the board of a subject with whoever else looks at it; `bell` rings when it is drawn anew."""
-    boards = _boards.setdefault(feed, {})
-    board = boards.get(subject.key) or boards.setdefault(subject.key, Board(feed, subject))
+    boards = _renderings.setdefault(feed, {})
+    board = boards.get(subject.key) or boards.setdefault(subject.key, SharedRendering(feed, subject))
     board.viewers.add(bell)
     if board.drawn is not None:
         bell.set()

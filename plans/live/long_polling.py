@@ -18,15 +18,15 @@ from catalog.models import Call
 from catalog.rest.problems import AWAY
 from catalog.states import PUBLIC_STATUS
 
-MOMENT_SECONDS = 0.05
-_hanging: dict[str, set[threading.Event]] = {}
+BRIEF_WAIT_SECONDS = 0.05
+_waiters: dict[str, set[threading.Event]] = {}
 _lock = threading.Lock()
 
 
-def wait_a_moment(call: Call) -> None:
+def wait_briefly(call: Call) -> None:
     """Return when the call no longer runs, or after 50 ms: quick tools need no second look."""
-    ends = monotonic() + MOMENT_SECONDS
-    with _bell(call.plan_ref) as bell:
+    ends = monotonic() + BRIEF_WAIT_SECONDS
+    with _wait_event(call.plan_ref) as bell:
         while _is_running(call) and monotonic() < ends:
             bell.wait(max(0.0, ends - monotonic()))
             bell.clear()
@@ -38,24 +38,24 @@ def _is_running(call: Call) -> bool:
 
 
 @contextmanager
-def _bell(plan_ref: str) -> Iterator[threading.Event]:
+def _wait_event(plan_ref: str) -> Iterator[threading.Event]:
     bell = threading.Event()
     with _lock:
-        _hanging.setdefault(plan_ref, set()).add(bell)
+        _waiters.setdefault(plan_ref, set()).add(bell)
     try:
         yield bell
     finally:
         with _lock:
-            _hanging[plan_ref].discard(bell)
-            if not _hanging[plan_ref]:
-                del _hanging[plan_ref]
+            _waiters[plan_ref].discard(bell)
+            if not _waiters[plan_ref]:
+                del _waiters[plan_ref]
 
 
 def wake_waiters(plan_ref: str, last_seq: int) -> None:
     """Wake whoever waits for this plan; called after each commit, most often for nobody."""
-    if plan_ref in _hanging:
+    if plan_ref in _waiters:
         with _lock:
-            for bell in _hanging.get(plan_ref, ()):
+            for bell in _waiters.get(plan_ref, ()):
                 bell.set()
 
 
@@ -63,11 +63,11 @@ WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"
 PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/"}
 """What may be waited for, and where it is read then; each is addressed by its call."""
-UNSHOWN = (403, 404)
+HIDDEN_STATUSES = (403, 404)
 """What is answered to who asked for a draft and may not read it: they keep the first answer."""
-TURNED_AWAY = {CALL: (401, 403), DRAFT: (401,)}
+REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,)}
 """What is answered to who may wait no more: their account or token was switched off, or lost its rights."""
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 """How often it is looked whether who waits may still."""
 KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
@@ -77,15 +77,15 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Settled = Callable[[str, float], Awaitable[str]]
+SettledWaiter = Callable[[str, float], Awaitable[str]]
 
 
-_stops: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+_stop_events: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
 
 def end_waits() -> None:
     """Answer all that wait with what is known now, in any thread: the process was told to stop."""
-    for loop, stop in list(_stops):
+    for loop, stop in list(_stop_events):
         loop.call_soon_threadsafe(stop.set)
 
 
@@ -93,11 +93,11 @@ def end_waits() -> None:
 def _until_stopped() -> Iterator[asyncio.Event]:
     """Give an event that is set when the process is told to stop."""
     mine = asyncio.get_running_loop(), asyncio.Event()
-    _stops.add(mine)
+    _stop_events.add(mine)
     try:
         yield mine[1]
     finally:
-        _stops.discard(mine)
+        _stop_events.discard(mine)
 
 
 class WaitForCall:
@@ -106,7 +106,7 @@ class WaitForCall:
     It returns the id of the call to be answered with: the same, or the one that took its place meanwhile.
     """
 
-    def __init__(self, app: App, settled: Settled) -> None:
+    def __init__(self, app: App, settled: SettledWaiter) -> None:
         self.app = app
         self.settled = settled
 
@@ -115,21 +115,25 @@ class WaitForCall:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = Answer(send)
+        answer = HeldResponse(send)
         await self.app(scope, receive, answer.take)
         if answer.wait is None:
             return
         try:
             found = await self._wait(answer.wait, scope, receive)
-            later = found if found is None or isinstance(found, Answer) else await self._read(answer.wait, found, scope)
+            later = (
+                found
+                if found is None or isinstance(found, HeldResponse)
+                else await self._read(answer.wait, found, scope)
+            )
         except asyncio.CancelledError:  # the server's patience at its end is over
             await answer.give(send, status=answer.status)
             raise
         if later is not None:
-            chosen = later if _is_told(answer.wait, later.status) else answer
+            chosen = later if _is_final(answer.wait, later.status) else answer
             await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
-    async def _wait(self, wait: "Wait", scope: Scope, receive: Receive) -> "str | Answer | None":
+    async def _wait(self, wait: "RequestedWait", scope: Scope, receive: Receive) -> "str | HeldResponse | None":
         """Wait for the call; return which one to answer with, or the answer to who may wait no more.
 
         None when the client has left.
@@ -137,7 +141,7 @@ class WaitForCall:
         with _until_stopped() as stop:
             settled = asyncio.ensure_future(self.settled(wait.call_id, wait.seconds))
             refused = asyncio.ensure_future(self._refused(wait, scope))
-            left, stopped = asyncio.ensure_future(_left(receive)), asyncio.ensure_future(stop.wait())
+            left, stopped = asyncio.ensure_future(_wait_for_disconnect(receive)), asyncio.ensure_future(stop.wait())
             waits = settled, refused, left, stopped
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -151,15 +155,15 @@ class WaitForCall:
                 for each in waits:
                     each.cancel()
 
-    async def _refused(self, wait: "Wait", scope: Scope) -> "Answer":
+    async def _refused(self, wait: "RequestedWait", scope: Scope) -> "HeldResponse":
         """Return the answer to who may wait no more, once that is so."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             answer = await self._read(wait, wait.call_id, scope)
-            if answer.status in TURNED_AWAY[wait.what]:
+            if answer.status in REFUSED_STATUSES[wait.what]:
                 return answer
 
-    async def _read(self, wait: "Wait", call_id: str, scope: Scope) -> "Answer":
+    async def _read(self, wait: "RequestedWait", call_id: str, scope: Scope) -> "HeldResponse":
         """Read what was waited for as the same caller would."""
         path = scope.get("root_path", "") + PATHS[wait.what].format(call_id)
         headers = [(name, value) for name, value in scope["headers"] if name.lower() in KEPT_HEADERS]
@@ -171,27 +175,27 @@ class WaitForCall:
             "query_string": b"",
             "headers": headers,
         }
-        answer = Answer(None)
-        await self.app(inner, _silent(), answer.take)
+        answer = HeldResponse(None)
+        await self.app(inner, _empty_receive(), answer.take)
         return answer
 
 
-def _is_told(wait: "Wait", status: int) -> bool:
+def _is_final(wait: "RequestedWait", status: int) -> bool:
     """Say whether what was read after the wait is the answer, and not the one that was kept back.
 
     What came of a draft is told whatever it is, to who may read it.
     """
     if wait.what == DRAFT:
-        return status not in UNSHOWN and status != AWAY.status
-    return status == 200 or status in TURNED_AWAY[CALL]
+        return status not in HIDDEN_STATUSES and status != AWAY.status
+    return status == 200 or status in REFUSED_STATUSES[CALL]
 
 
-class Answer:
+class HeldResponse:
     """A response on its way: passed on as it comes, unless its view asks to wait or nobody is to get it."""
 
     def __init__(self, send: Send | None) -> None:
         self.send = send
-        self.wait: Wait | None = None
+        self.wait: RequestedWait | None = None
         self.messages: list[Message] = []
 
     @property
@@ -202,7 +206,7 @@ class Answer:
     async def take(self, message: Message) -> None:
         """Take the next message of the response."""
         if message["type"] == "http.response.start":
-            self.wait = _wait_of(message)
+            self.wait = _take_requested_wait(message)
         if self.send is not None and self.wait is None:
             await self.send(message)
         else:
@@ -215,7 +219,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class RequestedWait:
     """What a view asks this layer to wait for: a call, for how many seconds, and what is read when it has ended."""
 
     call_id: str
@@ -223,7 +227,7 @@ class Wait:
     what: str = CALL
 
 
-def _wait_of(start: Message) -> Wait | None:
+def _take_requested_wait(start: Message) -> RequestedWait | None:
     """Take the wait out of a response's headers."""
     name = WAIT_HEADER.lower().encode()
     found = [value for key, value in start["headers"] if key.lower() == name]
@@ -231,16 +235,16 @@ def _wait_of(start: Message) -> Wait | None:
         return None
     start["headers"] = [(key, value) for key, value in start["headers"] if key.lower() != name]
     call_id, seconds, *what = found[0].decode().split(";")
-    return Wait(call_id, float(seconds), *what[:1])
+    return RequestedWait(call_id, float(seconds), *what[:1])
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         continue
 
 
-def _silent() -> Receive:
+def _empty_receive() -> Receive:
     """Return the input of a request without a body, whose client stays."""
     messages = [{"type": "http.request", "body": b"", "more_body": False}]
 

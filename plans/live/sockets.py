@@ -28,7 +28,7 @@ from catalog.access.tokens import authenticate
 from catalog.core.transactions import log_unexpected
 from catalog.models import ApiToken
 from plans import metrics
-from plans.live.feed import feed_here
+from plans.live.feed import current_feed
 
 MALFORMED, SIGNED_OUT, NO_RIGHT, NOT_FOUND = 4400, 4401, 4403, 4404
 TRY_AGAIN = 1013
@@ -37,7 +37,7 @@ MAX_NUMBER = 2**53 - 1
 MAX_DIGITS = 16
 
 
-class TurnedAway(Exception):
+class SocketRefused(Exception):
     """A socket that is closed, with the code that clients rely on and a sentence."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -46,7 +46,7 @@ class TurnedAway(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class SocketUser:
     """Who looks, with which token, and whether at everyone's things."""
 
     user: User
@@ -57,42 +57,42 @@ class Visitor:
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def admit(headers: Headers, scope: str | None) -> Visitor:
-    """Return who is there; `scope` is what a token needs, None where only sessions enter. Raises TurnedAway."""
+def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
+    """Return who is there; `scope` is what a token needs, None where only sessions enter. Raises SocketRefused."""
     texts = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
     kind, _, secret = dict(texts).get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
-        return _by_token(secret.strip(), scope)
-    return _by_session(texts)
+        return _authenticate_token(secret.strip(), scope)
+    return _authenticate_session(texts)
 
 
-def _by_token(secret: str, scope: str | None) -> Visitor:
+def _authenticate_token(secret: str, scope: str | None) -> SocketUser:
     token = authenticate(secret)
     if token is None:
-        raise TurnedAway(SIGNED_OUT, "This token is unknown, expired or revoked.")
+        raise SocketRefused(SIGNED_OUT, "This token is unknown, expired or revoked.")
     if scope is None:
-        raise TurnedAway(NO_RIGHT, "This socket is for pages: sign in.")
+        raise SocketRefused(NO_RIGHT, "This socket is for pages: sign in.")
     if scope not in token.scopes:
-        raise TurnedAway(NO_RIGHT, f"This token lacks the scope {scope}.")
+        raise SocketRefused(NO_RIGHT, f"This token lacks the scope {scope}.")
     user = act_through(token)
-    return Visitor(user, token, sees_all(user))
+    return SocketUser(user, token, sees_all(user))
 
 
-def _by_session(headers: list[tuple[str, str]]) -> Visitor:
+def _authenticate_session(headers: list[tuple[str, str]]) -> SocketUser:
     cookies = parse_cookie("; ".join(value for name, value in headers if name == "cookie"))
     key = cookies.get(settings.SESSION_COOKIE_NAME)
     origins = [value for name, value in headers if name == "origin"]
     host = dict(headers).get("host", "").lower()
-    if (key or origins) and not (len(origins) == 1 and is_allowed(origins[0], host)):
-        raise TurnedAway(NO_RIGHT, "A page of another origin may not open this socket.")
+    if (key or origins) and not (len(origins) == 1 and is_allowed_origin(origins[0], host)):
+        raise SocketRefused(NO_RIGHT, "A page of another origin may not open this socket.")
     session = import_module(settings.SESSION_ENGINE).SessionStore(key)
     user = get_user(SimpleNamespace(session=session))  # type: ignore[arg-type] # it reads the session and nothing else
     if key is None or not user.is_authenticated:
-        raise TurnedAway(SIGNED_OUT, "Sign in first.")
-    return Visitor(user, None, sees_all(user))
+        raise SocketRefused(SIGNED_OUT, "Sign in first.")
+    return SocketUser(user, None, sees_all(user))
 
 
-def is_allowed(origin: str, host: str) -> bool:
+def is_allowed_origin(origin: str, host: str) -> bool:
     """Return whether a page of `origin` may open a socket that was asked for at `host`, as Django's CSRF check decides.
 
     Scheme, host and port must be the socket's own, or those of an entry in CSRF_TRUSTED_ORIGINS.
@@ -110,21 +110,21 @@ def is_allowed(origin: str, host: str) -> bool:
     )
 
 
-def read_after(query: bytes) -> int:
-    """Return the number after which events are wanted, 0 unless it is given. Raises TurnedAway for anything else."""
+def parse_after(query: bytes) -> int:
+    """Return the number after which events are wanted, 0 unless it is given. Raises SocketRefused for anything else."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if not pairs:
         return 0
     [(name, text), *more] = pairs
     if more or name != "after":
-        raise TurnedAway(MALFORMED, "The one parameter of this socket is `after`.")
+        raise SocketRefused(MALFORMED, "The one parameter of this socket is `after`.")
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or int(text) > MAX_NUMBER:
-        raise TurnedAway(MALFORMED, "`after` takes the number of an event, or 0.")
+        raise SocketRefused(MALFORMED, "`after` takes the number of an event, or 0.")
     return int(text)
 
 
 log = logging.getLogger("toolgate.sockets")
-LOOK_AGAIN_SECONDS = 3.0
+RECHECK_SECONDS = 3.0
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -137,7 +137,7 @@ class Socket(ABC):
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
-        self.feed = feed_here()
+        self.feed = current_feed()
         self._send = send
         self._accepted = False
 
@@ -147,10 +147,10 @@ class Socket(ABC):
         await receive()
         socket = cls(scope, send)
         try:
-            with metrics.socket_open():
+            with metrics.count_open_socket():
                 visitor = await socket.feed.run(socket.enter)
-                await until_one_ends(socket.tell(visitor), socket.look_again(visitor), _until_gone(receive))
-        except TurnedAway as refusal:
+                await until_one_ends(socket.tell(visitor), socket.recheck_access(visitor), _wait_until_closed(receive))
+        except SocketRefused as refusal:
             await socket.close(refusal.code, str(refusal))
         except OSError:
             log.debug("a client was gone before it was told")
@@ -160,30 +160,30 @@ class Socket(ABC):
             await socket.close(1011, "Something went wrong here; it has been logged.")
 
     @abstractmethod
-    def enter(self) -> Visitor:
-        """Return who is there, now and each few seconds again, in a thread. Raises TurnedAway."""
+    def enter(self) -> SocketUser:
+        """Return who is there, now and each few seconds again, in a thread. Raises SocketRefused."""
 
     @abstractmethod
-    async def tell(self, visitor: Visitor) -> None:
+    async def tell(self, visitor: SocketUser) -> None:
         """Accept, then tell the visitor what there is to tell, for ever."""
 
-    async def look_again(self, visitor: Visitor) -> None:
+    async def recheck_access(self, visitor: SocketUser) -> None:
         """Turn a visitor away who has signed out since, or whose rights are fewer than they were."""
-        gone = TurnedAway(NO_RIGHT, "You no longer have access.")
+        gone = SocketRefused(NO_RIGHT, "You no longer have access.")
         while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(RECHECK_SECONDS)
             try:
                 now = await self.feed.run(self.enter)
-            except TurnedAway as refusal:
+            except SocketRefused as refusal:
                 raise (gone if refusal.code == NOT_FOUND else refusal) from None
             if visitor.sees_all and not now.sees_all:
                 raise gone
 
     async def say(self, message: dict[str, Any]) -> None:
         """Send one message as JSON; returns when the client can take more."""
-        await self.say_text(json.dumps(message, ensure_ascii=False))
+        await self.send_text(json.dumps(message, ensure_ascii=False))
 
-    async def say_text(self, text: str) -> None:
+    async def send_text(self, text: str) -> None:
         """Send one message that is JSON already."""
         await self._send({"type": "websocket.send", "text": text})
 
@@ -212,7 +212,7 @@ async def until_one_ends(*jobs: Coroutine[Any, Any, None]) -> None:
         task.result()
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_until_closed(receive: Receive) -> None:
     """Return when the client has gone; what it says before is not listened to."""
     while (await receive())["type"] != "websocket.disconnect":
         continue

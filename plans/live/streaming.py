@@ -11,22 +11,22 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from plans.live.broadcast import Pokes
+from plans.live.broadcast import BroadcastChannel
 
 GROUP = "voices"
 
-Said = dict[str, str]
+StreamedTexts = dict[str, str]
 """Texts by "plan step"."""
 
 
-class Ear:
+class OutputSubscription:
     """One listener to a plan: the newest text of each of its steps that it has not heard yet."""
 
     def __init__(self) -> None:
         self._said: dict[int, str] = {}
         self._bell = asyncio.Event()
 
-    def hear(self, step_id: int, text: str) -> None:
+    def receive(self, step_id: int, text: str) -> None:
         """Take in what a step says now."""
         self._said[step_id] = text
         self._bell.set()
@@ -39,15 +39,15 @@ class Ear:
         return said
 
 
-class Voices:
+class ModelOutputStream:
     """All the speaking and listening on one event loop. Everything but `say` is called on that loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ears: dict[str, set[Ear]] = {}
-        self._said: Said = {}
+        self._output_subscriptions: dict[str, set[OutputSubscription]] = {}
+        self._said: StreamedTexts = {}
         self._lock = threading.Lock()
-        self._others: Pokes[str] = Pokes(self._hear, GROUP)
+        self._others: BroadcastChannel[str] = BroadcastChannel(self._hear, GROUP)
 
     @property
     def tasks(self) -> "Sequence[asyncio.Future[None]]":
@@ -62,7 +62,7 @@ class Voices:
         """Say, in any thread, what the model of a step has said so far; nothing when its turn is over."""
         place = f"{plan_ref} {step_id}"
         with self._lock:
-            if plan_ref not in self._ears and not self._others.wanted:
+            if plan_ref not in self._output_subscriptions and not self._others.wanted:
                 return
             is_first = not self._said
             self._said[place] = text
@@ -76,22 +76,22 @@ class Voices:
         self._others.send(said)
         self._hear(said)
 
-    def _hear(self, said: Said) -> None:
+    def _hear(self, said: StreamedTexts) -> None:
         """Take in what was said, in this process or another."""
         for place, text in said.items():
             plan_ref, _, number = place.rpartition(" ")
-            for ear in self._ears.get(plan_ref, ()):
-                ear.hear(int(number), text)
+            for ear in self._output_subscriptions.get(plan_ref, ()):
+                ear.receive(int(number), text)
 
     @contextmanager
-    def listen(self, plan_ref: str) -> Iterator[Ear]:
+    def listen(self, plan_ref: str) -> Iterator[OutputSubscription]:
         """Listen to the steps of a plan from now on."""
-        ear = Ear()
-        ears = self._ears.setdefault(plan_ref, set())
+        ear = OutputSubscription()
+        ears = self._output_subscriptions.setdefault(plan_ref, set())
         ears.add(ear)
         try:
             yield ear
         finally:
             ears.discard(ear)
             if not ears:
-                self._ears.pop(plan_ref, None)
+                self._output_subscriptions.pop(plan_ref, None)

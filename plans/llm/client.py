@@ -43,18 +43,18 @@ MOST_NAMED = 20
 FENCE = "```"
 
 
-class Unreadable(ValueError):
+class AnswerParseError(ValueError):
     """An answer that is not what was asked for; the text says what is wrong with it, for the model too."""
 
 
 def read_answer(text: str, shape: type[ModelT]) -> ModelT:
-    """Return the answer in the shape that was asked for. Raises Unreadable."""
+    """Return the answer in the shape that was asked for. Raises AnswerParseError."""
     try:
         return shape.model_validate(_json_in(text))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[:MOST_NAMED]
         told = (f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found)
-        raise Unreadable(f"The answer has not the shape that was asked for: {'; '.join(told)}.") from None
+        raise AnswerParseError(f"The answer has not the shape that was asked for: {'; '.join(told)}.") from None
 
 
 def _json_in(text: str) -> Json:
@@ -65,7 +65,7 @@ def _json_in(text: str) -> Json:
             return parse_json(each, max_bytes=MOST_BYTES)
         except ToolgateError as error:
             problem = f"The answer is no JSON that can be read: {error.message}"
-    raise Unreadable(problem)
+    raise AnswerParseError(problem)
 
 
 def _objects_in(text: str) -> Iterator[str]:
@@ -79,16 +79,18 @@ def _objects_in(text: str) -> Iterator[str]:
 
 
 ResultT = TypeVar("ResultT")
-AT_ONCE = 2
+DATABASE_THREADS = 2
 
 
 async def in_database(work: Callable[..., ResultT], *given: Any) -> ResultT:
     """Return what `work` returns, done in a thread with a connection of its own; raises what it raises."""
-    done = asyncio.get_running_loop().run_in_executor(_threads(), copy_context().run, _connected, work, *given)
+    done = asyncio.get_running_loop().run_in_executor(
+        _threads(), copy_context().run, _with_own_connection, work, *given
+    )
     return await done
 
 
-def _connected(work: Callable[..., ResultT], *given: Any) -> ResultT:
+def _with_own_connection(work: Callable[..., ResultT], *given: Any) -> ResultT:
     try:
         return work(*given)
     finally:
@@ -97,15 +99,15 @@ def _connected(work: Callable[..., ResultT], *given: Any) -> ResultT:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="toolgate-model-rows")
+    return ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="toolgate-model-rows")
 
 
-__all__ = ["Answer", "AnswerUnreadable", "ModelRefused", "ModelTooSlow", "ModelUnavailable", "Said", "ask"]
+__all__ = ["Answer", "AnswerUnreadable", "ChatMessage", "ModelRefused", "ModelTooSlow", "ModelUnavailable", "ask_model"]
 
 Purpose = Literal["draft", "repair", "continue", "reply", "agent"]
-CUT_OFF = "The model's answer was cut off: it is longer than the model may answer."
+ANSWER_CUT_OFF = "The model's answer was cut off: it is longer than the model may answer."
 LONGEST_NAME = 128
-WITHOUT_DEADLINE = 120.0
+DEFAULT_SECONDS = 120.0
 MARGIN_SECONDS = 1.0
 """How long before the call's own end a model is given up, so that there is time to say so."""
 
@@ -116,7 +118,7 @@ logger = logging.getLogger("toolgate.models")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ChatMessage:
     """One message of the conversation: what the asker's side said, or what the model answered before."""
 
     by: Literal["user", "model"]
@@ -142,7 +144,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedModel:
     """One time that a model is asked: for which call, what it reads as that is kept, and which model is `wanted`.
 
     `told` has no secrets; `wanted` is empty for the model that TOOLGATE_MODEL names.
@@ -158,25 +160,25 @@ class Asked:
     def seconds(self) -> float:
         """How long the model may take."""
         deadline = self.context.deadline
-        left = deadline.remaining() if deadline else WITHOUT_DEADLINE
+        left = deadline.remaining() if deadline else DEFAULT_SECONDS
         return max(0.1, left - min(MARGIN_SECONDS, left / 4))
 
 
 @dataclass(slots=True)
-class Record:
+class ModelUseRecord:
     """What is to be kept of one asking: what was answered, as far as it came, and else why not."""
 
-    asked: Asked
+    asked: AskedModel
     given: Answer
     error: str = ""
 
 
-async def ask(
+async def ask_model(
     purpose: Purpose,
     *,
     context: ToolContext,
     instructions: str,
-    messages: Sequence[Said],
+    messages: Sequence[ChatMessage],
     answer: type[BaseModel] | None = None,
 ) -> Answer:
     """Ask the model once within the call's deadline, and keep that it was asked, whatever comes of it.
@@ -186,23 +188,23 @@ async def ask(
     said = [replace(each, text=without_secrets(each.text)) for each in messages]
     instructions = without_secrets(instructions)
     told = [{"by": "instructions", "text": instructions}, *({"by": each.by, "text": each.text} for each in said)]
-    async with recorded(Asked(purpose, context, told)) as record:
-        record.given = await _answer_to(record.asked, partial(_sent, instructions, said))
-        return replace(record.given, data=_read(record.given, answer))
+    async with record_use(AskedModel(purpose, context, told)) as record:
+        record.given = await _request_answer(record.asked, partial(_library_messages, instructions, said))
+        return replace(record.given, data=_parse_data(record.given, answer))
 
 
 @asynccontextmanager
-async def recorded(asked: Asked) -> AsyncIterator[Record]:
+async def record_use(asked: AskedModel) -> AsyncIterator[ModelUseRecord]:
     """Keep that a model was asked, whatever comes of it: what the block leaves in the record, and what it raises."""
-    record = Record(asked, Answer("", model=(asked.wanted or provider.name())[:LONGEST_NAME]))
+    record = ModelUseRecord(asked, Answer("", model=(asked.wanted or provider.configured_model())[:LONGEST_NAME]))
     try:
         yield record
     except BaseException as problem:
-        record.error = failures.words_of(problem)
+        record.error = failures.failure_message(problem)
         raise
     finally:
         logger.info("model_asked purpose=%s model=%s answered=%s", asked.purpose, record.given.model, not record.error)
-        await asyncio.shield(in_database(_keep, record))
+        await asyncio.shield(in_database(_store_use, record))
 
 
 def without_secrets(text: str) -> str:
@@ -210,27 +212,27 @@ def without_secrets(text: str) -> str:
     return clean(shown_text(scrub_words(text)))
 
 
-async def _answer_to(asked: Asked, sent: "Callable[[], list[ModelMessage]]") -> Answer:
+async def _request_answer(asked: AskedModel, sent: "Callable[[], list[ModelMessage]]") -> Answer:
     # Loading the library and making the model may take seconds, in which other tools' coroutines are to go on.
-    model = await asyncio.to_thread(provider.model, asked.wanted)
+    model = await asyncio.to_thread(provider.load_model, asked.wanted)
     from pydantic_ai.direct import model_request  # noqa: PLC0415 (it costs seconds to load)
 
     try:
         async with asyncio.timeout(asked.seconds):
             response = await model_request(model, sent(), model_settings=ONE_TRY)
     except Exception as error:  # noqa: BLE001 - whatever the library raises, its words may hold the prompt or a key
-        raise failures.failure_of(error) from None
-    return answer_from(response, model.model_name)
+        raise failures.failure_from_error(error) from None
+    return answer_from_response(response, model.model_name)
 
 
-def answer_from(response: "ModelResponse", name: str) -> Answer:
+def answer_from_response(response: "ModelResponse", name: str) -> Answer:
     """Return what a model answered; `name` is the model's where its server does not say."""
     usage, name = response.usage, clean(response.model_name or name)[:LONGEST_NAME]
     is_cut = response.finish_reason == "length"
     return Answer(response.text or "", None, name, usage.input_tokens, usage.output_tokens, _cost_of(response), is_cut)
 
 
-def _sent(instructions: str, messages: Sequence[Said]) -> "list[ModelMessage]":
+def _library_messages(instructions: str, messages: Sequence[ChatMessage]) -> "list[ModelMessage]":
     """Return the conversation as the library sends it; instructions go with the message that is to be answered."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart  # noqa: PLC0415 (as above)
 
@@ -251,16 +253,16 @@ def _cost_of(response: "ModelResponse") -> Decimal | None:
         return None
 
 
-def _read(given: Answer, shape: type[BaseModel] | None) -> BaseModel | None:
+def _parse_data(given: Answer, shape: type[BaseModel] | None) -> BaseModel | None:
     if given.is_cut:
-        raise AnswerUnreadable(CUT_OFF, given.text, given.tokens)
+        raise AnswerUnreadable(ANSWER_CUT_OFF, given.text, given.tokens)
     try:
         return read_answer(given.text, shape) if shape else None
-    except Unreadable as problem:
+    except AnswerParseError as problem:
         raise AnswerUnreadable(str(problem), given.text, given.tokens) from None
 
 
-def _keep(record: Record) -> None:
+def _store_use(record: ModelUseRecord) -> None:
     """Store that the model was asked."""
     asked, given = record.asked, record.given
     answered = [{"by": "model", "text": without_secrets(given.text)}] if given.text else None

@@ -50,7 +50,7 @@ class AnswerUnreadable(ToolError):
         self.tokens = tokens
 
 
-def words_of(problem: BaseException) -> str:
+def failure_message(problem: BaseException) -> str:
     """Return why there is no answer, for a person."""
     if isinstance(problem, ToolgateError) and not isinstance(problem, DeadlineExceededError):
         return problem.message
@@ -59,7 +59,7 @@ def words_of(problem: BaseException) -> str:
     return f"The model could not be asked: {type(problem).__name__}."
 
 
-def failure_of(error: Exception) -> ToolgateError:
+def failure_from_error(error: Exception) -> ToolgateError:
     """Return what an exception of the library means to whoever asked; its own words are dropped."""
     from pydantic_ai import exceptions as library  # noqa: PLC0415 (it costs seconds to load)
 
@@ -70,11 +70,11 @@ def failure_of(error: Exception) -> ToolgateError:
     if isinstance(error, library.UnexpectedModelBehavior):
         return ModelUnavailable("The model's server answered with something that is no answer.")
     if isinstance(error, library.ModelAPIError):
-        return _told_by_the_provider(error)
+        return _provider_failure(error)
     return ModelUnavailable(f"The model could not be asked: {type(error).__name__}.")
 
 
-def _told_by_the_provider(error: Exception) -> ToolgateError:
+def _provider_failure(error: Exception) -> ToolgateError:
     from pydantic_ai import exceptions as library  # noqa: PLC0415 (as above)
 
     status = getattr(error, "status_code", None)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 LIBRARY = "pydantic_ai"
-HOW = "Set TOOLGATE_MODEL to provider:model, such as openai:gpt-5 or anthropic:claude-sonnet-4-5"
+CONFIGURATION_HINT = "Set TOOLGATE_MODEL to provider:model, such as openai:gpt-5 or anthropic:claude-sonnet-4-5"
 KEYS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")}
 """Of the providers that are always there: one of these must be set."""
 DIALECTS = {"chat", "responses", "decisions"}
 _NAME = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|URL)\b")
 
-_made: dict[tuple[str, str], "Model"] = {}
-_making = threading.Lock()
+_models: dict[tuple[str, str], "Model"] = {}
+_build_lock = threading.Lock()
 
 
 class NotConfigured(ToolError):
@@ -36,39 +36,39 @@ class NotConfigured(ToolError):
     kind = "no_model"
 
     def __init__(self, why: str = "No language model is configured.") -> None:
-        super().__init__(f"{why} {HOW}, and its key; docs/models.md says how.")
+        super().__init__(f"{why} {CONFIGURATION_HINT}, and its key; docs/models.md says how.")
 
 
 def is_configured() -> bool:
     """Say whether a model is named."""
-    return bool(name())
+    return bool(configured_model())
 
 
-def name() -> str:
+def configured_model() -> str:
     """Return the name of the model that is asked unless somebody says otherwise; empty for none."""
     return str(settings.TOOLGATE_MODEL)
 
 
-def model(wanted: str = "") -> "Model":
+def load_model(wanted: str = "") -> "Model":
     """Return the model of this name, else the one that TOOLGATE_MODEL names. Raises NotConfigured.
 
     The first time takes seconds: call it in a thread.
     """
-    wanted = wanted or name()
+    wanted = wanted or configured_model()
     if not wanted:
         raise NotConfigured
     key = wanted, os.environ.get("OPENAI_BASE_URL", "")
-    with _making:
-        if key not in _made:
-            _made[key] = _make(wanted)
-        return _made[key]
+    with _build_lock:
+        if key not in _models:
+            _models[key] = _build_model(wanted)
+        return _models[key]
 
 
-def _make(wanted: str) -> "Model":
+def _build_model(wanted: str) -> "Model":
     from pydantic_ai.models import infer_model  # noqa: PLC0415 (see the module's docstring)
 
     try:
-        return infer_model(_as_spoken(wanted))
+        return infer_model(_with_dialect(wanted))
     except ImportError:
         why = f"The provider of {wanted!r} needs a package that is not installed: install Toolgate's extra 'models'."
     except Exception as error:  # noqa: BLE001 - whatever a provider's own code raises, the setting is to be named
@@ -79,7 +79,7 @@ def _make(wanted: str) -> "Model":
     raise NotConfigured(why)
 
 
-def _as_spoken(wanted: str) -> str:
+def _with_dialect(wanted: str) -> str:
     """Return the name in the dialect that its server speaks: others than OpenAI's own know chat completions only."""
     provider, _, rest = wanted.partition(":")
     elsewhere = os.environ.get("OPENAI_BASE_URL", "")
@@ -89,19 +89,19 @@ def _as_spoken(wanted: str) -> str:
 
 
 @register()
-def the_model_can_be_asked(app_configs: object, **kwargs: object) -> list[Concern]:
+def check_model_setting(app_configs: object, **kwargs: object) -> list[Concern]:
     """Warn of what is wrong with TOOLGATE_MODEL, as far as it can be told without loading the library."""
-    why = what_is_wrong(name()) if is_configured() else ""
-    return [Concern(f"TOOLGATE_MODEL: {why} {HOW}.", id="toolgate.W010")] if why else []
+    why = configuration_problem(configured_model()) if is_configured() else ""
+    return [Concern(f"TOOLGATE_MODEL: {why} {CONFIGURATION_HINT}.", id="toolgate.W010")] if why else []
 
 
-def what_is_wrong(wanted: str) -> str:
+def configuration_problem(wanted: str) -> str:
     """Return why no model of this name can be asked, empty where nothing speaks against it."""
     provider, _, rest = wanted.partition(":")
     if not rest:
         return f"{wanted!r} does not say which provider's model it is."
     family = provider.rpartition("-")[0] if provider.rpartition("-")[2] in DIALECTS else provider
-    if not provider.startswith("gateway/") and not _is_known(family):
+    if not provider.startswith("gateway/") and not _is_known_provider(family):
         return f"There is no provider {provider!r}."
     keys = KEYS.get(family, ())
     if keys and not any(os.environ.get(key) for key in keys):
@@ -109,7 +109,7 @@ def what_is_wrong(wanted: str) -> str:
     return ""
 
 
-def _is_known(provider: str) -> bool:
+def _is_known_provider(provider: str) -> bool:
     """Say whether the library has a module for the provider; finding the library does not load it."""
     spec = find_spec(LIBRARY)
     places = spec.submodule_search_locations if spec else None

@@ -17,7 +17,7 @@ from plans.store.requesters import Requester
 
 CATEGORY = "planner"
 """The category of the planner's own tools: they make plans, and stand in none that a model writes."""
-UNOFFERED = frozenset({CATEGORY, "planning"})
+EXCLUDED_CATEGORIES = frozenset({CATEGORY, "planning"})
 MOST_CHARACTERS = 40_000
 LONGEST_DESCRIPTION = 1_200
 LONGEST_SCHEMA = 6_000
@@ -28,7 +28,7 @@ NAME_COUNTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolOffer:
     """The tools a planner is shown, one line of JSON each, and how many more its requester may call."""
 
     lines: Sequence[str]
@@ -40,29 +40,29 @@ class Offer:
         return "\n".join(self.lines)
 
 
-def callable_by(by: Requester) -> Mapping[str, CallableTool]:
+def tools_callable_by(by: Requester) -> Mapping[str, CallableTool]:
     """Return the tools that somebody may call right now, by name: in use, served, and refused by no policy."""
     return {name: target for name, target in snapshot.all_current().items() if _may_call(target, by)}
 
 
-def offer(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> Offer:
+def select_tools(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> ToolOffer:
     """Return as many of the requester's tools as fit into `most` characters, sorted by name.
 
     Where not all fit, those stay that share most words with the request.
     """
-    tools = callable_by(by)
-    entries = {name: line_of(target) for name, target in tools.items()}
+    tools = tools_callable_by(by)
+    entries = {name: tool_line(target) for name, target in tools.items()}
     chosen: list[str] = []
     room = most
-    for name in entries if sum(map(len, entries.values())) <= most else ranked(tools, request):
+    for name in entries if sum(map(len, entries.values())) <= most else rank_tools(tools, request):
         if len(entries[name]) > room:
             continue
         room -= len(entries[name])
         chosen.append(name)
-    return Offer([entries[name] for name in sorted(chosen)], len(entries) - len(chosen))
+    return ToolOffer([entries[name] for name in sorted(chosen)], len(entries) - len(chosen))
 
 
-def line_of(target: CallableTool) -> str:
+def tool_line(target: CallableTool) -> str:
     """Return a tool as one line of JSON, so that nothing in its description can look like another line."""
     tool = target.tool
     entry: dict[str, Any] = {"name": tool.name, "level": str(tool.safety_level)}
@@ -73,11 +73,11 @@ def line_of(target: CallableTool) -> str:
     if tool.categories:
         entry["categories"] = list(tool.categories)
     entry["description"] = tool.description[:LONGEST_DESCRIPTION]
-    entry["arguments"] = schema_of(tool.input_schema)
+    entry["arguments"] = short_schema(tool.input_schema)
     return json.dumps(entry, ensure_ascii=False, separators=(", ", ": "))
 
 
-def schema_of(schema: Mapping[str, Any]) -> Any:
+def short_schema(schema: Mapping[str, Any]) -> Any:
     """Return the schema of arguments; of one that is too long what it says of its parameters' names."""
     if len(json.dumps(schema)) <= LONGEST_SCHEMA:
         return schema
@@ -88,7 +88,7 @@ def schema_of(schema: Mapping[str, Any]) -> Any:
 def _may_call(target: CallableTool, by: Requester) -> bool:
     tool = target.tool
     is_served = target.implementation_pk is not None or any(target.bounds)
-    if not target.enabled or target.drifted or not is_served or not UNOFFERED.isdisjoint(tool.categories):
+    if not target.enabled or target.drifted or not is_served or not EXCLUDED_CATEGORIES.isdisjoint(tool.categories):
         return False
     facts = CallFacts(
         tool_name=tool.name,
@@ -101,25 +101,25 @@ def _may_call(target: CallableTool, by: Requester) -> bool:
     return not refuses(facts)
 
 
-def ranked(tools: Mapping[str, CallableTool], request: str) -> list[str]:
+def rank_tools(tools: Mapping[str, CallableTool], request: str) -> list[str]:
     """Return the names of tools, those first that share most with the request."""
     wanted = [word for word in words_of(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
-    return sorted(tools, key=lambda name: (-_likeness(wanted, name, tools[name]), name))
+    return sorted(tools, key=lambda name: (-_similarity(wanted, name, tools[name]), name))
 
 
-def _likeness(wanted: Iterable[str], name: str, target: CallableTool) -> int:
-    in_name, in_all = _words(name), _words(_told(target))
-    return sum(NAME_COUNTS * _has(in_name, word) + _has(in_all, word) for word in wanted)
+def _similarity(wanted: Iterable[str], name: str, target: CallableTool) -> int:
+    in_name, in_all = _words(name), _words(_searchable_text(target))
+    return sum(NAME_COUNTS * _has_word(in_name, word) + _has_word(in_all, word) for word in wanted)
 
 
-def _told(target: CallableTool) -> str:
+def _searchable_text(target: CallableTool) -> str:
     """Return what of a tool says what it is for: not the words that every schema has."""
     tool = target.tool
     parameters = list(tool.input_schema.get("properties", {}))[:100]
     return " ".join([tool.name, tool.description[:LONGEST_DESCRIPTION], *(name[:64] for name in parameters)])
 
 
-def _has(words: frozenset[str], word: str) -> bool:
+def _has_word(words: frozenset[str], word: str) -> bool:
     """Say whether a word is among these, or one of them that it only differs from in its ending."""
     return word in words or word.removesuffix("s") in words or f"{word}s" in words
 

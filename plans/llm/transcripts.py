@@ -15,7 +15,7 @@ from plans.models import ModelUse, Plan
 from plans.store.selectors import may_control
 
 PAGE_SIZE = 10
-LONG = 1500
+LONG_MESSAGE = 1500
 """Characters of a message beyond which it is folded."""
 PURPOSES = {
     ModelUse.Purpose.DRAFT: "Drafted a plan",
@@ -49,11 +49,11 @@ class Message:
     @property
     def is_long(self) -> bool:
         """Whether it is folded until somebody opens it."""
-        return len(self.text) > LONG
+        return len(self.text) > LONG_MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Transcript:
     """One time a model was asked: what it read, what it said, and what that took."""
 
     use: ModelUse
@@ -66,7 +66,7 @@ class Asking:
     @property
     def is_draft(self) -> bool:
         """Whether it was asked for a draft, which has a page of its own."""
-        return self.use.call.tool_name == states.TOOL
+        return self.use.call.tool_name == states.DRAFT_TOOL
 
     @property
     def tokens(self) -> str:
@@ -85,11 +85,11 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Askings:
+class TranscriptPage:
     """A page of them, oldest first; `later` is the cursor of the next page."""
 
     plan: Plan
-    rows: Sequence[Asking]
+    rows: Sequence[Transcript]
     later: str
     is_first: bool
 
@@ -104,13 +104,15 @@ def has_prompts(plan: Plan) -> bool:
     return ModelUse.objects.filter(plan=plan).exists()
 
 
-def askings_of(viewer: User, plan: Plan, cursor: str) -> Askings:
+def transcripts_of(viewer: User, plan: Plan, cursor: str) -> TranscriptPage:
     """Return what models were asked for the plan, and for the draft it was started from. Raises NotAllowed."""
     if not may_read_prompts(viewer, plan):
         raise NotAllowed(f"Only {name_of(plan.author)} and administrators may read the prompts of this plan.")
     uses, at = ModelUse.objects.filter(plan=plan).select_related("call").defer("call__response"), _cursor(cursor)
     page = page_of(uses, order="id", at=PageAt(PAGE_SIZE, at))
-    return Askings(plan, [Asking(use) for use in page.rows], page.next.text() if page.next else "", at is None)
+    return TranscriptPage(
+        plan, [Transcript(use) for use in page.rows], page.next.text() if page.next else "", at is None
+    )
 
 
 def _cursor(text: str) -> Cursor | None:
@@ -137,10 +139,10 @@ def _messages(text: str, by: str) -> Iterator[Message]:
 
 def _message(stored: Any, by: str) -> Message:
     if not isinstance(stored, dict):
-        return Message(SPEAKERS[by], _text(stored))
+        return Message(SPEAKERS[by], _as_text(stored))
     speaker = str(stored.get("by", by))
-    return Message(SPEAKERS.get(speaker, speaker), _text(stored.get("text", stored)))
+    return Message(SPEAKERS.get(speaker, speaker), _as_text(stored.get("text", stored)))
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

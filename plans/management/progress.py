@@ -14,7 +14,7 @@ from catalog.core import clock
 from catalog.text.safety import split_hidden
 from catalog.ui.labels import say_duration
 from plans.states import StepStatus
-from plans.web.plan.overview import Picture, StepPicture
+from plans.web.plan.overview import PlanOverview, StepOverview
 
 Style = Callable[[str], str]
 LABEL_WIDTH = 28
@@ -26,7 +26,7 @@ BLANK_LINES = "\x1b[{count}A\x1b[J"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Progress:
+class ProgressDisplay:
     """Shows how a plan goes on; `styles` are by hue, and what is `live`, a terminal, is drawn again."""
 
     def __init__(self, write: Callable[[str], object], styles: Mapping[str, Style], *, live: bool) -> None:
@@ -36,11 +36,11 @@ class Progress:
         self._drawn = 0
         self._said: dict[int, str] = {}
 
-    def begin(self, picture: Picture) -> None:
+    def begin(self, picture: PlanOverview) -> None:
         """Write what plan this is and where its page is."""
-        self._write([plain(picture.plan.goal), page_of(picture), ""])
+        self._write([as_plain_line(picture.plan.goal), plan_address(picture), ""])
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: PlanOverview) -> None:
         """Show where each step stands: all of them again, or those that moved."""
         if self._live:
             lines = self._table(picture)
@@ -52,7 +52,7 @@ class Progress:
                 self._said[step.number] = step.label
                 self._write([f"{clock.now():%H:%M:%S}  {line}" for line in self._lines(step)])
 
-    def end(self, picture: Picture) -> None:
+    def end(self, picture: PlanOverview) -> None:
         """Write how it ended, or where it stands: how many steps, how long, and why steps failed."""
         label = ", ".join(word.label for word in picture.words)
         took = f" in {say_duration(picture.elapsed_ms)}" if picture.elapsed_ms is not None else ""
@@ -61,23 +61,23 @@ class Progress:
             self._write([self._styled("danger", picture.because)])
         for step in picture.steps:
             if step.step.error:
-                self._write([self._styled("danger", f"Step {step.number}: {plain(step.step.error)}")])
+                self._write([self._styled("danger", f"Step {step.number}: {as_plain_line(step.step.error)}")])
 
-    def _table(self, picture: Picture) -> list[str]:
+    def _table(self, picture: PlanOverview) -> list[str]:
         """Return the lines of a terminal: as many steps as it has rows, those that are over left out first."""
         size = shutil.get_terminal_size()
-        shown = _most_telling(picture.steps, max(LEAST_ROWS, size.lines - AROUND))
+        shown = _steps_to_show(picture.steps, max(LEAST_ROWS, size.lines - AROUND))
         lines = [line for step in picture.steps if step.number in shown for line in self._lines(step, size.columns)]
         left_out = len(picture.steps) - len(shown)
         return [*lines, *([f"     and {left_out} more"] if left_out else [])]
 
-    def _lines(self, step: StepPicture, columns: int = 0) -> Iterator[str]:
+    def _lines(self, step: StepOverview, columns: int = 0) -> Iterator[str]:
         label, time = step.label.ljust(LABEL_WIDTH), _time_of(step).rjust(11)
-        rest = f"  {plain(step.step.title)}"
+        rest = f"  {as_plain_line(step.step.title)}"
         room = columns - 7 - len(label) - len(time) - 1
         rest = rest[: max(room, 0)] if columns else rest
         yield f"{step.number:>5}  {self._styled(step.word.hue, label)}{time}{rest}"
-        address = waits_at(step)
+        address = waiting_address(step)
         if address:
             yield f"       {address}"
 
@@ -93,12 +93,12 @@ def _rows(line: str) -> int:
     return max(1, -(-len(COLOUR.sub("", line)) // shutil.get_terminal_size().columns))
 
 
-def page_of(picture: Picture) -> str:
+def plan_address(picture: PlanOverview) -> str:
     """Return the address of the plan's page."""
     return _address(f"/plans/{picture.plan.public_id}/")
 
 
-def waits_at(step: StepPicture) -> str:
+def waiting_address(step: StepOverview) -> str:
     """Return the address at which people end the step's wait for them; empty when it does not wait for people."""
     if step.step.waiting_for == "approval" and step.step.call is not None:
         return _address(f"/approvals/?item={step.step.call.approval.public_id}")
@@ -112,12 +112,12 @@ def _address(path: str) -> str:
     return f"{settings.TOOLGATE_URL}{path}" if "TOOLGATE_URL" in os.environ else path
 
 
-def plain(text: str) -> str:
+def as_plain_line(text: str) -> str:
     """Return text in one line, with every character that does not show spelled out."""
     return " ".join("".join(piece.text for piece in split_hidden(text)).split())
 
 
-def _time_of(step: StepPicture) -> str:
+def _time_of(step: StepOverview) -> str:
     if step.took_ms is not None:
         return say_duration(step.took_ms)
     if step.since is None:
@@ -125,7 +125,7 @@ def _time_of(step: StepPicture) -> str:
     return say_duration(1000 * max(0.0, (clock.now() - step.since).total_seconds()))
 
 
-def _most_telling(steps: Sequence[StepPicture], rows: int) -> set[int]:
+def _steps_to_show(steps: Sequence[StepOverview], rows: int) -> set[int]:
     """Return the numbers of the steps to show: those under way or failed first, then the next, then the last done."""
     order = {StepStatus.IN_PROGRESS: 0, StepStatus.FAILED: 1, StepStatus.PENDING: 2}
     by_interest = sorted(steps, key=lambda step: (order.get(StepStatus(step.step.status), 3), step.number))

@@ -13,11 +13,11 @@ from catalog.tools import tool
 from plans.engine.questions import MAX_QUESTION
 from plans.models import Question
 
-Asked = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, description="What the person is asked")]
+QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, description="What the person is asked")]
 
 
 @tool(categories=["planner"], returns_private_data=True, retry_safe=True)
-def ask_user(question: Asked, *, context: ToolContext) -> str:
+def ask_user(question: QuestionText, *, context: ToolContext) -> str:
     """Ask the person whose plan this is, and wait for their answer; the answer is the result."""
     asked = Question.objects.filter(step__plan__public_id=context.plan_id, step__step_id=context.step_id or 0)
     given = asked.exclude(answered_at=None).last()

@@ -20,19 +20,18 @@ from plans import prompts
 from plans.agents.definitions import AgentDocument
 from plans.agents.messages import MESSAGES, ModelTurn
 from plans.engine import model_texts
-from plans.engine.questions import TOOL as ASK_USER
-from plans.engine.questions import Exchange, exchanges_for_models
+from plans.engine.questions import ASK_USER, Exchange, exchanges_for_models
 from plans.llm import client, provider
-from plans.llm.client import Said, in_database
+from plans.llm.client import ChatMessage, in_database
 from plans.llm.tools import CATEGORY
 from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
 from plans.planner.draft_plan import SECONDS
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 from plans.spec import extract_value
 from plans.states import StepStatus
-from plans.store.privacy import CALLS_PRIVATE, parts_beyond
+from plans.store.privacy import CALLS_PRIVATE, private_parts_from
 
-OURS = (ASK_USER, PLAN_ON, COMPOSE_REPLY)
+OWN_TOOLS = (ASK_USER, PLAN_ON, COMPOSE_REPLY)
 MOST_STEPS, MOST_QUESTIONS = 40, 10
 LONGEST_REQUEST = 8_000
 LONGEST_DESCRIPTION = 200
@@ -61,38 +60,42 @@ Answer with the reply alone, as plain text."""
 @tool(name=COMPOSE_REPLY, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
 async def compose_reply(*, context: ToolContext) -> str:
     """Compose the reply to whoever asked for this plan in words, from what came of its steps."""
-    messages = [Said("user", await in_database(told_of, context))]
-    answer = await client.ask("reply", context=context, instructions=INSTRUCTIONS, messages=messages)
+    messages = [ChatMessage("user", await in_database(reply_prompt, context))]
+    answer = await client.ask_model("reply", context=context, instructions=INSTRUCTIONS, messages=messages)
     reply = answer.text.replace("\0", "").strip()
     if not reply:
         raise ToolError("The model composed no reply: its answer was empty.")
-    return scrub_words(prompts.cut(reply, LONGEST_REPLY))
+    return scrub_words(prompts.truncate(reply, LONGEST_REPLY))
 
 
-def told_of(context: ToolContext) -> str:
+def reply_prompt(context: ToolContext) -> str:
     """Return what the model reads: the request, what was asked and answered, and what came of each step."""
     plan = Plan.objects.get(public_id=context.plan_id)
-    request = prompts.cut(plan.request or plan.goal, LONGEST_REQUEST)
-    parts = [prompts.data_block(request, "The user's request"), *_said(exchanges_for_models(plan.pk)), *_results(plan)]
+    request = prompts.truncate(plan.request or plan.goal, LONGEST_REQUEST)
+    parts = [
+        prompts.data_block(request, "The user's request"),
+        *_exchange_texts(exchanges_for_models(plan.pk)),
+        *_result_texts(plan),
+    ]
     return "\n\n".join(parts)
 
 
-def _said(exchanges: Sequence[Exchange]) -> Iterator[str]:
+def _exchange_texts(exchanges: Sequence[Exchange]) -> Iterator[str]:
     """Yield what was asked and answered, the newest where it was much, each with its share of the room."""
     told = exchanges[-MOST_QUESTIONS:]
     share = min(LONGEST_SAID, ALL_SAID // (2 * len(told) or 1))
     if len(told) < len(exchanges):
         yield f"{len(exchanges) - len(told)} earlier questions are left out here."
     for each in told:
-        asked = prompts.data_block(prompts.cut(each.question, share), "They were asked")
-        answer = prompts.data_block(prompts.cut(each.answer, share), "The user's answer") if each.answer else ""
+        asked = prompts.data_block(prompts.truncate(each.question, share), "They were asked")
+        answer = prompts.data_block(prompts.truncate(each.answer, share), "The user's answer") if each.answer else ""
         yield f"{asked}\n\n{answer or 'Nobody answered it.'}"
 
 
-def _results(plan: Plan) -> Iterator[str]:
+def _result_texts(plan: Plan) -> Iterator[str]:
     """Yield what came of each step that is done, in order: the last ones of many, each with its share of the room."""
     ended = plan.steps.filter(status=StepStatus.COMPLETED, parent=None)  # what agents called is told by their texts
-    done = list(ended.exclude(tool__in=OURS).order_by("step_id"))
+    done = list(ended.exclude(tool__in=OWN_TOOLS).order_by("step_id"))
     told, left_out = done[-MOST_STEPS:], done[:-MOST_STEPS]
     if left_out:
         yield (
@@ -102,7 +105,7 @@ def _results(plan: Plan) -> Iterator[str]:
     private = _private_steps(plan)
     share = min(LONGEST_RESULT, ALL_RESULTS // (len(told) or 1))
     for step in told:
-        yield _result(step, share, is_private=step.step_id in private)
+        yield _result_text(step, share, is_private=step.step_id in private)
 
 
 def _private_steps(plan: Plan) -> Set[int]:
@@ -110,45 +113,49 @@ def _private_steps(plan: Plan) -> Set[int]:
 
     Of agents' those whose other model met private data: called tools that return it, or was given it.
     """
-    calls = plan.steps.filter(CALLS_PRIVATE).exclude(tool__in=(AGENT_TURN, *OURS))
+    calls = plan.steps.filter(CALLS_PRIVATE).exclude(tool__in=(AGENT_TURN, *OWN_TOOLS))
     own = set(calls.filter(parent=None).values_list("step_id", flat=True))
     runs = AgentRun.objects.filter(step__plan=plan).values_list("step__step_id", "settings")
     models = {number: AgentDocument.model_validate_json(settings).model for number, settings in runs}
-    same = {number for number, model in models.items() if model in ("", provider.name())}
+    same = {number for number, model in models.items() if model in ("", provider.configured_model())}
     met = set(calls.filter(parent__isnull=False).values_list("parent__step_id", flat=True))
-    return parts_beyond(plan, own | met - same).steps.keys() - same
+    return private_parts_from(plan, own | met - same).steps.keys() - same
 
 
-def _result(step: Step, share: int, *, is_private: bool) -> str:
+def _result_text(step: Step, share: int, *, is_private: bool) -> str:
     done_by = step.tool or (f"the agent {step.agent}" if step.agent else "a note")
     title = f"Step {step.step_id}, {done_by}"
-    about = prompts.data_block(prompts.cut(step.description, LONGEST_DESCRIPTION), f"{title}. What it was for")
+    about = prompts.data_block(prompts.truncate(step.description, LONGEST_DESCRIPTION), f"{title}. What it was for")
     if step.skipped:
         return f"{about}\n\nIt was skipped: its tool was not called."
     if step.agent:
-        wrote = prompts.data_block(prompts.cut(_text_of_agent(step), share), "What the agent said in the end")
+        wrote = prompts.data_block(prompts.truncate(_text_of_agent(step), share), "What the agent said in the end")
         return f"{about}\n\n{DONE_BY_AGENT if is_private else wrote}"
     if step.call_id is None:
         return about
     response = _response_of(step)
     if is_private:
         said = response.get("user_message") or response.get("warning")
-        told = prompts.data_block(prompts.cut(str(said), share), "Its result is private. Its message") if said else DONE
+        told = (
+            prompts.data_block(prompts.truncate(str(said), share), "Its result is private. Its message")
+            if said
+            else DONE
+        )
         return f"{about}\n\n{told}"
     warning = response.get("warning")
-    found = [prompts.data_block(prompts.cut(str(warning), share), "It found nothing, and says")] if warning else []
-    return "\n\n".join([about, *found, *_shown(step, response, share)])
+    found = [prompts.data_block(prompts.truncate(str(warning), share), "It found nothing, and says")] if warning else []
+    return "\n\n".join([about, *found, *_value_text(step, response, share)])
 
 
-def _shown(step: Step, response: Mapping[str, Any], share: int) -> Iterator[str]:
+def _value_text(step: Step, response: Mapping[str, Any], share: int) -> Iterator[str]:
     """Yield what the model reads of a value; of one that its tool leaves out, the call's message takes its place."""
-    text = model_texts.text_of(step.call_id or 0)
+    text = model_texts.model_text(step.call_id or 0)
     value = _value_of(step, response)
     if text is not None and text.is_left_out:
-        yield model_texts.LEFT_OUT
+        yield model_texts.VALUE_HIDDEN
         said = response.get("user_message") or ("" if "edited" in response else _message_of(step))
         if said:
-            yield prompts.data_block(prompts.cut(str(said), share), "Its message")
+            yield prompts.data_block(prompts.truncate(str(said), share), "Its message")
     elif text is not None and _is_whole(value, response):
         yield prompts.data_block(format_for_model(text.text, share), "Its result")
     else:

@@ -15,15 +15,15 @@ from catalog.models import Call
 from catalog.secrets.placeholders import scrub_words
 from catalog.tools import tool
 from plans.llm import client
-from plans.llm.client import Answer, Said, in_database
+from plans.llm.client import Answer, ChatMessage, in_database
 from plans.llm.failures import AnswerUnreadable
 from plans.llm.tools import CATEGORY
 from plans.models import Plan
 from plans.planner import prompt
 from plans.planner.drafts import LONGEST_REQUEST
 from plans.planner.output import PlannerOutput
-from plans.planner.validation import Judged, judge, without_reply
-from plans.states import TOOL
+from plans.planner.validation import JudgedAnswer, judge_answer, without_reply
+from plans.states import DRAFT_TOOL
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 
@@ -35,7 +35,9 @@ RATE = "10/min"
 """How often one caller may ask for a draft: each asks a model up to three times, which somebody pays for."""
 
 
-@tool(name=TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS, rate_limit=RATE)
+@tool(
+    name=DRAFT_TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS, rate_limit=RATE
+)
 async def draft_plan(
     request: Annotated[str, Field(min_length=1, max_length=LONGEST_REQUEST)],
     strategy: PlanningStrategy = PlanningStrategy.REACT,
@@ -43,11 +45,11 @@ async def draft_plan(
     context: ToolContext,
 ) -> dict[str, Any]:
     """Turn a request in words into a plan that people can look at, change and start."""
-    drafting = Drafting(context, scrub_words(request), strategy, await in_database(requester_of, context))
+    drafting = Drafting(context, scrub_words(request), strategy, await in_database(requester_of_call, context))
     return await drafting.result()
 
 
-def requester_of(context: ToolContext) -> Requester:
+def requester_of_call(context: ToolContext) -> Requester:
     """Return in whose name a call asks the planner."""
     call = Call.objects.select_related("requested_by", "token__user").get(public_id=context.call_id)
     plan = Plan.objects.only("via", "session").get(public_id=context.plan_id)
@@ -57,11 +59,11 @@ def requester_of(context: ToolContext) -> Requester:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class DraftRound:
     """One answer of the model, and what was found in it; an answer that cannot be read has no output."""
 
     answer: Answer
-    judged: Judged
+    judged: JudgedAnswer
 
     @property
     def output(self) -> PlannerOutput:
@@ -86,25 +88,25 @@ class Drafting:
         """Ask, and let the planner mend its answer at most twice. Raises what asking raises."""
         instructions = await in_database(self._instructions)
         said = await in_database(self._opening)
-        last: Round | AnswerUnreadable | None = None
+        last: DraftRound | AnswerUnreadable | None = None
         while self.rounds <= REPAIRS:
             last = await self._ask(instructions, said)
             if isinstance(last, AnswerUnreadable):
-                said = [*said, *prompt.correction(last.text, [last.message])]
+                said = [*said, *prompt.correction_messages(last.text, [last.message])]
                 continue
             if not last.judged.errors:
                 break
-            said = [*said, *prompt.correction(last.answer.text, last.judged.errors)]
-        if not isinstance(last, Round):
+            said = [*said, *prompt.correction_messages(last.answer.text, last.judged.errors)]
+        if not isinstance(last, DraftRound):
             assert last is not None  # noqa: S101 (it was asked at least once)
             raise AnswerUnreadable(PLAN_FAILED + last.message, last.text, last.tokens)
         return self._told(last)
 
-    async def _ask(self, instructions: str, said: Sequence[Said]) -> Round | AnswerUnreadable:
+    async def _ask(self, instructions: str, said: Sequence[ChatMessage]) -> DraftRound | AnswerUnreadable:
         self.rounds += 1
         purpose = self.purpose if self.rounds == 1 else "repair"
         try:
-            answer = await client.ask(
+            answer = await client.ask_model(
                 purpose, context=self.context, instructions=instructions, messages=said, answer=PlannerOutput
             )
         except AnswerUnreadable as problem:
@@ -112,18 +114,18 @@ class Drafting:
             return problem
         self.tokens += answer.tokens
         output = without_reply(answer.data)
-        return Round(replace(answer, data=output), await in_database(self._judged, output))
+        return DraftRound(replace(answer, data=output), await in_database(self._judged, output))
 
     def _instructions(self) -> str:
         return prompt.instructions_for(self.request, self.strategy, by=self.by)
 
-    def _opening(self) -> Sequence[Said]:
-        return prompt.opening(self.request)
+    def _opening(self) -> Sequence[ChatMessage]:
+        return prompt.request_message(self.request)
 
-    def _judged(self, output: PlannerOutput) -> Judged:
-        return judge(output, self.request, by=self.by)
+    def _judged(self, output: PlannerOutput) -> JudgedAnswer:
+        return judge_answer(output, self.request, by=self.by)
 
-    def _told(self, last: Round) -> dict[str, Any]:
+    def _told(self, last: DraftRound) -> dict[str, Any]:
         return {
             "output": last.output.model_dump(mode="json"),
             "plan": last.judged.document,

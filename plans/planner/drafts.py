@@ -26,13 +26,13 @@ from plans.llm.provider import NotConfigured
 from plans.models import ModelUse, Plan
 from plans.planner.output import PlannerOutput
 from plans.spec import PlanDocument
-from plans.states import TOOL
+from plans.states import DRAFT_TOOL
 from plans.store.requesters import Requester
 
 LONGEST_REQUEST = 8000
 
 
-class _Told(BaseModel):
+class _DraftResult(BaseModel):
     """The result of a call that drafted, as the tool gives it; of a person's answer in its place anything may be."""
 
     output: PlannerOutput
@@ -44,7 +44,7 @@ class _Told(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class FinishedDraft:
     """What came of a request; `document` is None where no plan could be made. Problems are as REST shows them."""
 
     output: PlannerOutput
@@ -67,27 +67,27 @@ class Drafted:
             raise Conflict("The planner made no plan of this request: write one, or ask in other words.")
         if not self.can_start:
             raise PlanProblems([Problem(**each) for each in self.problems])
-        return _checked(self.document)
+        return _check_start(self.document)
 
 
-def ask(request: str, strategy: str | None = None, *, by: Requester) -> Call:
+def request_draft(request: str, strategy: str | None = None, *, by: Requester) -> Call:
     """Ask the planner: store the call that drafts, and let it start. Raises NotConfigured and what calls raise."""
     if not provider.is_configured():
         raise NotConfigured
     arguments = {"request": request} | ({"strategy": strategy} if strategy else {})
-    return create_call(CallOrder(TOOL, arguments), by=by)
+    return create_call(CallOrder(DRAFT_TOOL, arguments), by=by)
 
 
-def drafted(call: Call) -> Drafted | None:
+def finished_draft(call: Call) -> FinishedDraft | None:
     """Return what a call drafted; None while it runs, and when it failed."""
-    if call.tool_name != TOOL or call.status != CallStatus.COMPLETED or not call.response:
+    if call.tool_name != DRAFT_TOOL or call.status != CallStatus.COMPLETED or not call.response:
         return None
     results = call.response_json.get("results")
     try:
-        told = _Told.model_validate(results[0] if isinstance(results, list) and results else None)
+        told = _DraftResult.model_validate(results[0] if isinstance(results, list) and results else None)
     except ValidationError:  # a person answered in the tool's place
         return None
-    return Drafted(
+    return FinishedDraft(
         told.output,
         told.plan,
         [problem.as_json() for problem in told.problems],
@@ -104,12 +104,12 @@ def request_of(call: Call) -> str:
     return str(call.arguments_json.get("request", ""))
 
 
-def plan_of(call: Call) -> Plan | None:
+def started_plan(call: Call) -> Plan | None:
     """Return the plan that was started from a draft."""
-    return plans_of([call]).get(call.pk)
+    return started_plans([call]).get(call.pk)
 
 
-def plans_of(calls: Iterable[Call], among: QuerySet[Plan] | None = None) -> Mapping[int, Plan]:
+def started_plans(calls: Iterable[Call], among: QuerySet[Plan] | None = None) -> Mapping[int, Plan]:
     """Return the plans that were started from these drafts, by the drafts' keys, in two queries."""
     moved = ModelUse.objects.filter(call__in=list(calls)).exclude(plan__public_id=F("call__plan_ref"))
     started = dict(moved.values_list("call_id", "plan_id"))
@@ -117,13 +117,13 @@ def plans_of(calls: Iterable[Call], among: QuerySet[Plan] | None = None) -> Mapp
     return {call: plans[plan] for call, plan in started.items() if plan in plans}
 
 
-def draft_of(plan: Plan) -> Call | None:
+def draft_behind(plan: Plan) -> Call | None:
     """Return the draft that a plan was started from."""
-    drafts = Call.objects.filter(tool_name=TOOL, model_uses__plan=plan).exclude(plan_ref=plan.public_id)
+    drafts = Call.objects.filter(tool_name=DRAFT_TOOL, model_uses__plan=plan).exclude(plan_ref=plan.public_id)
     return drafts.order_by("pk").first()
 
 
-def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
+def start_draft(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
     """Store the drafted plan, or what people made of it, and start it unless it says otherwise: once for each draft.
 
     Raises NotAllowed for another's draft, Conflict where there is no plan yet or it was started already, and
@@ -131,18 +131,18 @@ def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = Non
     """
     if not _is_own(call, by):
         raise NotAllowed("Only who asked for a draft may start its plan.")
-    found = drafted(call)
+    found = finished_draft(call)
     if found is None:
         raise Conflict("There is no plan to start: the draft is not finished, or came to nothing.")
-    checked = _checked(document, by) if document is not None else found.as_plan()
-    return create.create_plan(checked, by=by, origin=Origin(call))
+    checked = _check_start(document, by) if document is not None else found.as_plan()
+    return create.create_plan(checked, by=by, origin=DraftOrigin(call))
 
 
-def _checked(document: Mapping[str, Any], by: Requester | None = None) -> PlanDocument:
+def _check_start(document: Mapping[str, Any], by: Requester | None = None) -> PlanDocument:
     try:
         return PlanDocument.model_validate(document)
     except ValidationError:
-        raise PlanProblems(create.problems_of(dict(document), by=by)) from None
+        raise PlanProblems(create.check_document(dict(document), by=by)) from None
 
 
 def _is_own(call: Call, by: Requester) -> bool:
@@ -152,7 +152,7 @@ def _is_own(call: Call, by: Requester) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DraftOrigin:
     """The draft that a plan is made from."""
 
     call: Call

@@ -25,12 +25,12 @@ from plans.llm.client import in_database
 from plans.planner.output import PlannedCall, State
 from plans.store.requesters import Requester
 
-WAITS = "A person has to approve this before it runs. Nothing has been done yet."
-RUNS_ON = "This is not done yet. It goes on, and its call will have the result."
-NEEDS_REQUESTER = "This tool needs somebody who asks for the call: name a User or an ApiToken as requester."
+WAITS_FOR_APPROVAL = "A person has to approve this before it runs. Nothing has been done yet."
+STILL_RUNNING = "This is not done yet. It goes on, and its call will have the result."
+REQUESTER_MISSING = "This tool needs somebody who asks for the call: name a User or an ApiToken as requester."
 NO_CALL = "This is no tool call: one is an object with the tool's name as tool, and its arguments as args."
 NO_ARGUMENTS = "The args of a tool call are an object: each argument under its name."
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 MARGIN_SECONDS = 5.0
 LONGEST_NAME = 128
 """Characters of a session's name."""
@@ -48,37 +48,37 @@ async def execute_tools(state: State) -> dict[str, Any]:
     if not isinstance(by, Requester | User | ApiToken | None):
         raise TypeError(f"The requester of a state is a User or an ApiToken, not a {type(by).__name__}.")
     calls = state.get("tool_calls") or []
-    ordered = [await _one(call, state) for call in (calls if isinstance(calls, list | tuple) else [calls])]
+    ordered = [await _run_tool_call(call, state) for call in (calls if isinstance(calls, list | tuple) else [calls])]
     return {"tool_results": {each["tool"]: each["result"] for each in ordered}, "results": ordered}
 
 
-async def _one(call: Any, state: State) -> dict[str, Any]:
+async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
     """Run one tool call, and say what came of it."""
     asked = call.model_dump() if isinstance(call, PlannedCall) else call
     if not isinstance(asked, Mapping) or not isinstance(asked.get("tool"), str):
-        return _told("", new_call_id(), _failed(NO_CALL, NO_CALL))
+        return _tool_result("", new_call_id(), _failure_result(NO_CALL, NO_CALL))
     name, args = asked["tool"], asked.get("args")
     args = {} if args is None else args
     tool = get_tool(name)
     if tool is None:
         unknown_tool(name)  # logs the miss
-        return _told(name, new_call_id(), _failed(f"Unknown tool: {name}", None))
+        return _tool_result(name, new_call_id(), _failure_result(f"Unknown tool: {name}", None))
     if not isinstance(args, Mapping):
-        return _told(name, new_call_id(), _failed(NO_ARGUMENTS, NO_ARGUMENTS))
+        return _tool_result(name, new_call_id(), _failure_result(NO_ARGUMENTS, NO_ARGUMENTS))
     try:
         if state.get("requester") is not None:
-            by = await in_database(_requester_of, state)
+            by = await in_database(_requester_of_state, state)
             order = CallOrder(name, dict(args), reason=str(asked.get("reason") or ""), caller_ids=_context(state))
             return await _through_the_gate(order, by)
         if tool.safety_level != SafetyLevel.SAFE:
-            raise ToolError(NEEDS_REQUESTER)
-        return _told(name, new_call_id(), await safe_execute(tool, dict(args), _context(state)))
+            raise ToolError(REQUESTER_MISSING)
+        return _tool_result(name, new_call_id(), await safe_execute(tool, dict(args), _context(state)))
     except ToolgateError as refusal:
         said = refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
-        return _told(name, new_call_id(), _failed(said, said))
+        return _tool_result(name, new_call_id(), _failure_result(said, said))
 
 
-def _requester_of(state: State) -> Requester:
+def _requester_of_state(state: State) -> Requester:
     """Return who asks for the calls of a state. Raises NotAllowed for a person or token that may call no tools."""
     by = state["requester"]
     if isinstance(by, Requester):
@@ -110,20 +110,20 @@ async def _through_the_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
     tool = get_tool(order.tool)
     until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
     while True:
-        ended = await in_database(_ended, call.pk)
+        ended = await in_database(_final_result, call.pk)
         if ended is not None or monotonic() >= until:
-            return _told(order.tool, call.public_id, ended or _failed("running", RUNS_ON))
-        await asyncio.sleep(LOOK_SECONDS)
+            return _tool_result(order.tool, call.public_id, ended or _failure_result("running", STILL_RUNNING))
+        await asyncio.sleep(POLL_SECONDS)
 
 
-def _ended(call_pk: int) -> dict[str, Any] | None:
+def _final_result(call_pk: int) -> dict[str, Any] | None:
     """Return contract C's result of a call that has ended or waits for people; None while it runs."""
     call = Call.objects.get(pk=call_pk)
     status = PUBLIC_STATUS[call.status]
     if status == "running":
         return None
     if status == "waiting":
-        return _failed("waiting_for_approval", WAITS)
+        return _failure_result("waiting_for_approval", WAITS_FOR_APPROVAL)
     response = call.response_json or {}
     told = {"user_message": response["user_message"]} if response.get("user_message") else {}
     results = response.get("results") or []
@@ -133,9 +133,9 @@ def _ended(call_pk: int) -> dict[str, Any] | None:
     return answer_of(Outcome(success=success, message=call.message or str(text), value=value, error=text, fields=told))
 
 
-def _failed(error: str, user_message: str | None) -> dict[str, Any]:
+def _failure_result(error: str, user_message: str | None) -> dict[str, Any]:
     return {"success": False, "data": None, "error": error, "user_message": user_message}
 
 
-def _told(name: str, call_id: str, result: dict[str, Any]) -> dict[str, Any]:
+def _tool_result(name: str, call_id: str, result: dict[str, Any]) -> dict[str, Any]:
     return {"tool": name, "call": call_id, "result": result}

@@ -12,9 +12,9 @@ from plans.engine import finishing
 from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
 from plans.spec import MAX_STEPS, StepDocument, extract_value
 from plans.states import StepStatus
-from plans.store.plan_documents import fields_of, keep_secrets, removed_from
-from plans.store.statements import Claimed
-from plans.store.transactions import Recording
+from plans.store.plan_documents import removed_step_numbers, step_columns, store_step_secrets
+from plans.store.statements import ClaimedStep
+from plans.store.transactions import PlanTransaction
 
 Response = Mapping[str, Any]
 PLANNER = "the planner"
@@ -25,26 +25,26 @@ TOO_MANY = f"The planner's steps would give the plan more than {MAX_STEPS}. Clon
 STEPS: TypeAdapter[list[StepDocument]] = TypeAdapter(list[StepDocument])
 
 
-def add_steps(batch: Recording, step: Claimed, response: Response) -> str:
+def add_steps(tx: PlanTransaction, step: ClaimedStep, response: Response) -> str:
     """Add the steps that the planner named; return why they cannot be, or nothing.
 
     A plan that has ended meanwhile gets none.
     """
-    if finishing.plan_is_over(batch):
+    if finishing.plan_is_over(tx):
         return ""
     try:
         wanted = STEPS.validate_python(extract_value(response, ["results", "0", "steps"]))
     except ValidationError:
         return UNREADABLE
-    plan = Plan.objects.get(pk=batch.plan_pk)
-    refusal = _objection(plan, wanted)
+    plan = Plan.objects.get(pk=tx.plan_pk)
+    refusal = _objection_to_steps(plan, wanted)
     if not refusal and wanted:
-        _add(plan, step, wanted)
-        batch.add("plan.changed", by=PLANNER, added=[each.step_id for each in wanted])
+        _add_to_plan(plan, step, wanted)
+        tx.record("plan.changed", by=PLANNER, added=[each.step_id for each in wanted])
     return refusal
 
 
-def _objection(plan: Plan, wanted: Sequence[StepDocument]) -> str:
+def _objection_to_steps(plan: Plan, wanted: Sequence[StepDocument]) -> str:
     """Say why the steps cannot be added to the plan as it is now, or nothing."""
     there = set(plan.steps.values_list("step_id", flat=True))
     if len(there) + len(wanted) > MAX_STEPS:
@@ -52,14 +52,14 @@ def _objection(plan: Plan, wanted: Sequence[StepDocument]) -> str:
     written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
     keys = {*written, *plan.steps.exclude(expected_key="").values_list("expected_key", flat=True)}
     numbers = [each.step_id for each in wanted]
-    used = there | removed_from(plan)
+    used = there | removed_step_numbers(plan)
     needed = {number for each in wanted for number in each.dependencies}
     is_free = len(set(numbers)) == len(numbers) and not used.intersection(numbers)
     is_whole = needed <= there.union(numbers)
     return "" if is_free and is_whole and not keys.intersection(each.expected_key for each in wanted) else CHANGED
 
 
-def _add(plan: Plan, after: Claimed, wanted: Sequence[StepDocument]) -> None:
+def _add_to_plan(plan: Plan, after: ClaimedStep, wanted: Sequence[StepDocument]) -> None:
     """Store steps with what they need; those that need the completed step alone are made ready with its dependents.
 
     The planner was told what a person answered, so what it says in them is private.
@@ -71,11 +71,11 @@ def _add(plan: Plan, after: Claimed, wanted: Sequence[StepDocument]) -> None:
             step_id=each.step_id,
             after_answer=True,
             dependencies_left=len(set(each.dependencies) - done),
-            **fields_of(each),
+            **step_columns(each),
         )
         for each in wanted
     )
-    keep_secrets(plan.public_id, wanted)
+    store_step_secrets(plan.public_id, wanted)
     pks = dict(plan.steps.values_list("step_id", "pk"))
     StepDependency.objects.bulk_create(
         StepDependency(step_id=pks[each.step_id], needs_id=pks[needed])
@@ -88,9 +88,9 @@ def _add(plan: Plan, after: Claimed, wanted: Sequence[StepDocument]) -> None:
     )
 
 
-def keep_reply(batch: Recording, step: Claimed, response: Response) -> str:
+def store_reply(tx: PlanTransaction, step: ClaimedStep, response: Response) -> str:
     """Keep the reply on the plan; always possible."""
     reply = extract_value(response, ["results", "0"])
     if isinstance(reply, str):
-        Plan.objects.filter(pk=batch.plan_pk).update(reply=reply)
+        Plan.objects.filter(pk=tx.plan_pk).update(reply=reply)
     return ""

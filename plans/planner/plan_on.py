@@ -14,32 +14,34 @@ from catalog.tools import tool
 from plans import prompts
 from plans.documents.reading import Problem
 from plans.engine.questions import Exchange, exchanges_for_models
-from plans.llm.client import Purpose, Said, in_database
+from plans.llm.client import ChatMessage, Purpose, in_database
 from plans.llm.tools import CATEGORY
 from plans.models import MemoryItem, Plan
 from plans.planner import prompt
-from plans.planner.draft_plan import SECONDS, Drafting, Round
-from plans.planner.drafts import draft_of
+from plans.planner.draft_plan import SECONDS, Drafting, DraftRound
+from plans.planner.drafts import draft_behind
 from plans.planner.output import PlannerOutput, should_execute_tools
-from plans.planner.steps import PLAN_ON, Place, has_plan, steps_for
-from plans.planner.validation import Judged, judge_steps
-from plans.store.plan_documents import calls_of_agents, documents_of, removed_from
+from plans.planner.steps import PLAN_ON, StepPlacement, has_plan, steps_for
+from plans.planner.validation import JudgedAnswer, judge_steps
+from plans.store.plan_documents import agent_calls, removed_step_numbers, step_documents
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 
 MOST_QUESTIONS = 3
-NAMED = 3
-ENOUGH = f"You have asked {MOST_QUESTIONS} questions, and may ask no more. Answer with what you have been told."
+MAX_NAMED_KEYS = 3
+NO_MORE_QUESTIONS = (
+    f"You have asked {MOST_QUESTIONS} questions, and may ask no more. Answer with what you have been told."
+)
 UNUSABLE = "The planner's answer could not be used, and asking it to mend that twice did not help: "
-ONE_MORE = "Answer with one JSON object again: what is to be done now."
-KEPT = "It is kept under `{key}`: where a parameter needs it, write `${{{key}}}`."
+NEXT_ANSWER_PROMPT = "Answer with one JSON object again: what is to be done now."
+ANSWER_KEY_NOTE = "It is kept under `{key}`: where a parameter needs it, write `${{{key}}}`."
 NO_ANSWER = (
     "Nobody answered this question: it was skipped. Do what can be done without the answer, or say that it cannot."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PlanningState:
     """A plan as it is planned on: its own steps, the keys that are taken, and where new steps go."""
 
     plan: Plan
@@ -49,54 +51,54 @@ class Standing:
     first: int
     step_id: int
 
-    def place(self) -> Place:
+    def place(self) -> StepPlacement:
         """Return a new place for the steps to come; the first of them need the step that plans on."""
-        return Place(self.first, (self.step_id,), set(self.keys))
+        return StepPlacement(self.first, (self.step_id,), set(self.keys))
 
 
 @tool(name=PLAN_ON, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
 async def plan_on(*, context: ToolContext) -> dict[str, Any]:
     """Ask the planner what is to be done now that its question is answered; the plan gets the steps it names."""
-    standing = await in_database(standing_of, context)
-    return await (await in_database(_continuing, context, standing)).result()
+    standing = await in_database(load_planning_state, context)
+    return await (await in_database(_new_continuation, context, standing)).result()
 
 
-def standing_of(context: ToolContext) -> Standing:
+def load_planning_state(context: ToolContext) -> PlanningState:
     """Return how the plan of a call stands. Raises ToolError where it must not be changed."""
     plan = Plan.objects.select_related("author", "token__user").get(public_id=context.plan_id)
     if not plan.can_modify:
         raise ToolError("This plan may not be changed: it was submitted with can_modify false.")
-    documents = documents_of(plan, opened=True)
+    documents = step_documents(plan, opened=True)
     written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
     named = {str(each["expected_key"]) for each in documents.values() if "expected_key" in each}
-    last = max({*documents, *calls_of_agents(plan), *removed_from(plan)}, default=0)
-    return Standing(
+    last = max({*documents, *agent_calls(plan), *removed_step_numbers(plan)}, default=0)
+    return PlanningState(
         plan, documents, exchanges_for_models(plan.pk), frozenset(named.union(written)), last + 1, context.step_id or 0
     )
 
 
-def _continuing(context: ToolContext, standing: Standing) -> "Continuing":
-    plan, draft = standing.plan, draft_of(standing.plan)
+def _new_continuation(context: ToolContext, standing: PlanningState) -> "PlanContinuation":
+    plan, draft = standing.plan, draft_behind(standing.plan)
     said = draft.arguments_json.get("strategy") if draft else None
     strategy = PlanningStrategy(said) if said else PlanningStrategy.REACT
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
-    return Continuing(context, plan.request or plan.goal, strategy, by, standing=standing)
+    return PlanContinuation(context, plan.request or plan.goal, strategy, by, standing=standing)
 
 
 @dataclass(slots=True)
-class Continuing(Drafting):
+class PlanContinuation(Drafting):
     """One request that goes on after an answer."""
 
-    standing: Standing = field(kw_only=True)
+    standing: PlanningState = field(kw_only=True)
     purpose: Purpose = "continue"
 
-    def _opening(self) -> Sequence[Said]:
-        return [*prompt.opening(self.request), *conversation(self.standing)]
+    def _opening(self) -> Sequence[ChatMessage]:
+        return [*prompt.request_message(self.request), *conversation(self.standing)]
 
-    def _judged(self, output: PlannerOutput) -> Judged:
+    def _judged(self, output: PlannerOutput) -> JudgedAnswer:
         asks = not has_plan(output) and should_execute_tools(output.model_dump()) == "generate_response"
         if asks and len(self.standing.exchanges) >= MOST_QUESTIONS:
-            return Judged(None, (Problem("needs_user_input", "too_many_questions", "error", ENOUGH),))
+            return JudgedAnswer(None, (Problem("needs_user_input", "too_many_questions", "error", NO_MORE_QUESTIONS),))
         steps = steps_for(output, self.by, self.standing.place())
         return judge_steps(output, len(steps), self._whole(steps), by=self.by)
 
@@ -107,11 +109,11 @@ class Continuing(Drafting):
         )
         return {"goal": self.standing.plan.goal, "steps": [*self.standing.documents.values(), *steps], "memory": memory}
 
-    def _told(self, last: Round) -> dict[str, Any]:
+    def _told(self, last: DraftRound) -> dict[str, Any]:
         """Return the steps to add. Raises ToolError where the answer cannot be used."""
         errors, document = last.judged.errors, last.judged.document
         if errors or document is None:
-            raise ToolError(UNUSABLE + " ".join(errors[:NAMED]))
+            raise ToolError(UNUSABLE + " ".join(errors[:MAX_NAMED_KEYS]))
         return {
             "output": last.output.model_dump(mode="json"),
             "steps": document["steps"][len(self.standing.documents) :],
@@ -121,17 +123,17 @@ class Continuing(Drafting):
         }
 
 
-def conversation(standing: Standing) -> Iterator[Said]:
+def conversation(standing: PlanningState) -> Iterator[ChatMessage]:
     """Yield what was asked and answered so far."""
     for each in standing.exchanges:
         asked = {"intent": standing.plan.goal, "needs_user_input": True, "input_request": each.question}
-        yield Said("model", json.dumps(asked, ensure_ascii=False))
+        yield ChatMessage("model", json.dumps(asked, ensure_ascii=False))
         key = str(standing.documents.get(each.step_id, {}).get("expected_key", ""))
-        yield Said("user", f"{_answered(each, key)}\n\n{ONE_MORE}")
+        yield ChatMessage("user", f"{_answer_text(each, key)}\n\n{NEXT_ANSWER_PROMPT}")
 
 
-def _answered(exchange: Exchange, key: str) -> str:
+def _answer_text(exchange: Exchange, key: str) -> str:
     if exchange.answer is None:
         return NO_ANSWER
     said = prompts.data_block(exchange.answer, "The user's answer")
-    return f"{said}\n\n{KEPT.format(key=key)}" if key else said
+    return f"{said}\n\n{ANSWER_KEY_NOTE.format(key=key)}" if key else said

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plans.agents.definitions import usable_by
-from plans.llm.client import Said
-from plans.llm.tools import Offer, offer
+from plans.llm.client import ChatMessage
+from plans.llm.tools import ToolOffer, select_tools
 from plans.planner.steps import MOST_QUERIES
-from plans.prompts import MarkdownSection, Prompt, PromptTemplate, cut, data_block
+from plans.prompts import MarkdownSection, Prompt, PromptTemplate, data_block, truncate
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy, mindset
 
@@ -88,7 +88,7 @@ _MORE = " ${left_out} more exist that are not shown; these fit the request best.
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _PlannerPromptValues:
     """What differs from request to request."""
 
     mindset: str
@@ -98,15 +98,15 @@ class _Given:
     most_queries: int = MOST_QUERIES
 
 
-def _has_mindset(given: _Given | None) -> bool:
+def _has_mindset(given: _PlannerPromptValues | None) -> bool:
     return given is not None and bool(given.mindset)
 
 
-def _has_agents(given: _Given | None) -> bool:
+def _has_agents(given: _PlannerPromptValues | None) -> bool:
     return given is not None and bool(given.agents)
 
 
-PLANNER = PromptTemplate(
+PLANNER_TEMPLATE = PromptTemplate(
     "toolgate",
     "planner",
     (
@@ -123,9 +123,11 @@ PLANNER = PromptTemplate(
 
 def instructions_for(request: str, strategy: PlanningStrategy | str, *, by: Requester) -> str:
     """Return the planner's instructions for one request: mindset, tools that may be called, format, rules."""
-    found = offer(request, by=by)
-    given = _Given(mindset(strategy), found.text or "There are none.", _more(found), _agents_of(by))
-    return Prompt(PLANNER).render(given).text
+    found = select_tools(request, by=by)
+    given = _PlannerPromptValues(
+        mindset(strategy), found.text or "There are none.", _left_out_note(found), _agents_of(by)
+    )
+    return Prompt(PLANNER_TEMPLATE).render(given).text
 
 
 def _agents_of(by: Requester) -> str:
@@ -135,23 +137,23 @@ def _agents_of(by: Requester) -> str:
     return "\n".join(json.dumps(each, ensure_ascii=False) for each in entries)
 
 
-def opening(request: str) -> Sequence[Said]:
+def request_message(request: str) -> Sequence[ChatMessage]:
     """Return the conversation's first message: the request, fenced."""
-    return [Said("user", data_block(request, "The user's request"))]
+    return [ChatMessage("user", data_block(request, "The user's request"))]
 
 
-def correction(answered: str, problems: Sequence[str]) -> Sequence[Said]:
+def correction_messages(answered: str, problems: Sequence[str]) -> Sequence[ChatMessage]:
     """Return what the model answered, and what is wrong with it.
 
     What Toolgate makes of an answer is not shown: a model would copy it, with steps that it may not write.
     """
-    listed = cut("\n".join(f"- {problem}" for problem in problems), LONGEST_PROBLEMS)
+    listed = truncate("\n".join(f"- {problem}" for problem in problems), LONGEST_PROBLEMS)
     said = (
         f"Your answer cannot be used as it is. What is wrong:\n\n{listed}\n\n"
         "Answer again with the whole JSON object, corrected. Nothing else counts."
     )
-    return [Said("model", cut(answered, LONGEST_ANSWER) or "(nothing)"), Said("user", said)]
+    return [ChatMessage("model", truncate(answered, LONGEST_ANSWER) or "(nothing)"), ChatMessage("user", said)]
 
 
-def _more(found: Offer) -> str:
+def _left_out_note(found: ToolOffer) -> str:
     return _MORE.replace("${left_out}", f"{found.left_out:,}") if found.left_out else ""

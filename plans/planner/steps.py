@@ -13,9 +13,8 @@ from typing import Any
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError
 from plans.documents import references
-from plans.engine.questions import MAX_QUESTION
-from plans.engine.questions import TOOL as ASK_USER
-from plans.llm.tools import callable_by
+from plans.engine.questions import ASK_USER, MAX_QUESTION
+from plans.llm.tools import tools_callable_by
 from plans.planner.output import PlannerOutput, should_execute_tools
 from plans.spec import extract_value
 from plans.store.requesters import Requester
@@ -25,13 +24,13 @@ SEARCH = "search"
 MOST_QUERIES = 5
 FIRST_RESULT = ["results", "0"]
 LONGEST_DESCRIPTION = 200
-WHAT_ELSE = "What else do I need to know to do this?"
+FOLLOW_UP_QUESTION = "What else do I need to know to do this?"
 
-StepDocument = dict[str, Any]
+StepDict = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Place:
+class StepPlacement:
     """Where steps go in a plan: their first number, what the first of them need, and the keys that are taken."""
 
     first: int = 1
@@ -56,7 +55,7 @@ def has_plan(output: PlannerOutput) -> bool:
     return bool(output.plan) and not asks_first
 
 
-def steps_of_plan(plan: Mapping[str, Any], place: Place) -> list[Any]:
+def steps_of_plan(plan: Mapping[str, Any], place: StepPlacement) -> list[Any]:
     """Return the steps of a plan that the planner wrote, numbered on from the place, with a reply at the end.
 
     What has the wrong shape stays as it is: the check of the whole plan says so.
@@ -65,13 +64,13 @@ def steps_of_plan(plan: Mapping[str, Any], place: Place) -> list[Any]:
     steps = [deepcopy(each) for each in said] if isinstance(said, list) else []
     for step in steps:
         if isinstance(step, dict):
-            _move(step, place)
+            _renumber(step, place)
     if any(isinstance(step, dict) and step.get("tool") == COMPOSE_REPLY for step in steps):
         return steps
     return [*steps, reply_after(steps, place)]
 
 
-def _move(step: StepDocument, place: Place) -> None:
+def _renumber(step: StepDict, place: StepPlacement) -> None:
     """Number a step on, and let one that needs nothing need what the place says."""
     shift, number, needed = place.first - 1, step.get("step_id"), step.get("dependencies") or []
     if type(number) is int:
@@ -82,15 +81,15 @@ def _move(step: StepDocument, place: Place) -> None:
             step["dependencies"] = moved or list(place.needs)
 
 
-def steps_of_calls(output: PlannerOutput, place: Place) -> list[StepDocument]:
+def steps_of_calls(output: PlannerOutput, place: StepPlacement) -> list[StepDict]:
     """Return a step for each call; the result of each is kept under its tool's name.
 
     A call needs those before it whose results it refers to and no other: one that fails stops nobody else's.
     """
-    steps: list[StepDocument] = []
+    steps: list[StepDict] = []
     made: dict[str, int] = {}
     for number, call in enumerate(output.tool_calls, place.first):
-        needs = sorted({made[key] for key in _keys_in(call.args) if key in made})
+        needs = sorted({made[key] for key in _referenced_keys(call.args) if key in made})
         key = place.key(call.tool)
         steps.append({
             "step_id": number,
@@ -104,7 +103,7 @@ def steps_of_calls(output: PlannerOutput, place: Place) -> list[StepDocument]:
     return [*steps, reply_after(steps, place)]
 
 
-def _keys_in(args: Mapping[str, Any]) -> set[str]:
+def _referenced_keys(args: Mapping[str, Any]) -> set[str]:
     """Return the keys that arguments refer to; what is badly written is for the check to say."""
     try:
         return {reference.key for reference in references.find(args)}
@@ -112,14 +111,14 @@ def _keys_in(args: Mapping[str, Any]) -> set[str]:
         return set()
 
 
-def steps_of_question(output: PlannerOutput, place: Place) -> list[StepDocument]:
+def steps_of_question(output: PlannerOutput, place: StepPlacement) -> list[StepDict]:
     """Return the step that asks the user, and the one that plans on when they have answered."""
-    question = (output.input_request or "").strip() or WHAT_ELSE
+    question = (output.input_request or "").strip() or FOLLOW_UP_QUESTION
     asks = {
         "step_id": place.first,
         "description": "Ask for what is missing",
         "tool": ASK_USER,
-        "parameters": {"question": references.literal(question)[:MAX_QUESTION]},
+        "parameters": {"question": references.escape_references(question)[:MAX_QUESTION]},
         "dependencies": list(place.needs),
         "expected_key": place.key("answer"),
         "output_path": FIRST_RESULT,
@@ -134,7 +133,7 @@ def steps_of_question(output: PlannerOutput, place: Place) -> list[StepDocument]
     return [asks, plans_on]
 
 
-def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], place: Place) -> list[StepDocument]:
+def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], place: StepPlacement) -> list[StepDict]:
     """Return a step for each of the first queries and each search tool, side by side.
 
     `tools` are names, each with its parameter.
@@ -146,7 +145,7 @@ def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], p
             "step_id": number,
             "description": _line(f"Search for {query}"),
             "tool": tool,
-            "parameters": {parameter: references.literal(query)},
+            "parameters": {parameter: references.escape_references(query)},
             "dependencies": list(place.needs),
             "expected_key": place.key(SEARCH),
         }
@@ -155,7 +154,7 @@ def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], p
     return [*steps, reply_after(steps, place)]
 
 
-def reply_after(steps: Sequence[Any], place: Place) -> StepDocument:
+def reply_after(steps: Sequence[Any], place: StepPlacement) -> StepDict:
     """Return the step that composes the reply once all of these are done."""
     whole = [step for step in steps if isinstance(step, dict) and type(step.get("step_id")) is int]
     numbers = [step["step_id"] for step in whole]
@@ -195,12 +194,12 @@ def _line(text: str) -> str:
 LONGEST_GOAL = 200
 
 
-def document_of(output: PlannerOutput, request: str, *, by: Requester) -> dict[str, Any]:
+def plan_document(output: PlannerOutput, request: str, *, by: Requester) -> dict[str, Any]:
     """Return the plan document that the planner's answer makes; whether it is in order is for its check to say."""
-    return {"goal": goal_of(output), "steps": steps_for(output, by, Place())}
+    return {"goal": goal_of(output), "steps": steps_for(output, by, StepPlacement())}
 
 
-def steps_for(output: PlannerOutput, by: Requester, place: Place) -> list[Any]:
+def steps_for(output: PlannerOutput, by: Requester, place: StepPlacement) -> list[Any]:
     """Return the steps that the planner's answer makes, at their place in a plan."""
     if has_plan(output):
         return steps_of_plan(output.plan or {}, place)
@@ -214,7 +213,7 @@ def steps_for(output: PlannerOutput, by: Requester, place: Place) -> list[Any]:
 
 def _search_tools(by: Requester) -> Sequence[tuple[str, str]]:
     """Return the tools that a query runs over, those that its requester may call, each with its parameter."""
-    found = ((name, search_parameter(target.tool)) for name, target in sorted(callable_by(by).items()))
+    found = ((name, search_parameter(target.tool)) for name, target in sorted(tools_callable_by(by).items()))
     return [(name, parameter) for name, parameter in found if parameter is not None]
 
 

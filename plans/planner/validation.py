@@ -6,18 +6,18 @@ from typing import Any
 
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
-from plans.actions.create import problems_of
+from plans.actions.create import check_document
 from plans.documents.reading import Problem
-from plans.llm.tools import callable_by
+from plans.llm.tools import tools_callable_by
 from plans.planner.output import PlannerOutput
-from plans.planner.steps import COMPOSE_REPLY, document_of, has_plan
+from plans.planner.steps import COMPOSE_REPLY, has_plan, plan_document
 from plans.store.requesters import Requester
 
 CALLS = "tool_calls"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedAnswer:
     """The document that an answer makes, None where it makes none, and the errors and warnings in it."""
 
     document: dict[str, Any] | None
@@ -47,24 +47,26 @@ class Judged:
         return ".".join(each for each in (self.wrote, str(int(index) - self.first), field, within) if each)
 
 
-def judge(output: PlannerOutput, request: str, *, by: Requester) -> Judged:
+def judge_answer(output: PlannerOutput, request: str, *, by: Requester) -> JudgedAnswer:
     """Say what plan an answer makes, and what is wrong with it."""
     if output.needs_user_input and not (output.input_request or "").strip():
-        return Judged(None, (Problem("input_request", "required", "error", "A question to the user needs words."),))
+        return JudgedAnswer(
+            None, (Problem("input_request", "required", "error", "A question to the user needs words."),)
+        )
     try:
-        document = document_of(output, request, by=by)
+        document = plan_document(output, request, by=by)
     except ToolError as error:
-        return Judged(None, (Problem("", "no_plan", "error", error.user_message()),))
-    found = [*_refused(document, set(_named_in(output)), by), *problems_of(document, by=by)]
+        return JudgedAnswer(None, (Problem("", "no_plan", "error", error.user_message()),))
+    found = [*_uncallable_tools(document, set(_tools_named_in(output)), by), *check_document(document, by=by)]
     kept = tuple(problem for problem in found if problem.severity != "info")
-    return Judged(document, kept, _steps_of(output))
+    return JudgedAnswer(document, kept, _steps_path(output))
 
 
-def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> Judged:
+def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> JudgedAnswer:
     """Say what is wrong with the last `new` steps of a plan that goes on, which an answer adds; the rest stands."""
     first = len(document["steps"]) - new
-    found = [*_refused(document, set(_named_in(output)), by), *problems_of(document, by=by)]
-    return Judged(document, tuple(each for each in found if _is_new(each, first)), _steps_of(output), first)
+    found = [*_uncallable_tools(document, set(_tools_named_in(output)), by), *check_document(document, by=by)]
+    return JudgedAnswer(document, tuple(each for each in found if _is_new(each, first)), _steps_path(output), first)
 
 
 def without_reply(output: PlannerOutput) -> PlannerOutput:
@@ -74,11 +76,11 @@ def without_reply(output: PlannerOutput) -> PlannerOutput:
     if plan is not None and isinstance(steps, list):
         replies = [step for step in steps if isinstance(step, Mapping) and step.get("tool") == COMPOSE_REPLY]
         numbers = [step.get("step_id") for step in replies]
-        plan = plan | {"steps": [_freed(step, numbers) for step in steps if step not in replies]}
+        plan = plan | {"steps": [_without_dependencies_on(step, numbers) for step in steps if step not in replies]}
     return output.model_copy(update={"tool_calls": calls, "plan": plan})
 
 
-def _freed(step: Any, numbers: Sequence[Any]) -> Any:
+def _without_dependencies_on(step: Any, numbers: Sequence[Any]) -> Any:
     """Return a step that depends on none of these numbers."""
     needed = step.get("dependencies") if isinstance(step, Mapping) else None
     if not isinstance(needed, list):
@@ -86,7 +88,7 @@ def _freed(step: Any, numbers: Sequence[Any]) -> Any:
     return {**step, "dependencies": [each for each in needed if each not in numbers]}
 
 
-def _steps_of(output: PlannerOutput) -> str:
+def _steps_path(output: PlannerOutput) -> str:
     """Say where in an answer its steps are; empty where they are made of something else."""
     if has_plan(output):
         return "plan.steps"
@@ -100,9 +102,9 @@ def _is_new(problem: Problem, first: int) -> bool:
     return part != "steps" or not index.isdigit() or int(index) >= first
 
 
-def _refused(document: Mapping[str, Any], named: set[str], by: Requester) -> Iterator[Problem]:
+def _uncallable_tools(document: Mapping[str, Any], named: set[str], by: Requester) -> Iterator[Problem]:
     """Name the tools that the model chose, that exist, and that the requester may not call."""
-    there, allowed = snapshot.all_current(), callable_by(by)
+    there, allowed = snapshot.all_current(), tools_callable_by(by)
     steps = document.get("steps")
     for index, step in enumerate(steps if isinstance(steps, list) else ()):
         tool = step.get("tool") if isinstance(step, Mapping) else None
@@ -110,7 +112,7 @@ def _refused(document: Mapping[str, Any], named: set[str], by: Requester) -> Ite
             yield Problem(f"steps.{index}.tool", "not_allowed", "error", f"The tool '{tool}' may not be called here.")
 
 
-def _named_in(output: PlannerOutput) -> Iterator[str]:
+def _tools_named_in(output: PlannerOutput) -> Iterator[str]:
     yield from (call.tool for call in output.tool_calls)
     steps = output.plan.get("steps") if output.plan else None
     for step in steps if isinstance(steps, list) else ():

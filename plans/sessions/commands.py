@@ -29,16 +29,16 @@ from plans.planning_tools.todo_list import Plan as Document
 from plans.sessions.lists import FIXED, SessionKey, document_of
 from plans.states import PlanStatus, StepStatus
 from plans.store.database import on_sqlite
-from plans.store.requesters import Asker
-from plans.store.transactions import Recording, recording, recording_new
+from plans.store.requesters import RequesterIds
+from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction
 
-LOCKS = 8_043
+SESSION_LOCK_SPACE = 8_043
 """The first half of the keys of PostgreSQL's advisory locks; the second is the session, hashed."""
-ORDER = ("pending", "in_progress", "done")
+STATUS_ORDER = ("pending", "in_progress", "done")
 STATUSES = {"pending": StepStatus.PENDING, "in_progress": StepStatus.IN_PROGRESS, "done": StepStatus.COMPLETED}
 
 
-def taken_in(call: Call, asker: Asker, sent: Sequence[Command], outcome: Outcome) -> Outcome:
+def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command], outcome: Outcome) -> Outcome:
     """Store what a call that worked has sent to its session, inside its finish transaction; return how it went then.
 
     The session is that of `asker`, the caller. A call that has lost its attempt stores nothing. One whose command the
@@ -46,11 +46,11 @@ def taken_in(call: Call, asker: Asker, sent: Sequence[Command], outcome: Outcome
     """
     if not sent or not outcome.success or not _still_runs(call):
         return outcome
-    key = SessionKey.of_asker(asker)
-    _take_turns(key)
+    key = SessionKey.of_requester(asker)
+    _lock_session(key)
     try:
         with transaction.atomic():
-            answers = [_carried_out(key, asker, command) for command in sent]
+            answers = [_apply_command(key, asker, command) for command in sent]
     except ToolValidationError as refusal:
         text = refusal.user_message()
         said = f"Tool validation failed: {text}"
@@ -66,50 +66,50 @@ def _still_runs(call: Call) -> bool:
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING).exists()
 
 
-def _take_turns(key: SessionKey) -> None:
+def _lock_session(key: SessionKey) -> None:
     """Wait for the session's turn; on SQLite this transaction has the only one."""
     if on_sqlite():
         return
     whose = f"{key.user_id} {key.agent_token_id} {key.name}"
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [LOCKS, whose])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [SESSION_LOCK_SPACE, whose])
 
 
-def _carried_out(key: SessionKey, asker: Asker, command: Command) -> tuple[Document, str]:
+def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tuple[Document, str]:
     """Change the session's list. Raises ToolValidationError where it does not take the command."""
     row = key.current_list()
     if row is None:
-        document, message = _judged(None, command)
+        document, message = _list_after_command(None, command)
         _set_up_list(asker, document)
         return document, message
-    with recording(row.pk, row.public_id) as batch:
+    with plan_transaction(row.pk, row.public_id) as tx:
         row.refresh_from_db()
         if not row.can_modify:
             raise ToolValidationError(FIXED)
         before = document_of(row)
-        document, message = _judged(before, command)
-        if isinstance(command, SetupPlan) or _goes_back(before, document):
-            _end(row, batch)
+        document, message = _list_after_command(before, command)
+        if isinstance(command, SetupPlan) or _reverts_status(before, document):
+            _end(row, tx)
             _set_up_list(asker, document, replaced=row)
         else:
-            _change(row, batch, before, document)
+            _change(row, tx, before, document)
     return document, message
 
 
-def _judged(before: Document | None, command: Command) -> tuple[Document, str]:
+def _list_after_command(before: Document | None, command: Command) -> tuple[Document, str]:
     """Return the list after a command, without the secrets that its texts may hold, and the message."""
     document, message = carry_out(before, command)
     steps = tuple(replace(step, title=scrub_words(step.title)) for step in document.steps)
     return replace(document, objective=scrub_words(document.objective), steps=steps), message
 
 
-def _goes_back(before: Document, document: Document) -> bool:
+def _reverts_status(before: Document, document: Document) -> bool:
     """Say whether a step goes back to a status that it has left: steps of plans never do, so it needs a new list."""
     pairs = zip(before.steps, document.steps, strict=False)
-    return any(ORDER.index(new.status) < ORDER.index(old.status) for old, new in pairs)
+    return any(STATUS_ORDER.index(new.status) < STATUS_ORDER.index(old.status) for old, new in pairs)
 
 
-def _set_up_list(asker: Asker, document: Document, replaced: Plan | None = None) -> None:
+def _set_up_list(asker: RequesterIds, document: Document, replaced: Plan | None = None) -> None:
     """Store a new list of the session, under way at once."""
     now = clock.now()
     plan = Plan(
@@ -117,44 +117,44 @@ def _set_up_list(asker: Asker, document: Document, replaced: Plan | None = None)
         token_id=asker.token_id, via=asker.via, session=asker.session, created_at=now, started_at=now,
         cloned_from=replaced,
     )  # fmt: skip
-    with recording_new(plan) as batch:
+    with new_plan_transaction(plan) as tx:
         told: dict[str, Any] = {"cloned_from": replaced.public_id} if replaced else {}
-        batch.add("plan.created", **told)
-        batch.add("plan.started")
-        _add_steps(plan, batch, document.steps)
+        tx.record("plan.created", **told)
+        tx.record("plan.started")
+        _add_steps(plan, tx, document.steps)
 
 
-def _add_steps(plan: Plan, batch: Recording, steps: Iterable[PlanStep]) -> None:
+def _add_steps(plan: Plan, tx: PlanTransaction, steps: Iterable[PlanStep]) -> None:
     added = list(steps)
-    Step.objects.bulk_create(_row(plan, step, batch) for step in added)
+    Step.objects.bulk_create(_new_step_row(plan, step, tx) for step in added)
     for step in added:
         if step.status == "in_progress":
-            batch.add("step.started", step.step_id, attempt=1)
+            tx.record("step.started", step.step_id, attempt=1)
         elif step.status == "done":
-            batch.add("step.completed", step.step_id)
+            tx.record("step.completed", step.step_id)
 
 
-def _row(plan: Plan, step: PlanStep, batch: Recording) -> Step:
+def _new_step_row(plan: Plan, step: PlanStep, tx: PlanTransaction) -> Step:
     times = {
-        "started_at": batch.now if step.status == "in_progress" else None,
-        "completed_at": batch.now if step.status == "done" else None,
+        "started_at": tx.now if step.status == "in_progress" else None,
+        "completed_at": tx.now if step.status == "done" else None,
     }
     attempt = int(step.status == "in_progress")
     status = STATUSES[step.status]
     return Step(plan=plan, step_id=step.step_id, description=step.title, status=status, attempt=attempt, **times)
 
 
-def _end(row: Plan, batch: Recording) -> None:
+def _end(row: Plan, tx: PlanTransaction) -> None:
     """End a list that another replaces, where it has not ended."""
-    if not try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.CANCELLED, completed_at=batch.now):
+    if not try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.CANCELLED, completed_at=tx.now):
         return
-    batch.add("plan.cancelled", reason="Another list took its place.")
+    tx.record("plan.cancelled", reason="Another list took its place.")
     for step in row.steps.filter(status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS)):
-        try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=batch.now)
-        batch.add("step.cancelled", step.step_id)
+        try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=tx.now)
+        tx.record("step.cancelled", step.step_id)
 
 
-def _change(row: Plan, batch: Recording, before: Document, document: Document) -> None:
+def _change(row: Plan, tx: PlanTransaction, before: Document, document: Document) -> None:
     """Bring the rows of a list forward to what it is now."""
     known = {step.step_id: step for step in before.steps}
     added = [step for step in document.steps if step.step_id not in known]
@@ -162,23 +162,23 @@ def _change(row: Plan, batch: Recording, before: Document, document: Document) -
     moved = [step for step in document.steps if step.step_id in known and step.status != known[step.step_id].status]
     for step in edited:
         row.steps.filter(step_id=step.step_id).update(description=step.title)
-    _add_steps(row, batch, added)
+    _add_steps(row, tx, added)
     told: dict[str, Any] = {"added": [step.step_id for step in added], "edited": [step.step_id for step in edited]}
     if added or edited:
         by = name_of(User.objects.get(pk=row.author_id))
-        batch.add("plan.changed", by=by, **{name: said for name, said in told.items() if said})
+        tx.record("plan.changed", by=by, **{name: said for name, said in told.items() if said})
     for step in moved:
-        _move(row, batch, step)
+        _move(row, tx, step)
     if document.status == "completed":
-        try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.COMPLETED, completed_at=batch.now)
-        batch.add("plan.completed")
+        try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.COMPLETED, completed_at=tx.now)
+        tx.record("plan.completed")
 
 
-def _move(row: Plan, batch: Recording, step: PlanStep) -> None:
+def _move(row: Plan, tx: PlanTransaction, step: PlanStep) -> None:
     rows = Step.objects.filter(plan=row, step_id=step.step_id)
     if step.status == "in_progress":
-        try_move(rows, to=StepStatus.IN_PROGRESS, started_at=batch.now, attempt=F("attempt") + 1)
-        batch.add("step.started", step.step_id, attempt=1)
+        try_move(rows, to=StepStatus.IN_PROGRESS, started_at=tx.now, attempt=F("attempt") + 1)
+        tx.record("step.started", step.step_id, attempt=1)
     else:
-        try_move(rows, to=StepStatus.COMPLETED, completed_at=batch.now)
-        batch.add("step.completed", step.step_id)
+        try_move(rows, to=StepStatus.COMPLETED, completed_at=tx.now)
+        tx.record("step.completed", step.step_id)

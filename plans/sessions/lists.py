@@ -20,7 +20,7 @@ from plans.planning_tools.todo_list import after
 from plans.states import PLAN_TERMINAL, StepStatus
 
 if TYPE_CHECKING:
-    from plans.store.requesters import Asker
+    from plans.store.requesters import RequesterIds
 
 ValueT = TypeVar("ValueT")
 FIXED = "This session's plan may not be modified."
@@ -41,7 +41,7 @@ class SessionKey:
     name: str
 
     @classmethod
-    def of_asker(cls, asker: "Asker") -> "SessionKey":
+    def of_requester(cls, asker: "RequesterIds") -> "SessionKey":
         """Return the session in which somebody asks for a call."""
         token = asker.token_id
         is_agent = token is not None and ApiToken.objects.filter(pk=token, kind=ApiToken.Kind.AGENT).exists()
@@ -70,15 +70,15 @@ def current_lists(plans: "QuerySet[Plan]") -> "QuerySet[Plan]":
     return plans.filter(~_REPLACED, kind=Plan.Kind.SESSION)
 
 
-def plans_besides_lists(key: SessionKey) -> "QuerySet[Plan]":
+def plans_outside_lists(key: SessionKey) -> "QuerySet[Plan]":
     """Return the direct calls of a session and what was submitted in it, the last first."""
     plans = key.plans().exclude(kind=Plan.Kind.SESSION).order_by("-pk")
     return plans.exclude(session="") if key.name else plans  # says that the index of named sessions has them all
 
 
-def calls_in(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
+def session_calls(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
     """Return the newest calls made in a session, the last first; two queries, whatever it holds."""
-    plans = plans_besides_lists(key)[:most].values_list("pk", flat=True)
+    plans = plans_outside_lists(key)[:most].values_list("pk", flat=True)
     steps = Step.objects.filter(plan__in=list(plans), call__isnull=False).select_related("call").order_by("-call_id")
     return [cast("Call", step.call) for step in steps[:most]]
 
@@ -86,10 +86,10 @@ def calls_in(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
 def document_of(row: Plan) -> todo_list.Plan:
     """Return a stored list in the words of agents."""
     status: Literal["active", "completed"] = "completed" if row.status in PLAN_TERMINAL else "active"
-    return todo_list.Plan(row.goal, status, tuple(_step(step) for step in row.steps.order_by("step_id")))
+    return todo_list.Plan(row.goal, status, tuple(_todo_step(step) for step in row.steps.order_by("step_id")))
 
 
-def _step(row: Step) -> todo_list.PlanStep:
+def _todo_step(row: Step) -> todo_list.PlanStep:
     return todo_list.PlanStep(row.step_id, row.description, _WORDS.get(row.status, "pending"))
 
 
@@ -100,7 +100,7 @@ class StoredSession(Session):
     Values of other types are not stored: they last as long as the call.
     """
 
-    def __init__(self, asker: "Asker", sent: list[Any]) -> None:
+    def __init__(self, asker: "RequesterIds", sent: list[Any]) -> None:
         super().__init__(asker.session)
         self._asker = asker
         self._sent = sent
@@ -113,7 +113,7 @@ class StoredSession(Session):
         self._read = lambda: stored
 
     def _stored(self) -> todo_list.Plan | None:
-        row = SessionKey.of_asker(self._asker).current_list()
+        row = SessionKey.of_requester(self._asker).current_list()
         self._may_change = row is None or row.can_modify
         return document_of(row) if row else None
 
@@ -158,7 +158,7 @@ def _changes_list(event: type) -> bool:
     return issubclass(event, todo_list.SetupPlan | todo_list.AddStep | todo_list.UpdateStep)
 
 
-def see_that_it_is_no_list(plan: Plan) -> None:
+def require_no_session_list(plan: Plan) -> None:
     """Raise Conflict for the list of a session: only the planning tools move it."""
     if plan.kind == Plan.Kind.SESSION:
         raise Conflict("This is the list of a session: only the planning tools change it, called in that session.")

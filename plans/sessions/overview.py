@@ -11,8 +11,8 @@ from catalog.models import ApiToken, Call
 from catalog.rest.pagination import Cursor, PageAt, page_of
 from catalog.ui.labels import Word, status_word
 from plans.models import Plan, Step
-from plans.sessions.lists import SessionKey, calls_in, current_lists
-from plans.store.selectors import counts_of, plan_for, plans_for
+from plans.sessions.lists import SessionKey, current_lists, session_calls
+from plans.store.selectors import plan_for, plans_for, step_counts
 
 PAGE_SIZE = 50
 
@@ -26,7 +26,7 @@ class ListedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeCall:
+class SessionCall:
     """One call made in a session."""
 
     call: Call
@@ -34,7 +34,7 @@ class MadeCall:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionPage:
+class SessionOverview:
     """One session: whose it is, its list, if one was set up, and its newest calls, the last first."""
 
     id: str
@@ -43,7 +43,7 @@ class SessionPage:
     token: ApiToken | None
     row: Plan | None
     steps: Sequence[ListedStep]
-    calls: Sequence[MadeCall]
+    calls: Sequence[SessionCall]
 
     @property
     def title(self) -> str:
@@ -96,27 +96,27 @@ def sessions_for(viewer: User, token: ApiToken | None = None) -> "QuerySet[Plan]
     return current_lists(plans_for(viewer, token))
 
 
-def session_page(viewer: User, public_id: str, token: ApiToken | None = None) -> SessionPage:
+def find_session_overview(viewer: User, public_id: str, token: ApiToken | None = None) -> SessionOverview:
     """Return the session in which a plan was stored: its list now or before, a call, or a plan of its own.
 
     Raises Plan.DoesNotExist where there is none that the viewer may see.
     """
-    return page_of_session(plan_for(viewer, token, public_id))
+    return session_overview(plan_for(viewer, token, public_id))
 
 
-def page_of_session(plan: Plan) -> SessionPage:
+def session_overview(plan: Plan) -> SessionOverview:
     """Return the session in which a plan was stored."""
     key = SessionKey.of_plan(plan)
     row = plan if plan.kind == Plan.Kind.SESSION and _is_current(plan) else key.current_list()
     steps = row.steps.order_by("step_id") if row else []
-    return SessionPage(
+    return SessionOverview(
         id=row.public_id if row else plan.public_id,
         name=key.name,
         author=plan.author,
         token=plan.token if key.agent_token_id else None,
         row=row,
         steps=[ListedStep(step, status_word(step.status)) for step in steps],
-        calls=[MadeCall(call, status_word(call.status)) for call in calls_in(key)],
+        calls=[SessionCall(call, status_word(call.status)) for call in session_calls(key)],
     )
 
 
@@ -128,7 +128,7 @@ def session_list(viewer: User, before: int | None) -> SessionList:
     """Return one page of the sessions that the viewer may see, the newest list first; two queries."""
     cursor = Cursor(back=False, value=before, pk=before) if before is not None else None
     page = page_of(sessions_for(viewer), order="-id", at=PageAt(PAGE_SIZE, cursor))
-    counts = counts_of(list(page.rows))
+    counts = step_counts(list(page.rows))
     rows = [
         SessionRow(
             plan=plan,

@@ -16,18 +16,18 @@ def on_sqlite() -> bool:
     return connection.vendor == "sqlite"
 
 
-def stamp(moment: datetime) -> Any:
+def bind_datetime(moment: datetime) -> Any:
     """Return `moment` as the database's driver wants it bound."""
-    return _stamp(moment) if on_sqlite() else moment
+    return _as_sqlite_text(moment) if on_sqlite() else moment
 
 
 @lru_cache(maxsize=256)
-def _stamp(moment: datetime) -> Any:
+def _as_sqlite_text(moment: datetime) -> Any:
     """Adapt a moment once: one transaction binds the same one many times."""
     return str(moment.astimezone(UTC).replace(tzinfo=None))
 
 
-def leave(cursor: CursorWrapper, statement: str, parameters: Sequence[Any]) -> CursorWrapper:
+def execute_pipelined(cursor: CursorWrapper, statement: str, parameters: Sequence[Any]) -> CursorWrapper:
     """Execute a statement whose result is not read at once; return the cursor that will have it.
 
     Where the database is another process it goes with the next statement, at the latest with COMMIT
@@ -41,12 +41,12 @@ def leave(cursor: CursorWrapper, statement: str, parameters: Sequence[Any]) -> C
 
 
 @contextmanager
-def one_view() -> Iterator[None]:
+def read_snapshot() -> Iterator[None]:
     """Let everything read in the body be of one moment; writing fails. A transaction that is open already is used."""
     if connection.in_atomic_block:
         yield
     elif on_sqlite():
-        with _one_view_on_sqlite():
+        with _read_snapshot_on_sqlite():
             yield
     else:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -55,7 +55,7 @@ def one_view() -> Iterator[None]:
 
 
 @contextmanager
-def _one_view_on_sqlite() -> Iterator[None]:
+def _read_snapshot_on_sqlite() -> Iterator[None]:
     """Begin a transaction that reads: one of Django's would be IMMEDIATE, and keep every writer waiting."""
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA query_only = ON")

@@ -22,7 +22,7 @@ from plans.states import StepStatus
 Document = dict[str, Any]
 
 
-def documents_of(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
+def step_documents(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
     """Return the document of every step of the plan by its number, in order; two queries.
 
     What an agent calls is no part of the plan as it was written: of its work there is its own step alone.
@@ -33,18 +33,18 @@ def documents_of(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
     for number, needed in arrows.values_list("step__step_id", "needs__step_id"):
         needs.setdefault(number, []).append(needed)
     written = plan.steps.filter(parent=None).order_by("step_id")
-    documents = {step.step_id: _document(step, needs.get(step.step_id, [])) for step in written}
-    return _opened(plan, documents) if opened else documents
+    documents = {step.step_id: _step_document(step, needs.get(step.step_id, [])) for step in written}
+    return _restore_secrets(plan, documents) if opened else documents
 
 
-def _opened(plan: Plan, documents: dict[int, Document]) -> dict[int, Document]:
+def _restore_secrets(plan: Plan, documents: dict[int, Document]) -> dict[int, Document]:
     """Return documents with the secrets that are kept in their places; one query for each step that has any."""
     cut = plan.steps.filter(parent=None, parameters__contains=KEY).values_list("step_id", "parameters")
     whole = {number: {"parameters": vault.opened(text, plan.public_id)} for number, text in cut}
     return {number: document | whole.get(number, {}) for number, document in documents.items()}
 
 
-def _document(step: Step, needs: list[int]) -> Document:
+def _step_document(step: Step, needs: list[int]) -> Document:
     """Return a step's document without the fields that say nothing."""
     fields = {
         "tool": step.tool,
@@ -59,38 +59,38 @@ def _document(step: Step, needs: list[int]) -> Document:
     return {"step_id": step.step_id, "description": step.description, **said}
 
 
-def fields_of(step: StepDocument) -> dict[str, Any]:
+def step_columns(step: StepDocument) -> dict[str, Any]:
     """Return the columns of a step's row that its document fills, without its secrets (`secrets_of`)."""
     return {
         "description": scrub_words(step.description),
         "tool": step.tool or "",
         "agent": step.agent or "",
-        "parameters": _sealed(step).text,
+        "parameters": _redacted_parameters_of(step).text,
         "expected_key": step.expected_key or "",
         "output_path": json.dumps(step.output_path) if step.output_path else "",
         "done_check": step.done_check or "",
     }
 
 
-def keep_secrets(plan_ref: str, steps: Iterable[StepDocument]) -> None:
+def store_step_secrets(plan_ref: str, steps: Iterable[StepDocument]) -> None:
     """Keep the secrets of steps until their calls end, in the transaction that stores the steps."""
     for step in steps:
-        secrets = _sealed(step).secrets
+        secrets = _redacted_parameters_of(step).secrets
         if secrets:
             vault.keep(Place(plan_ref, str(step.step_id)), secrets)
 
 
-def _sealed(step: StepDocument) -> Sealed:
-    return sealed_parameters(step.tool, step.parameters)
+def _redacted_parameters_of(step: StepDocument) -> Sealed:
+    return redacted_parameters(step.tool, step.parameters)
 
 
-def sealed_parameters(tool: Any, parameters: Any) -> Sealed:
+def redacted_parameters(tool: Any, parameters: Any) -> Sealed:
     """Cut the secrets out of a step's parameters; what is no tool's name is none."""
     found = get_tool(tool) if tool and isinstance(tool, str) else None
     return vault.sealed(found, parameters, is_plan=True)
 
 
-def unstarted(plan: Plan) -> "QuerySet[Step]":
+def unstarted_steps(plan: Plan) -> "QuerySet[Step]":
     """Return the steps that nobody has begun, nor asked for as a call: they may still become other steps.
 
     What was asked early about a step does not keep it from that: it is withdrawn then. What an agent calls is the
@@ -100,27 +100,27 @@ def unstarted(plan: Plan) -> "QuerySet[Step]":
     return plan.steps.filter(uncalled, parent=None, status=StepStatus.PENDING, attempt=0)
 
 
-def calls_of_agents(plan: Plan) -> dict[int, int]:
+def agent_calls(plan: Plan) -> dict[int, int]:
     """Return the steps in which agents ask and call, by number, each with the number of its agent's step."""
     rows = plan.steps.filter(parent__isnull=False)
     return dict(rows.values_list("step_id", "parent__step_id"))
 
 
-def words_of_call(number: int, agents_step: int) -> str:
+def describe_agent_call(number: int, agents_step: int) -> str:
     """Say what a step is that stands under an agent's."""
     return f"Step {number} is a call of the agent of step {agents_step}"
 
 
-def see_that_no_agent_called(numbers: Iterable[int], plan: Plan) -> None:
+def require_no_agent_calls(numbers: Iterable[int], plan: Plan) -> None:
     """Raise Conflict where one of these steps is an agent's call: it is no part of the plan as it was written."""
-    calls = calls_of_agents(plan)
+    calls = agent_calls(plan)
     number = next((each for each in numbers if each in calls), None)
     if number is not None:
-        call, agents = words_of_call(number, calls[number]), calls[number]
+        call, agents = describe_agent_call(number, calls[number]), calls[number]
         raise Conflict(f"{call}: it is not changed, and steps depend on step {agents} instead. Nothing was changed.")
 
 
-def removed_from(plan: Plan) -> set[int]:
+def removed_step_numbers(plan: Plan) -> set[int]:
     """Return the numbers of steps that were taken out of the plan: no other step gets them."""
     changes = plan.events.filter(type="plan.changed")
     return {number for change in changes for number in change.data_json.get("removed", ())}
@@ -129,7 +129,7 @@ def removed_from(plan: Plan) -> set[int]:
 VALUE, GIVEN = MemoryItem.Type.VALUE, MemoryItem.Type.GIVEN
 
 
-def keep_given(plan: Plan, steps: Iterable[StepDocument]) -> None:
+def store_initial_memory(plan: Plan, steps: Iterable[StepDocument]) -> None:
     """Keep the given values that these steps, which have not run, may write over."""
     written = {step.expected_key or output_key_of(step.tool) for step in steps}
     values = plan.memory.filter(type=VALUE, step_id=None, key__in=written - {""})
@@ -141,7 +141,7 @@ def keep_given(plan: Plan, steps: Iterable[StepDocument]) -> None:
     )
 
 
-def given_memory(plan: Plan, *, opened: bool = False) -> dict[str, Any]:
+def initial_memory(plan: Plan, *, opened: bool = False) -> dict[str, Any]:
     """Return the memory that the plan was given, as it was submitted; its secrets only when they are `opened`."""
     rows = plan.memory.filter(type__in=(VALUE, GIVEN), step_id=None).order_by("id")
     return {row.key: vault.opened(row.value, plan.public_id) if opened else row.value_json for row in rows}

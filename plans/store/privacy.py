@@ -33,7 +33,7 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, Tool
 from plans.documents import references
 from plans.models import AGENT_TURN, MemoryItem, Plan, Step
-from plans.store.transactions import recording
+from plans.store.transactions import plan_transaction
 
 CALLS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
 """Of a step: whether its tool returns private data, loaded here or not."""
@@ -42,7 +42,7 @@ MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False) | Q(af
 
 
 @dataclass(frozen=True, slots=True)
-class PrivateParts:
+class PrivatePlanParts:
     """What is private in one plan: calls by their steps' numbers, and the keys of its memory.
 
     Of those `by_models`, which a model wrote that knew private values, the descriptions and conditions are too.
@@ -76,10 +76,10 @@ class PrivateParts:
         return {name: WORDS for name in names if shown.get(name)}
 
 
-NOTHING = PrivateParts({})
+NOTHING_PRIVATE = PrivatePlanParts({})
 
 
-def owns(viewer: User, plan: Plan) -> bool:
+def is_owner(viewer: User, plan: Plan) -> bool:
     """Say whether the plan is the viewer's own."""
     token = agent_token_of(viewer)
     if token is not None:
@@ -87,29 +87,29 @@ def owns(viewer: User, plan: Plan) -> bool:
     return viewer.pk in (plan.author_id, plan.token.user_id if plan.token else None)
 
 
-def sees_through(viewer: User, plan: Plan) -> bool:
+def can_see_private_in_plan(viewer: User, plan: Plan) -> bool:
     """Say whether the viewer sees what is private in a plan: its owner, reviewers and administrators."""
-    return sees_private(viewer) or owns(viewer, plan)
+    return sees_private(viewer) or is_owner(viewer, plan)
 
 
-def hidden_from(viewer: User, plan: Plan) -> PrivateParts:
+def hidden_parts(viewer: User, plan: Plan) -> PrivatePlanParts:
     """Return what of a plan the viewer must not see."""
-    return NOTHING if sees_through(viewer, plan) else parts_of(plan)
+    return NOTHING_PRIVATE if can_see_private_in_plan(viewer, plan) else private_parts(plan)
 
 
-def parts_of(plan: Plan) -> PrivateParts:
+def private_parts(plan: Plan) -> PrivatePlanParts:
     """Return what is private in a plan, in one query when nothing is."""
-    return parts_beyond(plan, plan.steps.filter(MEETS_PRIVATE).values_list("step_id", flat=True))
+    return private_parts_from(plan, plan.steps.filter(MEETS_PRIVATE).values_list("step_id", flat=True))
 
 
-def parts_beyond(plan: Plan, first: Iterable[int]) -> PrivateParts:
+def private_parts_from(plan: Plan, first: Iterable[int]) -> PrivatePlanParts:
     """Return what is private in a plan whose `first` steps call tools that return private data."""
     sources = list(first)
-    return _follow(sources, flow_of(plan.pk)) if sources else NOTHING
+    return _trace_private_values(sources, load_value_flow(plan.pk)) if sources else NOTHING_PRIVATE
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ValueFlow:
     """How values go through one plan: the keys that each step writes, those that its arguments refer to, the steps
     that agents' steps made, and those that models wrote.
     """
@@ -121,14 +121,14 @@ class Flow:
     by_models: set[int] = field(default_factory=set)
 
 
-def flow_of(plan_pk: int) -> Flow:
+def load_value_flow(plan_pk: int) -> ValueFlow:
     """Return how values go through a plan, in two queries."""
-    return _flows([plan_pk])[plan_pk]
+    return _load_value_flows([plan_pk])[plan_pk]
 
 
-def _flows(plans: Collection[int]) -> Mapping[int, Flow]:
+def _load_value_flows(plans: Collection[int]) -> Mapping[int, ValueFlow]:
     """Return the flows of plans by their keys, in two queries; a step writes what it says, and what it has written."""
-    flows: dict[int, Flow] = defaultdict(Flow)
+    flows: dict[int, ValueFlow] = defaultdict(ValueFlow)
     rows = Step.objects.filter(plan__in=plans)
     fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "after_answer", "parent__step_id", "tool")
     for plan, number, key, parameters, agent, after_answer, parent, tool in rows.values_list(*fields):
@@ -138,14 +138,14 @@ def _flows(plans: Collection[int]) -> Mapping[int, Flow]:
         if parent is not None:
             flows[plan].children[parent].add(number)
         if "${" in parameters:
-            flows[plan].wants[number] = _wanted(parameters)
+            flows[plan].wants[number] = _memory_references(parameters)
     values = MemoryItem.objects.filter(plan__in=plans, type=MemoryItem.Type.VALUE, step_id__isnull=False)
     for plan, writer, key in values.values_list("plan_id", "step_id", "key"):
         flows[plan].keys[writer or 0].add(key)
     return flows
 
 
-def _follow(sources: Iterable[int], flow: Flow) -> PrivateParts:
+def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePlanParts:
     """Return what is private where the values of these steps are, and came to be.
 
     What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is, or
@@ -156,12 +156,12 @@ def _follow(sources: Iterable[int], flow: Flow) -> PrivateParts:
     private: set[str] = set()
     while found := {key for number in steps for key in flow.keys[number]} - private:
         private |= found
-        taken = {number: _taken(flow.wants[number], private) for number in open_ones}
+        taken = {number: _private_arguments(flow.wants[number], private) for number in open_ones}
         steps |= {number: hidden for number, hidden in taken.items() if hidden is not None}
-    return PrivateParts(steps, frozenset(private), frozenset(flow.by_models))
+    return PrivatePlanParts(steps, frozenset(private), frozenset(flow.by_models))
 
 
-def _wanted(parameters: str) -> Mapping[str, set[str]]:
+def _memory_references(parameters: str) -> Mapping[str, set[str]]:
     """Return the arguments that refer to memory, each with the keys that it names."""
     wanted: dict[str, set[str]] = defaultdict(set)
     try:
@@ -172,41 +172,41 @@ def _wanted(parameters: str) -> Mapping[str, set[str]]:
     return wanted
 
 
-def _taken(wanted: Mapping[str, set[str]], private: set[str]) -> Hidden | None:
+def _private_arguments(wanted: Mapping[str, set[str]], private: set[str]) -> Hidden | None:
     names = frozenset(name for name, keys in wanted.items() if keys & private)
     return Hidden(names) if names else None
 
 
-def judge_calls(calls: Collection[Call]) -> Mapping[int, Hidden]:
+def hidden_by_call(calls: Collection[Call]) -> Mapping[int, Hidden]:
     """Say which calls are private: one query when none is in a plan with a tool that returns private data, else three,
     however many plans there are.
     """
-    parts = _parts_by_ref({call.plan_ref for call in calls})
+    parts = _private_parts_by_ref({call.plan_ref for call in calls})
     found = ((call.pk, parts[call.plan_ref].steps.get(int(call.step_ref))) for call in calls if call.plan_ref in parts)
     return {pk: hidden for pk, hidden in found if hidden is not None}
 
 
-def _parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivateParts]:
+def _private_parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivatePlanParts]:
     """Return what is private in these plans, by their public ids; plans without anything private are left out."""
     sources: dict[tuple[int, str], list[int]] = defaultdict(list)
     meeting = Step.objects.filter(MEETS_PRIVATE, plan__public_id__in=refs)
     for plan, ref, number in meeting.values_list("plan_id", "plan__public_id", "step_id"):
         sources[plan, ref].append(number)
-    flows = _flows([plan for plan, _ in sources]) if sources else {}
-    return {ref: _follow(numbers, flows[plan]) for (plan, ref), numbers in sources.items()}
+    flows = _load_value_flows([plan for plan, _ in sources]) if sources else {}
+    return {ref: _trace_private_values(numbers, flows[plan]) for (plan, ref), numbers in sources.items()}
 
 
-def hidden_of_call(viewer: User, call: Call) -> Hidden | None:
+def hidden_call_parts(viewer: User, call: Call) -> Hidden | None:
     """Return what of a call the viewer must not see; None when they may see it all."""
     if sees_private(viewer) or asked_for(viewer, call):
         return None
     hidden = private_in([call]).get(call.pk)
-    return None if hidden is None or _owns_plan_of(viewer, call) else hidden
+    return None if hidden is None or _owns_plan(viewer, call) else hidden
 
 
-def _owns_plan_of(viewer: User, call: Call) -> bool:
+def _owns_plan(viewer: User, call: Call) -> bool:
     plan = Plan.objects.select_related("token").filter(public_id=call.plan_ref).first()
-    return plan is not None and owns(viewer, plan)
+    return plan is not None and is_owner(viewer, plan)
 
 
 def mask_call(shown: dict[str, Any], hidden: Hidden) -> dict[str, Any]:
@@ -222,12 +222,12 @@ def reveal(call: Call, path: str, *, by: User) -> Any:
 
     Raises NotAllowed, Conflict while there is no response, and ParameterError for a path that names no value.
     """
-    if not (sees_private(by) or asked_for(by, call) or _owns_plan_of(by, call)):
+    if not (sees_private(by) or asked_for(by, call) or _owns_plan(by, call)):
         raise NotAllowed("Only who asked for the call, the plan's owner, reviewers and administrators see its values.")
     if not call.response:
         raise Conflict("This call has no response yet.")
     value = field_at(call.response_json, path)
     plan_pk = Plan.objects.only("pk").get(public_id=call.plan_ref).pk
-    with recording(plan_pk, call.plan_ref):
+    with plan_transaction(plan_pk, call.plan_ref):
         signals.record("call.revealed", call=call, by=by, path=path)
     return value

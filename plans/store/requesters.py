@@ -14,8 +14,8 @@ from approvals.states import Verdict
 from catalog.models import ApiToken, Call
 from plans.documents.graphs import descendants
 from plans.models import Plan, Step, StepAsker, StepDependency
-from plans.store.privacy import Flow, flow_of
-from plans.store.statements import Claimed
+from plans.store.privacy import ValueFlow, load_value_flow
+from plans.store.statements import ClaimedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Requester:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequesterIds:
     """Who asks for a call, with which token, over which door and in which session."""
 
     user_id: int
@@ -38,7 +38,7 @@ class Asker:
     session: str
 
 
-def ask_for(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:
+def add_requesters(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:
     """Keep that someone asked for these steps as they are now; the author has asked for all of them."""
     if by.user.pk == plan.author_id:
         return
@@ -46,7 +46,7 @@ def ask_for(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:
     StepAsker.objects.bulk_create((StepAsker(step_id=step, person=by.user) for step in steps), ignore_conflicts=True)
 
 
-def ask_for_what_follows(plan: Plan, step: Step, *, by: Requester) -> None:
+def add_requester_of_descendants(plan: Plan, step: Step, *, by: Requester) -> None:
     """Who answers for someone else asked for what is made of it, and does not decide about that.
 
     What is made of an answer to an agent is what the agent does from then on, and what needs that.
@@ -55,28 +55,28 @@ def ask_for_what_follows(plan: Plan, step: Step, *, by: Requester) -> None:
         return
     arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs__step_id", "step__step_id")
     first = step.parent.step_id if step.parent is not None else step.step_id
-    ask_for(plan, {step.step_id, first} | descendants(first, arrows), by=by)
+    add_requesters(plan, {step.step_id, first} | descendants(first, arrows), by=by)
 
 
-def askers_of(step_pk: int) -> set[int]:
+def extra_requesters(step_pk: int) -> set[int]:
     """Return the people who asked for a step, beside the plan's author, by their keys."""
     return set(StepAsker.objects.filter(step=step_pk).values_list("person_id", flat=True))
 
 
-def input_authors_of(step: Claimed) -> set[int]:
+def input_authors_of(step: ClaimedStep) -> set[int]:
     """Return the people, by their keys, who edited or answered what the step takes values from; without a query for a
     step that refers to nothing.
     """
     if "${" not in step.parameters:
         return set()
-    numbers = _sources(step.step_id, flow_of(step.plan_pk))
+    numbers = _source_steps(step.step_id, load_value_flow(step.plan_pk))
     calls = _with_replaced(Step.objects.filter(plan=step.plan_pk, step_id__in=numbers).values_list("call", flat=True))
     editors = Round.objects.filter(request__call__in=calls, editor__isnull=False).values_list("editor", flat=True)
     answers = Review.objects.filter(request__call__in=calls, verdict=Verdict.RESPOND, undone_at=None)
     return {*editors, *answers.values_list("person", flat=True)}
 
 
-def _sources(step_id: int, flow: Flow) -> set[int]:
+def _source_steps(step_id: int, flow: ValueFlow) -> set[int]:
     """Return the numbers of the steps that values come from; what an agent gives comes from what it called, too."""
     found: set[int] = set()
     wanted = [step_id]

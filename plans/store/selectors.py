@@ -19,21 +19,21 @@ COUNTS = {
     "waiting": Q(status=StepStatus.IN_PROGRESS) & ~Q(waiting_for=""),
     "skipped": Q(skipped=True),
 }
-NOTHING = dict.fromkeys(COUNTS, 0)
+ZERO_COUNTS = dict.fromkeys(COUNTS, 0)
 
 
-def counts_of(plans: Iterable[Plan]) -> dict[int, dict[str, int]]:
+def step_counts(plans: Iterable[Plan]) -> dict[int, dict[str, int]]:
     """Return plan key → how many steps stand where; `waiting` is part of in_progress, `skipped` of completed."""
     keys = [plan.pk for plan in plans]
     counted = {name: Count("pk", filter=condition) for name, condition in COUNTS.items()}
     steps = Step.objects.filter(plan__in=keys, parent=None).order_by()
     rows = steps.values("plan_id").annotate(**counted).values("plan_id", *COUNTS)
     found = {row["plan_id"]: {name: row[name] for name in COUNTS} for row in rows}
-    return dict.fromkeys(keys, NOTHING) | found
+    return dict.fromkeys(keys, ZERO_COUNTS) | found
 
 
 RUNNING_SHOWN = 5
-ASKED_OF_PEOPLE = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)
+STEP_WAITS_FOR_PEOPLE = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)
 """Steps that wait for a person. In the order of these words the last is what is said of a plan that waits for two."""
 CALL_FIELDS = tuple(field.name for field in Call._meta.concrete_fields)
 
@@ -54,7 +54,7 @@ def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
 DEADLINE_PASSED = "The plan's deadline passed."
 
 
-def why_failed(plan: Plan) -> str:
+def failure_reason(plan: Plan) -> str:
     """Say why a plan failed where that is not a step's doing, such as its deadline; empty for any other.
 
     Who ends a plan at its deadline is whoever comes first: the ticker, or a worker whose handler was cut off then.
@@ -67,7 +67,7 @@ def why_failed(plan: Plan) -> str:
     return reason or (DEADLINE_PASSED if was_late else "")
 
 
-SHOWN_OF_RELATED = (
+RELATED_CALL_FIELDS = (
     "version__number",
     "implementation__reference",
     "requested_by__username",
@@ -84,13 +84,13 @@ def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
 
     Raises Call.DoesNotExist for any other.
     """
-    calls = Call.objects.select_related(*{field.partition("__")[0] for field in SHOWN_OF_RELATED})
+    calls = Call.objects.select_related(*{field.partition("__")[0] for field in RELATED_CALL_FIELDS})
     of_plan = Q(plan_ref__in=plans_for(viewer, token).order_by().values("public_id"))
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         calls = calls.filter(of_plan | Q(token=token))
     elif not sees_all(viewer):
         calls = calls.filter(of_plan | Q(requested_by=viewer))
-    calls = calls.only(*CALL_FIELDS, *SHOWN_OF_RELATED).annotate(successor=F("replacements__public_id"))
+    calls = calls.only(*CALL_FIELDS, *RELATED_CALL_FIELDS).annotate(successor=F("replacements__public_id"))
     return calls.get(public_id=public_id)
 
 
@@ -141,7 +141,7 @@ def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
     recent = clock.now() - timedelta(days=7)
     plans = plans_for(viewer).filter(kind=Plan.Kind.PLAN, status=PlanStatus.IN_PROGRESS, created_at__gt=recent)
     shown = list(plans.values_list("pk", "public_id", "goal", "status", "paused_at")[:RUNNING_SHOWN])
-    asked = Step.objects.filter(ASKED_OF_PEOPLE, plan__in=[pk for pk, *_ in shown])
+    asked = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan__in=[pk for pk, *_ in shown])
     waiting = dict(asked.order_by("waiting_for").values_list("plan_id", "waiting_for"))
     return [
         {"id": ref, "goal": goal, "status": "paused" if paused_at else status, "waiting_for": waiting.get(pk, "")}

@@ -1,9 +1,9 @@
 """The hand-written SQL of plans, portable between SQLite (3.35 and later) and PostgreSQL.
 
 The statements of the engine are each one conditional UPDATE or INSERT on the cursor of an open
-`plans.store.transactions.recording`. Beside `catalog.transitions` this is the only module that writes statuses; both
-take their conditions from the MOVES tables. The other statements only look: for the ticker, for lost workers, and for
-/metrics.
+`plans.store.transactions.plan_transaction`. Beside `catalog.transitions` this is the only module that writes statuses;
+both take their conditions from the MOVES tables. The other statements only look: for the ticker, for lost workers, and
+for /metrics.
 """
 
 from collections.abc import Callable, Collection
@@ -23,7 +23,7 @@ from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
 from plans.states import PLAN_TERMINAL, STEP_MOVES, StepStatus
-from plans.store.database import leave, on_sqlite, stamp
+from plans.store.database import bind_datetime, execute_pipelined, on_sqlite
 
 
 class LeaseLost(ToolgateError):
@@ -31,7 +31,7 @@ class LeaseLost(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedStep:
     """A step under this process's lease; `attempt` is its fence."""
 
     pk: int
@@ -67,7 +67,7 @@ CALL_COLUMNS = (
 )
 
 
-def _may(moves: Moves, to: str) -> str:
+def _status_allows(moves: Moves, to: str) -> str:
     return "status IN ({})".format(", ".join(f"'{status}'" for status in sources(moves, to)))
 
 
@@ -79,34 +79,34 @@ CLAIM = (
     "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = ready_at, "
     "started_at = COALESCE(started_at, %s) "
     f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED}{{limit}} "
-    f"AND {_may(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}, {DEADLINE}{{more}}"
+    f"AND {_status_allows(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}, {DEADLINE}{{more}}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
-NOT_FULL = (
+BELOW_STEP_LIMIT = (
     " AND (SELECT COUNT(*) FROM plans_step AS busy WHERE busy.plan_id = %s AND busy.lease_until IS NOT NULL) < %s"
 )
 FENCED = "WHERE id = %s AND claimed_by = %s AND attempt = %s AND "
 COMPLETE_STEP = (
     f"UPDATE plans_step SET status = '{StepStatus.COMPLETED}', completed_at = %s, skipped = %s, lease_until = NULL, "
-    f"waiting_for = '', claimed_by = '' {FENCED}{_may(STEP_MOVES, StepStatus.COMPLETED)}"
+    f"waiting_for = '', claimed_by = '' {FENCED}{_status_allows(STEP_MOVES, StepStatus.COMPLETED)}"
 )
 FAIL_STEP = (
     f"UPDATE plans_step SET status = '{StepStatus.FAILED}', completed_at = %s, error = %s, lease_until = NULL, "
-    f"waiting_for = '', claimed_by = '' {FENCED}{_may(STEP_MOVES, StepStatus.FAILED)}"
+    f"waiting_for = '', claimed_by = '' {FENCED}{_status_allows(STEP_MOVES, StepStatus.FAILED)}"
 )
-PARK_STEP = (
+RELEASE_STEP = (
     "UPDATE plans_step SET waiting_for = %s, waiting_since = %s, ready_at = %s, call_id = %s, lease_until = NULL, "
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
 RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
-GIVE_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
+SET_STEP_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 INSERT_KEYED_CALL = (
     f"INSERT INTO catalog_call (id, {CALL_COLUMNS}) "
     f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {', '.join(['%s'] * 23)}) RETURNING id"
 )
 # Both in one statement, where each is work of another process.
-GIVE_NEW_CALL = (
+INSERT_STEP_CALL = (
     f"WITH stored AS ({INSERT_KEYED_CALL}) UPDATE plans_step SET call_id = stored.id FROM stored "
     f"WHERE plans_step.id = %s AND claimed_by = %s AND attempt = %s AND status = '{StepStatus.IN_PROGRESS}' "
     "RETURNING stored.id"
@@ -127,7 +127,7 @@ READY_ON_POSTGRESQL = READY_DEPENDENTS.format(
 )
 START_CALL = (
     f"UPDATE catalog_call SET status = '{CallStatus.RUNNING}', started_at = %s, fence = %s, attempt = attempt + 1 "
-    f"WHERE id = %s AND {_may(CALL_MOVES, CallStatus.RUNNING)}"
+    f"WHERE id = %s AND {_status_allows(CALL_MOVES, CallStatus.RUNNING)}"
 )
 END_CALL = (
     "UPDATE catalog_call SET status = %s, response = %s, message = %s, error_kind = %s, finished_at = %s "
@@ -148,7 +148,7 @@ WRITE_MEMORY = (
 )
 
 
-def _won(cursor: CursorWrapper) -> bool:
+def _changed_row(cursor: CursorWrapper) -> bool:
     """Say whether the conditional statement just executed changed its row."""
     return bool(cursor.rowcount == 1)
 
@@ -162,53 +162,53 @@ class Lease:
     until: datetime
 
 
-def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Claimed | None:
+def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> ClaimedStep | None:
     """Claim the plan's next ready step; None when none is, the plan is paused, or as many run as may at once."""
     statement = _next_statement(settings.TOOLGATE_MAX_RUNNING_PER_PLAN)
     limit = [plan_pk, settings.TOOLGATE_MAX_RUNNING_PER_PLAN] if settings.TOOLGATE_MAX_RUNNING_PER_PLAN else []
-    return _claim(cursor, statement, [plan_pk, stamp(lease.now), *limit], lease)
+    return _claim(cursor, statement, [plan_pk, bind_datetime(lease.now), *limit], lease)
 
 
 @cache
 def _next_statement(limit: int) -> str:
     skip = "" if on_sqlite() else " FOR UPDATE SKIP LOCKED"
-    return _claiming(NEXT_READY.format(skip=skip), limit=NOT_FULL if limit else "")
+    return _claim_statement(NEXT_READY.format(skip=skip), limit=BELOW_STEP_LIMIT if limit else "")
 
 
-def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> Claimed | None:
+def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> ClaimedStep | None:
     """Claim this very step; None when it is not ready, or its plan is paused."""
-    return _claim(cursor, _claiming("%s"), [step_pk], lease)
+    return _claim(cursor, _claim_statement("%s"), [step_pk], lease)
 
 
-def _claiming(which: str, *, limit: str = "") -> str:
+def _claim_statement(which: str, *, limit: str = "") -> str:
     return CLAIM.format(which=which, limit=limit, more="" if on_sqlite() else f", {NEW_CALL_KEY}")
 
 
-def _claim(cursor: CursorWrapper, statement: str, parameters: list[Any], lease: Lease) -> Claimed | None:
-    moment = stamp(lease.now)
-    cursor.execute(statement, [lease.owner, stamp(lease.until), moment, *parameters])
+def _claim(cursor: CursorWrapper, statement: str, parameters: list[Any], lease: Lease) -> ClaimedStep | None:
+    moment = bind_datetime(lease.now)
+    cursor.execute(statement, [lease.owner, bind_datetime(lease.until), moment, *parameters])
     row = cursor.fetchone()
-    return Claimed(*row) if row else None
+    return ClaimedStep(*row) if row else None
 
 
-def complete_step(cursor: CursorWrapper, step: Claimed, *, now: datetime, skipped: bool) -> bool:
+def complete_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime, skipped: bool) -> bool:
     """Complete the step; False when its lease was lost."""
     cursor.execute(COMPLETE_STEP, _complete_row(step, now, skipped=skipped))
-    return _won(cursor)
+    return _changed_row(cursor)
 
 
-def _complete_row(step: Claimed, now: datetime, *, skipped: bool = False) -> list[Any]:
-    return [stamp(now), skipped, step.pk, step.claimed_by, step.attempt]
+def _complete_row(step: ClaimedStep, now: datetime, *, skipped: bool = False) -> list[Any]:
+    return [bind_datetime(now), skipped, step.pk, step.claimed_by, step.attempt]
 
 
-def fail_step(cursor: CursorWrapper, step: Claimed, *, now: datetime, error: str) -> bool:
+def fail_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime, error: str) -> bool:
     """Fail the step with a sentence for people; False when its lease was lost."""
-    cursor.execute(FAIL_STEP, [stamp(now), error, step.pk, step.claimed_by, step.attempt])
-    return _won(cursor)
+    cursor.execute(FAIL_STEP, [bind_datetime(now), error, step.pk, step.claimed_by, step.attempt])
+    return _changed_row(cursor)
 
 
 @dataclass(frozen=True, slots=True)
-class Parking:
+class StepWait:
     """Why a step lets go of its lease without ending: what it waits for, on which call, until when (None: a person)."""
 
     waiting_for: str
@@ -217,14 +217,14 @@ class Parking:
     ready_at: datetime | None = None
 
 
-def park_step(cursor: CursorWrapper, step: Claimed, parking: Parking) -> bool:
+def release_step(cursor: CursorWrapper, step: ClaimedStep, parking: StepWait) -> bool:
     """Let the step wait in the database, holding nothing; False when its lease was lost."""
-    ready_at = stamp(parking.ready_at) if parking.ready_at else None
+    ready_at = bind_datetime(parking.ready_at) if parking.ready_at else None
     cursor.execute(
-        PARK_STEP,
+        RELEASE_STEP,
         [
             parking.waiting_for,
-            stamp(parking.now),
+            bind_datetime(parking.now),
             ready_at,
             parking.call_pk,
             step.pk,
@@ -232,13 +232,13 @@ def park_step(cursor: CursorWrapper, step: Claimed, parking: Parking) -> bool:
             step.attempt,
         ],
     )
-    return _won(cursor)
+    return _changed_row(cursor)
 
 
 def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> int:
     """Count one dependency less for each dependent; return how many became ready."""
     statement = READY_ON_SQLITE if on_sqlite() else READY_ON_POSTGRESQL.format(step="%s")
-    cursor.execute(statement, [stamp(now), step_pk])
+    cursor.execute(statement, [bind_datetime(now), step_pk])
     return sum(1 for _, left in cursor.fetchall() if left == 0)
 
 
@@ -248,21 +248,21 @@ def insert_call(cursor: CursorWrapper, call: Call) -> None:
     call.pk = cursor.fetchone()[0]
 
 
-def give_new_call(cursor: CursorWrapper, step: Claimed, call: Call, *, just_claimed: bool = False) -> bool:
+def insert_step_call(cursor: CursorWrapper, step: ClaimedStep, call: Call, *, just_claimed: bool = False) -> bool:
     """Store a new call as it stands and make it the step's; False when the step's lease was lost.
 
     A step that was `just_claimed`, in this very transaction, nobody else can have: there is nothing to wait for.
     """
     if on_sqlite():
         insert_call(cursor, call)
-        cursor.execute(GIVE_CALL, [call.pk, step.pk, step.claimed_by, step.attempt])
-        return _won(cursor)
+        cursor.execute(SET_STEP_CALL, [call.pk, step.pk, step.claimed_by, step.attempt])
+        return _changed_row(cursor)
     parameters = [step.new_call_pk, *_call_row(call), step.pk, step.claimed_by, step.attempt]
     if just_claimed and step.new_call_pk:
-        leave(cursor, GIVE_NEW_CALL, parameters)
+        execute_pipelined(cursor, INSERT_STEP_CALL, parameters)
         call.pk = step.new_call_pk
         return True
-    cursor.execute(GIVE_NEW_CALL, parameters)
+    cursor.execute(INSERT_STEP_CALL, parameters)
     row = cursor.fetchone()
     call.pk = row[0] if row else None
     return row is not None
@@ -292,15 +292,15 @@ def _call_row(call: Call) -> list[Any]:
         call.attempt,
         call.fence,
         call.replaces_id,
-        stamp(call.created_at),
-        stamp(call.started_at) if call.started_at else None,
+        bind_datetime(call.created_at),
+        bind_datetime(call.started_at) if call.started_at else None,
     ]
 
 
 def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime) -> bool:
     """Move a stored call to running under the step's fence; False when it may not start any more."""
-    cursor.execute(START_CALL, [stamp(now), fence, call_pk])
-    return _won(cursor)
+    cursor.execute(START_CALL, [bind_datetime(now), fence, call_pk])
+    return _changed_row(cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,15 +317,15 @@ class CallEnding:
 def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:
     """End the running call; False when it runs under another fence or has ended."""
     cursor.execute(END_CALL, _end_row(call, ending))
-    return _won(cursor)
+    return _changed_row(cursor)
 
 
 def _end_row(call: Call, ending: CallEnding) -> list[Any]:
     told = [ending.status, ending.response, ending.message, ending.error_kind]
-    return [*told, stamp(ending.now), call.pk, call.fence]
+    return [*told, bind_datetime(ending.now), call.pk, call.fence]
 
 
-def end_step(cursor: CursorWrapper, step: Claimed, call: Call, ending: CallEnding) -> Callable[[], int]:
+def end_step(cursor: CursorWrapper, step: ClaimedStep, call: Call, ending: CallEnding) -> Callable[[], int]:
     """End the running call and complete its step; return the check of both, for `defer` of the transaction.
 
     On PostgreSQL the statement's result comes with that of the next one. The check returns how many steps became ready.
@@ -336,12 +336,12 @@ def end_step(cursor: CursorWrapper, step: Claimed, call: Call, ending: CallEndin
         ended = end_call(cursor, call, ending)
         completed = ended and complete_step(cursor, step, now=ending.now, skipped=False)
         ready = ready_dependents(cursor, step.pk, now=ending.now) if completed else 0
-        return lambda: _ready(ended, completed, ready)
-    left = leave(cursor, END_STEP, [*_end_row(call, ending), *_complete_row(step, ending.now), ending.now])
-    return lambda: _ready(*left.fetchone())
+        return lambda: _check_ended(ended, completed, ready)
+    left = execute_pipelined(cursor, END_STEP, [*_end_row(call, ending), *_complete_row(step, ending.now), ending.now])
+    return lambda: _check_ended(*left.fetchone())
 
 
-def _ready(ended: int, completed: int, ready: int) -> int:
+def _check_ended(ended: int, completed: int, ready: int) -> int:
     if not ended:
         raise LeaseLost("The call runs no more.")
     if not completed:
@@ -349,13 +349,13 @@ def _ready(ended: int, completed: int, ready: int) -> int:
     return ready
 
 
-def write_memory(cursor: CursorWrapper, step: Claimed, key: str, value: str, *, now: datetime) -> None:
+def write_memory(cursor: CursorWrapper, step: ClaimedStep, key: str, value: str, *, now: datetime) -> None:
     """Store JSON text under a key of the plan's memory, replacing what was there."""
-    leave(cursor, WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, stamp(now)])
+    execute_pipelined(cursor, WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, bind_datetime(now)])
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PlanProgress:
     """How a plan's steps stand, counted: `active` are running, waiting or ready; calls of agents are only that."""
 
     active: int
@@ -363,7 +363,7 @@ class Progress:
     pending: int
 
 
-def progress(cursor: CursorWrapper, plan_pk: int) -> Progress:
+def count_progress(cursor: CursorWrapper, plan_pk: int) -> PlanProgress:
     """Count the plan's steps."""
     cursor.execute(
         "SELECT COUNT(*) FILTER (WHERE status = %s OR ready_at IS NOT NULL), "
@@ -372,13 +372,13 @@ def progress(cursor: CursorWrapper, plan_pk: int) -> Progress:
         "FROM plans_step WHERE plan_id = %s",
         [StepStatus.IN_PROGRESS, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.PENDING, plan_pk],
     )
-    return Progress(*cursor.fetchone())
+    return PlanProgress(*cursor.fetchone())
 
 
-def renew_lease(cursor: CursorWrapper, step: Claimed, *, until: datetime) -> bool:
+def renew_lease(cursor: CursorWrapper, step: ClaimedStep, *, until: datetime) -> bool:
     """Renew the lease of one step; False when it was lost."""
-    cursor.execute(RENEW, [stamp(until), step.pk, step.claimed_by, step.attempt])
-    return _won(cursor)
+    cursor.execute(RENEW, [bind_datetime(until), step.pk, step.claimed_by, step.attempt])
+    return _changed_row(cursor)
 
 
 def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
@@ -387,20 +387,20 @@ def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
     return cursor.fetchone() is not None
 
 
-def look_at(cursor: CursorWrapper, step_pk: int) -> Claimed:
+def load_step(cursor: CursorWrapper, step_pk: int) -> ClaimedStep:
     """Return the step as it stands, for changes under its present fence."""
     cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
-    return Claimed(*cursor.fetchone())
+    return ClaimedStep(*cursor.fetchone())
 
 
-def take_back(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
+def reclaim_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> bool:
     """Make a step whose lease was lost claimable again; False when it has ended."""
     cursor.execute(
         "UPDATE plans_step SET lease_until = NULL, claimed_by = '', ready_at = %s, crashes = crashes + 1 "
         f"{FENCED}status = '{StepStatus.IN_PROGRESS}'",
-        [stamp(now), step.pk, step.claimed_by, step.attempt],
+        [bind_datetime(now), step.pk, step.claimed_by, step.attempt],
     )
-    return _won(cursor)
+    return _changed_row(cursor)
 
 
 def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 0) -> list[int]:
@@ -408,7 +408,7 @@ def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 
     cursor.execute(
         f"SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s AND plan_id > %s AND {NOT_PAUSED} "
         "ORDER BY plan_id LIMIT %s",
-        [stamp(now), after, limit],
+        [bind_datetime(now), after, limit],
     )
     return [plan_pk for (plan_pk,) in cursor.fetchall()]
 
@@ -421,27 +421,27 @@ def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
     return [plan_pk for (plan_pk,) in cursor.fetchall()]
 
 
-def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[Claimed]:
+def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[ClaimedStep]:
     """Return steps whose lease has expired."""
     cursor.execute(
         f"SELECT {STEP_COLUMNS} FROM plans_step WHERE lease_until < %s ORDER BY lease_until LIMIT %s",
-        [stamp(now), limit],
+        [bind_datetime(now), limit],
     )
-    return [Claimed(*row) for row in cursor.fetchall()]
+    return [ClaimedStep(*row) for row in cursor.fetchall()]
 
 
-def is_lost(cursor: CursorWrapper, step: Claimed, *, now: datetime) -> bool:
+def is_lost(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> bool:
     """Say whether the step's lease is still the expired one, and keep it so until the transaction ends."""
     lock = "" if on_sqlite() else " FOR UPDATE"
     cursor.execute(
         f"SELECT 1 FROM plans_step {FENCED}lease_until < %s{lock}",
-        [step.pk, step.claimed_by, step.attempt, stamp(now)],
+        [step.pk, step.claimed_by, step.attempt, bind_datetime(now)],
     )
     return cursor.fetchone() is not None
 
 
 # The conditions are spelled as those of the indexes: SQLite would not use them otherwise.
-STATEMENT = """
+COUNT_BACKLOG = """
 SELECT
     (SELECT COUNT(*) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
         WHERE ready_at IS NOT NULL AND ready_at <= %s AND paused_at IS NULL),
@@ -456,7 +456,7 @@ SELECT
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Backlog:
     """Steps that may be claimed, that run, requests that wait, outcomes nobody knows; ages in seconds, 0 for none."""
 
     ready: int
@@ -467,13 +467,13 @@ class Standing:
     unknown: int
 
 
-def look() -> Standing:
+def count_backlog() -> Backlog:
     """Count how things stand now."""
     now = clock.now()
     with connection.cursor() as cursor:
-        cursor.execute(STATEMENT, [stamp(now), stamp(now)])
+        cursor.execute(COUNT_BACKLOG, [bind_datetime(now), bind_datetime(now)])
         ready, ready_since, running, approvals, opened, unknown = cursor.fetchone()
-    return Standing(ready, _age(ready_since, now), running, approvals, _age(opened, now), unknown)
+    return Backlog(ready, _age(ready_since, now), running, approvals, _age(opened, now), unknown)
 
 
 def _age(since: datetime | str | None, now: datetime) -> float:

@@ -1,8 +1,8 @@
 """The history of plans: events are numbered per plan without gaps, in the transaction of what they tell.
 
-`recording(plan)` locks the plan, gathers the events of one transaction and writes them with one statement each for
-the counter and the rows; the poke to whoever watches goes out after commit. Facts of lower layers arrive in
-`on_fact` and join the open recording of their plan.
+`plan_transaction(plan)` locks the plan, gathers the events of one transaction and writes them with one statement each
+for the counter and the rows; listeners are notified after commit. Facts of lower layers arrive in `record_fact_event`
+and join the open transaction of their plan.
 
 Upper packages register here (in `plans/apps.py`):
 
@@ -29,7 +29,7 @@ from catalog.models import Call
 from catalog.rest.idempotency import note_done
 from catalog.signals import Fact
 from plans.models import Plan
-from plans.store.database import leave, on_sqlite, stamp
+from plans.store.database import bind_datetime, execute_pipelined, on_sqlite
 
 EVENT_TYPES = frozenset(
     {
@@ -52,21 +52,21 @@ EVENT_TYPES = frozenset(
 
 STEP_ENDS = frozenset(f"step.{word}" for word in ("completed", "skipped", "failed", "cancelled"))
 
-COUNT = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq, has_agents"
+INCREMENT_SEQ = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq, has_agents"
 # The moment is told once the lock is held: told beside the lock it would be that of the wait's beginning.
 LOCK_PLAN = (
     "WITH locked AS MATERIALIZED (SELECT last_seq, has_agents FROM plans_plan WHERE id = %s FOR NO KEY UPDATE) "
     "SELECT clock_timestamp(), last_seq, has_agents FROM locked"
 )
 Listener = Callable[[str, int], None]
-_open = threading.local()
+_thread_state = threading.local()
 _listeners: list[Listener] = []
-_step_end_handlers: list[Callable[["Recording"], None]] = []
-FactHandler = Callable[["Recording", Fact], None]
+_step_end_handlers: list[Callable[["PlanTransaction"], None]] = []
+FactHandler = Callable[["PlanTransaction", Fact], None]
 _fact_handlers: dict[str, FactHandler] = {}
 
 
-class Locked(NamedTuple):
+class LockedPlan(NamedTuple):
     """A plan as it was locked: the moment, the number of its last event, whether an agent has begun one of its steps.
 
     SQLite locks without looking at it: there the last two are read with the events.
@@ -79,19 +79,19 @@ class Locked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Recording:
+class PlanTransaction:
     """The events of one transaction of one plan, not yet numbered."""
 
     plan_pk: int
     plan_ref: str
-    locked: Locked
+    locked: LockedPlan
     cursor: CursorWrapper
-    outer: "Recording | None" = None
-    """The open recording of another plan in whose transaction this one is."""
+    outer: "PlanTransaction | None" = None
+    """The open plan transaction of another plan in whose transaction this one is."""
     rows: list[tuple[str, int | None, str]] = field(default_factory=list)
     last_seq: int = 0
     """The number of its last event, once that is written."""
-    leads_to: object = None
+    result: object = None
     """What the transaction hands on once it is committed, for who finds out later that it was."""
     became_ready: int = 0
     """How many steps became ready, without those that a deferred check has still to report."""
@@ -103,7 +103,7 @@ class Recording:
         """The moment of all its events."""
         return self.locked.now
 
-    def add(self, kind: str, step_id: int | None = None, **data: Any) -> None:
+    def record(self, kind: str, step_id: int | None = None, **data: Any) -> None:
         """Append one event. Raises KeyError for a type that docs/api.md does not name."""
         if kind not in EVENT_TYPES:
             raise KeyError(kind)
@@ -122,12 +122,12 @@ class Recording:
             self.became_ready += self._deferred.pop(0)()
         return self.became_ready
 
-    def once_committed(self, act: Callable[[], object]) -> None:
+    def on_commit(self, act: Callable[[], object]) -> None:
         """Do something after the commit, once, also when its answer is lost and it is looked up."""
         self._after.append(act)
-        transaction.on_commit(self.do_after)
+        transaction.on_commit(self.run_after_commit)
 
-    def do_after(self) -> None:
+    def run_after_commit(self) -> None:
         """Do what was to be done after the commit and was not."""
         while self._after:
             self._after.pop(0)()
@@ -139,186 +139,186 @@ def register_listener(listener: Listener) -> None:
         _listeners.append(listener)
 
 
-def register_step_end_handler(handler: Callable[[Recording], None]) -> None:
-    """Call `handler(batch)` in each transaction in which steps of a plan with agents have ended, after its events."""
+def register_step_end_handler(handler: Callable[[PlanTransaction], None]) -> None:
+    """Call `handler(tx)` in each transaction in which steps of a plan with agents have ended, after its events."""
     if handler not in _step_end_handlers:
         _step_end_handlers.append(handler)
 
 
 def register_fact_handler(kind: str, handler: FactHandler) -> None:
-    """Let `handler(batch, fact)` carry out the consequences of a fact, in its transaction and after its event."""
+    """Let `handler(tx, fact)` carry out the consequences of a fact, in its transaction and after its event."""
     _fact_handlers[kind] = handler
 
 
 @contextmanager
-def recording(plan_pk: int, plan_ref: str) -> Iterator[Recording]:
+def plan_transaction(plan_pk: int, plan_ref: str) -> Iterator[PlanTransaction]:
     """Open a transaction on a plan: lock it, run the body, write its events, poke after commit.
 
-    Inside an open recording of the same plan the body joins that one.
+    Inside an open plan transaction of the same plan the body joins that one.
     """
-    outer = current(plan_ref)
+    outer = current_transaction(plan_ref)
     if outer is not None:
         yield outer
         return
-    with transaction.atomic(), _gathering(plan_pk, plan_ref, lock_plan(plan_pk)) as batch:
-        yield batch
+    with transaction.atomic(), _collect_events(plan_pk, plan_ref, lock_plan(plan_pk)) as tx:
+        yield tx
 
 
 @contextmanager
-def recording_new(plan: Plan) -> Iterator[Recording]:
-    """Store a new plan and open its first recording."""
+def new_plan_transaction(plan: Plan) -> Iterator[PlanTransaction]:
+    """Store a new plan and open its first transaction."""
     with transaction.atomic():
         plan.save(force_insert=True)
-        with _gathering(plan.pk, plan.public_id, Locked(clock.now())) as batch:
-            yield batch
+        with _collect_events(plan.pk, plan.public_id, LockedPlan(clock.now())) as tx:
+            yield tx
 
 
 @contextmanager
-def _gathering(plan_pk: int, plan_ref: str, locked: Locked) -> Iterator[Recording]:
+def _collect_events(plan_pk: int, plan_ref: str, locked: LockedPlan) -> Iterator[PlanTransaction]:
     with connection.cursor() as cursor:
-        batch = Recording(plan_pk, plan_ref, locked, cursor, outer=getattr(_open, "batch", None))
-        _open.batch = batch
-        if batch.outer is None:
-            _open.latest = batch
+        tx = PlanTransaction(plan_pk, plan_ref, locked, cursor, outer=getattr(_thread_state, "tx", None))
+        _thread_state.tx = tx
+        if tx.outer is None:
+            _thread_state.latest = tx
         try:
-            yield batch
-            batch.run_deferred()
+            yield tx
+            tx.run_deferred()
         finally:
-            _open.batch = batch.outer
-        if batch.rows:
-            _flush(batch)
+            _thread_state.tx = tx.outer
+        if tx.rows:
+            _flush(tx)
 
 
-def tell(batch: Recording, kind: str, call: Call, *, level: str, **data: Any) -> None:
+def record_call_event(tx: PlanTransaction, kind: str, call: Call, *, level: str, **data: Any) -> None:
     """Record what a call does: safe calls leave events only, the others are facts for the audit log too."""
     if level == SafetyLevel.SAFE:
-        batch.add(kind, int(call.step_ref), call=call.public_id, **data)
+        tx.record(kind, int(call.step_ref), call=call.public_id, **data)
     else:
         signals.record(kind, call=call, level=level, **data)
 
 
-def lock_plan(plan_pk: int) -> Locked:
+def lock_plan(plan_pk: int) -> LockedPlan:
     """Take the plan's row first: plan → step → call → request → audit head; return it as it was taken.
 
     SQLite's BEGIN IMMEDIATE has the lock already.
     """
     if on_sqlite():
-        return Locked(clock.now())
+        return LockedPlan(clock.now())
     with connection.cursor() as cursor:
         cursor.execute(LOCK_PLAN, [plan_pk])
         row = cursor.fetchone()
-    return Locked(*row) if row else Locked(clock.now(), exists=False)
+    return LockedPlan(*row) if row else LockedPlan(clock.now(), exists=False)
 
 
-def _flush(batch: Recording) -> None:
-    """Number and write what `batch` holds, and poke the listeners once it is committed."""
-    last = batch.last_seq = write_rows(batch)
-    if batch.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in batch.rows):
+def _flush(tx: PlanTransaction) -> None:
+    """Number and write what `tx` holds, and poke the listeners once it is committed."""
+    last = tx.last_seq = write_events(tx)
+    if tx.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in tx.rows):
         for act in _step_end_handlers:
-            act(batch)
-    note_done(batch.plan_ref)
+            act(tx)
+    note_done(tx.plan_ref)
     for listener in _listeners:
-        transaction.on_commit(lambda listener=listener: listener(batch.plan_ref, last), robust=True)  # type: ignore[misc]
+        transaction.on_commit(lambda listener=listener: listener(tx.plan_ref, last), robust=True)  # type: ignore[misc]
 
 
-def write_rows(batch: Recording) -> int:
+def write_events(tx: PlanTransaction) -> int:
     """Number and write the events of an open transaction; return the last number."""
-    return _write_on_sqlite(batch) if on_sqlite() else _write_on_postgresql(batch)
+    return _write_on_sqlite(tx) if on_sqlite() else _write_on_postgresql(tx)
 
 
-def _write_on_sqlite(batch: Recording) -> int:
+def _write_on_sqlite(tx: PlanTransaction) -> int:
     """Write the counter, then the rows. Raises Plan.DoesNotExist."""
-    batch.cursor.execute(COUNT, [len(batch.rows), batch.plan_pk])
-    counted = batch.cursor.fetchone()
+    tx.cursor.execute(INCREMENT_SEQ, [len(tx.rows), tx.plan_pk])
+    counted = tx.cursor.fetchone()
     if counted is None:
         raise Plan.DoesNotExist
     last, has_agents = counted
-    batch.locked = Locked(batch.now, last - len(batch.rows), bool(has_agents))
-    at = stamp(batch.now)
+    tx.locked = LockedPlan(tx.now, last - len(tx.rows), bool(has_agents))
+    at = bind_datetime(tx.now)
     parameters: list[Any] = []
-    for seq, (kind, step_id, data) in enumerate(batch.rows, batch.locked.last_seq + 1):
-        parameters += (batch.plan_pk, seq, kind, at, step_id, data)
-    values = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(batch.rows))
-    batch.cursor.execute(f"INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES {values}", parameters)
+    for seq, (kind, step_id, data) in enumerate(tx.rows, tx.locked.last_seq + 1):
+        parameters += (tx.plan_pk, seq, kind, at, step_id, data)
+    values = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(tx.rows))
+    tx.cursor.execute(f"INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES {values}", parameters)
     return int(last)
 
 
-def _write_on_postgresql(batch: Recording) -> int:
+def _write_on_postgresql(tx: PlanTransaction) -> int:
     """Write both in one statement, which goes with COMMIT: each way to the server and back is one under the lock.
 
     Raises Plan.DoesNotExist.
     """
-    if not batch.locked.exists:
+    if not tx.locked.exists:
         raise Plan.DoesNotExist
-    parameters: list[Any] = [len(batch.rows), batch.plan_pk, batch.plan_pk, batch.now]
-    for before_last, (kind, step_id, data) in zip(range(len(batch.rows) - 1, -1, -1), batch.rows, strict=True):
+    parameters: list[Any] = [len(tx.rows), tx.plan_pk, tx.plan_pk, tx.now]
+    for before_last, (kind, step_id, data) in zip(range(len(tx.rows) - 1, -1, -1), tx.rows, strict=True):
         parameters += (before_last, kind, step_id, data)
-    values = ", ".join(["(%s::int, %s::text, %s::int, %s::text)"] * len(batch.rows))
-    leave(
-        batch.cursor,
-        f"WITH counted AS ({COUNT}) INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) "
+    values = ", ".join(["(%s::int, %s::text, %s::int, %s::text)"] * len(tx.rows))
+    execute_pipelined(
+        tx.cursor,
+        f"WITH counted AS ({INCREMENT_SEQ}) INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) "
         f"SELECT %s::bigint, counted.last_seq - row.before_last, row.type, %s::timestamptz, row.step_id, row.data "
         f"FROM counted, (VALUES {values}) AS row(before_last, type, step_id, data)",
         parameters,
     )
-    return batch.locked.last_seq + len(batch.rows)
+    return tx.locked.last_seq + len(tx.rows)
 
 
-def current(plan_ref: str) -> Recording | None:
-    """Return this thread's open recording of the plan, if there is one, also inside of another plan's."""
-    batch: Recording | None = getattr(_open, "batch", None)
-    while batch is not None and batch.plan_ref != plan_ref:
-        batch = batch.outer
-    return batch
+def current_transaction(plan_ref: str) -> PlanTransaction | None:
+    """Return this thread's open plan transaction of the plan, if there is one, also inside of another plan's."""
+    tx: PlanTransaction | None = getattr(_thread_state, "tx", None)
+    while tx is not None and tx.plan_ref != plan_ref:
+        tx = tx.outer
+    return tx
 
 
-def latest() -> Recording | None:
-    """Return this thread's last recording since `forget_latest`, open or not, committed or not."""
-    batch: Recording | None = getattr(_open, "latest", None)
-    return batch
+def latest_transaction() -> PlanTransaction | None:
+    """Return this thread's last plan transaction since `forget_latest_transaction`, open or not, committed or not."""
+    tx: PlanTransaction | None = getattr(_thread_state, "latest", None)
+    return tx
 
 
-def forget_latest() -> None:
-    """Forget this thread's last recording."""
-    _open.latest = None
+def forget_latest_transaction() -> None:
+    """Forget this thread's last plan transaction."""
+    _thread_state.latest = None
 
 
-def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+def record_fact_event(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Turn a fact about a plan's call into its event, and carry out what it means for the step."""
     call = fact.call
     if call is None or not call.plan_ref:
         return
-    batch = current(call.plan_ref)
-    if batch is not None:
-        _append(batch, fact)
+    tx = current_transaction(call.plan_ref)
+    if tx is not None:
+        _append_fact(tx, fact)
         return
-    plan_pk = _key_of(call.plan_ref)
+    plan_pk = _plan_key(call.plan_ref)
     if fact.kind == "call.changing":
         lock_plan(plan_pk)
         return
-    with recording(plan_pk, call.plan_ref) as batch:
-        _append(batch, fact)
+    with plan_transaction(plan_pk, call.plan_ref) as tx:
+        _append_fact(tx, fact)
 
 
-def _key_of(plan_ref: str) -> int:
+def _plan_key(plan_ref: str) -> int:
     """Return the key of a plan: its last one this thread keeps, for a decision states several facts of one plan."""
-    known: tuple[str, int] | None = getattr(_open, "known", None)
+    known: tuple[str, int] | None = getattr(_thread_state, "known", None)
     if known is None or known[0] != plan_ref:
-        known = _open.known = plan_ref, Plan.objects.only("pk").get(public_id=plan_ref).pk
+        known = _thread_state.known = plan_ref, Plan.objects.only("pk").get(public_id=plan_ref).pk
     return known[1]
 
 
-def _append(batch: Recording, fact: Fact) -> None:
+def _append_fact(tx: PlanTransaction, fact: Fact) -> None:
     call = fact.call
     if call is None:
         return
     if fact.kind in EVENT_TYPES:
-        batch.add(fact.kind, int(call.step_ref), call=call.public_id, **fact.data)
-    handle_fact(batch, fact)
+        tx.record(fact.kind, int(call.step_ref), call=call.public_id, **fact.data)
+    handle_fact(tx, fact)
 
 
-def handle_fact(batch: Recording, fact: Fact) -> None:
+def handle_fact(tx: PlanTransaction, fact: Fact) -> None:
     """Carry out the consequences of a fact for its plan, beside its event."""
     handler = _fact_handlers.get(fact.kind)
     if handler is not None:
-        handler(batch, fact)
+        handler(tx, fact)

@@ -58,7 +58,7 @@ def unknown_outcomes(viewer: User) -> list[Step]:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PlanSurroundings:
     """A step in its plan: all steps before and after it that are bound to it, and how many of the plan have run.
 
     What an agent calls (`here`) stands after the step of the agent that `asks` for it, and before what waits for that.
@@ -91,7 +91,7 @@ class Surroundings:
             return f"If you reject this call, the agent in step {self.asks.step_id} is told and continues without it."
         lost = [step.step_id for step in self.after if step.status == StepStatus.PENDING]
         already = f"; {self.ran} already ran" if self.ran else ""
-        then = f". {_named(lost)} will not run" if lost else ": nothing waits for it"
+        then = f". {_name_steps(lost)} will not run" if lost else ": nothing waits for it"
         return f"Rejecting fails step {self.here.step_id}{then}{already}."
 
 
@@ -102,7 +102,7 @@ def standing(step: Step) -> str:
 
 
 @register.simple_tag
-def plan_around(plan_ref: str, step_ref: str, viewer: User) -> Surroundings | None:
+def plan_around(plan_ref: str, step_ref: str, viewer: User) -> PlanSurroundings | None:
     """Return what surrounds a step in its plan; None where there is no plan that the viewer sees; three queries."""
     seen = plans_for(viewer).select_related(None).only("public_id", "status")
     plan = seen.filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first() if plan_ref else None
@@ -110,15 +110,15 @@ def plan_around(plan_ref: str, step_ref: str, viewer: User) -> Surroundings | No
         return None
     steps = {step.pk: step for step in Step.objects.filter(plan=plan).only(*SHOWN_OF_STEP)}
     here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
-    needs, needed_by = _arrows(plan)
+    needs, needed_by = _dependents(plan)
     ran = sum(step.status == StepStatus.COMPLETED and not step.skipped for step in steps.values())
     asks = steps[here.parent_id] if here is not None and here.parent_id else None
     start = asks or here
-    return Surroundings(plan, here, asks, _reach(start, needs, steps), _reach(start, needed_by, steps), ran)
+    return PlanSurroundings(plan, here, asks, _reachable(start, needs, steps), _reachable(start, needed_by, steps), ran)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPlace:
     """Address of a call's step for one viewer, empty where they do not see its plan; `is_direct` for a direct call."""
 
     address: str
@@ -126,19 +126,19 @@ class Place:
 
 
 @register.simple_tag
-def place_of(call: Call, viewer: User, around: Surroundings | str | None = None) -> Place:
+def call_place(call: Call, viewer: User, around: PlanSurroundings | str | None = None) -> CallPlace:
     """Return the place of a call; no query where its surroundings are known, else one or two."""
     address = f"/plans/{call.plan_ref}/?step={call.step_ref}"
     if around:
-        return Place(address, is_direct=False)
+        return CallPlace(address, is_direct=False)
     kind = (
         Plan.objects.filter(public_id=call.plan_ref).values_list("kind", flat=True).first() if call.plan_ref else None
     )
     is_seen = kind is not None and plans_for(viewer).filter(public_id=call.plan_ref).exists()
-    return Place(address if is_seen else "", is_direct=kind in (None, Plan.Kind.CALL))
+    return CallPlace(address if is_seen else "", is_direct=kind in (None, Plan.Kind.CALL))
 
 
-def _named(numbers: Sequence[int]) -> str:
+def _name_steps(numbers: Sequence[int]) -> str:
     """Name steps by their numbers, the first MOST_SHOWN of them."""
     named, more = [str(number) for number in numbers[:MOST_SHOWN]], len(numbers) - MOST_SHOWN
     parts = [*named, f"{more} more"] if more > 0 else named
@@ -148,7 +148,7 @@ def _named(numbers: Sequence[int]) -> str:
 Arrows = Mapping[int, list[int]]
 
 
-def _arrows(plan: Plan) -> tuple[Arrows, Arrows]:
+def _dependents(plan: Plan) -> tuple[Arrows, Arrows]:
     needs, needed_by = defaultdict(list), defaultdict(list)
     for step, needed in StepDependency.objects.filter(step__plan=plan).values_list("step_id", "needs_id"):
         needs[step].append(needed)
@@ -156,7 +156,7 @@ def _arrows(plan: Plan) -> tuple[Arrows, Arrows]:
     return needs, needed_by
 
 
-def _reach(start: Step | None, arrows: Arrows, steps: Mapping[int, Step]) -> list[Step]:
+def _reachable(start: Step | None, arrows: Arrows, steps: Mapping[int, Step]) -> list[Step]:
     """Return every step that can be reached, in the plan's order."""
     todo, found = [start.pk] if start else [], set[int]()
     while todo:

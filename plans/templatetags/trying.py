@@ -14,7 +14,7 @@ from catalog.models import Call, Tool
 from catalog.results import Preview
 from catalog.ui.labels import say_span
 from plans.actions.call import Rehearsal
-from plans.web.try_tool import begin
+from plans.web.try_tool import new_trial
 
 register = template.Library()
 MOST_SHOWN = 20_000
@@ -32,7 +32,7 @@ class Head:
 @register.inclusion_tag("plans/_trying.html", takes_context=True)
 def try_it(context: template.Context, tool: Tool, viewer: User) -> dict[str, object]:
     """Draw the card with an empty form."""
-    return {"trial": begin(tool, viewer), "tool": tool, "csrf_token": context.get("csrf_token")}
+    return {"trial": new_trial(tool, viewer), "tool": tool, "csrf_token": context.get("csrf_token")}
 
 
 @register.filter

@@ -9,11 +9,11 @@ from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, 
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest
 from plans.models import Plan
-from plans.sessions.lists import see_that_it_is_no_list
+from plans.sessions.lists import require_no_session_list
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control, plan_for
 
-STATUS = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
+STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
 def plan_or_404(viewer: User, public_id: str) -> Plan:
@@ -24,7 +24,7 @@ def plan_or_404(viewer: User, public_id: str) -> Plan:
         raise Http404 from None
 
 
-def control(viewer: User, plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
+def control_plan(viewer: User, plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
     """Do something to a plan for its owner or an administrator; what takes it `further` needs a role that may write.
 
     Raises NotAllowed, and what the act raises.
@@ -33,13 +33,13 @@ def control(viewer: User, plan: Plan, act: Callable[[Requester], None], *, furth
         raise NotAllowed(f"Only {name_of(plan.author)} or an administrator may do this. Nothing was changed.")
     if further and not has_role(viewer, OPERATOR, ADMINISTRATOR):
         raise NotAllowed("This needs the role operator or administrator. Nothing was changed.")
-    see_that_it_is_no_list(plan)
+    require_no_session_list(plan)
     act(Requester(viewer))
 
 
-def status_of(error: ToolgateError) -> int:
+def error_status(error: ToolgateError) -> int:
     """Return the HTTP status of what an action may raise."""
-    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 422)
+    return next((status for kind, status in STATUS_BY_ERROR.items() if isinstance(error, kind)), 422)
 
 
 NEEDS_ROLE = NotAllowed("Starting plans needs the role operator or administrator. Nothing was stored.")

@@ -71,7 +71,7 @@ def lay_out(graph: Mapping[int, Sequence[int]], done: Set[int] = frozenset()) ->
     if len(needs) > COLLAPSE_OVER:
         members = _collapsed(layer_of, done)
         needs = _merged(needs, members)
-    return _drawn(needs, layer_of, members)
+    return _layered_edges(needs, layer_of, members)
 
 
 def _layers(needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
@@ -96,7 +96,7 @@ def _merged(needs: Mapping[int, Sequence[int]], members: Mapping[int, Sequence[i
     return {box: sorted({box_of[needed] for step in steps for needed in needs[step]}) for box, steps in members.items()}
 
 
-def _drawn(
+def _layered_edges(
     needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int], members: Mapping[int, tuple[int, ...]]
 ) -> Graph:
     routes = _routes(needs, layer_of)
@@ -181,8 +181,8 @@ def _curve(places: Sequence[tuple[float, float]]) -> str:
 
 TITLE_ROOM, TITLE_LINES = 16, 2
 TOOL_ROOM = 20
-SAID_ROOM = 120
-LOOKS = {"ok": "ok", "human": "human", "danger": "bad", "run": "run", "warn": "run"}
+LABEL_ROOM = 120
+BOX_CLASSES = {"ok": "ok", "human": "human", "danger": "bad", "run": "run", "warn": "run"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,17 +229,17 @@ def drawing_from(graph: Graph, boxes: Sequence[Box], arrows: Sequence[Arrow]) ->
     return Drawing(graph.width, graph.height, boxes, arrows, f"Plan graph, {count} step{'' if count == 1 else 's'}")
 
 
-def box_of(node: Node, word: Word, step: "Described") -> Box:
+def box_of(node: Node, word: Word, step: "DescribedStep") -> Box:
     if len(node.members) > 1:
         title = f"{len(node.members)} done"
         says = f"Steps {', '.join(map(str, node.members))}, done"
         return Box(node, STATUSES["completed"], "ok", [title], "", says)
-    look = "skip" if word.icon == "skip" else LOOKS.get(word.hue, "idle")
-    says = f"Step {step.step_id}, {cut_text(step.description, SAID_ROOM)}, {word.label.lower()}"
-    return Box(node, word, look, _wrapped(step.description), cut_text(step.tool or "", TOOL_ROOM), says)
+    look = "skip" if word.icon == "skip" else BOX_CLASSES.get(word.hue, "idle")
+    says = f"Step {step.step_id}, {fit_text(step.description, LABEL_ROOM)}, {word.label.lower()}"
+    return Box(node, word, look, _wrapped(step.description), fit_text(step.tool or "", TOOL_ROOM), says)
 
 
-class Described(Protocol):
+class DescribedStep(Protocol):
     """A step, stored or submitted."""
 
     @property
@@ -254,10 +254,10 @@ class Described(Protocol):
 
 def _wrapped(text: str) -> list[str]:
     """Return the beginning of a text in lines that fit into a box."""
-    shown = cut_text(text, SAID_ROOM)
+    shown = fit_text(text, LABEL_ROOM)
     return textwrap.wrap(shown, TITLE_ROOM, max_lines=TITLE_LINES, placeholder="…")
 
 
-def cut_text(text: str, room: int) -> str:
+def fit_text(text: str, room: int) -> str:
     shown = "".join(piece.text for piece in split_hidden(text[: room + 1]))
     return shown if len(shown) <= room else f"{shown[: room - 1].rstrip()}…"

@@ -15,8 +15,8 @@ from catalog.ui.labels import Word, status_word
 from catalog.ui.requests import PageRequest, signed_in, wants_part
 from plans.models import Plan, Step
 from plans.states import PlanStatus
-from plans.store.selectors import ASKED_OF_PEOPLE, counts_of, plans_for
-from plans.web.plan.overview import words_of
+from plans.store.selectors import STEP_WAITS_FOR_PEOPLE, plans_for, step_counts
+from plans.web.plan.overview import plan_word_list
 
 PAGE_SIZE = 50
 MAX_QUERY = 200
@@ -41,9 +41,9 @@ SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
     ("idle", lambda counts: counts["pending"] + counts["cancelled"]),
 )
 MOST_SEGMENTS = 24
-_ASKED = Step.objects.filter(ASKED_OF_PEOPLE, plan=OuterRef("pk"))
-WAITS_FOR_PEOPLE = Exists(_ASKED)
-AWAITED = Subquery(_ASKED.order_by("-waiting_for").values("waiting_for")[:1])
+_WAITING_STEPS = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan=OuterRef("pk"))
+PLAN_WAITS_FOR_PEOPLE = Exists(_WAITING_STEPS)
+AWAITED_FROM_PEOPLE = Subquery(_WAITING_STEPS.order_by("-waiting_for").values("waiting_for")[:1])
 """What the plan waits for from people, as its own page says it; None for nothing."""
 
 
@@ -84,7 +84,7 @@ class PlanQuery:
     def select(self, plans: QuerySet[Plan]) -> QuerySet[Plan]:
         """Return the plans that fit."""
         if self.status == WAITING:
-            plans = plans.filter(WAITS_FOR_PEOPLE)  # also ended ones: an unknown outcome outlives its plan
+            plans = plans.filter(PLAN_WAITS_FOR_PEOPLE)  # also ended ones: an unknown outcome outlives its plan
         elif self.status == PAUSED:
             plans = plans.filter(status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         elif self.status:
@@ -117,7 +117,7 @@ class PlanList:
 
 def plan_list(viewer: User, query: PlanQuery) -> PlanList:
     """Return the plans that the viewer may see and the URL asks for; two queries."""
-    plans = query.select(_listed(viewer))
+    plans = query.select(_list_rows(viewer))
     cursor = Cursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
     page = page_of(plans, order="-id", at=PageAt(PAGE_SIZE, cursor))
     return PlanList(
@@ -128,18 +128,18 @@ def plan_list(viewer: User, query: PlanQuery) -> PlanList:
     )
 
 
-def live_rows(viewer: User) -> list[PlanRow]:
+def first_page_rows(viewer: User) -> list[PlanRow]:
     """Return the first page of all plans: no older row may come into a page that shows it."""
-    return _rows(_listed(viewer).order_by("-id")[:PAGE_SIZE])
+    return _rows(_list_rows(viewer).order_by("-id")[:PAGE_SIZE])
 
 
-def _listed(viewer: User) -> QuerySet[Plan]:
-    return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(awaited=AWAITED)
+def _list_rows(viewer: User) -> QuerySet[Plan]:
+    return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(awaited=AWAITED_FROM_PEOPLE)
 
 
 def _rows(plans: Sequence[Plan] | QuerySet[Plan]) -> list[PlanRow]:
     listed = list(plans)
-    counts = counts_of(listed)
+    counts = step_counts(listed)
     return [_row(plan, counts[plan.pk]) for plan in listed]
 
 
@@ -151,7 +151,7 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
     awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _listed
     return PlanRow(
         plan=plan,
-        words=words_of(plan, status_word(plan.status, awaited), waits=awaited is not None),
+        words=plan_word_list(plan, status_word(plan.status, awaited), waits=awaited is not None),
         segments=[hue for hue, share in shares.items() for _ in range(share)],
         finished=counts["completed"],
         total=counts["steps"],

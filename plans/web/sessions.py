@@ -6,7 +6,7 @@ from django.views.decorators.http import require_safe
 
 from catalog.ui.requests import PageRequest, signed_in
 from plans.models import Plan
-from plans.sessions.overview import session_list, session_page
+from plans.sessions.overview import find_session_overview, session_list
 
 
 @require_safe
@@ -24,7 +24,7 @@ def sessions(request: PageRequest) -> HttpResponse:
 def session(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one session."""
     try:
-        page = session_page(request.user, public_id)
+        page = find_session_overview(request.user, public_id)
     except Plan.DoesNotExist:
         raise Http404 from None
     return render(request, "plans/session.html", {"section": "sessions", "page": page})

@@ -23,15 +23,15 @@ from catalog.calls.privacy import WORDS
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, signed_in
 from plans.actions import slices
-from plans.actions.slices import MOST, Approval, SliceItem
-from plans.actions.upcoming import ASKED, GATED, LATER, WAITS, Ahead, outlook
+from plans.actions.slices import MAX_SLICE_STEPS, ApprovalTerms, SliceItem
+from plans.actions.upcoming import ASKED, GATED, LATER, WAITS, UpcomingStep, upcoming_steps
 from plans.models import Plan
 from plans.states import PLAN_TERMINAL
-from plans.store.privacy import hidden_from
+from plans.store.privacy import hidden_parts
 from plans.web.access import plan_or_404
 
-USUAL = 3
-LOOKS = {
+DEFAULT_COUNT = 3
+KIND_LABELS = {
     "alone": ("play", "idle", "Runs by itself"),
     "gated": ("hand", "human", "Gated: people can be asked now"),
     "later": ("hand", "idle", "Stays gated"),
@@ -43,10 +43,10 @@ LOOKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UpcomingRow:
     """One step that is to come: how it stands, in a mark and words, and why."""
 
-    ahead: Ahead
+    ahead: UpcomingStep
     icon: str
     hue: str
     words: str
@@ -54,10 +54,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SliceRequest:
     """One request in full; `obstacle` says why this viewer cannot approve it here."""
 
-    ahead: Ahead
+    ahead: UpcomingStep
     brief: Briefing
     obstacle: str
     checked: bool
@@ -69,7 +69,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SliceOutcome:
     """What became of one item."""
 
     item: ItemResult
@@ -83,18 +83,18 @@ class SlicePage:
     def __init__(self, viewer: User, plan: Plan) -> None:
         self.viewer = viewer
         self.plan = plan
-        self.count = USUAL
+        self.count = DEFAULT_COUNT
         self.comment = ""
         self.setback = ""
         self.answered_with = 200
         self.asks_again = False
         self.left: Sequence[tuple[int, str]] = ()
-        self.results: list[Told] = []
+        self.results: list[SliceOutcome] = []
         self.chosen: frozenset[str] | None = None
 
     @cached_property
-    def _ahead(self) -> list[Ahead]:
-        return [] if self.is_over else outlook(self.plan)
+    def _ahead(self) -> list[UpcomingStep]:
+        return [] if self.is_over else upcoming_steps(self.plan)
 
     @cached_property
     def is_over(self) -> bool:
@@ -102,29 +102,29 @@ class SlicePage:
         return self.plan.kind == Plan.Kind.CALL or self.plan.status in PLAN_TERMINAL
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[UpcomingRow]:
         """Every step that is to come; what a tool objects to is kept from those who must not see what is private."""
-        private = hidden_from(self.viewer, self.plan).steps
+        private = hidden_parts(self.viewer, self.plan).steps
         return [
-            Row(each, *LOOKS[each.kind], WORDS if each.why and each.step.step_id in private else each.why)
+            UpcomingRow(each, *KIND_LABELS[each.kind], WORDS if each.why and each.step.step_id in private else each.why)
             for each in self._ahead
         ]
 
     @cached_property
-    def items(self) -> list[Shown]:
+    def items(self) -> list[SliceRequest]:
         """The requests that an answer can be given to now, in the order of their steps."""
         open_ones = {each.request.pk: each for each in self._ahead if each.is_open and each.request}
         rows = with_snooze(whole(requests_for(self.viewer)), self.viewer).filter(pk__in=open_ones)
         shown = [self._shown(open_ones[row.pk], row) for row in rows if open_ones[row.pk].kind in (ASKED, WAITS)]
         return sorted(shown, key=lambda each: each.ahead.step.step_id)
 
-    def _shown(self, ahead: Ahead, request: ApprovalRequest) -> Shown:
+    def _shown(self, ahead: UpcomingStep, request: ApprovalRequest) -> SliceRequest:
         told = brief(request, self.viewer)
         obstacle = told.why_not or ("" if told.may_answer else told.standing)
         if not obstacle and needs_a_closer_look(request.policy_revision):
             obstacle = CLOSER_LOOK
         is_checked = not obstacle and (self.chosen is None or request.public_id in self.chosen)
-        return Shown(ahead, told, obstacle, is_checked)
+        return SliceRequest(ahead, told, obstacle, is_checked)
 
     @property
     def answerable(self) -> int:
@@ -145,9 +145,9 @@ class SlicePage:
     @property
     def more(self) -> range:
         """How many more steps this viewer can have shown now: those that they might decide."""
-        return range(1, min(MOST, sum(map(self._may_ask, self._ahead))) + 1)
+        return range(1, min(MAX_SLICE_STEPS, sum(map(self._may_ask, self._ahead))) + 1)
 
-    def _may_ask(self, ahead: Ahead) -> bool:
+    def _may_ask(self, ahead: UpcomingStep) -> bool:
         may = ahead.rule is not None and may_prepare(ahead.rule, self.viewer, {self.plan.author_id}) is None
         return ahead.kind == GATED and may
 
@@ -157,30 +157,34 @@ class SlicePage:
         return sum(each.kind == LATER for each in self._ahead)
 
 
-def page_of(viewer: User, plan: Plan) -> SlicePage:
+def slice_page(viewer: User, plan: Plan) -> SlicePage:
     """Return the page as it is looked at."""
     return SlicePage(viewer, plan)
 
 
-def ask(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
+def request_more(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     """Ask about as many further steps as the form says, and return the page."""
-    page, more = SlicePage(viewer, plan), _number(form.get("count", ""))
+    page, more = SlicePage(viewer, plan), _parse_count(form.get("count", ""))
     try:
-        now = sum(each.kind == ASKED for each in outlook(plan))
-        page.left = slices.prepare(plan, min(MOST, now + more), by=viewer).left
+        now = sum(each.kind == ASKED for each in upcoming_steps(plan))
+        page.left = slices.prepare_slice(plan, min(MAX_SLICE_STEPS, now + more), by=viewer).left
     except ToolgateError as error:
         page.setback, page.answered_with = error.message, 403 if isinstance(error, NotAllowed) else 409
     return page
 
 
-def _number(text: str) -> int:
-    return max(1, min(MOST, int(text))) if text.isascii() and text.isdigit() and len(text) < 3 else USUAL
+def _parse_count(text: str) -> int:
+    return (
+        max(1, min(MAX_SLICE_STEPS, int(text)))
+        if text.isascii() and text.isdigit() and len(text) < 3
+        else DEFAULT_COUNT
+    )
 
 
-def approve(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
+def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     """Approve what is checked, each by the digest that was on the screen, and return the page with the results."""
     page = SlicePage(viewer, plan)
-    sent = dict(text.split(":", 1) for text in form.getlist("item")[:MOST] if ":" in text)
+    sent = dict(text.split(":", 1) for text in form.getlist("item")[:MAX_SLICE_STEPS] if ":" in text)
     page.chosen, page.comment = frozenset(sent), form.get("comment", "").replace("\r\n", "\n")
     chosen = {each.brief.request.public_id: each for each in page.items}
     if not sent:
@@ -189,17 +193,17 @@ def approve(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
         page.asks_again = True
     else:
         items = [SliceItem(key, digest) for key, digest in sent.items()]
-        given = Approval(by=viewer, comment=page.comment, channel="page")
-        results = slices.approve(plan, items, given)
+        given = ApprovalTerms(by=viewer, comment=page.comment, channel="page")
+        results = slices.approve_slice(plan, items, given)
         page = SlicePage(viewer, plan)
-        page.results = [_told(each, chosen) for each in results]
+        page.results = [_slice_outcome(each, chosen) for each in results]
     return page
 
 
-def _told(result: ItemResult, before: dict[str, Shown]) -> Told:
+def _slice_outcome(result: ItemResult, before: dict[str, SliceRequest]) -> SliceOutcome:
     shown = before.get(result.id)
     is_done = result.status in set(RequestStatus)
-    return Told(result, str(shown.ahead.step.step_id) if shown else "", is_done)
+    return SliceOutcome(result, str(shown.ahead.step.step_id) if shown else "", is_done)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -208,7 +212,9 @@ def plan_slice(request: PageRequest, public_id: str) -> HttpResponse:
     """Show what is to come; ask about more of it, or approve what is checked."""
     plan = plan_or_404(request.user, public_id)
     if request.method != "POST":
-        page = page_of(request.user, plan)
+        page = slice_page(request.user, plan)
     else:
-        page = (approve if request.POST.get("do") == "approve" else ask)(request.user, plan, request.POST)
+        page = (approve_checked if request.POST.get("do") == "approve" else request_more)(
+            request.user, plan, request.POST
+        )
     return render(request, "plans/slice.html", {"section": "plans", "page": page}, status=page.answered_with)

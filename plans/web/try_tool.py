@@ -28,9 +28,9 @@ from catalog.ui.forms.editor import Writing
 from catalog.ui.requests import PageRequest, signed_in, wants_part
 from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
 from plans.engine import calls
-from plans.live.long_polling import wait_a_moment
+from plans.live.long_polling import wait_briefly
 from plans.store import selectors
-from plans.store.privacy import hidden_of_call
+from plans.store.privacy import hidden_call_parts
 from plans.store.requesters import Requester
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -74,7 +74,7 @@ class Trial(Writing):
         return "3s" if self.call is not None and self.call.waiting_for else ""
 
 
-def begin(tool: Tool, viewer: User, arguments: Mapping[str, Any] | None = None) -> Trial:
+def new_trial(tool: Tool, viewer: User, arguments: Mapping[str, Any] | None = None) -> Trial:
     """Return a form nobody has sent yet: empty, or filled with these arguments."""
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=_new_key())
     if arguments is not None:
@@ -88,22 +88,22 @@ def _schema_of(tool: Tool) -> Mapping[str, Any]:
     return version.input_schema if version else {}
 
 
-def look_at(tool: Tool, viewer: User, call: Call) -> Trial:
+def trial_of_call(tool: Tool, viewer: User, call: Call) -> Trial:
     """Return what became of a call, with a form filled with its arguments."""
-    trial = begin(tool, viewer, call.arguments_json)
+    trial = new_trial(tool, viewer, call.arguments_json)
     trial.call = call
     return trial
 
 
-def answer(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
+def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
     """Do what the pressed button says and return what the page shows then; `answered_with` is the HTTP status."""
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool))
     wanted, _, place = sent.get("do", "check").partition(":")
     try:
         trial.read(sent)
         trial.key = sent.get("key", "")
-        if wanted in DO:
-            DO[wanted](trial, trial.arguments())
+        if wanted in BUTTON_ACTIONS:
+            BUTTON_ACTIONS[wanted](trial, trial.arguments())
         else:
             trial.press(wanted, place)
         trial.draw()
@@ -114,21 +114,21 @@ def answer(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
 
 
 def _check(trial: Trial, arguments: dict[str, Any]) -> None:
-    calls.order_for(trial.tool.name, arguments)
+    calls.prepare_call(trial.tool.name, arguments)
     trial.fits = True
 
 
 def _preview(trial: Trial, arguments: dict[str, Any]) -> None:
-    _see_that_they_may(trial)
+    _require_permission(trial)
     trial.rehearsal = rehearse(trial.tool.name, arguments, by=Requester(trial.viewer))
 
 
 def _call(trial: Trial, arguments: dict[str, Any]) -> None:
     """Call the tool; the same form sent twice is one call."""
-    _see_that_they_may(trial)
+    _require_permission(trial)
     if not KEY.fullmatch(trial.key):
         refuse([Problem("", "key", "This form has lost its key; reload the page.")])
-    calls.order_for(trial.tool.name, arguments)
+    calls.prepare_call(trial.tool.name, arguments)
     order, by = CallOrder(trial.tool.name, arguments), Requester(trial.viewer)
     what = keyring().fingerprint(digest("try", trial.tool.name, canonical_text(arguments)))
     called = act_once(
@@ -140,10 +140,10 @@ def _call(trial: Trial, arguments: dict[str, Any]) -> None:
         trial.form = None
 
 
-DO = {"check": _check, "preview": _preview, "call": _call}
+BUTTON_ACTIONS = {"check": _check, "preview": _preview, "call": _call}
 
 
-def _see_that_they_may(trial: Trial) -> None:
+def _require_permission(trial: Trial) -> None:
     if not trial.may_call:
         raise NotAllowed("Calling tools needs the role operator or administrator. Nothing was run.")
 
@@ -157,35 +157,35 @@ CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
-def trying(request: PageRequest, name: str) -> HttpResponse:
+def try_tool_page(request: PageRequest, name: str) -> HttpResponse:
     """Show the form, filled with an example or a call where the query names one; do what a button of it says."""
     tool = tool_or_404(name)
     if request.method == "POST":
-        return _answered(request, answer(tool, request.user, request.POST))
-    return _shown(request, _begun(request, tool))
+        return _respond(request, handle_button(tool, request.user, request.POST))
+    return _render_trial(request, _initial_trial(request, tool))
 
 
-def _begun(request: PageRequest, tool: Tool) -> Trial:
+def _initial_trial(request: PageRequest, tool: Tool) -> Trial:
     if "call" in request.GET:
-        return look_at(tool, request.user, _call_or_404(request.user, tool, request.GET["call"]))
+        return trial_of_call(tool, request.user, _call_or_404(request.user, tool, request.GET["call"]))
     number = request.GET.get("example", "")
     if number.isascii() and number.isdecimal() and len(number) < 4 and int(number) < len(tool.examples):
         arguments = tool.examples[int(number)].get("arguments")
-        return begin(tool, request.user, arguments if isinstance(arguments, dict) else None)
-    return begin(tool, request.user)
+        return new_trial(tool, request.user, arguments if isinstance(arguments, dict) else None)
+    return new_trial(tool, request.user)
 
 
-def _answered(request: PageRequest, trial: Trial) -> HttpResponse:
+def _respond(request: PageRequest, trial: Trial) -> HttpResponse:
     """Show what came of it; a call has an address of its own, so that loading the page again calls nothing."""
     if trial.call is not None:
-        wait_a_moment(trial.call)
+        wait_briefly(trial.call)
         trial.call = _call_or_404(request.user, trial.tool, trial.call.public_id)
         if "HX-Request" not in request.headers:
             return redirect(f"{request.path}?call={trial.call.public_id}")
-    return _shown(request, trial)
+    return _render_trial(request, trial)
 
 
-def _shown(request: PageRequest, trial: Trial) -> HttpResponse:
+def _render_trial(request: PageRequest, trial: Trial) -> HttpResponse:
     template = "plans/try.html"
     if wants_part(request, "tried"):
         template = "plans/_tried.html"
@@ -203,6 +203,6 @@ def _call_or_404(viewer: User, tool: Tool, public_id: str) -> Call:
         call = selectors.call_for(viewer, None, public_id)
     except Call.DoesNotExist:
         raise Http404 from None
-    if call.tool_name != tool.name or hidden_of_call(viewer, call) is not None:
+    if call.tool_name != tool.name or hidden_call_parts(viewer, call) is not None:
         raise Http404
     return call

@@ -10,7 +10,7 @@ from plans.web.plan import input_views, views
 PLAN = "plans/<slug:public_id>"
 STEP = f"{PLAN}/steps/<int:step_id>"
 urlpatterns = [
-    path("tools/<slug:name>/try/", try_tool.trying, name="tool-try"),
+    path("tools/<slug:name>/try/", try_tool.try_tool_page, name="tool-try"),
     path("ask/", ask_views.ask, name="ask"),
     path("ask/<slug:public_id>/", ask_views.draft, name="draft"),
     path("ask/<slug:public_id>/start/", ask_views.start, name="draft-start"),

@@ -4,9 +4,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from plans.engine import execution
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.models import Plan
-from plans.web.fragments import _draw_plan, agent_text
+from plans.web.fragments import _render_plan, model_output_fragment
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
 from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
@@ -23,7 +23,7 @@ DRAW_ANEW = """htmx.ajax("GET", location.pathname + "?step=1", {target: "#step",
 
 def send(page: Page, plan: Plan) -> None:
     """Put into the page what its socket would send now."""
-    page.evaluate(APPLY, list(_draw_plan(plan.public_id).fragments.values()))
+    page.evaluate(APPLY, list(_render_plan(plan.public_id).fragments.values()))
 
 
 def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, page_as: PageAs):  # noqa: F811
@@ -34,7 +34,7 @@ def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, p
     page = page_as(ada)
     page.goto(f"/plans/{plan.public_id}/?step=1")
     expect(page.locator("#work blockquote")).to_have_text("I ask first.")
-    page.evaluate(APPLY, [agent_text(1, "Said too late")])
+    page.evaluate(APPLY, [model_output_fragment(1, "Said too late")])
     expect(page.locator("#work-now .verbatim")).to_be_hidden()
     assert page.evaluate(ROWS) == ["1", "3", "4", "2"]
     page.locator("#work > summary").click()
@@ -59,9 +59,9 @@ def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, pa
     plan = agent_plan(ada)
     page = page_as(ada)
     page.goto(f"/plans/{plan.public_id}/?step=1")
-    page.evaluate(APPLY, [agent_text(1, "Now I think")])
+    page.evaluate(APPLY, [model_output_fragment(1, "Now I think")])
     expect(page.locator("#work-now")).to_have_count(0)
-    turn = execution.claim(plan.pk, owner="tests")
+    turn = execution.claim_work(plan.pk, owner="tests")
     assert turn is not None
     for _ in range(2):
         page.evaluate(DRAW_ANEW)
@@ -69,10 +69,10 @@ def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, pa
     page.evaluate(FORGET)
     page.evaluate(DRAW_ANEW)
     expect(page.locator("#work-now .verbatim")).to_be_hidden()
-    page.evaluate(APPLY, [agent_text(1, "So far")])
+    page.evaluate(APPLY, [model_output_fragment(1, "So far")])
     expect(page.locator("#work-now")).to_have_text("So far")
     script.says("Jo agreed.")
-    execution.advance(turn, Turn("tests"))
+    execution.advance(turn, TimeSlice("tests"))
     page.evaluate(DRAW_ANEW)
     expect(page.locator("#work blockquote")).to_have_text("Jo agreed.")
     expect(page.locator("#work-now .verbatim")).to_be_hidden()

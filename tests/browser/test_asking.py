@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from catalog.models import Tool
 from plans.models import Plan
-from plans.states import TOOL
+from plans.states import DRAFT_TOOL
 from tests.browser.conftest import PageAs
 from tests.chaos.serving import Serving
 from tests.plans.model_server import ModelServer, Reply
@@ -31,7 +31,7 @@ PRESS_BOTH = """() => { for (const key of "gk")
 @pytest.fixture
 def served(serving_with_model: Serving) -> Serving:
     """A process with that model, which has brought its tools into the catalog."""
-    eventually(Tool.objects.filter(name=TOOL).exists, what="the tools")
+    eventually(Tool.objects.filter(name=DRAFT_TOOL).exists, what="the tools")
     return serving_with_model
 
 

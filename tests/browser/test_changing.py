@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from plans.store.plan_documents import documents_of
+from plans.store.plan_documents import step_documents
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off
 
@@ -30,4 +30,4 @@ def test_a_change_is_checked_while_it_is_typed(ada, stage, page_as: PageAs):
     expect(page.locator("#why")).to_contain_text("No errors.")
     page.get_by_role("button", name="Change plan").click()
     expect(page.locator("#steps > *")).to_have_count(3)
-    assert list(documents_of(plan)) == [1, 2, 3]
+    assert list(step_documents(plan)) == [1, 2, 3]

@@ -7,7 +7,7 @@ from plans.actions.control import pause_plan
 from plans.actions.skip import skip_step
 from plans.engine import execution
 from plans.store.requesters import Requester
-from plans.web.fragments import plan_subject
+from plans.web.fragments import plan_source
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off
 
@@ -34,9 +34,9 @@ def extent(page: Page, bar: str) -> tuple[float, float]:
 def test_the_bar_of_a_running_step_and_its_time_go_on(ada, stage, page_as: PageAs):
     """What is over shrinks beside it, and the axis with it; nothing comes from the server."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
-    run = execution.claim(plan.pk, owner="tests")
+    run = execution.claim_work(plan.pk, owner="tests")
     assert run is not None
-    execution.advance(run, execution.Turn("tests"))
+    execution.advance(run, execution.TimeSlice("tests"))
     page = page_as(ada)
     page.clock.install()
     page.goto(f"/plans/{plan.public_id}/")
@@ -109,7 +109,7 @@ def test_parts_that_change_together_are_asked_for_once(ada, stage, page_as: Page
     page.on("request", lambda request: asked.append(request.url) if "hx-request" in request.headers else None)
     pause_plan(plan, by=Requester(ada))
     skip_step(plan, 1, "By hand.", by=Requester(ada))
-    drawn = plan_subject(plan.public_id).draw().fragments
+    drawn = plan_source(plan.public_id).draw().fragments
     page.evaluate(PUT, [drawn["look-controls"], drawn["look-first"]])
     expect(page.locator("#controls #pause")).to_have_count(0)
     expect(page.locator("#step #skip")).to_have_count(0)

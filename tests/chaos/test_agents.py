@@ -120,7 +120,7 @@ def bring_to_its_end(plan: Plan, people: tuple[User, User], sink: Path, dies: tu
         if plan.status in PLAN_TERMINAL:
             return commits or 0
         now = clock.now()
-        recovery.give_up_leases(now)
+        recovery.expire_all_leases(now)
         recovery.take_back_lost_steps(clock.now())
         for step in plan.steps.filter(waiting_for=WaitingFor.OUTCOME).select_related("call"):
             settle(plan, step, ada, sink)

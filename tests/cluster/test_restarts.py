@@ -66,7 +66,7 @@ def test_restarts_one_after_another(start: Start, ada: User, rosa: User, record_
     assert set(marks.values()) == {1}
     assert Counter(word for _, word in marks) == {"began": PLANS * len(CHAIN), "ended": PLANS * len(CHAIN)}
     assert not Event.objects.filter(type="step.outcome_unknown").exists()
-    eventually(lambda: len(heartbeats.alive()) == len(workers), what="the rows of the live workers")
+    eventually(lambda: len(heartbeats.live_executors()) == len(workers), what="the rows of the live workers")
     assert verify().intact
     for plan in plans:
         assert_gapless(plan)

@@ -8,7 +8,7 @@ from django.db import connection
 from procrastinate.contrib.django import connector_params
 
 from config import environment
-from plans.invariants.base import long_view
+from plans.invariants.base import long_read_snapshot
 
 pytestmark = pytest.mark.db
 
@@ -37,7 +37,7 @@ def test_no_connection_waits_for_ever():
 @pytest.mark.django_db(transaction=True)
 def test_the_check_of_invariants_may_think():
     """It holds no row, and may take longer between two statements."""
-    with long_view(), connection.cursor() as cursor:
+    with long_read_snapshot(), connection.cursor() as cursor:
         assert told_by(cursor.connection)["idle_in_transaction_session_timeout"] == "0"
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from tests.house.source import ROOT, functions, modules, parse, where, write
 
-OPENING = {"recording", "recording_new"}
+OPENING = {"plan_transaction", "new_plan_transaction"}
 AGAIN = {"retried", "retried_patiently"}
 ELSEWHERE = {
     "_take_back": "by do_each",
     "_end_overdue": "by do_each",
-    "_carried_out": "by who finishes the call that sent a command to its session",
+    "_apply_command": "by who finishes the call that sent a command to its session",
     "_set_up_list": "by who finishes the call that sent a command to its session",
-    "on_fact": "by who opened the transaction in which the fact was told",
+    "record_fact_event": "by who opened the transaction in which the fact was told",
 }
 
 
@@ -39,5 +39,5 @@ def test_every_recording_is_done_again():
 
 def test_the_rule_bites(tmp_path):
     """A recording in a function that nothing repeats."""
-    write(tmp_path, "plans/x.py", "def act():\n    with recording(1, 'x') as batch:\n        pass\n")
+    write(tmp_path, "plans/x.py", "def act():\n    with plan_transaction(1, 'x') as batch:\n        pass\n")
     assert len(list(lost(tmp_path))) == 1

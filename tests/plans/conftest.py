@@ -12,7 +12,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from catalog.context import Deadline
 from catalog.dispatch.runner import settle
 from catalog.tools import registry
-from plans.agents.tool_calls import TURN
+from plans.agents.tool_calls import TURN_TOOL
 from plans.llm import provider
 from tests.catalogs import fill_catalog
 from tests.plans.agents.scripted import SCRIPT, Script, agent_turn
@@ -35,7 +35,7 @@ def configured(settings: Any, monkeypatch: pytest.MonkeyPatch, catalog: None) ->
     """A catalog with the planner's own tools, as an installation with a model has it; there is no such model."""
     settings.TOOLGATE_MODEL = f"openai:{MODEL}"
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-key")
-    monkeypatch.setattr(provider, "_made", {})
+    monkeypatch.setattr(provider, "_models", {})
     before = set(registry._TOOLS)
     registry.initialize_tools()
     fill_catalog()
@@ -52,7 +52,7 @@ def server(request: pytest.FixtureRequest, configured: None, monkeypatch: pytest
         yield scripted
         if "executor" in request.fixturenames:  # what it began after the test's last look could open one more
             request.getfixturevalue("executor").stop(seconds=10)
-        for made in provider._made.values():  # their connections would outlive the server
+        for made in provider._models.values():  # their connections would outlive the server
             on_the_loop(cast("Any", made).client.close())
 
 
@@ -91,7 +91,7 @@ def scripted(configured: None, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """A model in this process that is the configured one."""
     model = Scripted()
     made = FunctionModel(model.answer, model_name=MODEL)
-    monkeypatch.setattr(provider, "model", lambda wanted="": made)
+    monkeypatch.setattr(provider, "load_model", lambda wanted="": made)
     return model
 
 
@@ -99,13 +99,13 @@ def scripted(configured: None, monkeypatch: pytest.MonkeyPatch) -> Scripted:
 def script(stage: Any) -> Iterator[Script]:
     """What agents' models answer, with the tools of `tests.tools_for_tests` to be called."""
     from_above = registry._modules_above.pop("plans.agents.turn", None)
-    shipped = registry._TOOLS.pop(TURN, None)
+    shipped = registry._TOOLS.pop(TURN_TOOL, None)
     registry.register_tool(agent_turn)
     fill_catalog()
     yield SCRIPT
     SCRIPT.said.clear()
     SCRIPT.read.clear()
-    registry._TOOLS.pop(TURN)
+    registry._TOOLS.pop(TURN_TOOL)
     if from_above is not None:
         registry.register_module("plans.agents.turn", from_above)
     if shipped is not None:

@@ -12,8 +12,8 @@ from catalog.core import clock
 from catalog.models import ApiToken, Call, CatalogState, Implementation
 from plans.actions.call import CallOrder, create_call
 from plans.engine import execution, recovery
-from plans.engine.execution import Turn
-from plans.engine.work import Run, Work
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall, WorkItem
 from plans.models import Plan, Step
 from plans.sessions.lists import SessionKey
 from plans.store.requesters import Requester
@@ -98,9 +98,9 @@ def private_plan(author):
     return work_off(make_plan(author, look, tell, other))
 
 
-def claimed_and_lost(plan: Plan) -> Work:
+def claimed_and_lost(plan: Plan) -> WorkItem:
     """Let a worker claim a step and be lost with it."""
-    work = execution.claim(plan.pk, owner="lost")
+    work = execution.claim_work(plan.pk, owner="lost")
     assert work is not None
     expire(plan)
     return work
@@ -116,12 +116,12 @@ def take_back() -> int:
     return recovery.take_back_lost_steps(clock.now())
 
 
-def started_and_lost(plan: Plan, rosa: User) -> Run:
+def started_and_lost(plan: Plan, rosa: User) -> RunningCall:
     """Let a worker start the plan's approved dangerous call and be lost with it."""
     work_off(plan)
     approve(plan, rosa)
-    run = execution.advance(claimed_and_lost(plan), Turn("lost"))
-    assert isinstance(run, Run)
+    run = execution.advance(claimed_and_lost(plan), TimeSlice("lost"))
+    assert isinstance(run, RunningCall)
     expire(plan)
     return run
 
@@ -181,8 +181,8 @@ class SessionAgent:
         return list(self.row.steps.order_by("step_id").values_list("status", flat=True))
 
 
-def started_call(call: Call) -> Run:
+def started_call(call: Call) -> RunningCall:
     """Start a call, and stop before its handler runs."""
-    work = execution.claim(Plan.objects.get(public_id=call.plan_ref).pk, owner="tests")
-    assert isinstance(work, Run)
+    work = execution.claim_work(Plan.objects.get(public_id=call.plan_ref).pk, owner="tests")
+    assert isinstance(work, RunningCall)
     return work

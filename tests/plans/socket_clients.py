@@ -15,7 +15,7 @@ from django.test import Client
 from catalog.access.tokens import create_token
 from plans.models import Plan
 from plans.routing import websocket_urlpatterns
-from plans.store.transactions import recording
+from plans.store.transactions import plan_transaction
 
 ResultT = TypeVar("ResultT")
 ORIGIN = "http://localhost"
@@ -74,5 +74,5 @@ async def refused(path: str, headers: list[tuple[bytes, bytes]]) -> int:
 def happen(plan: Plan, count: int = 1) -> None:
     """Let `count` events happen to the plan, each in its own transaction."""
     for number in range(count):
-        with recording(plan.pk, plan.public_id) as batch:
-            batch.add("memory.written", key=f"k{number}")
+        with plan_transaction(plan.pk, plan.public_id) as tx:
+            tx.record("memory.written", key=f"k{number}")

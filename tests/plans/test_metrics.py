@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 
 from plans import metrics
 from plans.management.commands.worker import measure_at
-from plans.metrics import FOLDER, REGISTRY
+from plans.metrics import MULTIPROCESS_DIR_VARIABLE, REGISTRY
 from tests.builders import act, make_plan
 from tests.plans.conftest import gate
 from tests.waiting import eventually
@@ -28,7 +28,7 @@ def value(name: str, **labels: str) -> float:
 def test_sockets_are_counted_while_they_are_open():
     """Also those that break."""
     before = value("toolgate_sockets_open")
-    with pytest.raises(ZeroDivisionError), metrics.socket_open(), metrics.socket_open():
+    with pytest.raises(ZeroDivisionError), metrics.count_open_socket(), metrics.count_open_socket():
         assert value("toolgate_sockets_open") == before + 2
         raise ZeroDivisionError
     assert value("toolgate_sockets_open") == before
@@ -48,15 +48,15 @@ def test_threads_are_busy_or_idle(executor, stage, ada, gate):
 
 def test_children_share_a_folder_that_goes_with_the_parent(monkeypatch):
     """One that an administrator names is left alone."""
-    monkeypatch.delenv(FOLDER, raising=False)
-    with metrics.shared_with_children():
-        folder = Path(os.environ[FOLDER])
+    monkeypatch.delenv(MULTIPROCESS_DIR_VARIABLE, raising=False)
+    with metrics.share_with_children():
+        folder = Path(os.environ[MULTIPROCESS_DIR_VARIABLE])
         assert folder.is_dir()
-    assert (FOLDER in os.environ, folder.exists()) == (False, False)
-    monkeypatch.setenv(FOLDER, "/named")
-    with metrics.shared_with_children():
-        assert os.environ[FOLDER] == "/named"
-    assert os.environ[FOLDER] == "/named"
+    assert (MULTIPROCESS_DIR_VARIABLE in os.environ, folder.exists()) == (False, False)
+    monkeypatch.setenv(MULTIPROCESS_DIR_VARIABLE, "/named")
+    with metrics.share_with_children():
+        assert os.environ[MULTIPROCESS_DIR_VARIABLE] == "/named"
+    assert os.environ[MULTIPROCESS_DIR_VARIABLE] == "/named"
 
 
 def test_a_worker_answers_at_a_port_of_its_own():

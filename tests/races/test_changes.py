@@ -11,7 +11,7 @@ from plans.actions.change import change_plan, read_change
 from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
 from plans.models import Plan
-from plans.store.plan_documents import documents_of
+from plans.store.plan_documents import step_documents
 from plans.store.requesters import Requester
 from tests import counts
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
@@ -60,7 +60,7 @@ def test_change_against_claims(transactional_db, stage, ada):
         won = outcome == "changed"
         changed += won
         assert won or isinstance(outcome, Conflict)
-        assert (len(documents_of(plan)), call_of(plan, 2).arguments_json) == (
+        assert (len(step_documents(plan)), call_of(plan, 2).arguments_json) == (
             3 + won,
             {"value": "new" if won else "old"},
         )

@@ -21,7 +21,7 @@ STARTERS = 3
 def test_a_draft_is_started_once_however_many_start_it(transactional_db, catalog, ada, report_race):
     calls = [make_draft(ada) for _ in range(ROUNDS)]
     plans_before = Plan.objects.count()
-    races = [[partial(drafts.start, call, by=Requester(ada))] * STARTERS for call in calls]
+    races = [[partial(drafts.start_draft, call, by=Requester(ada))] * STARTERS for call in calls]
     for call, results in zip(calls, rounds_at_once(races), strict=True):
         started = [each for each in results if isinstance(each, Plan)]
         assert len(started) == 1

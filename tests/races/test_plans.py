@@ -10,8 +10,8 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from plans.engine import execution, recovery
-from plans.engine.execution import Turn
-from plans.engine.work import Resume, Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import ApprovedCall, RunningCall
 from plans.models import Step
 from tests import counts
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step_of, work_off
@@ -85,9 +85,11 @@ def test_undo_against_the_clock(plans, rosa):
 def test_one_ready_step_is_claimed_once(transactional_db, stage, ada, report_race):
     """Of many workers that claim the same step, one gets it."""
     plans = [make_plan(ada, act(1, number)) for number in range(ROUNDS)]
-    races = [[partial(execution.claim, plan.pk, owner=f"worker-{lane}") for lane in range(CLAIMERS)] for plan in plans]
+    races = [
+        [partial(execution.claim_work, plan.pk, owner=f"worker-{lane}") for lane in range(CLAIMERS)] for plan in plans
+    ]
     for results in rounds_at_once(races):
-        assert [type(work) for work in results if work is not None] == [Run]
+        assert [type(work) for work in results if work is not None] == [RunningCall]
     assert Call.objects.count() == ROUNDS
     report_race(f"{CLAIMERS} claimers of one ready step", ROUNDS)
 
@@ -98,11 +100,11 @@ def test_one_approved_call_is_started_once(plans, rosa, stage, report_race):
     races = []
     for plan in plans:
         approve(plan, rosa)
-        resume = execution.claim(plan.pk, owner="one of many")
-        assert isinstance(resume, Resume)
-        races.append([partial(execution.advance, resume, Turn("one of many")) for _ in range(CLAIMERS)])
+        resume = execution.claim_work(plan.pk, owner="one of many")
+        assert isinstance(resume, ApprovedCall)
+        races.append([partial(execution.advance, resume, TimeSlice("one of many")) for _ in range(CLAIMERS)])
     for results in rounds_at_once(races):
-        assert sorted(type(each).__name__ for each in results) == ["Conflict"] * (CLAIMERS - 1) + ["Run"]
+        assert sorted(type(each).__name__ for each in results) == ["Conflict"] * (CLAIMERS - 1) + ["RunningCall"]
     assert set(Call.objects.filter(tool_name="dangerous").values_list("attempt", flat=True)) == {1}
     report_race(f"{CLAIMERS} claimers of one approved call", ROUNDS)
 
@@ -125,9 +127,9 @@ def test_a_late_finish_against_recovery(transactional_db, stage, ada, checked):
     plans = [make_plan(ada, act(1, number, "cautious")) for number in range(ROUNDS)]
     races: list[list[Act]] = []
     for plan in plans:
-        run = execution.claim(plan.pk, owner="late")
-        assert isinstance(run, Run)
-        races.append([partial(execution.advance, run, Turn("late")), take_back])
+        run = execution.claim_work(plan.pk, owner="late")
+        assert isinstance(run, RunningCall)
+        races.append([partial(execution.advance, run, TimeSlice("late")), take_back])
     Step.objects.update(lease_until=clock.now())
     rounds_at_once(races)
     for plan in plans:

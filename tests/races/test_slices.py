@@ -11,7 +11,7 @@ from approvals.models import ApprovalRequest, Review, Round
 from catalog.errors import Conflict
 from plans.actions import slices
 from plans.actions.control import cancel_plan
-from plans.actions.slices import Approval, SliceItem
+from plans.actions.slices import ApprovalTerms, SliceItem
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts
@@ -31,12 +31,12 @@ def gated(transactional_db: None, stage: Any, ada: User, rosa: User, checked: No
 
 def early(plan: Plan) -> ApprovalRequest:
     """Open the request of the step that is not ready, for the reviewer."""
-    return slices.prepare(plan, 1, by=User.objects.get(username="rosa")).asked[0]
+    return slices.prepare_slice(plan, 1, by=User.objects.get(username="rosa")).asked[0]
 
 
 def approve_early(plan: Plan, request: ApprovalRequest, by: User) -> str:
     """Approve one request as a slice; return its result."""
-    return slices.approve(plan, [SliceItem(request.public_id, request.digest)], Approval(by=by))[0].status
+    return slices.approve_slice(plan, [SliceItem(request.public_id, request.digest)], ApprovalTerms(by=by))[0].status
 
 
 def approve_first(plans: list[Plan], by: User) -> None:
@@ -47,7 +47,7 @@ def approve_first(plans: list[Plan], by: User) -> None:
 
 def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
     """One request is opened, and both previews show it."""
-    look = partial(slices.prepare, count=1, by=rosa)
+    look = partial(slices.prepare_slice, count=1, by=rosa)
     races: list[list[Act]] = [[partial(look, plan), partial(look, plan)] for plan in gated]
     for plan, found in zip(gated, rounds_at_once(races), strict=True):
         assert {each.pk for result in found for each in result.asked} == set(
@@ -77,7 +77,9 @@ def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, st
 def test_a_step_is_asked_about_while_it_becomes_ready(gated, rosa, stage, report_race):
     """In the end the step has one open request, which is not early any more."""
     approve_first(gated, rosa)
-    races: list[list[Act]] = [[partial(slices.prepare, plan, 1, by=rosa), partial(drive, plan, 0)] for plan in gated]
+    races: list[list[Act]] = [
+        [partial(slices.prepare_slice, plan, 1, by=rosa), partial(drive, plan, 0)] for plan in gated
+    ]
     seed = counts.seed()
     rounds_at_once(staggered(races, seed))
     for plan in gated:

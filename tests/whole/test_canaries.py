@@ -18,7 +18,7 @@ from approvals.queue.saved_views import WAITING
 from catalog.core.canonical_json import canonical_text
 from plans.engine import calls
 from plans.models import Plan
-from plans.web.fragments import _draw_inbox, _draw_plan
+from plans.web.fragments import _render_inbox, _render_plan
 from plans.web.plan_list import PlanQuery
 from tests.builders import approve, call_of, make_plan, reject, request_of, step, work_off
 from tests.canaries import PLACES, SHAPES, canary, traces
@@ -88,7 +88,7 @@ def see_all_pages(nest, viewer, plans):
             nest.keep(f"plans/ {more} {plan.pk}", rest.get(f"plans/{plan.public_id}/{more}").content)
         for call in plan.steps.exclude(call=None).values_list("call__public_id", flat=True):
             nest.keep(f"calls/ {call}", rest.get(f"calls/{call}/").content)
-        drawn = _draw_plan(plan.public_id)
+        drawn = _render_plan(plan.public_id)
         nest.keep(f"live {plan.pk}", "".join(drawn.fragments.values()))
     for path in ("/", "/approvals/", "/plans/", "/tools/", "/tools/jot/", "/audit/"):
         nest.keep(path, pages.client.get(path).content)
@@ -212,7 +212,7 @@ def test_refusals_and_errors_hold_nothing(keepers, nest, ada, monkeypatch):
     def fail(tool, arguments, **kwargs):
         raise RuntimeError(json.dumps(dict(arguments)))
 
-    monkeypatch.setattr(calls, "order_for", fail)
+    monkeypatch.setattr(calls, "prepare_call", fail)
     answer = Rest(ada).post("calls/", {"tool": "jot", "arguments": {"value": given}})
     assert answer.status_code == 500
     nest.keep("500", answer.content)
@@ -241,7 +241,7 @@ def test_what_is_exported_and_drawn_for_all_holds_nothing(keepers, nest, ada, ro
     """The list that sockets send, and the audit log as a file."""
     given = nest.plant(PLACES[4])
     work_off(make_plan(ada, step(1, "wipe", parameters={"host": "h", "password": "pw12", "note": given})))
-    nest.keep("inbox", "".join(_draw_inbox(WAITING, rosa).fragments.values()))
+    nest.keep("inbox", "".join(_render_inbox(WAITING, rosa).fragments.values()))
     for path in ("/audit/?format=jsonl", "/audit/?format=csv", "/audit/export/?format=jsonl"):
         nest.keep(path, Pages(rosa).client.get(path).content)
     assert ends_without_leaks(nest) == []

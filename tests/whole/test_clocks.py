@@ -73,7 +73,7 @@ def lag(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monkeypatch):
     """Also where the answer with the database's time came late: what was measured lies behind it then."""
     plan = make_plan(ada, act(1, tool="dangerous"), start=False)
-    (early,) = slices.prepare(plan, 1, by=rosa).asked
+    (early,) = slices.prepare_slice(plan, 1, by=rosa).asked
     decide(early, by=rosa, decision=approval(early))
     start_plan(plan, by=Requester(ada))
     lag(monkeypatch)

@@ -17,8 +17,8 @@ from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.models import Tool
 from plans.engine import execution
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.executor.pool import Executor
 from plans.executor.ticker import Ticker
 from plans.models import Plan
@@ -46,8 +46,8 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     for plan in (waiting, approved, running):
         work_off(plan)
     approve(running, rosa)
-    work = execution.claim(running.pk, owner="lost")
-    assert work is not None and isinstance(execution.advance(work, Turn("lost")), Run)
+    work = execution.claim_work(running.pk, owner="lost")
+    assert work is not None and isinstance(execution.advance(work, TimeSlice("lost")), RunningCall)
     approve(approved, rosa)
     note()
     backup = transaction.savepoint()

@@ -50,7 +50,7 @@ def is_over(plan: Plan) -> bool:
 def stuck(stage: Stage, ada: User) -> Plan:
     """A plan with a step that a lost worker had begun, and more that is ready."""
     plan = make_plan(ada, *(act(number) for number in range(1, 6)))
-    execution.claim(plan.pk, owner="lost")
+    execution.claim_work(plan.pk, owner="lost")
     Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     return plan
 
@@ -103,7 +103,7 @@ def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkey
     plan, tries = make_plan(ada, act(1, tool="cautious")), []
     lock = transactions.lock_plan
 
-    def lock_again(plan_pk: int) -> transactions.Locked:
+    def lock_again(plan_pk: int) -> transactions.LockedPlan:
         tries.append(plan_pk)
         return lock(plan_pk)
 
@@ -113,10 +113,10 @@ def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkey
     def give_way(frozen: psycopg.Connection, begun: int) -> None:
         threading.Thread(target=end_once, args=[frozen, lambda: len(tries) > begun]).start()
 
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None
     with waiting_briefly():
-        execution.advance(work, execution.Turn("tests"))
+        execution.advance(work, execution.TimeSlice("tests"))
     assert (call_of(plan).status, len(stage.played)) == ("completed", 1)
 
 

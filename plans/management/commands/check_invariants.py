@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError
 
 from catalog.core import clock
-from plans.invariants.base import CannotCheck, Invariant, Report, Result, World, check_invariants
+from plans.invariants.base import CannotCheck, CheckInput, Invariant, Report, Result, check_invariants
 
 BROKEN, NOT_CHECKED = 1, 2
 SHOWN = 10
@@ -68,12 +68,12 @@ class Command(BaseCommand):
         if not report.ok:
             sys.exit(BROKEN)
 
-    def _world(self, options: dict[str, Any]) -> World:
+    def _world(self, options: dict[str, Any]) -> CheckInput:
         if not 0 <= options["grace"] <= 10**6:
             raise CannotCheck("--grace takes 0 to 1,000,000 seconds.")
         if options["captures"] and not (options["canary"] or options["secret"]):
             raise CannotCheck("--captures says where to look; say with --canary or --secret what to look for.")
-        return World(
+        return CheckInput(
             now=clock.now(),
             lease_seconds=settings.TOOLGATE_LEASE_SECONDS,
             grace_seconds=options["grace"],

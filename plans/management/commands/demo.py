@@ -18,7 +18,7 @@ from catalog.models import ApiToken
 from plans.demo.agents import make_agents
 from plans.demo.people import SignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies
-from plans.demo.scenes import play
+from plans.demo.scenes import make_plans
 from plans.management.commands.serve import link_to
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
@@ -54,11 +54,11 @@ class Command(BaseCommand):
             people, tokens = reset_people(), reset_tokens()
             make_policies()
             make_agents()
-            play(tokens["agent"][0])
+            make_plans(tokens["agent"][0])
         except (Conflict, TimeoutError) as problem:
             raise CommandError(str(problem)) from None
         command = "" if serves else f"python manage.py serve --port {port}"
-        self.stdout.write(as_json(people, tokens) if options["json"] else in_words(people, tokens, command))
+        self.stdout.write(demo_as_json(people, tokens) if options["json"] else demo_summary(people, tokens, command))
         self.stdout.flush()
         if serves:
             call_command("serve", host=HOST, port=port, stdout=self.stderr)
@@ -86,7 +86,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def as_json(people: list[SignIn], tokens: Tokens) -> str:
+def demo_as_json(people: list[SignIn], tokens: Tokens) -> str:
     """Return what was made, as one line."""
     return json.dumps(
         {
@@ -103,7 +103,7 @@ def as_json(people: list[SignIn], tokens: Tokens) -> str:
     )
 
 
-def in_words(people: list[SignIn], tokens: Tokens, command: str) -> str:
+def demo_summary(people: list[SignIn], tokens: Tokens, command: str) -> str:
     """Return what was made, for people, and with which command it is still to be served, if it is."""
     serving = f"Serve it with `{command}` on" if command else "The demo is ready:"
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING).count()

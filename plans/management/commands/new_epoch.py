@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from approvals.recovery import Begun, begin_epoch
 from catalog.core import clock
 from catalog.errors import ParameterError
-from plans.engine.recovery import give_up_leases, take_back_lost_steps
+from plans.engine.recovery import expire_all_leases, take_back_lost_steps
 from plans.management.preconditions import refuse_without_migrations
 
 
@@ -31,14 +31,14 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"The audit checkpoints cannot be read or written: {error.strerror}.") from None
         now = clock.now()
-        give_up_leases(now)
+        expire_all_leases(now)
         taken_back = 0
         while taken := take_back_lost_steps(clock.now()):
             taken_back += taken
-        self.stdout.write(in_words(begun, taken_back))
+        self.stdout.write(epoch_summary(begun, taken_back))
 
 
-def in_words(begun: Begun, taken_back: int) -> str:
+def epoch_summary(begun: Begun, taken_back: int) -> str:
     """Say what a new epoch did."""
     said = [
         f"Epoch {begun.epoch} has begun.",

@@ -24,28 +24,28 @@ from catalog.access.roles import ADMINISTRATOR
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
-from plans.actions.create import PlanProblems, create_plan, problems_of
+from plans.actions.create import PlanProblems, check_document, create_plan
 from plans.api.serializers import PlanDetailSerializer, PlanProblemSerializer
 from plans.documents.checking import with_lines
 from plans.documents.files import read_document
 from plans.documents.reading import Problem
 from plans.engine import hints
-from plans.executor.lifecycle import executing
+from plans.executor.lifecycle import run_executor
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
-from plans.management.progress import Progress, page_of
+from plans.management.progress import ProgressDisplay, plan_address
 from plans.models import Plan
 from plans.spec import PlanDocument
 from plans.states import PlanStatus
-from plans.store.privacy import NOTHING
+from plans.store.privacy import NOTHING_PRIVATE
 from plans.store.requesters import Requester
-from plans.store.selectors import counts_of, is_over
+from plans.store.selectors import is_over, step_counts
 from plans.web.plan import overview
 
-LOOK_SECONDS = 0.1
-DRAWN_SECONDS = 1.0
+POLL_SECONDS = 0.1
+REDRAW_SECONDS = 1.0
 COMPLETED, FAILED, REFUSED, LEFT, INTERRUPTED = 0, 1, 2, 3, 130
-ENDED: dict[str, int] = {PlanStatus.COMPLETED: COMPLETED, PlanStatus.FAILED: FAILED, PlanStatus.CANCELLED: FAILED}
-LOGGED = 2
+EXIT_CODES: dict[str, int] = {PlanStatus.COMPLETED: COMPLETED, PlanStatus.FAILED: FAILED, PlanStatus.CANCELLED: FAILED}
+LOG_VERBOSITY = 2
 """The verbosity from which on log lines are written beside the display."""
 PLAN_ID = re.compile(r"plan_[\w-]+")
 
@@ -70,7 +70,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Store the plan, follow it, end with its exit code."""
-        with _logging(wanted=options["verbosity"] >= LOGGED):
+        with _logging(wanted=options["verbosity"] >= LOG_VERBOSITY):
             code = self._run(options)
         if code:
             raise SystemExit(code)
@@ -81,7 +81,7 @@ class Command(BaseCommand):
         initialize_tools()
         if not snapshot.all_current():
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
-        with executing():  # first, so that its threads hear of the plan
+        with run_executor():  # first, so that its threads hear of the plan
             plan = self._stored(options["file"]) or self._submit(options)
             try:
                 interrupted = self._follow(plan, wait=options["wait"], quiet=options["json"])
@@ -91,10 +91,10 @@ class Command(BaseCommand):
         plan.refresh_from_db()
         if options["json"]:
             shown = PlanDetailSerializer(
-                plan, context={"counts": counts_of([plan]), "private": NOTHING, "viewer": plan.author}
+                plan, context={"counts": step_counts([plan]), "private": NOTHING_PRIVATE, "viewer": plan.author}
             ).data
             self.stdout.write(json.dumps(shown, default=str, ensure_ascii=False))
-        return INTERRUPTED if interrupted else ENDED.get(plan.status, LEFT)
+        return INTERRUPTED if interrupted else EXIT_CODES.get(plan.status, LEFT)
 
     def _stored(self, file: Path) -> Plan | None:
         """Return the plan whose id was given in place of a file, None for a file. Raises CommandError."""
@@ -103,7 +103,7 @@ class Command(BaseCommand):
         plan = Plan.objects.filter(public_id=str(file)).first()
         if plan is None:
             raise CommandError(f"There is neither a file nor a plan called {file}.", returncode=REFUSED)
-        hints.send(plan.pk, hints.HINTS_AT_MOST)
+        hints.deliver_now(plan.pk, hints.HINTS_AT_MOST)
         return plan
 
     def _submit(self, options: dict[str, Any]) -> Plan:
@@ -114,9 +114,11 @@ class Command(BaseCommand):
         except (OSError, TooLarge) as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         try:
-            return create_plan(PlanDocument.model_validate(document), by=Requester(asker(options["user"]), via="shell"))
+            return create_plan(
+                PlanDocument.model_validate(document), by=Requester(find_requester(options["user"]), via="shell")
+            )
         except (ValidationError, PlanProblems):
-            found = problems_of(document, by=Requester(asker(options["user"])))
+            found = check_document(document, by=Requester(find_requester(options["user"])))
             is_json = options["file"].suffix not in (".yaml", ".yml")
             self._refuse(with_lines(found, text) if is_json else found, as_json=options["json"])
 
@@ -137,23 +139,25 @@ class Command(BaseCommand):
         seen, drawn_at = -1, float("-inf")
         try:  # from here on the plan may be running, and whoever stops this is told so
             if progress is not None:
-                progress.begin(overview.draw(plan))
+                progress.begin(overview.load_overview(plan))
             while True:
                 plan.refresh_from_db()
-                if progress is not None and (plan.last_seq != seen or monotonic() - drawn_at > DRAWN_SECONDS):
-                    progress.show(overview.draw(plan))
+                if progress is not None and (plan.last_seq != seen or monotonic() - drawn_at > REDRAW_SECONDS):
+                    progress.show(overview.load_overview(plan))
                     seen, drawn_at = plan.last_seq, monotonic()
-                if rests(plan) or (not wait and rests_with_people(plan)):
+                if is_finished(plan) or (not wait and waits_for_people(plan)):
                     break
-                self.wait(LOOK_SECONDS)
+                self.wait(POLL_SECONDS)
         except KeyboardInterrupt:
             self._say_how_to_follow(plan)
             return True
         if progress is not None:
-            progress.show(overview.draw(plan))
-            progress.end(overview.draw(plan))
+            progress.show(overview.load_overview(plan))
+            progress.end(overview.load_overview(plan))
         if not is_over(plan):
-            self.stderr.write(f"It goes on without this command. Follow it at {page_of(overview.draw(plan))}")
+            self.stderr.write(
+                f"It goes on without this command. Follow it at {plan_address(overview.load_overview(plan))}"
+            )
         return False
 
     def _say_how_to_follow(self, plan: Plan) -> None:
@@ -164,12 +168,13 @@ class Command(BaseCommand):
         connection.close()
         self.stderr.write(
             "\nThe plan is not cancelled: what runs here is finished first, the rest is left to servers and workers.\n"
-            f"Follow it at {page_of(overview.draw(plan))}\nor with `python manage.py run_plan {plan.public_id} --wait`."
+            f"Follow it at {plan_address(overview.load_overview(plan))}\n"
+            f"or with `python manage.py run_plan {plan.public_id} --wait`."
         )
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> ProgressDisplay:
         styles = {"ok": self.style.SUCCESS, "danger": self.style.ERROR, "human": self.style.WARNING}
-        return Progress(self._say, styles, live=self.stdout.isatty())
+        return ProgressDisplay(self._say, styles, live=self.stdout.isatty())
 
     def _say(self, text: str) -> None:
         self.stdout.write(text, ending="")
@@ -189,12 +194,12 @@ def _logging(*, wanted: bool) -> Iterator[None]:
         log.setLevel(before)
 
 
-def rests(plan: Plan) -> bool:
+def is_finished(plan: Plan) -> bool:
     """Say whether the plan is over, and nothing that ran when it ended is still to be told of."""
     return is_over(plan) and not plan.steps.exclude(claimed_by="").exists()
 
 
-def rests_with_people(plan: Plan) -> bool:
+def waits_for_people(plan: Plan) -> bool:
     """Say whether nothing of the plan runs or may be claimed: people are waited for, its start, or its resume."""
     if plan.paused_at is not None:
         return not plan.steps.exclude(claimed_by="").exists()
@@ -205,7 +210,7 @@ def rests_with_people(plan: Plan) -> bool:
     )
 
 
-def asker(username: str | None) -> User:
+def find_requester(username: str | None) -> User:
     """Return who asks: the user of this name, else the first administrator. Raises CommandError."""
     people = User.objects.filter(is_active=True).order_by("pk")
     administers = Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from uvicorn.supervisors import Multiprocess
 
 from plans.management.preconditions import refuse_without_migrations
-from plans.metrics import shared_with_children
+from plans.metrics import share_with_children
 
 APPLICATION = "config.asgi:application"
 WITHOUT_EXECUTOR = "config.asgi:application_without_executor"
@@ -79,7 +79,7 @@ class Command(BaseCommand):
     def _serve_with_many(self, config: uvicorn.Config) -> None:
         listener = config.bind_socket()
         self._say(f"Toolgate serves on {address(*listener.getsockname()[:2])} with {config.workers} workers")
-        with shared_with_children():
+        with share_with_children():
             Multiprocess(config, sockets=[listener]).run()
 
     def _say(self, text: str) -> None:

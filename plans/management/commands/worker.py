@@ -15,7 +15,7 @@ from catalog.tools.registry import initialize_tools
 from plans import metrics
 from plans.engine import hints as engine_hints
 from plans.executor import procrastinate
-from plans.executor.lifecycle import collect_rarely, living
+from plans.executor.lifecycle import executor_lifespan, tune_garbage_collector
 from plans.executor.pool import Executor
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         if options["metrics_port"] is not None:
             measure_at(options["metrics_port"])
         self._warn_of_drift()
-        collect_rarely()
+        tune_garbage_collector()
         asyncio.run(self._work(Executor(threads)))
 
     def _warn_of_drift(self) -> None:
@@ -73,10 +73,10 @@ class Command(BaseCommand):
             """Hand a hint to the threads; one that must wait for them is the last that this process fetches."""
             while executor.is_full() and not told_to_stop.is_set():
                 await asyncio.sleep(FULL_SECONDS)
-            engine_hints.send(plan_pk)
+            engine_hints.deliver_now(plan_pk)
 
-        async with living(executor):
-            hints = asyncio.create_task(procrastinate.listen(ring))
+        async with executor_lifespan(executor):
+            hints = asyncio.create_task(procrastinate.listen_for_hints(ring))
             self._say(f"Toolgate executes with {executor.threads} threads as {executor.owner} (stop with Ctrl+C)")
             await told_to_stop.wait()
             hints.cancel()

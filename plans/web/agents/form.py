@@ -76,16 +76,16 @@ def filter_in(form: AgentForm) -> ToolFilter:
     return ToolFilter.model_validate({"names": names, "categories": categories, **known})
 
 
-def refused(form: AgentForm, error: ParameterError) -> AgentForm:
+def with_errors(form: AgentForm, error: ParameterError) -> AgentForm:
     """Return the form with an error's problems at their fields."""
     problems: dict[str, str] = {}
     for each in error.details.get("errors", ()):
-        name = _field_of(each["path"])
+        name = _field_for_path(each["path"])
         problems[name] = " ".join(filter(None, (problems.get(name), each["message"])))
     return replace(form, problems=problems or {"": error.message})
 
 
-def _field_of(path: str) -> str:
+def _field_for_path(path: str) -> str:
     """Return the field at which a problem of the body is told."""
     first, _, rest = path.partition(".")
     name = rest.partition(".")[0] if first in ("tools", "budget") else first

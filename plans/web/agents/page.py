@@ -21,10 +21,10 @@ from catalog.ui.labels import Word
 from plans.actions.create import create_plan
 from plans.agents import administration, tool_calls
 from plans.agents.definitions import AgentBudget, ToolFilter, document_of, may_use
-from plans.engine.questions import TOOL as ASK_USER
+from plans.engine.questions import ASK_USER
 from plans.llm import provider
 from plans.llm.provider import NotConfigured
-from plans.llm.tools import UNOFFERED
+from plans.llm.tools import EXCLUDED_CATEGORIES
 from plans.models import Agent, AgentRun, Plan
 from plans.spec import PlanDocument
 from plans.store import selectors
@@ -37,7 +37,7 @@ MOST_TASK = 500
 MOST_CHOICES = 500
 NEEDS_ROLE = "Giving an agent a task needs the role operator or administrator. Nothing was stored."
 AT_WORK = Word("At work", "run", "run")
-STOPPED = {
+STOP_LABELS = {
     AgentRun.Stopped.DONE: Word("Done", "ok", "ok"),
     AgentRun.Stopped.ROUNDS: Word("Stopped: its rounds were used up", "stop", "warn"),
     AgentRun.Stopped.CALLS: Word("Stopped: its calls were used up", "stop", "warn"),
@@ -49,7 +49,7 @@ STOPPED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AgentRow:
     """One agent as the list and its page say it."""
 
     agent: Agent
@@ -73,16 +73,16 @@ class Row:
     @property
     def tools(self) -> str:
         """Which tools it may call, in words."""
-        return tools_in_words(document_of(self.agent).tools)
+        return describe_filter(document_of(self.agent).tools)
 
     @property
     def budget(self) -> str:
         """What one run may take, in words."""
-        return budget_in_words(document_of(self.agent).budget)
+        return describe_budget(document_of(self.agent).budget)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RunRow:
     """One time an agent began a step."""
 
     run: AgentRun
@@ -96,7 +96,7 @@ class Ran:
     def word(self) -> Word:
         """Why it stopped, or that it has not."""
         why = self.run.stopped_for
-        return STOPPED[AgentRun.Stopped(why)] if self.run.ended_at and why else AT_WORK
+        return STOP_LABELS[AgentRun.Stopped(why)] if self.run.ended_at and why else AT_WORK
 
     @property
     def took(self) -> str:
@@ -118,7 +118,7 @@ class TaskForm:
     most = MOST_TASK
 
 
-def tools_in_words(wanted: ToolFilter) -> str:
+def describe_filter(wanted: ToolFilter) -> str:
     """Say which tools a filter lets through."""
     parts = [*wanted.names[:4], *([f"{len(wanted.names) - 4} more"] if len(wanted.names) > 4 else [])]
     parts += [f"all of {name}" for name in wanted.categories[:4]]
@@ -127,7 +127,7 @@ def tools_in_words(wanted: ToolFilter) -> str:
     return f"{', '.join(parts) or 'all tools'}{up_to}"
 
 
-def budget_in_words(budget: AgentBudget) -> str:
+def describe_budget(budget: AgentBudget) -> str:
     """Say what one run may take."""
     parts = [f"{budget.rounds} model turns"]
     parts += [f"{budget.calls:,} calls"] if budget.calls else []
@@ -139,7 +139,7 @@ def budget_in_words(budget: AgentBudget) -> str:
 
 def list_page(viewer: User) -> dict[str, Any]:
     """Return the list."""
-    rows = [Row(agent) for agent in administration.agents_for(viewer)]
+    rows = [AgentRow(agent) for agent in administration.agents_for(viewer)]
     return _frame(viewer) | {"rows": rows}
 
 
@@ -155,9 +155,9 @@ def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: Tas
     agent = agent_or_404(viewer, name)
     document = document_of(agent)
     shown = {
-        "row": Row(agent),
+        "row": AgentRow(agent),
         "document": document,
-        "offers": _offers(viewer, document.tools),
+        "offers": _callable_tools(viewer, document.tools),
         "most_offered": tool_calls.MOST_TOOLS,
         "runs": _runs(viewer, agent),
         "task": task or TaskForm(),
@@ -212,16 +212,16 @@ def _check(form: TaskForm) -> None:
         raise Conflict("This form has lost its key; send it once more.")
 
 
-def _runs(viewer: User, agent: Agent) -> Sequence[Ran]:
+def _runs(viewer: User, agent: Agent) -> Sequence[RunRow]:
     """Return the last runs in plans that the viewer sees."""
     seen = selectors.plans_for(viewer, None).values("pk")
     found = AgentRun.objects.filter(agent=agent, step__plan__in=seen).select_related("step__plan")
-    return [Ran(run) for run in found.order_by("-pk")[:MOST_RUNS]]
+    return [RunRow(run) for run in found.order_by("-pk")[:MOST_RUNS]]
 
 
-def _offers(viewer: User, wanted: ToolFilter) -> Mapping[str, CallableTool]:
+def _callable_tools(viewer: User, wanted: ToolFilter) -> Mapping[str, CallableTool]:
     """Return the tools that the agent may call in the viewer's plans: of too many, the likest its task are offered."""
-    return tool_calls.let_through(wanted, Plan(author=viewer))
+    return tool_calls.tools_allowed(wanted, Plan(author=viewer))
 
 
 def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
@@ -232,21 +232,23 @@ def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
         "form": form,
         "tools": [*gone, *sorted(there)],
         "levels_of": {name: each.tool.safety_level for name, each in there.items()},
-        "categories": _choices(Category.objects.exclude(name__in=UNOFFERED), form.ticked["categories"]),
-        "groups": _choices(Group.objects.all(), form.ticked["groups"]),
+        "categories": _with_missing_choices(
+            Category.objects.exclude(name__in=EXCLUDED_CATEGORIES), form.ticked["categories"]
+        ),
+        "groups": _with_missing_choices(Group.objects.all(), form.ticked["groups"]),
         "levels": LEVELS,
         "strategies": STRATEGIES,
-        "default_model": provider.name(),
-        "offers": _offers(viewer, filter_in(form)),
+        "default_model": provider.configured_model(),
+        "offers": _callable_tools(viewer, filter_in(form)),
         "most_offered": tool_calls.MOST_TOOLS,
     }
 
 
 def _may_be_named(target: CallableTool) -> bool:
-    return target.tool.name == ASK_USER or UNOFFERED.isdisjoint(target.tool.categories)
+    return target.tool.name == ASK_USER or EXCLUDED_CATEGORIES.isdisjoint(target.tool.categories)
 
 
-def _choices(rows: Any, ticked: Sequence[str]) -> list[str]:
+def _with_missing_choices(rows: Any, ticked: Sequence[str]) -> list[str]:
     names = list(rows.order_by("name").values_list("name", flat=True)[:MOST_CHOICES])
     return [*(each[:150] for each in ticked if each not in names), *names]
 

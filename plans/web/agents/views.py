@@ -12,8 +12,8 @@ from plans.agents import administration
 from plans.llm.provider import NotConfigured
 from plans.models import Agent
 from plans.store.requesters import Requester
-from plans.web.access import status_of
-from plans.web.agents.form import AgentForm, body_in, read_form, refused
+from plans.web.access import error_status
+from plans.web.agents.form import AgentForm, body_in, read_form, with_errors
 from plans.web.agents.page import TaskForm, agent_or_404, agent_page, give_task, list_page, new_page
 
 NO_MODEL = 503
@@ -35,7 +35,7 @@ def new(request: PageRequest) -> HttpResponse:
     form = read_form(request.POST)
     shown = new_page(request.user, form)
     if request.POST.get("do") == "save":
-        made = _saved(request, form)
+        made = _save_agent(request, form)
         if isinstance(made, Agent):
             messages.success(request, f"Made: {made.name}. Plans may name it from now on.")
             return redirect("agent", made.name)
@@ -51,7 +51,7 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
         return render(request, "agents/agent.html", agent_page(request.user, public_id))
     form = read_form(request.POST)
     if request.POST.get("do") == "save":
-        saved = _saved(request, form, agent_or_404(request.user, public_id))
+        saved = _save_agent(request, form, agent_or_404(request.user, public_id))
         if isinstance(saved, Agent):
             messages.success(request, f"Saved: {saved.name}. Runs that have begun go on as it was.")
             return redirect("agent", public_id)
@@ -60,7 +60,7 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
     return render(request, "agents/agent.html", shown, status=422 if form.problems else 200)
 
 
-def _saved(request: PageRequest, form: AgentForm, known: Agent | None = None) -> Agent | AgentForm:
+def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = None) -> Agent | AgentForm:
     """Make or change the agent; return it, or the form with what is wrong. Raises NotAllowed."""
     body = body_in(form, is_new=known is None)
     try:
@@ -68,7 +68,7 @@ def _saved(request: PageRequest, form: AgentForm, known: Agent | None = None) ->
             return administration.create(body, by=request.user)
         return administration.change(known, body, by=request.user, seen=form.seen)
     except ParameterError as error:
-        return refused(form, error)
+        return with_errors(form, error)
     except Conflict as error:
         form.problems = {"": error.message}
         return form
@@ -98,13 +98,13 @@ def task(request: PageRequest, public_id: str) -> HttpResponse:
     try:
         return redirect("plan", give_task(row, form, by=Requester(request.user)))
     except ToolgateError as error:
-        _refuse(form, error)
+        _task_refusal(form, error)
     shown = agent_page(request.user, public_id, task=form)
     return render(request, "agents/agent.html", shown, status=form.code)
 
 
-def _refuse(form: TaskForm, error: ToolgateError) -> None:
+def _task_refusal(form: TaskForm, error: ToolgateError) -> None:
     found = error.problems[0].message if isinstance(error, PlanProblems) else ""
     form.wrong = found or error.message
-    form.code = NO_MODEL if isinstance(error, NotConfigured) else status_of(error)
+    form.code = NO_MODEL if isinstance(error, NotConfigured) else error_status(error)
     form.key = TaskForm().key

@@ -28,12 +28,12 @@ from plans.models import Plan
 from plans.planner import drafts
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
-from plans.web.plan_list import AWAITED
+from plans.web.plan_list import AWAITED_FROM_PEOPLE
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PAGE_SIZE = 20
 NEEDS_ROLE = NotAllowed("Asking for plans needs the role operator or administrator. Nothing was asked.")
-SAID = {
+DRAFT_LABELS = {
     "running": Word("Drafting", "run", "run"),
     "completed": Word("Drafted", "edit", "idle"),
     "failed": Word("No draft", "fail", "danger"),
@@ -113,13 +113,13 @@ class AskForm:
         return provider.is_configured()
 
 
-def begun(query: Mapping[str, str]) -> AskForm:
+def new_form(query: Mapping[str, str]) -> AskForm:
     """Return a form nobody has sent yet, filled with the example that the query names."""
     example = EXAMPLES.get(query.get("example", ""))
     return AskForm(request=example.request, strategy=example.strategy) if example else AskForm()
 
 
-def sent(form: QueryDict) -> AskForm:
+def submitted_form(form: QueryDict) -> AskForm:
     """Return the form as it was sent."""
     return AskForm(
         request=form.get("request", "").replace("\r\n", "\n").strip(),
@@ -128,14 +128,14 @@ def sent(form: QueryDict) -> AskForm:
     )
 
 
-def ask(form: AskForm, *, by: Requester) -> str:
+def submit_request(form: AskForm, *, by: Requester) -> str:
     """Ask the planner; return the draft's id. Raises NotAllowed, ParameterError, NotConfigured, what calls raise."""
     if not may_ask(by.user):
         raise NEEDS_ROLE
     _check(form)
     what = keyring().fingerprint(digest("ask", form.strategy, form.request))
     owner, key = f"user:{by.user.pk}", f"ask:{form.key}:{what}"
-    return act_once(owner, key, what, lambda: drafts.ask(form.request, form.strategy, by=by).public_id)
+    return act_once(owner, key, what, lambda: drafts.request_draft(form.request, form.strategy, by=by).public_id)
 
 
 def _check(form: AskForm) -> None:
@@ -159,7 +159,7 @@ def may_ask(viewer: User) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EarlierRequest:
     """One earlier request: its words, where it stands, the plan that came of it and what that replied."""
 
     call: Call
@@ -174,23 +174,23 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RequestHistory:
     """A page of what one person asked for, newest first; `older` is the cursor of the next page."""
 
-    rows: Sequence[Asked]
+    rows: Sequence[EarlierRequest]
     older: str
     is_first: bool
 
 
-def history_of(viewer: User, cursor: str) -> History:
+def load_history(viewer: User, cursor: str) -> RequestHistory:
     """Return what the person asked for on pages and with tokens of their own; two queries."""
     own = Q(token=None) | Q(token__kind=ApiToken.Kind.PERSONAL)
-    calls = Call.objects.filter(own, tool_name=states.TOOL, requested_by=viewer)
+    calls = Call.objects.filter(own, tool_name=states.DRAFT_TOOL, requested_by=viewer)
     calls = calls.only("public_id", "arguments", "status", "created_at", "plan_ref")
     page, is_first = _page(calls, cursor)
-    plans = drafts.plans_of(page.rows, Plan.objects.annotate(awaited=AWAITED))
-    rows = [_asked(call, plans.get(call.pk)) for call in page.rows]
-    return History(rows, page.next.text() if page.next else "", is_first)
+    plans = drafts.started_plans(page.rows, Plan.objects.annotate(awaited=AWAITED_FROM_PEOPLE))
+    rows = [_earlier_request(call, plans.get(call.pk)) for call in page.rows]
+    return RequestHistory(rows, page.next.text() if page.next else "", is_first)
 
 
 def _page(calls: QuerySet[Call], cursor: str) -> tuple[Page[Call], bool]:
@@ -202,15 +202,15 @@ def _page(calls: QuerySet[Call], cursor: str) -> tuple[Page[Call], bool]:
         return page_of(calls, order="-created_at", at=PageAt(PAGE_SIZE)), True
 
 
-def _asked(call: Call, plan: Plan | None) -> Asked:
-    return Asked(call, drafts.request_of(call), _word_of(plan) if plan else word_of(call), plan)
+def _earlier_request(call: Call, plan: Plan | None) -> EarlierRequest:
+    return EarlierRequest(call, drafts.request_of(call), _plan_word(plan) if plan else draft_word(call), plan)
 
 
-def _word_of(plan: Plan) -> Word:
+def _plan_word(plan: Plan) -> Word:
     awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by history_of
     return status_word(plan.status, awaited)
 
 
-def word_of(call: Call) -> Word:
+def draft_word(call: Call) -> Word:
     """Say where a draft stands."""
-    return SAID.get(call.public_status) or status_word(call.public_status, call.waiting_for)
+    return DRAFT_LABELS.get(call.public_status) or status_word(call.public_status, call.waiting_for)

@@ -14,11 +14,11 @@ from plans.llm.provider import NotConfigured
 from plans.models import Plan
 from plans.planner import drafts
 from plans.store.requesters import Requester
-from plans.web.access import control, status_of
-from plans.web.compose.ask_form import EXAMPLES, AskForm, begun, history_of, may_ask, sent
-from plans.web.compose.ask_form import ask as ask_planner
+from plans.web.access import control_plan, error_status
+from plans.web.compose.ask_form import EXAMPLES, AskForm, load_history, may_ask, new_form, submitted_form
+from plans.web.compose.ask_form import submit_request as ask_planner
 from plans.web.compose.draft import DraftPage, draft_or_404, draft_page
-from plans.web.compose.draft import start as start_draft
+from plans.web.compose.draft import start_drafted_plan as start_draft
 
 NO_MODEL = 503
 
@@ -27,33 +27,33 @@ NO_MODEL = 503
 @signed_in
 def ask(request: PageRequest) -> HttpResponse:
     """Show the form and what was asked for before; ask the planner, and lead to the draft."""
-    form = sent(request.POST) if request.method == "POST" else begun(request.GET.dict())
+    form = submitted_form(request.POST) if request.method == "POST" else new_form(request.GET.dict())
     if request.method == "POST":
         try:
-            return _gone_to(request, f"/ask/{ask_planner(form, by=Requester(request.user))}/")
+            return _redirect_to(request, f"/ask/{ask_planner(form, by=Requester(request.user))}/")
         except ToolgateError as error:
-            _refuse(form, error)
-    return _asking(request, form)
+            _render_refusal(form, error)
+    return _render_form(request, form)
 
 
-def _refuse(form: AskForm, error: ToolgateError) -> None:
+def _render_refusal(form: AskForm, error: ToolgateError) -> None:
     form.wrong = error.message
-    form.code = NO_MODEL if isinstance(error, NotConfigured) else status_of(error)
+    form.code = NO_MODEL if isinstance(error, NotConfigured) else error_status(error)
     form.key = AskForm().key
 
 
-def _asking(request: PageRequest, form: AskForm) -> HttpResponse:
+def _render_form(request: PageRequest, form: AskForm) -> HttpResponse:
     part = wants_part(request, "asking")
     shown = {"section": "ask", "form": form, "examples": EXAMPLES.values(), "may_ask": may_ask(request.user)}
     if not part:
-        shown["history"] = history_of(request.user, request.GET.get("before", ""))
+        shown["history"] = load_history(request.user, request.GET.get("before", ""))
     response = render(request, "plans/_asking.html" if part else "plans/ask.html", shown, status=form.code)
     if form.code in (403, NO_MODEL):
         response["HX-Refresh"] = "true"
     return response
 
 
-def _gone_to(request: PageRequest, address: str) -> HttpResponse:
+def _redirect_to(request: PageRequest, address: str) -> HttpResponse:
     """Lead to another page; htmx is told to go there, so that what it sent is not sent again by going back."""
     if "HX-Request" not in request.headers:
         return redirect(address)
@@ -70,10 +70,10 @@ def draft(request: PageRequest, public_id: str) -> HttpResponse:
     part = wants_part(request, "draft")
     if part and request.GET.get("seen") == page.mark:
         return HttpResponse(status=204)
-    return _shown(request, page, part=part)
+    return _render_draft(request, page, part=part)
 
 
-def _shown(request: PageRequest, page: DraftPage, *, part: bool = False, status: int = 200) -> HttpResponse:
+def _render_draft(request: PageRequest, page: DraftPage, *, part: bool = False, status: int = 200) -> HttpResponse:
     shown = {"section": "ask", "page": page, "may_ask": may_ask(request.user)}
     return render(request, "plans/_draft.html" if part else "plans/draft.html", shown | {"part": part}, status=status)
 
@@ -86,9 +86,9 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
     try:
         plan = start_draft(call, by=Requester(request.user))
     except ToolgateError as error:
-        known = drafts.plan_of(call) if isinstance(error, Conflict) else None
+        known = drafts.started_plan(call) if isinstance(error, Conflict) else None
         if known is None:
-            return _set_back(request, public_id, error)
+            return _render_failure(request, public_id, error)
         plan = known
     return redirect(f"/plans/{plan.public_id}/")
 
@@ -100,11 +100,11 @@ def cancel(request: PageRequest, public_id: str) -> HttpResponse:
     call = draft_or_404(request.user, public_id)
     own = Plan.objects.select_related("author", "token").get(public_id=call.plan_ref)
     try:
-        control(request.user, own, lambda by: cancel_plan(own, by=by))
+        control_plan(request.user, own, lambda by: cancel_plan(own, by=by))
     except ToolgateError as error:
-        return _set_back(request, public_id, error)
+        return _render_failure(request, public_id, error)
     return redirect(f"/ask/{public_id}/")
 
 
-def _set_back(request: PageRequest, public_id: str, error: ToolgateError) -> HttpResponse:
-    return _shown(request, draft_page(request.user, public_id, error.message), status=status_of(error))
+def _render_failure(request: PageRequest, public_id: str, error: ToolgateError) -> HttpResponse:
+    return _render_draft(request, draft_page(request.user, public_id, error.message), status=error_status(error))

@@ -8,12 +8,12 @@ from typing import Any
 
 from catalog.core.canonical_json import Json
 from catalog.errors import Conflict
-from plans.actions.change import Judged, PlanChange, judge_change, read_change
+from plans.actions.change import JudgedChange, PlanChange, judge_change, read_change
 from plans.actions.create import PlanProblems
-from plans.documents.reading import Draft, Problem, read_draft, unknown_name
+from plans.documents.reading import ParsedPlan, Problem, parse_plan, unknown_name_problem
 from plans.models import Plan
-from plans.store.plan_documents import Document, documents_of, unstarted
-from plans.web.compose.text import Writing
+from plans.store.plan_documents import Document, step_documents, unstarted_steps
+from plans.web.compose.text import PlanEditor
 
 FIELDS: Mapping[str, Any] = {
     "description": "",
@@ -28,15 +28,15 @@ FIELDS: Mapping[str, Any] = {
 """What may be said of a step, with what it is when nothing is said."""
 
 
-def text_to_change(plan: Plan) -> str:
+def changeable_text(plan: Plan) -> str:
     """Return what may be changed of a plan, as text."""
-    free = set(unstarted(plan).values_list("step_id", flat=True))
-    steps = [document for number, document in documents_of(plan).items() if number in free]
+    free = set(unstarted_steps(plan).values_list("step_id", flat=True))
+    steps = [document for number, document in step_documents(plan).items() if number in free]
     return json.dumps({"goal": plan.goal, "steps": steps}, indent=2, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
-class Wish:
+class ChangeRequest:
     """What a text asks for: the body of a change, and where in the text each part of it stands."""
 
     body: dict[str, Any]
@@ -53,7 +53,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Rewriting(Writing):
+class ChangeEditor(PlanEditor):
     """A text that is to change a plan; `listed` are the steps that the page offered for change."""
 
     plan: Plan
@@ -65,18 +65,18 @@ class Rewriting(Writing):
     @cached_property
     def before(self) -> Mapping[int, Document]:
         """The steps of the plan as they are."""
-        return documents_of(self.plan)
+        return step_documents(self.plan)
 
     @cached_property
     def free(self) -> frozenset[int]:
         """The steps that nobody has begun."""
-        return frozenset(unstarted(self.plan).values_list("step_id", flat=True))
+        return frozenset(unstarted_steps(self.plan).values_list("step_id", flat=True))
 
     @cached_property
-    def wish(self) -> Wish:
+    def wish(self) -> ChangeRequest:
         """What the text asks for; a text that is no object asks for nothing."""
         document = self._read[0]
-        return _wish(document, self) if isinstance(document, dict) else Wish({})
+        return _change_request(document, self) if isinstance(document, dict) else ChangeRequest({})
 
     def change(self, seen_seq: int | None) -> PlanChange:
         """Return the change. Raises PlanProblems, and Conflict when a step to be removed has started."""
@@ -101,7 +101,7 @@ class Rewriting(Writing):
         return frozenset(self.numbers.values())
 
     @cached_property
-    def _judged(self) -> Judged | None:
+    def _judged(self) -> JudgedChange | None:
         return None if self.changes_nothing else judge_change(self.plan, read_change(self.wish.body))
 
     def _judge(self, document: Json) -> Sequence[Problem]:
@@ -110,7 +110,7 @@ class Rewriting(Writing):
         except PlanProblems as refusal:
             found = refusal.problems
         placed = [replace(problem, path=self.wish.place_of(problem.path)) for problem in found]
-        return [*_shape(document), *self._begun(), *placed]
+        return [*_require_object_shape(document), *self._begun(), *placed]
 
     def _begun(self) -> Iterator[Problem]:
         """Say which steps of the text cannot be changed any more."""
@@ -125,53 +125,53 @@ class Rewriting(Writing):
         document = self._read[0]
         steps = document.get("steps") if isinstance(document, dict) else None
         places = enumerate(steps if isinstance(steps, list) else [])
-        return {index: number for index, step in places for number in _numbers([step])}
+        return {index: number for index, step in places for number in _step_numbers([step])}
 
     @cached_property
-    def draft(self) -> Draft:
+    def draft(self) -> ParsedPlan:
         """The whole plan as it would be, as far as it can be read."""
         try:
             judged = self._judged
         except PlanProblems:
             judged = None
         steps = judged.document["steps"] if judged else list(self.before.values())
-        return read_draft({"goal": self.plan.goal, "steps": steps})
+        return parse_plan({"goal": self.plan.goal, "steps": steps})
 
 
-def _wish(document: Mapping[str, Any], writing: Rewriting) -> Wish:
+def _change_request(document: Mapping[str, Any], writing: ChangeEditor) -> ChangeRequest:
     """Tell what is to be added, edited and removed by comparing the text with the plan."""
     steps, seen = document.get("steps"), set[int]()
     add: list[Any] = []
     edit: list[Any] = []
     places = {}
     for index, step in enumerate(steps if isinstance(steps, list) else []):
-        number = next(_numbers([step]), None)
+        number = next(_step_numbers([step]), None)
         if number is None or number in seen or number not in writing.before:
             places[f"add.{len(add)}"] = f"steps.{index}"
             add.append(step)
-        elif whole(step) != whole(writing.before[number]):
+        elif full_step_document(step) != full_step_document(writing.before[number]):
             places[f"edit.{len(edit)}"] = f"steps.{index}"
             edit.append({**FIELDS, **step})
         seen |= {number} if number is not None else set()
     remove = sorted((writing.listed & writing.free) - seen) if isinstance(steps, list) else []
     goal = document.get("goal")
     body = {"add": add, "edit": edit, "remove": remove, "goal": None if goal == writing.plan.goal else goal}
-    return Wish({name: said for name, said in body.items() if said not in (None, [])}, places)
+    return ChangeRequest({name: said for name, said in body.items() if said not in (None, [])}, places)
 
 
-def whole(step: Mapping[str, Any]) -> dict[str, Any]:
+def full_step_document(step: Mapping[str, Any]) -> dict[str, Any]:
     """Return a step's document with what it leaves out."""
     said = {name: value for name, value in step.items() if value is not None}
     return {**FIELDS, **said}
 
 
-def _numbers(steps: Sequence[Any]) -> Iterator[int]:
+def _step_numbers(steps: Sequence[Any]) -> Iterator[int]:
     for step in steps:
         if isinstance(step, dict) and type(step.get("step_id")) is int:
             yield step["step_id"]
 
 
-def _shape(document: Json) -> Iterator[Problem]:
+def _require_object_shape(document: Json) -> Iterator[Problem]:
     """Say what the text as a whole must be."""
     if not isinstance(document, dict):
         yield Problem("", "type", "error", "This must be an object.")
@@ -180,4 +180,4 @@ def _shape(document: Json) -> Iterator[Problem]:
         yield Problem("steps", "type", "error", "This must be a list.")
     for name in document.keys() - {"goal", "steps"}:
         problem = Problem(name, "unknown_field", "error", "Only goal and steps can be changed.")
-        yield unknown_name(problem, name, ["goal", "steps"])
+        yield unknown_name_problem(problem, name, ["goal", "steps"])

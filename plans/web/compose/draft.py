@@ -17,17 +17,17 @@ from catalog.ui.labels import Word
 from plans import states
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
-from plans.planner.drafts import Drafted
+from plans.planner.drafts import FinishedDraft
 from plans.spec import PlanDocument, StepDocument
 from plans.store import selectors
-from plans.store.privacy import hidden_of_call
+from plans.store.privacy import hidden_call_parts
 from plans.store.requesters import Requester
-from plans.web.compose.ask_form import NEEDS_ROLE, STRATEGIES, AskForm, may_ask, word_of
-from plans.web.compose.text import SEVERITIES, Writing, sketch_of
+from plans.web.compose.ask_form import NEEDS_ROLE, STRATEGIES, AskForm, draft_word, may_ask
+from plans.web.compose.text import SEVERITIES, PlanEditor, sketch_graph
 from plans.web.graph import Drawing
 
-ITS_ASKER = NotAllowed("Only who asked for this draft can start it. Nothing was stored.")
-ROLES = {
+ONLY_REQUESTER = NotAllowed("Only who asked for this draft can start it. Nothing was stored.")
+STEP_ROLES = {
     "ask_user": "asks you a question, and waits for the answer",
     "plan_on": "plans on with what you answered",
     "compose_reply": "writes the reply from the results",
@@ -56,7 +56,7 @@ class PreviewStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DraftProblem:
     """One thing to know about the drafted plan; `step` is the number of the step that it is about."""
 
     severity: str
@@ -66,7 +66,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class ModelSpending:
     """What asking the model took so far."""
 
     times: int = 0
@@ -88,9 +88,9 @@ class DraftPage:
 
     call: Call
     viewer: User
-    drafted: Drafted | None
+    drafted: FinishedDraft | None
     plan: Plan | None
-    spent: Spent
+    spent: ModelSpending
     setback: str = ""
     form: AskForm = field(default_factory=AskForm)
 
@@ -108,7 +108,7 @@ class DraftPage:
     @property
     def word(self) -> Word:
         """Where it stands."""
-        return word_of(self.call)
+        return draft_word(self.call)
 
     @property
     def is_asking(self) -> bool:
@@ -136,16 +136,16 @@ class DraftPage:
         return self.drafted is not None and self.drafted.document is not None
 
     @cached_property
-    def writing(self) -> Writing:
+    def writing(self) -> PlanEditor:
         """The drafted plan as a text that is judged by today's catalog."""
         document = self.drafted.document if self.drafted else None
         text = json.dumps(document, indent=2, ensure_ascii=False) if document is not None else ""
-        return Writing(text, by=Requester(self.viewer))
+        return PlanEditor(text, by=Requester(self.viewer))
 
     @cached_property
     def drawing(self) -> Drawing | None:
         """The graph of what was drafted."""
-        return sketch_of(self.writing) if self.has_plan else None
+        return sketch_graph(self.writing) if self.has_plan else None
 
     @property
     def question(self) -> str:
@@ -154,26 +154,26 @@ class DraftPage:
         return (output.input_request or "") if output and output.needs_user_input else ""
 
     @cached_property
-    def problems(self) -> Sequence[Found]:
+    def problems(self) -> Sequence[DraftProblem]:
         """What is wrong with it, errors first: as it was drafted, and as the catalog is now; no hints."""
         found = dict.fromkeys([*self._as_drafted(), *self._as_it_stands()])
         wrong = (each for each in found if each.severity != "info")
         return sorted(wrong, key=lambda each: SEVERITIES.index(each.severity))
 
-    def _as_drafted(self) -> Iterator[Found]:
+    def _as_drafted(self) -> Iterator[DraftProblem]:
         for problem in self.drafted.problems if self.drafted else ():
             severity = str(problem.get("severity", "error"))
-            yield Found(
+            yield DraftProblem(
                 severity if severity in SEVERITIES else "error",
                 str(problem.get("message", "")),
                 str(problem.get("suggestion") or ""),
                 _step_at(str(problem.get("path", "")), self.writing.numbers),
             )
 
-    def _as_it_stands(self) -> Iterator[Found]:
+    def _as_it_stands(self) -> Iterator[DraftProblem]:
         for problem in self.writing.problems if self.has_plan else ():
             step = _step_at(problem.path, self.writing.numbers)
-            yield Found(problem.severity, problem.message, problem.suggestion or "", step)
+            yield DraftProblem(problem.severity, problem.message, problem.suggestion or "", step)
 
     @property
     def errors(self) -> int:
@@ -195,7 +195,9 @@ class DraftPage:
         """The steps in order, each with the reason for its tool."""
         levels, reasons = dict(self.writing.tools), self._reasons()
         return [
-            PreviewStep(step, levels.get(step.tool or "", ""), ROLES.get(step.tool or "", ""), reasons.get(number, ""))
+            PreviewStep(
+                step, levels.get(step.tool or "", ""), STEP_ROLES.get(step.tool or "", ""), reasons.get(number, "")
+            )
             for number, step in sorted(self.writing.steps.items())
         ]
 
@@ -229,9 +231,9 @@ def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
     return DraftPage(
         call=call,
         viewer=viewer,
-        drafted=drafts.drafted(call),
-        plan=drafts.plan_of(call),
-        spent=_spent(call),
+        drafted=drafts.finished_draft(call),
+        plan=drafts.started_plan(call),
+        spent=_model_spending(call),
         setback=setback,
         form=AskForm(
             request=drafts.request_of(call), strategy=call.arguments_json.get("strategy") or STRATEGIES[0].name
@@ -245,15 +247,15 @@ def draft_or_404(viewer: User, public_id: str) -> Call:
         call = selectors.call_for(viewer, None, public_id)
     except Call.DoesNotExist:
         raise Http404 from None
-    if call.tool_name != states.TOOL or hidden_of_call(viewer, call) is not None:
+    if call.tool_name != states.DRAFT_TOOL or hidden_call_parts(viewer, call) is not None:
         raise Http404
     return call
 
 
-def _spent(call: Call) -> Spent:
+def _model_spending(call: Call) -> ModelSpending:
     uses = list(ModelUse.objects.filter(call=call).defer("prompt", "answer", "error"))
     costs = [use.cost for use in uses if use.cost is not None]
-    return Spent(
+    return ModelSpending(
         times=len(uses),
         model=uses[-1].model if uses else "",
         input_tokens=sum(use.input_tokens for use in uses),
@@ -263,17 +265,17 @@ def _spent(call: Call) -> Spent:
     )
 
 
-def start(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
+def start_drafted_plan(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
     """Start what was drafted, or what its asker made of it. Raises NotAllowed, Conflict and PlanProblems."""
     if not asked_for(by.user, call):
-        raise ITS_ASKER
+        raise ONLY_REQUESTER
     if not may_ask(by.user):
         raise NEEDS_ROLE
-    return drafts.start(call, by=by, document=document)
+    return drafts.start_draft(call, by=by, document=document)
 
 
 @dataclass(frozen=True)
-class Editing:
+class DraftEdit:
     """A draft in the editor: where its text comes from, and what starting it means."""
 
     call: Call
@@ -286,16 +288,16 @@ class Editing:
         return drafts.request_of(self.call)
 
 
-def editing_of(viewer: User, public_id: str) -> Editing | None:
+def load_draft_edit(viewer: User, public_id: str) -> DraftEdit | None:
     """Return a draft of the viewer's own to be edited; None when none is named. Raises Http404."""
     if not public_id:
         return None
     page = draft_page(viewer, public_id)
     if not asked_for(viewer, page.call):
         raise Http404
-    return Editing(page.call, page.writing.text, page.plan)
+    return DraftEdit(page.call, page.writing.text, page.plan)
 
 
-def start_edited(editing: Editing, document: PlanDocument, *, by: Requester) -> Plan:
+def start_edited_draft(editing: DraftEdit, document: PlanDocument, *, by: Requester) -> Plan:
     """Start a draft as its asker has changed it. Raises NotAllowed, Conflict and PlanProblems."""
-    return start(editing.call, by=by, document=document.model_dump(exclude_unset=True))
+    return start_drafted_plan(editing.call, by=by, document=document.model_dump(exclude_unset=True))

@@ -11,50 +11,50 @@ from plans.actions.create import PlanProblems, create_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control
-from plans.web.access import NEEDS_ROLE, control, may_write, plan_or_404, status_of
-from plans.web.compose.change_text import Rewriting, text_to_change
-from plans.web.compose.draft import Editing, editing_of, start_edited
+from plans.web.access import NEEDS_ROLE, control_plan, error_status, may_write, plan_or_404
+from plans.web.compose.change_text import ChangeEditor, changeable_text
+from plans.web.compose.draft import DraftEdit, load_draft_edit, start_edited_draft
 from plans.web.compose.starters import STARTERS
-from plans.web.compose.text import Writing, sketch_of
-from plans.web.plan.views import set_back
+from plans.web.compose.text import PlanEditor, sketch_graph
+from plans.web.plan.views import render_failure
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def new(request: PageRequest) -> HttpResponse:
     """Show a plan being written, a draft of one's own among them; check it, or store and start it."""
-    editing = editing_of(request.user, request.POST.get("draft", request.GET.get("draft", "")))
+    editing = load_draft_edit(request.user, request.POST.get("draft", request.GET.get("draft", "")))
     starter = STARTERS.get(request.GET.get("starter", ""))
     begun = editing.text if editing else starter.text if starter else ""
-    writing = Writing(request.POST.get("text", begun).replace("\r\n", "\n"), by=Requester(request.user))
+    writing = PlanEditor(request.POST.get("text", begun).replace("\r\n", "\n"), by=Requester(request.user))
     writing = writing.with_fix(request.POST.get("fix", ""))
     if request.POST.get("do") == "start":
         return _start_new_plan(request, writing, editing)
     return _new_plan_page(request, writing, editing)
 
 
-def _start_new_plan(request: PageRequest, writing: Writing, editing: Editing | None) -> HttpResponse:
+def _start_new_plan(request: PageRequest, writing: PlanEditor, editing: DraftEdit | None) -> HttpResponse:
     if not may_write(request):
         return _new_plan_page(request, writing, editing, NEEDS_ROLE.message, 403)
     if writing.errors:
         return _new_plan_page(request, writing, editing, status=422)
     by, document = Requester(request.user), writing.document()
     try:
-        stored = start_edited(editing, document, by=by) if editing else create_plan(document, by=by)
+        stored = start_edited_draft(editing, document, by=by) if editing else create_plan(document, by=by)
     except ToolgateError as error:
-        return _new_plan_page(request, writing, editing, error.message, status_of(error))
+        return _new_plan_page(request, writing, editing, error.message, error_status(error))
     return redirect(f"/plans/{stored.public_id}/")
 
 
 def _new_plan_page(
-    request: PageRequest, writing: Writing, editing: Editing | None, setback: str = "", status: int = 200
+    request: PageRequest, writing: PlanEditor, editing: DraftEdit | None, setback: str = "", status: int = 200
 ) -> HttpResponse:
     template = "plans/_checked.html" if wants_part(request, "findings") else "plans/new.html"
     shown = {
         "section": "plans",
         "writing": writing,
         "editing": editing,
-        "drawing": sketch_of(writing) if writing.text.strip() else None,
+        "drawing": sketch_graph(writing) if writing.text.strip() else None,
         "starters": STARTERS.values(),
         "may_write": may_write(request),
         "setback": setback,
@@ -74,23 +74,23 @@ def change(request: PageRequest, public_id: str) -> HttpResponse:
     may = may_control(request.user, None, chosen) and may_write(request)
     if not (may and is_open_to_change(chosen)):
         refusal = Conflict("Only its owner, as an operator, or an administrator can change it, while it goes on.")
-        return set_back(request, public_id, {}, refusal)
+        return render_failure(request, public_id, {}, refusal)
     if request.method != "POST":
-        listed = Rewriting("", chosen, frozenset()).free
-        return _change_page(request, Rewriting(text_to_change(chosen), chosen, listed))
+        listed = ChangeEditor("", chosen, frozenset()).free
+        return _change_page(request, ChangeEditor(changeable_text(chosen), chosen, listed))
     text = request.POST.get("text", "").replace("\r\n", "\n")
-    writing = Rewriting(text, chosen, _numbers(request.POST.get("listed", "")))
+    writing = ChangeEditor(text, chosen, _parse_numbers(request.POST.get("listed", "")))
     writing = writing.with_fix(request.POST.get("fix", ""))
-    return _changed(request, writing) if request.POST.get("do") == "change" else _change_page(request, writing)
+    return _apply_change(request, writing) if request.POST.get("do") == "change" else _change_page(request, writing)
 
 
-def _numbers(text: str) -> frozenset[int]:
+def _parse_numbers(text: str) -> frozenset[int]:
     """Read the steps that the page had offered; what is no number was not."""
     parts = text[:MOST_LISTED].split(",")
     return frozenset(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 11)
 
 
-def _changed(request: PageRequest, writing: Rewriting) -> HttpResponse:
+def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
     """Change the plan as the text says, or say why not, with all that was typed."""
     plan, seen = writing.plan, request.POST.get("seen", "")
     if not writing.is_json or (writing.errors and not writing.has_begun):
@@ -98,15 +98,15 @@ def _changed(request: PageRequest, writing: Rewriting) -> HttpResponse:
     try:
         if not writing.changes_nothing:
             wanted = writing.change(int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None)
-            control(request.user, plan, lambda by: change_plan(plan, wanted, by=by), further=True)
+            control_plan(request.user, plan, lambda by: change_plan(plan, wanted, by=by), further=True)
     except PlanProblems:
         return _change_page(request, writing, status=422)
     except ToolgateError as error:
-        return _change_page(request, writing, setback=error.message, status=status_of(error))
+        return _change_page(request, writing, setback=error.message, status=error_status(error))
     return redirect(f"/plans/{plan.public_id}/")
 
 
-def _change_page(request: PageRequest, writing: Rewriting, *, setback: str = "", status: int = 200) -> HttpResponse:
+def _change_page(request: PageRequest, writing: ChangeEditor, *, setback: str = "", status: int = 200) -> HttpResponse:
     """Show the text with what was found in it; what is offered for change is what can be changed now."""
     now: Plan = plan_or_404(request.user, writing.plan.public_id)
     template = "plans/_checked.html" if wants_part(request, "findings") else "plans/change.html"
@@ -114,8 +114,8 @@ def _change_page(request: PageRequest, writing: Rewriting, *, setback: str = "",
         "section": "plans",
         "plan": now,
         "writing": writing,
-        "listed": ",".join(map(str, sorted(writing.listed & Rewriting("", now, frozenset()).free))),
-        "drawing": sketch_of(writing),
+        "listed": ",".join(map(str, sorted(writing.listed & ChangeEditor("", now, frozenset()).free))),
+        "drawing": sketch_graph(writing),
         "setback": setback,
     }
     return render(request, template, shown, status=status)

@@ -9,22 +9,22 @@ from catalog.core.canonical_json import MAX_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
 from catalog.inventory import snapshot
 from catalog.ui.labels import STATUSES, Word
-from plans.actions.create import problems_of
+from plans.actions.create import check_document
 from plans.documents.checking import with_lines
 from plans.documents.quick_fixes import Fix, fixes
-from plans.documents.reading import Draft, Problem, read_draft
+from plans.documents.reading import ParsedPlan, Problem, parse_plan
 from plans.spec import PlanDocument, StepDocument
 from plans.store.requesters import Requester
 from plans.web.graph import Arrow, Drawing, Graph, box_of, drawing_from, lay_out
 
 MOST_LINES = 2000
-MOST_FIXED = 50
+MAX_WITH_FIXES = 50
 LINE_HEIGHT = 20
 SEVERITIES = ("error", "warning", "info")
 
 
 @dataclass(frozen=True)
-class Writing:
+class PlanEditor:
     """A text that is to become a plan."""
 
     text: str
@@ -59,7 +59,7 @@ class Writing:
     def findings(self) -> Sequence[tuple[Problem, Sequence[Fix]]]:
         """Every problem with what one press mends of it; only the first have that."""
         found = self.problems
-        mended = [fixes(problem, self.text) for problem in found[:MOST_FIXED]] if self.is_json else []
+        mended = [fixes(problem, self.text) for problem in found[:MAX_WITH_FIXES]] if self.is_json else []
         return [(problem, mended[place] if place < len(mended) else ()) for place, problem in enumerate(found)]
 
     def with_fix(self, name: str) -> Self:
@@ -69,7 +69,7 @@ class Writing:
         return replace(self, text=chosen.fixed) if chosen else self
 
     def _judge(self, document: Json) -> Sequence[Problem]:
-        return problems_of(document, by=self.by)
+        return check_document(document, by=self.by)
 
     @property
     def errors(self) -> int:
@@ -82,9 +82,9 @@ class Writing:
         return sum(problem.severity == "warning" for problem in self.problems)
 
     @cached_property
-    def draft(self) -> Draft:
+    def draft(self) -> ParsedPlan:
         """What can be read of it."""
-        return read_draft(self._read[0])
+        return parse_plan(self._read[0])
 
     @property
     def numbers(self) -> Mapping[int, int]:
@@ -135,12 +135,12 @@ class Writing:
 WITH_ERROR = Word("has an error", "fail", "danger")
 
 
-def sketch_of(writing: Writing) -> Drawing | None:
+def sketch_graph(writing: PlanEditor) -> Drawing | None:
     """Draw what could be read of a plan that is being written; steps with an error stand out."""
     graph, steps = writing.graph, writing.steps
     if graph is None:
         return None
-    wrong = set(_with_errors(writing))
+    wrong = set(_steps_with_errors(writing))
     boxes = [
         box_of(node, WITH_ERROR if node.step_id in wrong else STATUSES["pending"], steps[node.step_id])
         for node in graph.nodes
@@ -148,7 +148,7 @@ def sketch_of(writing: Writing) -> Drawing | None:
     return drawing_from(graph, boxes, [Arrow(edge.d, "") for edge in graph.edges])
 
 
-def _with_errors(writing: Writing) -> Iterator[int]:
+def _steps_with_errors(writing: PlanEditor) -> Iterator[int]:
     places = writing.numbers
     for problem in writing.problems:
         part, _, rest = problem.path.partition(".")

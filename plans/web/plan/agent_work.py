@@ -14,27 +14,27 @@ from plans.agents.runs import AWAITED, AgentWork, work_of
 from plans.models import AGENT_TURN, AgentRun, Step
 from plans.spec import extract_value
 from plans.states import StepStatus
-from plans.web.plan.overview import Picture, StepPicture
+from plans.web.plan.overview import PlanOverview, StepOverview
 
 TURNS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TurnGroup:
     """One turn: what the model said in it, the calls that were made of those it wanted, and those that were refused."""
 
-    turn: StepPicture
+    turn: StepOverview
     said: str
-    calls: Sequence[StepPicture]
+    calls: Sequence[StepOverview]
     refused: Sequence[ToolOutcome] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class AgentActivity:
     """What an agent did: its numbers, the newest turns first, how many earlier ones there are, its last words."""
 
     run: AgentWork
-    groups: Sequence[Group]
+    groups: Sequence[TurnGroup]
     earlier: int
     answer: str
 
@@ -44,25 +44,25 @@ class Work:
         return not self.groups or self.groups[0].turn.step.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
-def work_at(picture: Picture, number: int, *, may_read: bool) -> Work | None:
+def load_activity(picture: PlanOverview, number: int, *, may_read: bool) -> AgentActivity | None:
     """Return the work of the agent of a step, without its words for who may not read them; None without an agent."""
     drawn = picture.by_number[number]
     run = work_of(drawn.step)
     if run is None:
         return None
-    turns = list(_turns([each for each in picture.steps if each.parent == number]))
+    turns = list(_group_by_turn([each for each in picture.steps if each.parent == number]))
     shown = turns[-TURNS_SHOWN:]
-    results = _results([turn for turn, _ in shown]) if may_read else {}
-    told = _told(drawn.step) if any(_unmade(results, *each) for each in shown) else {}
-    groups = [_group(results.get(turn.number, TurnResult()), turn, calls, told) for turn, calls in reversed(shown)]
+    results = _turn_results([turn for turn, _ in shown]) if may_read else {}
+    told = _call_outcomes(drawn.step) if any(_refused_calls(results, *each) for each in shown) else {}
+    groups = [_turn_group(results.get(turn.number, TurnResult()), turn, calls, told) for turn, calls in reversed(shown)]
     answer = groups[0].said if groups and run.stopped_for == "done" else ""
-    return Work(run, groups, len(turns) - len(shown), answer)
+    return AgentActivity(run, groups, len(turns) - len(shown), answer)
 
 
-def _turns(children: Sequence[StepPicture]) -> Iterator[tuple[StepPicture, list[StepPicture]]]:
+def _group_by_turn(children: Sequence[StepOverview]) -> Iterator[tuple[StepOverview, list[StepOverview]]]:
     """Yield each turn with the calls that follow on it."""
-    turn: StepPicture | None = None
-    calls: list[StepPicture] = []
+    turn: StepOverview | None = None
+    calls: list[StepOverview] = []
     for child in children:
         if child.step.tool != AGENT_TURN:
             calls.append(child)
@@ -74,25 +74,25 @@ def _turns(children: Sequence[StepPicture]) -> Iterator[tuple[StepPicture, list[
         yield turn, calls
 
 
-def _results(turns: Sequence[StepPicture]) -> Mapping[int, TurnResult]:
+def _turn_results(turns: Sequence[StepOverview]) -> Mapping[int, TurnResult]:
     """Return what the model answered in each turn; one query."""
     numbers = {turn.step.call_id: turn.number for turn in turns if turn.step.call_id}
     calls = Call.objects.filter(pk__in=numbers).exclude(response="").only("response")
-    return {numbers[call.pk]: _result_of(call) for call in calls}
+    return {numbers[call.pk]: _turn_result_of(call) for call in calls}
 
 
-def _result_of(call: Call) -> TurnResult:
+def _turn_result_of(call: Call) -> TurnResult:
     try:
         return TurnResult.model_validate(extract_value(call.response_json, ["results", "0"]))
     except ValidationError:
         return TurnResult()
 
 
-def _unmade(results: Mapping[int, TurnResult], turn: StepPicture, calls: Sequence[StepPicture]) -> bool:
+def _refused_calls(results: Mapping[int, TurnResult], turn: StepOverview, calls: Sequence[StepOverview]) -> bool:
     return turn.number in results and len(results[turn.number].calls) > len(calls)
 
 
-def _told(step: Step) -> Mapping[str, str]:
+def _call_outcomes(step: Step) -> Mapping[str, str]:
     """Return what the model of an agent's step was told, or will be, by the ids of its calls; those under way aside."""
     run = AgentRun.objects.only("messages", "pending").get(step=step.pk)
     said = (each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ToolOutcomes))
@@ -100,7 +100,9 @@ def _told(step: Step) -> Mapping[str, str]:
     return told | {each.id: each.refusal for each in AWAITED.validate_json(run.pending) if each.refusal}
 
 
-def _group(result: TurnResult, turn: StepPicture, calls: Sequence[StepPicture], told: Mapping[str, str]) -> Group:
+def _turn_group(
+    result: TurnResult, turn: StepOverview, calls: Sequence[StepOverview], told: Mapping[str, str]
+) -> TurnGroup:
     """Put the calls that have no step beside those that have: steps are in the order of the calls they were made for.
 
     Calls that were not made because a limit ended the work are told by why it ended.
@@ -112,4 +114,4 @@ def _group(result: TurnResult, turn: StepPicture, calls: Sequence[StepPicture], 
             made.pop(0)
         elif each.id in told:
             refused.append(ToolOutcome(id=each.id, tool=each.tool, text=told[each.id]))
-    return Group(turn, result.text, calls, refused)
+    return TurnGroup(turn, result.text, calls, refused)

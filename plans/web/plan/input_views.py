@@ -13,25 +13,31 @@ from catalog.access.roles import NotAllowed
 from catalog.errors import ToolgateError
 from catalog.ui.forms.editor import Writing
 from catalog.ui.requests import PageRequest, signed_in, wants_part
-from plans.actions.give_input import asking_step, check_arguments, give_arguments, is_sent_back, waiting_step
-from plans.actions.retry import STOPPED, arguments_to_edit, check_edit, retry_with, schema_to_edit, stopped_step
-from plans.engine.questions import answer
+from plans.actions.give_input import (
+    is_sent_back,
+    prepare_revision,
+    revise_arguments,
+    step_waiting_for_answer,
+    step_waiting_for_arguments,
+)
+from plans.actions.retry import STOPPED, arguments_to_edit, prepare_edit, retry_with, schema_to_edit, stopped_step
+from plans.engine.questions import answer_question
 from plans.models import Plan, Step
 from plans.store.selectors import may_control
-from plans.web.access import control, may_write, plan_or_404
-from plans.web.plan.step_detail import level_of
-from plans.web.plan.views import acted, set_back
+from plans.web.access import control_plan, may_write, plan_or_404
+from plans.web.plan.step_detail import step_level
+from plans.web.plan.views import render_failure, run_action
 
 if TYPE_CHECKING:
     from django.http import QueryDict
 
     from plans.store.requesters import Requester
 
-ITS_PERSON = NotAllowed("Only the plan's owner, as an operator, or an administrator can change its arguments.")
+ONLY_OWNER = NotAllowed("Only the plan's owner, as an operator, or an administrator can change its arguments.")
 
 
 @dataclass(slots=True, kw_only=True)
-class Revision(Writing):
+class ArgumentEditor(Writing):
     """The arguments as they are being changed; `fits` when they were checked and the tool takes them."""
 
     fits: bool = False
@@ -45,13 +51,17 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
     plan = plan_or_404(request.user, public_id)
     try:
         if not (may_control(request.user, None, plan) and may_write(request)):
-            raise ITS_PERSON
+            raise ONLY_OWNER
         step = _step_to_edit(plan, step_id)
     except Step.DoesNotExist:
         raise Http404 from None
     except ToolgateError as error:
-        return set_back(request, public_id, {"step": str(step_id)}, error)
-    return _answered(request, plan, step) if request.method == "POST" else _shown(request, plan, step, _begun(step))
+        return render_failure(request, public_id, {"step": str(step_id)}, error)
+    return (
+        _handle_form(request, plan, step)
+        if request.method == "POST"
+        else _render_editor(request, plan, step, _new_editor(step))
+    )
 
 
 @require_POST
@@ -61,10 +71,10 @@ def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpRespo
     chosen = plan_or_404(request.user, public_id)
 
     def say(by: "Requester") -> None:
-        answer(chosen, asking_step(chosen, step_id), request.POST.get("text", ""), by=by)
+        answer_question(chosen, step_waiting_for_answer(chosen, step_id), request.POST.get("text", ""), by=by)
 
     try:
-        return acted(request, public_id, say, step_id, further=True)
+        return run_action(request, public_id, say, step_id, further=True)
     except Step.DoesNotExist:
         raise Http404 from None
 
@@ -72,11 +82,11 @@ def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpRespo
 def _step_to_edit(plan: Plan, step_id: int) -> Step:
     """Return the step whose arguments are to be changed. Raises Step.DoesNotExist, Conflict, ParameterError."""
     has_stopped = plan.steps.get(step_id=step_id).status in STOPPED
-    return stopped_step(plan, step_id) if has_stopped else waiting_step(plan, step_id)
+    return stopped_step(plan, step_id) if has_stopped else step_waiting_for_arguments(plan, step_id)
 
 
-def _begun(step: Step) -> Revision:
-    writing = Revision(schema=_schema_of(step))
+def _new_editor(step: Step) -> ArgumentEditor:
+    writing = ArgumentEditor(schema=_schema_of(step))
     writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
     writing.draw_or_write()
     return writing
@@ -89,20 +99,20 @@ def _schema_of(step: Step) -> dict[str, object]:
     return schema
 
 
-def _answered(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
+def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
     """Do what the pressed button says; what was sent leads back to the plan."""
-    writing = Revision(schema=_schema_of(step))
+    writing = ArgumentEditor(schema=_schema_of(step))
     try:
         writing.read(request.POST)
-        if _press(request, plan, step, writing):
-            return _to_plan(request, plan, step)
+        if _apply_button(request, plan, step, writing):
+            return _redirect_to_plan(request, plan, step)
         writing.draw()
     except ToolgateError as error:
         writing.answered_with = writing.show_refusal(error)
-    return _shown(request, plan, step, writing)
+    return _render_editor(request, plan, step, writing)
 
 
-def _press(request: PageRequest, plan: Plan, step: Step, writing: Revision) -> bool:
+def _apply_button(request: PageRequest, plan: Plan, step: Step, writing: ArgumentEditor) -> bool:
     """Send or check the arguments, or change the form; say whether they were sent."""
     sent: QueryDict = request.POST
     wanted, _, place = sent.get("do", "check").partition(":")
@@ -111,18 +121,18 @@ def _press(request: PageRequest, plan: Plan, step: Step, writing: Revision) -> b
         return False
     given, waits = writing.arguments(), is_sent_back(step)
     if wanted == "check":
-        (check_arguments if waits else check_edit)(plan, step, given)
+        (prepare_revision if waits else prepare_edit)(plan, step, given)
         writing.fits = True
         return False
 
     def send(by: "Requester") -> None:
-        (give_arguments if waits else retry_with)(plan, step.step_id, given, by=by)
+        (revise_arguments if waits else retry_with)(plan, step.step_id, given, by=by)
 
-    control(request.user, plan, send, further=True)
+    control_plan(request.user, plan, send, further=True)
     return True
 
 
-def _to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
+def _redirect_to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
     address = f"/plans/{plan.public_id}/?step={step.step_id}"
     if "HX-Request" not in request.headers:
         return redirect(address)
@@ -131,14 +141,14 @@ def _to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
     return response
 
 
-def _shown(request: PageRequest, plan: Plan, step: Step, writing: Revision) -> HttpResponse:
+def _render_editor(request: PageRequest, plan: Plan, step: Step, writing: ArgumentEditor) -> HttpResponse:
     template = "plans/_arguments.html" if wants_part(request, "revising") else "plans/arguments.html"
     shown = {
         "section": "plans",
         "plan": plan,
         "step": step,
         "writing": writing,
-        "level": level_of(step),
+        "level": step_level(step),
         "sent_back": is_sent_back(step),
     }
     return render(request, template, shown, status=writing.answered_with)

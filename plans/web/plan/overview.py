@@ -20,18 +20,36 @@ from catalog.ui.labels import Word, status_word
 from plans.engine.limits import budget_text
 from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependency
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
-from plans.store.privacy import MEETS_PRIVATE, PrivateParts, parts_beyond
-from plans.store.selectors import why_failed
-from plans.web.graph import TOOL_ROOM, Arrow, Described, Drawing, Edge, Graph, box_of, cut_text, drawing_from, lay_out
-from plans.web.plan.history import EventLine, line_of
-from plans.web.plan.timeline import Bar, Timeline, draw_timeline, stretches, telling, working_seconds
+from plans.store.privacy import MEETS_PRIVATE, PrivatePlanParts, private_parts_from
+from plans.store.selectors import failure_reason
+from plans.web.graph import (
+    TOOL_ROOM,
+    Arrow,
+    DescribedStep,
+    Drawing,
+    Edge,
+    Graph,
+    box_of,
+    drawing_from,
+    fit_text,
+    lay_out,
+)
+from plans.web.plan.history import EventLine, event_line
+from plans.web.plan.timeline import (
+    PlacedInterval,
+    Timeline,
+    draw_timeline,
+    interval_events,
+    step_intervals,
+    working_seconds,
+)
 
 FOR_PEOPLE = (WaitingFor.OUTCOME, WaitingFor.INPUT, WaitingFor.APPROVAL)
 UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
 @dataclass(slots=True)
-class Family:
+class StepTree:
     """The steps of a plan, in their order, as parents and children."""
 
     steps: Sequence[Step]
@@ -68,20 +86,24 @@ class Family:
         return self._next.get(step.parent_id) if step.parent_id is not None else None
 
 
-def _waited_for(step: Step, under: Sequence[Step]) -> Sequence[Step]:
+def _calls_waiting_for_people(step: Step, under: Sequence[Step]) -> Sequence[Step]:
     waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.CALLS
     return [each for each in under if each.status in UNSETTLED] if waits else []
 
 
 def awaited_word(step: Step, under: Sequence[Step]) -> Word | None:
     """Return what is said of an agent's step of whose calls one waits for people; None where none does."""
-    people = [each.waiting_for for each in _waited_for(step, under) if each.waiting_for and each.ready_at is None]
+    people = [
+        each.waiting_for
+        for each in _calls_waiting_for_people(step, under)
+        if each.waiting_for and each.ready_at is None
+    ]
     return next((status_word(step.status, each.value) for each in FOR_PEOPLE if each in people), None)
 
 
 def awaited_label(step: Step, under: Sequence[Step]) -> str:
     """Say what an agent's step waits for: its model, or so many calls; empty for any other step."""
-    waited_for = _waited_for(step, under)
+    waited_for = _calls_waiting_for_people(step, under)
     if not waited_for:
         return ""
     if any(each.tool == AGENT_TURN for each in waited_for):
@@ -92,8 +114,8 @@ def awaited_label(step: Step, under: Sequence[Step]) -> str:
 
 EVENTS_SHOWN = 300
 VALUE_SHOWN = 2048
-NARROWEST = 0.8
-LOOKS: Mapping[str, str] = {
+MIN_BAR_WIDTH = 0.8
+BAR_CLASSES: Mapping[str, str] = {
     "waiting": "human",
     "retry": "retry",
     "agent": "idle",
@@ -102,7 +124,7 @@ LOOKS: Mapping[str, str] = {
 }
 """Of a bar on the timeline by its kind; work looks as its step ended: only what is done is green."""
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
-DRAWN = (
+STEP_FIELDS = (
     *("plan", "parent", "step_id", "description", "tool", "agent", "after_answer", "expected_key"),
     *("status", "skipped", "error"),
     *("started_at", "completed_at", "waiting_for", "waiting_since", "ready_at", "attempt"),
@@ -113,7 +135,7 @@ DRAWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stroke:
+class TimelineBar:
     """A bar on a step's lane, in percent, wide enough to be seen; `look` is its class. `is_open` while it lasts."""
 
     offset: float
@@ -123,7 +145,7 @@ class Stroke:
 
 
 @dataclass(frozen=True, slots=True)
-class StepPicture:
+class StepOverview:
     """One step as the graph, the segments and the timeline show it.
 
     Of an agent's turn or call `parent` is the agent's step, and `before` the row of the list before which it comes;
@@ -134,7 +156,7 @@ class StepPicture:
     word: Word
     label: str
     needs: tuple[int, ...]
-    strokes: Sequence[Stroke]
+    timeline_bars: Sequence[TimelineBar]
     took_ms: float | None
     since: datetime | None
     parent: int | None = None
@@ -175,7 +197,7 @@ class MemoryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PlanOverview:
     """Everything that is drawn of a plan; `seq` is the number of the last event that it takes in.
 
     In `steps` what an agent calls follows on the agent's step.
@@ -185,30 +207,32 @@ class Picture:
     plan: Plan
     seq: int
     word: Word
-    steps: Sequence[StepPicture]
+    steps: Sequence[StepOverview]
     graph: Graph | None
     timeline: Timeline
     working_ms: float
     drawn_at: datetime
     memory: Sequence[MemoryRow]
     events: Sequence[EventLine]
-    private: PrivateParts
+    private: PrivatePlanParts
     because: str
 
     @property
-    def by_number(self) -> Mapping[int, StepPicture]:
+    def by_number(self) -> Mapping[int, StepOverview]:
         """The steps by their numbers."""
         return {step.number: step for step in self.steps}
 
     @property
-    def written(self) -> Sequence[StepPicture]:
+    def written(self) -> Sequence[StepOverview]:
         """The steps of the plan as it was written, without what agents call: how far it has come is said in these."""
         return [step for step in self.steps if step.parent is None]
 
     @property
     def words(self) -> Sequence[Word]:
         """What is said of where the plan stands."""
-        return words_of(self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps))
+        return plan_word_list(
+            self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps)
+        )
 
     @property
     def has_agents(self) -> bool:
@@ -251,7 +275,7 @@ class Picture:
         return ", ".join(f"{count} {label}" for label, count in counts.items())
 
 
-def words_of(plan: Plan, word: Word, *, waits: bool) -> Sequence[Word]:
+def plan_word_list(plan: Plan, word: Word, *, waits: bool) -> Sequence[Word]:
     """Return what is said of where a plan stands: of a paused one that it is, and whether it waits for people.
 
     One that has ended waits for them when nobody knows what a call of it did.
@@ -263,35 +287,35 @@ def words_of(plan: Plan, word: Word, *, waits: bool) -> Sequence[Word]:
     return (status_word("paused"), word) if word.hue == "human" else (status_word("paused"),)
 
 
-def draw(plan: Plan) -> Picture:
+def load_overview(plan: Plan) -> PlanOverview:
     """Read and draw a plan; five queries, beside the one that found it, and one more when it failed."""
     now = clock.now()
     events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
     steps = list(_steps(plan))
     sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # by _steps
-    private = parts_beyond(plan, sources)
+    private = private_parts_from(plan, sources)
     needs = _needs(plan, steps)
     told: dict[int, list[Event]] = defaultdict(list)
-    for event in telling(plan):
+    for event in interval_events(plan):
         told[event.step_id or 0].append(event)
-    intervals = stretches(steps, told)
+    intervals = step_intervals(steps, told)
     until = plan.completed_at or now
     timeline = draw_timeline(
         intervals, start=plan.started_at or plan.created_at, until=until, running=plan.status == PlanStatus.IN_PROGRESS
     )
-    return Picture(
+    return PlanOverview(
         plan=plan,
         seq=plan.last_seq,
         word=_word_of_plan(plan, steps),
-        steps=list(_pictures(plan, steps, needs, timeline)),
+        steps=list(_step_overviews(plan, steps, needs, timeline)),
         graph=_graph(steps, needs),
         timeline=timeline,
         working_ms=1000 * working_seconds(intervals, until),
         drawn_at=now,
         memory=_memory(plan, private.keys),
-        events=[line_of(event) for event in events if event.seq <= plan.last_seq],
+        events=[event_line(event) for event in events if event.seq <= plan.last_seq],
         private=private,
-        because=why_failed(plan),
+        because=failure_reason(plan),
     )
 
 
@@ -304,7 +328,7 @@ def _graph(steps: Iterable[Step], needs: Mapping[int, Sequence[int]]) -> Graph |
 
 def _steps(plan: Plan) -> QuerySet[Step]:
     """Return the steps with their calls and requests: what is drawn of them."""
-    drawn = plan.steps.select_related("call__approval").only(*DRAWN)
+    drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
     return drawn.annotate(meets_private=MEETS_PRIVATE)
 
 
@@ -334,23 +358,23 @@ def _private_row(pk: int, key: str, head: str, size: int, step_id: int | None) -
     return MemoryRow(pk, key, "", 0, step_id, is_private=True)
 
 
-def _pictures(
+def _step_overviews(
     plan: Plan, steps: Sequence[Step], needs: Mapping[int, Sequence[int]], timeline: Timeline
-) -> Iterable[StepPicture]:
-    bars: dict[int, list[Bar]] = defaultdict(list)
+) -> Iterable[StepOverview]:
+    bars: dict[int, list[PlacedInterval]] = defaultdict(list)
     for bar in timeline.bars:
         bars[bar.step_id].append(bar)
-    blockers, family = _blockers(steps, needs), Family(steps)
+    blockers, family = _blockers(steps, needs), StepTree(steps)
     for step in family.in_order():
         under = family.under(step)
         word = awaited_word(step, under) or _word_of(plan, step)
-        yield StepPicture(
+        yield StepOverview(
             step=step,
             word=word,
             label=awaited_label(step, under) or _label(step, word, blockers.get(step.step_id)),
             needs=tuple(needs[step.step_id]),
-            strokes=[_stroke(bar, word) for bar in bars[step.step_id]],
-            took_ms=_took(step),
+            timeline_bars=[_timeline_bar(bar, word) for bar in bars[step.step_id]],
+            took_ms=_took_ms_of(step),
             since=None if plan.status in PLAN_TERMINAL or step.completed_at else _since(step),
             parent=family.parent(step),
             before=family.before(step),
@@ -358,9 +382,9 @@ def _pictures(
         )
 
 
-def _stroke(bar: Bar, word: Word) -> Stroke:
-    look = LOOKS.get(bar.kind) or (word.hue if word.hue in ("ok", "run", "danger") else "idle")
-    return Stroke(bar.offset, max(bar.width, NARROWEST), look, bar.is_open)
+def _timeline_bar(bar: PlacedInterval, word: Word) -> TimelineBar:
+    look = BAR_CLASSES.get(bar.kind) or (word.hue if word.hue in ("ok", "run", "danger") else "idle")
+    return TimelineBar(bar.offset, max(bar.width, MIN_BAR_WIDTH), look, bar.is_open)
 
 
 def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
@@ -388,7 +412,7 @@ def _since(step: Step) -> datetime | None:
     return step.waiting_since if step.waiting_for else step.started_at
 
 
-def _took(step: Step) -> float | None:
+def _took_ms_of(step: Step) -> float | None:
     if step.skipped or step.started_at is None or step.completed_at is None:
         return None
     return 1000 * (step.completed_at - step.started_at).total_seconds()
@@ -407,7 +431,7 @@ def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Word:
     return status_word(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))
 
 
-def drawing_of(picture: Picture) -> Drawing | None:
+def graph_drawing(picture: PlanOverview) -> Drawing | None:
     """Draw the graph of a plan, None when it is too large for one."""
     graph = picture.graph
     if graph is None:
@@ -415,8 +439,8 @@ def drawing_of(picture: Picture) -> Drawing | None:
     steps = picture.by_number
     done = {number for number, step in steps.items() if step.step.status == StepStatus.COMPLETED}
     started = {number for number, step in steps.items() if step.started}
-    boxes = [box_of(node, steps[node.step_id].word, _described(steps[node.step_id])) for node in graph.nodes]
-    return drawing_from(graph, boxes, [Arrow(edge.d, _look_of(edge, done, started)) for edge in graph.edges])
+    boxes = [box_of(node, steps[node.step_id].word, _box_step(steps[node.step_id])) for node in graph.nodes]
+    return drawing_from(graph, boxes, [Arrow(edge.d, _arrow_class(edge, done, started)) for edge in graph.edges])
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,14 +452,14 @@ class BoxText:
     tool: str | None
 
 
-def _described(step: StepPicture) -> "Described":
+def _box_step(step: StepOverview) -> "DescribedStep":
     if not step.step.agent:
         return BoxText(step.number, step.step.title, step.step.tool)
     calls = f", {step.calls} call{'' if step.calls == 1 else 's'}" if step.calls else ""
-    return BoxText(step.number, step.step.title, cut_text(step.step.agent, TOOL_ROOM - len(calls)) + calls)
+    return BoxText(step.number, step.step.title, fit_text(step.step.agent, TOOL_ROOM - len(calls)) + calls)
 
 
-def _look_of(edge: Edge, done: Set[int], started: Set[int]) -> str:
+def _arrow_class(edge: Edge, done: Set[int], started: Set[int]) -> str:
     """Return the look of an arrow: dashed until its target starts, green where what it needs is done."""
     if edge.target not in started:
         return "next"

@@ -16,28 +16,28 @@ from catalog.calls.privacy import WORDS
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
 from plans.actions.change import is_open_to_change
-from plans.actions.clone import NO_KIN, Kin, kin_of
+from plans.actions.clone import NO_CLONE_LINKS, CloneLinks, clone_links
 from plans.actions.control import AtStake
 from plans.actions.retry import STOPPED
-from plans.actions.settle import SETTLE, Settlement, settle_outcome
+from plans.actions.settle import VERDICT_HANDLERS, Settlement, settle_outcome
 from plans.actions.skip import is_idle
 from plans.engine.questions import waits_for_answer
 from plans.llm.transcripts import has_prompts, may_read_prompts
 from plans.models import Plan, Question, Step
 from plans.states import PlanStatus
-from plans.store.privacy import sees_through
+from plans.store.privacy import can_see_private_in_plan
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control
 from plans.web.graph import Drawing
-from plans.web.plan.agent_work import Work, work_at
-from plans.web.plan.overview import Picture, StepPicture, draw, drawing_of
-from plans.web.plan.step_detail import MaskedField, StepCard, card_of, default_step
+from plans.web.plan.agent_work import AgentActivity, load_activity
+from plans.web.plan.overview import PlanOverview, StepOverview, graph_drawing, load_overview
+from plans.web.plan.step_detail import MaskedField, StepCard, default_step, load_step_card
 
-WITH_CARE = "Tell it only what it needs, never a password."
+MODEL_READS_WARNING = "Tell it only what it needs, never a password."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenQuestion:
     """A question that waits for its answer; without its text for who may not read it.
 
     `told_by` says whose words it is, for it is not Toolgate's, `read_by` which model reads the answer, if one does.
@@ -53,39 +53,39 @@ class Asked:
 class Conversation:
     """What a page shows."""
 
-    questions: Sequence[Asked] = ()
+    questions: Sequence[OpenQuestion] = ()
     request: str = ""
     reply: str = ""
     is_hidden: bool = False
 
 
-def conversation_of(picture: Picture, *, may_read: bool) -> Conversation:
+def conversation_of(picture: PlanOverview, *, may_read: bool) -> Conversation:
     """Return what was said around a plan; a query only when a step of it asks something."""
     plan = picture.plan
     waiting = {step.step.pk: step for step in picture.steps if waits_for_answer(step.step)}
     if not may_read:
-        asked = [Asked(step.number) for step in waiting.values()]
+        asked = [OpenQuestion(step.number) for step in waiting.values()]
         return Conversation(asked, is_hidden=bool(plan.request or plan.reply))
     rows = Question.objects.filter(step__in=waiting, answered_at=None).order_by("step__step_id") if waiting else ()
-    asked = [_asked(picture, waiting[row.step_id], row.text) for row in rows]
+    asked = [_open_question(picture, waiting[row.step_id], row.text) for row in rows]
     return Conversation(asked, plan.request, plan.reply)
 
 
-def _asked(picture: Picture, step: StepPicture, text: str) -> Asked:
+def _open_question(picture: PlanOverview, step: StepOverview, text: str) -> OpenQuestion:
     plan = picture.plan
     if step.parent is not None:
         name = picture.by_number[step.parent].step.agent
-        told_by = f"Written by the agent {name}, a language model. {WITH_CARE}"
-        return Asked(step.number, text, told_by, f"the provider of the model of {name}")
+        told_by = f"Written by the agent {name}, a language model. {MODEL_READS_WARNING}"
+        return OpenQuestion(step.number, text, told_by, f"the provider of the model of {name}")
     if plan.request:
-        told_by = f"Written by the planner, a language model. {WITH_CARE}"
-        return Asked(step.number, text, told_by, "the language model")
+        told_by = f"Written by the planner, a language model. {MODEL_READS_WARNING}"
+        return OpenQuestion(step.number, text, told_by, "the language model")
     if plan.token is not None and plan.token.kind == ApiToken.Kind.AGENT:
-        return Asked(step.number, text, f"Written by the agent {plan.token.name}. {WITH_CARE}")
-    return Asked(step.number, text, "Written in the plan by whoever submitted it.")
+        return OpenQuestion(step.number, text, f"Written by the agent {plan.token.name}. {MODEL_READS_WARNING}")
+    return OpenQuestion(step.number, text, "Written in the plan by whoever submitted it.")
 
 
-def state_of(picture: Picture) -> str:
+def conversation_state(picture: PlanOverview) -> str:
     """Say what is to be seen of it, without a word of it: when this changes, a page asks for it again."""
     waiting = [f"{step.number}:{step.step.attempt}" for step in picture.steps if waits_for_answer(step.step)]
     return f"{' '.join(waiting)} {len(picture.plan.reply)}"
@@ -105,7 +105,7 @@ class PlanPage:
     the answer that was not taken; `stake` is what cancelling would cut short, while the person is asked to confirm it.
     """
 
-    picture: Picture
+    picture: PlanOverview
     drawing: Drawing | None
     card: StepCard | None
     may_control: bool
@@ -117,11 +117,11 @@ class PlanPage:
     comment: str = ""
     stake: AtStake | None = None
     may_write: bool = False
-    kin: Kin = NO_KIN
+    clone_links: CloneLinks = NO_CLONE_LINKS
     said: Conversation = field(default_factory=Conversation)
     text: str = ""
     has_prompts: bool = False
-    work: Work | None = None
+    work: AgentActivity | None = None
     tabs = TABS
 
     @property
@@ -204,12 +204,12 @@ class PlanPage:
 
 def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -> PlanPage:
     """Return the page of a plan with a step open: the one that the query names, else the one that needs attention."""
-    picture, tab = draw(plan), query.get("tab", "")
-    asked = card_of(picture, step_of(query) or 0)
-    card, may_reveal = asked or card_of(picture, default_step(picture)), sees_through(viewer, plan)
+    picture, tab = load_overview(plan), query.get("tab", "")
+    asked = load_step_card(picture, step_in_query(query) or 0)
+    card, may_reveal = asked or load_step_card(picture, default_step(picture)), can_see_private_in_plan(viewer, plan)
     return PlanPage(
         picture=picture,
-        drawing=drawing_of(picture),
+        drawing=graph_drawing(picture),
         card=card,
         chosen=asked is not None,
         may_control=may_control(viewer, None, plan),
@@ -217,23 +217,23 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -
         may_reveal=may_reveal,
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
         may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
-        kin=kin_of(plan, viewer),
+        clone_links=clone_links(plan, viewer),
         has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),
         setback=said.get("setback", ""),
         comment=said.get("comment", ""),
         said=conversation_of(picture, may_read=may_reveal),
         text=said.get("text", ""),
-        work=work_at(picture, card.number, may_read=may_reveal) if card and card.step.agent else None,
+        work=load_activity(picture, card.number, may_read=may_reveal) if card and card.step.agent else None,
     )
 
 
-def step_of(query: Mapping[str, str]) -> int | None:
+def step_in_query(query: Mapping[str, str]) -> int | None:
     """Return the number of the step that a query names, None when it names none."""
     text = query.get("step", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def with_field(page: PlanPage, shown: MaskedField) -> PlanPage:
+def with_revealed_field(page: PlanPage, shown: MaskedField) -> PlanPage:
     """Return the page with one private value of the open step revealed."""
     card = page.card
     if card is None or card.masked is None:
@@ -244,10 +244,10 @@ def with_field(page: PlanPage, shown: MaskedField) -> PlanPage:
 def settle(plan: Plan, step_id: int, form: QueryDict, by: Requester) -> None:
     """Settle an unknown outcome as a form says. Raises Http404, Conflict, and ParameterError for the form."""
     verdict, comment = form.get("verdict", ""), form.get("comment", "").replace("\r\n", "\n").strip()
-    if verdict not in SETTLE:
-        raise _refused("verdict", "Choose one of the three answers.")
+    if verdict not in VERDICT_HANDLERS:
+        raise _field_refused("verdict", "Choose one of the three answers.")
     if not comment or len(comment) > MAX_COMMENT or "\x00" in comment:
-        raise _refused(
+        raise _field_refused(
             "comment", f"Say how you know, in at most {MAX_COMMENT:,} characters: it is kept in the audit log."
         )
     try:
@@ -257,5 +257,5 @@ def settle(plan: Plan, step_id: int, form: QueryDict, by: Requester) -> None:
         raise Http404 from None
 
 
-def _refused(field: str, message: str) -> ParameterError:
+def _field_refused(field: str, message: str) -> ParameterError:
     return ParameterError(message, {"field": field, "errors": [{"path": field, "code": "invalid", "message": message}]})

@@ -27,20 +27,20 @@ from plans.documents import references
 from plans.engine.questions import waits_for_answer
 from plans.models import MemoryItem, Plan, Step
 from plans.states import WaitingFor
-from plans.store.privacy import PrivateParts, reveal
-from plans.web.plan.overview import VALUE_SHOWN, Picture, StepPicture
+from plans.store.privacy import PrivatePlanParts, reveal
+from plans.web.plan.overview import VALUE_SHOWN, PlanOverview, StepOverview
 
 PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence": "call__late_evidence"}
 
 
-def value_of(plan: Plan, key: str, private: PrivateParts) -> str | None:
+def memory_value_text(plan: Plan, key: str, private: PrivatePlanParts) -> str | None:
     """Return the JSON text of a value in a plan's memory, None when there is none; masked when it is private."""
     stored = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key).values_list("value", flat=True).first()
     text = stored and shown_text(stored)
     return masked_json(text) if text is not None and key in private.keys else text
 
 
-def part_of_step(plan: Plan, step_id: int, name: str, private: PrivateParts) -> str | None:
+def call_part_text(plan: Plan, step_id: int, name: str, private: PrivatePlanParts) -> str | None:
     """Return the JSON text of one part of a step's call, None when there is none; masked when it is private."""
     if name not in PARTS:
         return None
@@ -124,8 +124,8 @@ def masked_parameters(parameters: Mapping[str, Any], hidden: Hidden | None) -> M
     return mask(parameters) if hidden is not None and hidden.everything else parameters
 
 
-BY_GRANT = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
-SHOWN_PARTS = ("call__arguments", "call__response", "call__late_evidence")
+GRANT_FIELDS = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
+CALL_PART_FIELDS = ("call__arguments", "call__response", "call__late_evidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class StepCard:
     """One step in detail; `picture` is how the other views draw it, `masked` what is shown of a private call."""
 
     step: Step
-    picture: StepPicture
+    picture: StepOverview
     level: str
     after: Sequence[Step]
     arguments: Sequence[Argument]
@@ -208,22 +208,22 @@ class StepCard:
         return self.step.waiting_for == WaitingFor.OUTCOME
 
 
-def card_of(picture: Picture, number: int) -> StepCard | None:
+def load_step_card(picture: PlanOverview, number: int) -> StepCard | None:
     """Return a step of a plan in detail, None when it has no such step; one query."""
     drawn = picture.by_number.get(number)
     if drawn is None:
         return None
-    excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in SHOWN_PARTS}
-    sizes = {f"{part}_size": Length(part) for part in SHOWN_PARTS}
-    rows = picture.plan.steps.select_related("call__approval", "call__version", *BY_GRANT).defer(
-        *SHOWN_PARTS, "call__message"
+    excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in CALL_PART_FIELDS}
+    sizes = {f"{part}_size": Length(part) for part in CALL_PART_FIELDS}
+    rows = picture.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(
+        *CALL_PART_FIELDS, "call__message"
     )
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
     by_number, hidden = picture.by_number, picture.private.steps.get(number)
     return StepCard(
         step=step,
         picture=drawn,
-        level=level_of(step),
+        level=step_level(step),
         after=[by_number[needed].step for needed in drawn.needs],
         arguments=list(_arguments(picture, masked_parameters(step.parameters_json, hidden))),
         is_private=hidden is not None,
@@ -243,14 +243,14 @@ def _skip_note(step: Step) -> Mapping[str, Any]:
 
 def _contents(step: Any, hidden: Hidden | None) -> dict[str, Any]:
     """Return the beginnings of what the call was given and gave, or what may be shown where that is private."""
-    parts = dict(zip(("called_with", "result", "evidence"), SHOWN_PARTS, strict=True))
+    parts = dict(zip(("called_with", "result", "evidence"), CALL_PART_FIELDS, strict=True))
     if hidden is None or step.call is None:
         return {name: _excerpt(step, part) for name, part in parts.items()}
-    step.call.refresh_from_db(fields=[part.partition("__")[2] for part in SHOWN_PARTS])
+    step.call.refresh_from_db(fields=[part.partition("__")[2] for part in CALL_PART_FIELDS])
     return {**dict.fromkeys(parts), "masked": masked_parts(step.call, hidden)}
 
 
-def default_step(picture: Picture) -> int:
+def default_step(picture: PlanOverview) -> int:
     """Return the step to look at first: one that waits for people, failed or runs; else the first.
 
     Never a call of an agent: what came of it is the agent's to hear, whose step says what people have to do.
@@ -261,7 +261,7 @@ def default_step(picture: Picture) -> int:
     return found[0][1] if found else min(picture.by_number, default=0)
 
 
-def level_of(step: Step) -> str:
+def step_level(step: Step) -> str:
     """Return the level of the version that was called; before there is a call, the one that holds now."""
     if step.call:
         return step.call.version.safety_level
@@ -277,17 +277,17 @@ def _excerpt(step: Step, part: str) -> Excerpt | None:
     return Excerpt(shown, size - len(head) + len(shown))
 
 
-def _arguments(picture: Picture, parameters: Mapping[str, Any]) -> Iterator[Argument]:
+def _arguments(picture: PlanOverview, parameters: Mapping[str, Any]) -> Iterator[Argument]:
     writers = {row.key: row.step_id for row in picture.memory}
     for step in picture.steps:
         if step.step.expected_key:
             writers[step.step.expected_key] = step.number
     for name, value in parameters.items():
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-        yield Argument(name, Excerpt(text[:VALUE_SHOWN], len(text)), _sources(value, writers))
+        yield Argument(name, Excerpt(text[:VALUE_SHOWN], len(text)), _reference_sources(value, writers))
 
 
-def _sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:
+def _reference_sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:
     """Say where the references of an argument lead: `brief, from step 6`."""
     try:
         keys = dict.fromkeys(reference.key for reference in references.find(value))

@@ -48,7 +48,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class PlacedInterval:
     """An interval on its lane: offset and width in percent; `is_open` while it lasts."""
 
     step_id: int
@@ -74,7 +74,7 @@ class Timeline:
     many more pass and the scale shrinks. None while nothing moves.
     """
 
-    bars: tuple[Bar, ...]
+    bars: tuple[PlacedInterval, ...]
     ticks: tuple[Tick, ...]
     now: float | None
     seconds: float | None = None
@@ -89,7 +89,7 @@ def draw_timeline(
     work = _union([span for span, each in zip(spans, intervals, strict=True) if each.kind not in IDLE])
     scale = _Scale(work if compress and work else [(0.0, length)], length, NOW if running else 100.0)
     bars = (
-        Bar(
+        PlacedInterval(
             each.step_id,
             each.kind,
             scale.at(begin),
@@ -153,13 +153,14 @@ def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
     for seconds in [*(begin for begin, _ in scale.waits), *_round_times(scale, step)]:
         new = Tick(scale.at(seconds), _label(seconds))
         if new.label != _label(0) and all(
-            new.label != tick.label and _stand_apart(*sorted((new, tick), key=attrgetter("offset"))) for tick in placed
+            new.label != tick.label and _do_not_overlap(*sorted((new, tick), key=attrgetter("offset")))
+            for tick in placed
         ):
             placed.append(new)
     yield from sorted(placed, key=attrgetter("offset"))
 
 
-def _stand_apart(left: Tick, right: Tick) -> bool:
+def _do_not_overlap(left: Tick, right: Tick) -> bool:
     """Say whether the left label ends before the right one begins."""
     ends = left.offset + max(LABEL_WIDTH, CHARACTER_WIDTH * len(left.label))
     return ends <= right.offset - (HALF_OF_NOW if right.label == NOW_LABEL else 0.0)
@@ -191,40 +192,40 @@ RETRYING, WAITING, GIVEN = "step.retrying", "step.waiting", "input.received"
 FOR_PEOPLE = (WaitingFor.APPROVAL.value, WaitingFor.INPUT.value)
 
 
-def telling(plan: Plan) -> QuerySet[Event]:
+def interval_events(plan: Plan) -> QuerySet[Event]:
     """Return the events that tell of tries that failed, and of waits that ended with what a person gave; in order."""
     given = plan.events.filter(type=GIVEN).values("step_id")
     return plan.events.filter(Q(type=RETRYING) | Q(type__in=(WAITING, GIVEN), step_id__in=given)).order_by("seq")
 
 
-def stretches(steps: Iterable[Step], events: Mapping[int, Sequence[Event]]) -> list[Interval]:
+def step_intervals(steps: Iterable[Step], events: Mapping[int, Sequence[Event]]) -> list[Interval]:
     """Return the intervals of all steps; `events` has what is `telling` of each step, oldest first."""
-    return [each for step in steps for each in _of_step(step, events.get(step.step_id, ()))]
+    return [each for step in steps for each in _intervals_of_step(step, events.get(step.step_id, ()))]
 
 
-def _of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
-    found = [each for event in events if event.type == RETRYING for each in _earlier_try(event)]
+def _intervals_of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
+    found = [each for event in events if event.type == RETRYING for each in _attempt_before_retry(event)]
     if step.started_at is None or step.skipped:
         return found
-    past, begun = _past(step, step.started_at, events)
+    past, begun = _past_intervals(step, step.started_at, events)
     if step.waiting_for == WaitingFor.RETRY and step.waiting_since is not None:
         put_off = past.pop().start if past and past[-1].kind == "put_off" else step.waiting_since
         return [*found, *past, Interval(step.step_id, "put_off", put_off)]
     if step.agent:  # it waits for what it asked and called, which have rows of their own
         return [*found, *past, Interval(step.step_id, "agent", begun, step.completed_at)]
-    wait = _wait_of(step)
+    wait = _wait_for_people(step)
     if wait is not None and past and past[-1].kind == "waiting":  # nothing ran since: it is one wait
         begun = past.pop().start
-        wait = _Wait(begun, wait.end)
+        wait = _PastWait(begun, wait.end)
     found += past
     if wait is None or wait.begin < begun:
-        return [*found, *_stretch(step, begun, step.completed_at)]
-    found += _stretch(step, begun, wait.begin, kind="working" if _has_run(step, wait.begin) else "preparing")
+        return [*found, *_interval(step, begun, step.completed_at)]
+    found += _interval(step, begun, wait.begin, kind="working" if _has_run(step, wait.begin) else "preparing")
     found.append(Interval(step.step_id, "waiting", wait.begin, wait.end or step.completed_at))
-    return found if wait.end is None else [*found, *_stretch(step, wait.end, step.completed_at)]
+    return found if wait.end is None else [*found, *_interval(step, wait.end, step.completed_at)]
 
 
-def _past(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[Interval], datetime]:
+def _past_intervals(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[Interval], datetime]:
     """Return the tries and the waits that are over since the step began, and when it went on after them.
 
     A step that asks again with what it was given has not run meanwhile: that is one wait. What was put off before it
@@ -240,13 +241,13 @@ def _past(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[In
         elif event.type == GIVEN and since is not None:
             if found and found[-1].kind == "waiting":
                 since = found.pop().start
-            found += _stretch(step, begun, since, kind="preparing")
+            found += _interval(step, begun, since, kind="preparing")
             found.append(Interval(step.step_id, "waiting", since, event.at))
             begun, since = event.at, None
         elif event.type == RETRYING:
-            found += _stretch(step, begun, event.at, kind="retry" if _has_failed(event) else "preparing")
+            found += _interval(step, begun, event.at, kind="retry" if _has_failed(event) else "preparing")
             begun, since = event.at + timedelta(seconds=float(event.data_json.get("seconds", 0))), None
-            found += _stretch(step, event.at, begun, kind="put_off")
+            found += _interval(step, event.at, begun, kind="put_off")
     return found, begun
 
 
@@ -260,23 +261,23 @@ def _has_run(step: Step, before: datetime) -> bool:
     return step.call is not None and step.call.started_at is not None and step.call.started_at < before
 
 
-def _earlier_try(retry: Event) -> list[Interval]:
+def _attempt_before_retry(retry: Event) -> list[Interval]:
     """Return the try that had failed when a person had the step tried again."""
     began, ended = (parse_datetime(str(retry.data_json.get(name, ""))) for name in ("began", "ended"))
     return [Interval(retry.step_id or 0, "retry", began, ended)] if began and ended else []
 
 
-def _stretch(step: Step, begin: datetime, end: datetime | None, *, kind: Kind = "working") -> list[Interval]:
+def _interval(step: Step, begin: datetime, end: datetime | None, *, kind: Kind = "working") -> list[Interval]:
     return [] if end is not None and end <= begin else [Interval(step.step_id, kind, begin, end)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wait:
+class _PastWait:
     begin: datetime
     end: datetime | None
 
 
-def _wait_of(step: Step) -> _Wait | None:
+def _wait_for_people(step: Step) -> _PastWait | None:
     """Return when people were waited for; None when nobody was.
 
     Of a call that never began and was sent back, first its reviewers were waited for, then whoever has to change it.
@@ -285,11 +286,11 @@ def _wait_of(step: Step) -> _Wait | None:
     request = getattr(call, "approval", None) if call is not None else None
     if step.waiting_for and step.waiting_since is not None:
         if request is None or call is None or call.started_at is not None:
-            return _Wait(step.waiting_since, None)
-        return _Wait(min(step.waiting_since, request.opened_at), None)
+            return _PastWait(step.waiting_since, None)
+        return _PastWait(min(step.waiting_since, request.opened_at), None)
     if call is None or request is None:
         return None
-    return _Wait(request.opened_at, call.started_at)
+    return _PastWait(request.opened_at, call.started_at)
 
 
 def working_seconds(intervals: Iterable[Interval], until: datetime) -> float:

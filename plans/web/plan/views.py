@@ -16,15 +16,15 @@ from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.actions.create import PlanProblems, start_plan
 from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
-from plans.llm.transcripts import askings_of
+from plans.llm.transcripts import transcripts_of
 from plans.models import Plan, Step
-from plans.store.privacy import hidden_from
+from plans.store.privacy import hidden_parts
 from plans.store.requesters import Requester
-from plans.web.access import NEEDS_ROLE, control, may_write, plan_or_404, status_of
-from plans.web.plan.page import PlanPage, plan_page, settle, step_of, with_field
-from plans.web.plan.step_detail import part_of_step, reveal_on_page, value_of
+from plans.web.access import NEEDS_ROLE, control_plan, error_status, may_write, plan_or_404
+from plans.web.plan.page import PlanPage, plan_page, settle, step_in_query, with_revealed_field
+from plans.web.plan.step_detail import call_part_text, memory_value_text, reveal_on_page
 
-Act = Callable[[Requester], None]
+PlanAct = Callable[[Requester], None]
 PARTS = ("step", "controls", "said")
 """The parts of a plan's page that are drawn for one person."""
 
@@ -37,19 +37,19 @@ def plan(request: PageRequest, public_id: str) -> HttpResponse:
     if chosen.kind == Plan.Kind.SESSION:
         return redirect("session", public_id)
     part = next((name for name in (*PARTS, "parts") if wants_part(request, name)), "")
-    page = plan_page(request.user, chosen, _open_on_page(request) if part else request.GET.dict())
-    shown = _shown(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
+    page = plan_page(request.user, chosen, _open_parts(request) if part else request.GET.dict())
+    shown = _render_parts(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
     response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", shown)
     if part and "step" in request.GET:
         response["HX-Replace-Url"] = page.address
     return response
 
 
-def _shown(page: PlanPage) -> dict[str, object]:
+def _render_parts(page: PlanPage) -> dict[str, object]:
     return {"section": "plans", "page": page}
 
 
-def _open_on_page(request: PageRequest) -> dict[str, str]:
+def _open_parts(request: PageRequest) -> dict[str, str]:
     """Return what is open on the page from which htmx asks, with what is asked for now: a step keeps the tab."""
     _, _, query = request.headers.get("HX-Current-URL", "").partition("?")
     return QueryDict(query[:200]).dict() | request.GET.dict()
@@ -60,7 +60,9 @@ def _open_on_page(request: PageRequest) -> dict[str, str]:
 def start(request: PageRequest, public_id: str) -> HttpResponse:
     """Start a plan."""
     chosen = plan_or_404(request.user, public_id)
-    return said(request, acted(request, public_id, lambda by: start_plan(chosen, by=by), further=True), "Started.")
+    return announce_action(
+        request, run_action(request, public_id, lambda by: start_plan(chosen, by=by), further=True), "Started."
+    )
 
 
 @require_POST
@@ -69,7 +71,9 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
     """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
     done = "Paused. No further step starts; what runs goes on."
-    return said(request, acted(request, public_id, lambda by: pause_plan(chosen, by=by)), done, resumes=public_id)
+    return announce_action(
+        request, run_action(request, public_id, lambda by: pause_plan(chosen, by=by)), done, resumes=public_id
+    )
 
 
 @require_POST
@@ -77,7 +81,9 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
 def resume(request: PageRequest, public_id: str) -> HttpResponse:
     """Let a paused plan go on."""
     chosen = plan_or_404(request.user, public_id)
-    return said(request, acted(request, public_id, lambda by: resume_plan(chosen, by=by), further=True), "Resumed.")
+    return announce_action(
+        request, run_action(request, public_id, lambda by: resume_plan(chosen, by=by), further=True), "Resumed."
+    )
 
 
 @require_POST
@@ -88,9 +94,9 @@ def cancel(request: PageRequest, public_id: str) -> HttpResponse:
     if request.POST.get("confirmed") != "1":
         page = plan_page(request.user, chosen, {})
         if page.may_cancel:
-            return render(request, "plans/plan.html", _shown(replace(page, stake=at_stake(chosen))))
-    answer = acted(request, public_id, lambda by: cancel_plan(chosen, by=by))
-    return said(request, answer, "Cancelled. Nothing more of this plan starts.")
+            return render(request, "plans/plan.html", _render_parts(replace(page, stake=at_stake(chosen))))
+    answer = run_action(request, public_id, lambda by: cancel_plan(chosen, by=by))
+    return announce_action(request, answer, "Cancelled. Nothing more of this plan starts.")
 
 
 @require_POST
@@ -98,34 +104,34 @@ def cancel(request: PageRequest, public_id: str) -> HttpResponse:
 def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     """Settle an unknown outcome."""
     chosen = plan_or_404(request.user, public_id)
-    return acted(request, public_id, lambda by: settle(chosen, step_id, request.POST, by), step_id)
+    return run_action(request, public_id, lambda by: settle(chosen, step_id, request.POST, by), step_id)
 
 
-def acted(
-    request: PageRequest, public_id: str, act: Act, step: int | None = None, *, further: bool = False
+def run_action(
+    request: PageRequest, public_id: str, act: PlanAct, step: int | None = None, *, further: bool = False
 ) -> HttpResponse:
     """Do it and lead back to the plan; when it cannot be done, show the plan as it is now and why."""
     query = {"step": str(step)} if step else {}
     try:
-        control(request.user, plan_or_404(request.user, public_id), act, further=further)
+        control_plan(request.user, plan_or_404(request.user, public_id), act, further=further)
     except ToolgateError as error:
-        return set_back(request, public_id, query, error)
+        return render_failure(request, public_id, query, error)
     return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))
 
 
-def said(request: PageRequest, answer: HttpResponse, done: str, *, resumes: str = "") -> HttpResponse:
+def announce_action(request: PageRequest, answer: HttpResponse, done: str, *, resumes: str = "") -> HttpResponse:
     """Say on the next page what was done, if the answer leads to one; `resumes` names a plan to resume from there."""
     if answer.status_code == HTTPStatus.FOUND:
         messages.success(request, done, extra_tags=resumes)
     return answer
 
 
-def set_back(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
+def render_failure(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
     """Show the plan as it is now, and why what was asked for was not done; htmx is told to ask for it whole."""
     typed = {name: request.POST.get(name, "")[:4000] for name in ("comment", "text")}
     said = {"setback": error.message, **typed}
     page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
-    response = render(request, "plans/plan.html", _shown(page), status=status_of(error))
+    response = render(request, "plans/plan.html", _render_parts(page), status=error_status(error))
     response["HX-Refresh"] = "true"
     return response
 
@@ -135,7 +141,7 @@ def set_back(request: PageRequest, public_id: str, query: dict[str, str], error:
 def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
     """Answer with one whole value of a plan's memory, as JSON."""
     chosen = plan_or_404(request.user, public_id)
-    return _raw(value_of(chosen, key, hidden_from(request.user, chosen)))
+    return _raw(memory_value_text(chosen, key, hidden_parts(request.user, chosen)))
 
 
 @require_safe
@@ -143,7 +149,7 @@ def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
 def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
     """Answer with the whole arguments or result of a step's call, as JSON."""
     chosen = plan_or_404(request.user, public_id)
-    return _raw(part_of_step(chosen, step_id, name, hidden_from(request.user, chosen)))
+    return _raw(call_part_text(chosen, step_id, name, hidden_parts(request.user, chosen)))
 
 
 @require_POST
@@ -155,11 +161,11 @@ def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     try:
         field = reveal_on_page(chosen, step_id, request.POST.get("path", ""), by=request.user)
     except ToolgateError as error:
-        return set_back(request, public_id, query, error)
-    page = with_field(plan_page(request.user, chosen, query), field)
+        return render_failure(request, public_id, query, error)
+    page = with_revealed_field(plan_page(request.user, chosen, query), field)
     if wants_part(request, f"field-{field.number}"):
         return render(request, "plans/_field.html", {"page": page, "card": page.card, "field": field})
-    return render(request, "plans/plan.html", _shown(page))
+    return render(request, "plans/plan.html", _render_parts(page))
 
 
 def _raw(text: str | None) -> HttpResponse:
@@ -173,7 +179,7 @@ def _raw(text: str | None) -> HttpResponse:
 def prompts(request: PageRequest, public_id: str) -> HttpResponse:
     """Show each time a model was asked for this plan; only to its owner and administrators."""
     plan = plan_or_404(request.user, public_id)
-    askings = askings_of(request.user, plan, request.GET.get("after", ""))
+    askings = transcripts_of(request.user, plan, request.GET.get("after", ""))
     return render(request, "plans/prompts.html", {"section": "plans", "askings": askings})
 
 
@@ -181,7 +187,7 @@ def prompts(request: PageRequest, public_id: str) -> HttpResponse:
 @signed_in
 def retry(request: PageRequest, public_id: str) -> HttpResponse:
     """Retry a plan from one failed step, or from all."""
-    chosen, step = plan_or_404(request.user, public_id), step_of(request.POST.dict())
+    chosen, step = plan_or_404(request.user, public_id), step_in_query(request.POST.dict())
 
     def act(by: Requester) -> None:
         try:
@@ -190,7 +196,7 @@ def retry(request: PageRequest, public_id: str) -> HttpResponse:
             raise Http404 from None
 
     done = "What failed is tried again." if step is None else f"Step {step} is tried again."
-    return said(request, acted(request, public_id, act, step, further=True), done)
+    return announce_action(request, run_action(request, public_id, act, step, further=True), done)
 
 
 @require_POST
@@ -205,7 +211,9 @@ def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
         except Step.DoesNotExist:
             raise Http404 from None
 
-    return said(request, acted(request, public_id, act, step_id, further=True), f"Step {step_id} was skipped.")
+    return announce_action(
+        request, run_action(request, public_id, act, step_id, further=True), f"Step {step_id} was skipped."
+    )
 
 
 @require_POST
@@ -219,7 +227,9 @@ def clone(request: PageRequest, public_id: str) -> HttpResponse:
         made = clone_plan(chosen, by=Requester(request.user))
     except PlanProblems as refusal:
         problem = refusal.problems[0]
-        return set_back(request, public_id, {}, ParameterError(f"It could not be submitted today: {problem.message}"))
+        return render_failure(
+            request, public_id, {}, ParameterError(f"It could not be submitted today: {problem.message}")
+        )
     except ToolgateError as error:
-        return set_back(request, public_id, {}, error)
+        return render_failure(request, public_id, {}, error)
     return redirect(f"/plans/{made.public_id}/")

@@ -20,8 +20,8 @@ from catalog.results import Preview
 from plans.actions.call import CallOrder, create_call
 from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import calls, execution, grants, recovery
-from plans.engine.execution import Turn
-from plans.engine.work import Run, facts_of
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall, snapshot_of
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.factories import (
@@ -135,9 +135,9 @@ def test_calls_of_tools_without_grants_cost_no_query(grantable, ada, admin, djan
     """The look at the tool is enough."""
     allow(admin)
     plan = make_plan(ada, dangerous(), start=False)
-    order = calls.order_for("dangerous", {"value": "x"}, plan_ref=plan.public_id)
+    order = calls.prepare_call("dangerous", {"value": "x"}, plan_ref=plan.public_id)
     with django_assert_num_queries(0):
-        assert not grants.may_start(facts_of(plan), order, None)  # type: ignore[arg-type]
+        assert not grants.is_covered_by_grant(snapshot_of(plan), order, None)  # type: ignore[arg-type]
 
 
 def test_who_sees_them(grantable, ada, ben, admin, vera):
@@ -148,11 +148,11 @@ def test_who_sees_them(grantable, ada, ben, admin, vera):
     assert (grants_for(admin, active=True).count(), grants_for(admin, tool="safe").count()) == (1, 0)
 
 
-def started(plan: Plan) -> Run:
+def started(plan: Plan) -> RunningCall:
     """Claim the plan's next step until its call has started, and leave it there."""
-    work: Any = execution.claim(plan.pk, owner="tests")
-    while not isinstance(work, Run):
-        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+    work: Any = execution.claim_work(plan.pk, owner="tests")
+    while not isinstance(work, RunningCall):
+        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     return work
 
 

@@ -10,9 +10,9 @@ from catalog.calls.privacy import MARK, WORDS
 from catalog.inventory.overrides import change_tool
 from catalog.models import Call
 from catalog.tools import Preview
-from plans.live.sockets import Visitor
+from plans.live.sockets import SocketUser
 from plans.models import Plan
-from plans.web.fragments import inbox_subject
+from plans.web.fragments import inbox_source
 from tests.builders import act, approve, make_plan, request_of, step, work_off
 from tests.pages import Pages
 from tests.rest import Rest
@@ -103,7 +103,7 @@ def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, ada, rosa, a
 def test_a_row_names_what_its_page_does(held, ada, rosa, vera, ben):
     """To who may read it, on the page and live; to everyone else it names the tool."""
     for viewer, sees in ((ada, True), (rosa, True), (vera, False), (ben, False)):
-        board = inbox_subject(Visitor(viewer, None, sees_all=True), WAITING)
+        board = inbox_source(SocketUser(viewer, None, sees_all=True), WAITING)
         listed = Pages(viewer).open("/approvals/").partition("Answer together")[0]
         for drawn in ("".join(board.draw().fragments.values()), listed):
             assert (SECRET in drawn, "Run dangerous" in drawn) == (sees, not sees), viewer

@@ -110,7 +110,7 @@ def test_what_was_approved_early_does_not_run_once_the_same_was_rejected(stage, 
     """A rejection counts for the whole plan, also for what somebody had approved before."""
     later = act(3, "x", "dangerous", dependencies=[2])
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "a", "dangerous"), later))
-    early = slices.prepare(plan, 1, by=rosa).asked[0]
+    early = slices.prepare_slice(plan, 1, by=rosa).asked[0]
     decide(early, by=rosa, decision=Decision(Verdict.APPROVE, early.digest))
     reject(plan, rosa, "skip")
     approve(plan, rosa, 2)

@@ -18,9 +18,9 @@ from tests.rest import Rest, wrong_paths
 def waiting(catalog, workspace, ada) -> ApprovalRequest:
     """A request of a plan whose one step waits for people."""
     plan = make_plan(ada, write_step(1))
-    work = execution.claim(plan.pk, owner="test")
+    work = execution.claim_work(plan.pk, owner="test")
     assert work is not None
-    assert execution.advance(work, execution.Turn("test")) is None
+    assert execution.advance(work, execution.TimeSlice("test")) is None
     return ApprovalRequest.objects.select_related("call").get()
 
 

@@ -14,7 +14,7 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, ToolVersion
 from plans.actions.skip import skip_step
 from plans.engine import execution
-from plans.engine.work import Resume
+from plans.engine.work import ApprovedCall
 from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
@@ -175,11 +175,11 @@ def test_an_approval_may_be_revoked_until_it_is_used(alone, stage, rosa, tomas):
 
 def test_a_worker_that_has_claimed_the_step_starts_nothing_after_a_revocation(alone, stage, rosa):
     approve(alone, rosa)
-    resume = execution.claim(alone.pk, owner="tests")
-    assert isinstance(resume, Resume)
+    resume = execution.claim_work(alone.pk, owner="tests")
+    assert isinstance(resume, ApprovedCall)
     revoke(request_of(alone), by=rosa)
     with pytest.raises(Conflict):
-        execution.advance(resume, execution.Turn("tests"))
+        execution.advance(resume, execution.TimeSlice("tests"))
     assert (stage.played, call_of(alone).status) == ([], "failed")
 
 

@@ -300,7 +300,7 @@ def test_grants_are_made_by_those_who_approved_or_administer_and_ended_by_those_
 def test_edits_and_slices(cast, stage):
     """Other arguments are approved, and requests are asked for early, by those who may decide alone."""
     plan = work_off(make_plan(cast["asker"], act(1, "x", "dangerous"), act(2, "y", "dangerous", dependencies=[1])))
-    (early,) = slices.prepare(plan, 1, by=cast["reviewer"]).asked
+    (early,) = slices.prepare_slice(plan, 1, by=cast["reviewer"]).asked
     now = request_of(plan)
     for request in (now, early):
         CallRequester.objects.get_or_create(call=request.call, user=cast["asking reviewer"])

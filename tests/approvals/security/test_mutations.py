@@ -23,7 +23,7 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, Implementation, Tool, ToolVersion
 from plans.engine import calls, grants
-from plans.engine.work import facts_of
+from plans.engine.work import snapshot_of
 from tests import counts
 from tests.approvals.factories import approval, ask, binding_of, grant, hand, let_be_granted
 from tests.builders import act, make_plan
@@ -153,8 +153,8 @@ def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
     """Whichever of its fields has another value by then: of what it covers, from whom, for whom and how long."""
     plan, dice = make_plan(ada, act(1, "x", "dangerous"), start=False), counts.dice(counts.seed())
     grant(admin, plan.public_id, "plan", [{"path": "value", "operator": "equals", "value": "x"}])
-    order = calls.order_for("dangerous", {"value": "x"}, plan_ref=plan.public_id)
-    call = grants.wanted(facts_of(plan), order, {ada.pk})
+    order = calls.prepare_call("dangerous", {"value": "x"}, plan_ref=plan.public_id)
+    call = grants.grant_query(snapshot_of(plan), order, {ada.pk})
     rule = rule_of(PolicyRevision.objects.select_related("policy").get(safety_level="dangerous"))
 
     def is_let_start() -> bool:

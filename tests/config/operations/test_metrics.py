@@ -15,7 +15,7 @@ from catalog.core import clock
 from config.operations import metrics
 from config.operations.health import Fresh
 from plans.actions.control import pause_plan
-from plans.metrics import FOLDER
+from plans.metrics import MULTIPROCESS_DIR_VARIABLE
 from plans.store import statements
 from plans.store.requesters import Requester
 from tests.builders import act, approve, make_plan, work_off
@@ -73,11 +73,11 @@ def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
 def test_how_things_stand_costs_one_statement_over_indexes(stage, django_assert_num_queries):
     """However many plans there were."""
     with django_assert_num_queries(1):
-        found = statements.look()
+        found = statements.count_backlog()
     assert (found.ready, found.running, found.unknown, found.oldest_ready) == (0, 0, 0, 0.0)
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN QUERY PLAN {statements.STATEMENT}", [clock.now()] * 2)
+            cursor.execute(f"EXPLAIN QUERY PLAN {statements.COUNT_BACKLOG}", [clock.now()] * 2)
             steps = [row[3] for row in cursor.fetchall() if re.match("(SCAN|SEARCH) (plans|approvals|catalog)", row[3])]
         assert (len(steps), [step for step in steps if " USING " not in step]) == (8, [])
 
@@ -147,7 +147,7 @@ def test_where_a_token_is_set_it_is_asked_for(client, db, settings, given, statu
 COUNT = """
 import os, django; django.setup()
 from plans import metrics
-metrics.call_ended("completed", "safe"); metrics.threads(busy=1, idle=3, aside=0, late=0)
+metrics.count_ended_call("completed", "safe"); metrics.set_thread_counts(busy=1, idle=3, aside=0, late=0)
 """
 ADD_UP = """
 import django; django.setup()
@@ -161,7 +161,7 @@ print(generate_latest(metrics.exposed()).decode())
 @pytest.mark.slow
 def test_processes_that_share_a_folder_are_added_up(tmp_path):
     """What a process counted stays when it has ended; what it held is gone."""
-    environment = {**os.environ, FOLDER: str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
+    environment = {**os.environ, MULTIPROCESS_DIR_VARIABLE: str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
 
     def run(code: str) -> str:
         command = [sys.executable, "-c", code]

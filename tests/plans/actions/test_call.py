@@ -19,7 +19,7 @@ from catalog.models import Call, CatalogState, Implementation, Tool, ToolVersion
 from catalog.results import Preview
 from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan
-from plans.engine.starting import LEFT_AT_MOST
+from plans.engine.starting import MAX_RELEASES
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
@@ -233,7 +233,7 @@ def test_code_that_is_not_the_current_version_does_not_run(stage, ada):
     """A call of other code is left to others, then fails and says so; none of another definition is stored."""
     let_catalog_differ(Implementation.objects.filter(tool__name="safe"), digest="another")
     plan = plan_of(create_call(CallOrder("safe", {}), by=Requester(ada)))
-    for _ in range(LEFT_AT_MOST):
+    for _ in range(MAX_RELEASES):
         assert work_off(plan).status == "in_progress"
         hurry(plan)
     plan = work_off(plan)

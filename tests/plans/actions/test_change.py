@@ -15,10 +15,10 @@ from plans.actions.change import change_plan, read_change
 from plans.actions.control import pause_plan
 from plans.actions.create import PlanProblems
 from plans.engine import execution
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.models import Plan
 from plans.store import transactions
-from plans.store.plan_documents import documents_of
+from plans.store.plan_documents import step_documents
 from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest, agent, wrong_paths
@@ -33,10 +33,10 @@ def change(plan: Plan, by: User | None = None, **fields: Any) -> Plan:
 
 def problems(plan: Plan, **fields: Any) -> list[tuple[str, str]]:
     """Return the paths and codes of what is wrong with a change, which then changes nothing."""
-    before = documents_of(plan)
+    before = step_documents(plan)
     with pytest.raises(PlanProblems) as refused:
         change(plan, **fields)
-    assert documents_of(plan) == before
+    assert step_documents(plan) == before
     return [(problem.path, problem.code) for problem in refused.value.problems]
 
 
@@ -46,7 +46,7 @@ def test_steps_are_added_edited_and_removed(stage, ada):
     plan = work_off(make_plan(ada, first, act(2, "b", tool="dangerous", dependencies=[1])))
     change(plan, add=[act(3, "c", dependencies=[1, 2]), act(5, "e", dependencies=[3])])
     change(plan, edit=[{"step_id": 3, "dependencies": [1], "parameters": {"value": "${x}!"}}], remove=[5])
-    assert list(documents_of(plan)) == [1, 2, 3]
+    assert list(step_documents(plan)) == [1, 2, 3]
     assert work_off(plan).status == "in_progress"
     assert (step_of(plan, 3).status, stage.values("safe")) == ("completed", ["a", "a!"])
     assert [kind for kind in events_of(plan) if kind == "plan.changed"] == ["plan.changed"] * 2
@@ -86,12 +86,12 @@ def test_a_ready_step_can_be_made_to_wait(stage, ada):
 def test_a_step_that_has_started_is_a_conflict(stage, ada, kind):
     """Waiting, done or failed; the conflict names it, and nothing else of the change is done."""
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, dependencies=[2])))
-    before = documents_of(plan)
+    before = step_documents(plan)
     for number in (1, 2):
         wrong: Any = {kind: [number if kind == "remove" else {"step_id": number, "description": "x"}]}
         with pytest.raises(Conflict, match=f"Step {number}"):
             change(plan, add=[act(9)], **wrong)
-    assert documents_of(plan) == before
+    assert step_documents(plan) == before
 
 
 WRONG_CHANGES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
@@ -152,9 +152,9 @@ def test_removing_the_last_step_that_was_left_ends_the_plan(stage, ada):
     """Nothing more is to be done."""
     plan = make_plan(ada, act(1), act(2))
     stage.acts["safe"] = lambda value, context: pause_plan(plan, by=Requester(ada))
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None
-    assert execution.advance(work, Turn("tests")) is None
+    assert execution.advance(work, TimeSlice("tests")) is None
     change(plan, remove=[2])
     assert (plan.status, events_of(plan)[-2:]) == ("completed", ["plan.changed", "plan.completed"])
 
@@ -243,15 +243,15 @@ def test_an_agent_changes_its_own_plan(stage, ada, ben):
 def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What happens as a change is judged, each once; at the end only whether the plan was locked each time."""
     acts: list[Any] = []
-    problems_of = create.problems_of
+    problems_of = create.check_document
 
     def judge(document: Any, **more: Any) -> Any:
         if acts and callable(acts[-1]):
             acts.pop()()
-        acts.insert(0, getattr(transactions._open, "batch", None) is not None)
+        acts.insert(0, getattr(transactions._thread_state, "tx", None) is not None)
         return problems_of(document, **more)
 
-    monkeypatch.setattr(create, "problems_of", judge)
+    monkeypatch.setattr(create, "check_document", judge)
     return acts
 
 
@@ -267,13 +267,13 @@ def test_a_plan_is_judged_before_it_is_locked(stage, ada, at_the_judgement):
 def test_what_begins_during_the_judgement_is_seen(stage, ada, at_the_judgement, number):
     """It is judged again under the lock: a conflict for the step that has begun, and for no other."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
-    at_the_judgement[:] = [lambda: execution.claim(plan.pk, owner="tests")]
+    at_the_judgement[:] = [lambda: execution.claim_work(plan.pk, owner="tests")]
     if number == 1:
         with pytest.raises(Conflict, match="Step 1"):
             change(plan, edit=[{"step_id": 1, "description": "Other"}])
         return
     change(plan, edit=[{"step_id": 2, "description": "Other"}])
-    assert (documents_of(plan)[2]["description"], set(at_the_judgement)) == ("Other", {False, True})
+    assert (step_documents(plan)[2]["description"], set(at_the_judgement)) == ("Other", {False, True})
 
 
 def test_a_step_that_joins_during_the_judgement_is_seen(stage, ada, at_the_judgement):

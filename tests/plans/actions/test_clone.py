@@ -8,11 +8,11 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
 from plans.actions.change import change_plan, read_change
-from plans.actions.clone import clone_plan, document_of, kin_of
+from plans.actions.clone import clone_links, clone_plan, cloned_document
 from plans.actions.create import PlanProblems, start_plan
 from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan
-from plans.store.plan_documents import documents_of
+from plans.store.plan_documents import step_documents
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
 from tests.builders import act, call_of, events_of, make_plan, step_of, work_off
@@ -40,7 +40,7 @@ def test_a_clone_is_the_plan_as_it_was_submitted(stage, ada, ben):
     made = clone(plan, ben)
     assert (made.author, made.status, made.goal, made.owner) == (ben, "pending", "Try it", "planner")
     assert (made.can_modify, made.deadline_seconds) == (False, 600)
-    assert documents_of(made) == documents_of(plan)
+    assert step_documents(made) == step_documents(plan)
     assert memory_of(made)["values"] == {"who": "you"}
     assert (events_of(made), made.events.get().data_json) == (["plan.created"], {"cloned_from": plan.public_id})
     assert not made.steps.exclude(status="pending", call=None, error="", ready_at=None).exists()
@@ -73,7 +73,7 @@ def test_a_step_that_was_added_writes_over_a_given_value(stage, ada):
     start_plan(plan, by=Requester(ada))
     made = clone(work_off(plan))
     assert memory_of(made)["values"] == {"x": "given"}
-    assert list(documents_of(made)) == [1, 2]
+    assert list(step_documents(made)) == [1, 2]
 
 
 def test_a_deadline_runs_from_the_start(stage, ada):
@@ -84,7 +84,7 @@ def test_a_deadline_runs_from_the_start(stage, ada):
     assert (end_overdue_plans(clock.now()), work_off(plan).status) == (0, "in_progress")
     Plan.objects.filter(pk=plan.pk).update(deadline_seconds=None, deadline_at=plan.created_at + timedelta(seconds=90))
     plan.refresh_from_db()
-    assert document_of(plan)["deadline_seconds"] == 90
+    assert cloned_document(plan)["deadline_seconds"] == 90
 
 
 def test_a_direct_call_becomes_a_plan_with_the_same_arguments(stage, ada):
@@ -125,7 +125,7 @@ def test_private_values_are_not_obtained_by_cloning(stage, ada, role):
 def test_who_sees_private_values_clones_them(stage, ada, admin):
     """The owner, reviewers and administrators."""
     plan = work_off(make_plan(ada, act(1, SECRET, "private")))
-    assert [documents_of(clone(plan, who)) == documents_of(plan) for who in (ada, admin)] == [True, True]
+    assert [step_documents(clone(plan, who)) == step_documents(plan) for who in (ada, admin)] == [True, True]
 
 
 def test_over_rest(stage, ada, ben, vera):
@@ -153,7 +153,7 @@ def test_an_agents_clone_is_its_own(stage, ada):
     assert second["cloned_from"] == first
     Plan.objects.filter(public_id=first).update(token=None)
     assert client.get(f"plans/{second['id']}/").json()["cloned_from"] is None
-    assert kin_of(Plan.objects.get(public_id=first), ada).clones == [second["id"]]
+    assert clone_links(Plan.objects.get(public_id=first), ada).clones == [second["id"]]
 
 
 def test_a_clone_of_a_retried_step(stage, ada):
@@ -163,5 +163,5 @@ def test_a_clone_of_a_retried_step(stage, ada):
     work_off(joined)
     call = call_of(joined, 2)
     joined.steps.filter(step_id=2).update(call=None, retry_of=call)
-    assert document_of(joined)["steps"][1]["parameters"] == {"value": "$${x}"}
+    assert cloned_document(joined)["steps"][1]["parameters"] == {"value": "$${x}"}
     assert step_of(joined, 2).retry_of == call

@@ -12,8 +12,8 @@ from plans.actions.call import CallOrder, create_call
 from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.actions.create import start_plan
 from plans.engine import execution
-from plans.engine.execution import Turn
-from plans.engine.work import Resume, Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import ApprovedCall, RunningCall
 from plans.models import Plan
 from plans.store import statements
 from plans.store.requesters import Requester
@@ -44,9 +44,9 @@ def resume(plan: Plan) -> None:
 
 def carry_on(plan: Plan) -> Plan:
     """Claim and run as long as something can be claimed; return the plan as it is then."""
-    while (work := execution.claim(plan.pk, owner="tests")) is not None:
+    while (work := execution.claim_work(plan.pk, owner="tests")) is not None:
         while work is not None:
-            work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+            work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     plan.refresh_from_db()
     return plan
 
@@ -98,10 +98,10 @@ def test_a_step_that_was_claimed_before_the_pause_does_not_start_after_it(stage,
     """While its preview was computed the plan was paused: it is claimed again later."""
     plan = work_off(make_plan(ada, act(1, "x", tool="dangerous")))
     approve(plan, rosa)
-    work = execution.claim(plan.pk, owner="tests")
-    assert isinstance(work, Resume)
+    work = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(work, ApprovedCall)
     pause(plan)
-    assert execution.advance(work, Turn("tests")) is None
+    assert execution.advance(work, TimeSlice("tests")) is None
     assert (stage.played, request_of(plan).status, step_of(plan).claimed_by) == ([], "approved", "")
     resume(plan)
     assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["x"])
@@ -111,10 +111,10 @@ def test_a_step_that_was_claimed_before_the_pause_does_not_start_after_it(stage,
 def test_a_limited_call_that_was_counted_before_the_pause_does_not_start_after_it(stage, ada):
     """It is counted again when the plan goes on."""
     plan = make_plan(ada, act(1, "x", tool="limited"))
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None
     pause(plan)
-    assert (execution.advance(work, Turn("tests")), stage.played) == (None, [])
+    assert (execution.advance(work, TimeSlice("tests")), stage.played) == (None, [])
     resume(plan)
     assert work_off(plan).status == "completed"
 
@@ -191,7 +191,7 @@ def test_what_cancelling_would_cut_short_is_counted(stage, ada, rosa):
     """Calls that run, and calls that people have approved."""
     plan = make_plan(ada, act(1), act(2, tool="dangerous"), act(3, tool="dangerous"))
     assert not at_stake(plan)
-    assert isinstance(execution.claim(plan.pk, owner="someone"), Run)
+    assert isinstance(execution.claim_work(plan.pk, owner="someone"), RunningCall)
     work_off(plan)
     approve(plan, rosa, 2)
     stake = at_stake(plan)

@@ -11,8 +11,8 @@ from catalog.errors import Conflict
 from plans.actions.give_input import give_input
 from plans.models import Plan
 from plans.store.requesters import Requester
-from plans.web.plan.overview import draw
-from plans.web.plan.timeline import stretches, telling
+from plans.web.plan.overview import load_overview
+from plans.web.plan.timeline import interval_events, step_intervals
 from tests.approvals.factories import send_back
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step_of, work_off, write_step
 from tests.invariants import assert_invariants
@@ -60,8 +60,10 @@ def let_minutes_pass(plan: Plan, minutes: int = 20) -> None:
 def assert_waited(plan: Plan, minutes: int) -> None:
     """Assert that so long is drawn as one wait for people, and next to nothing as work."""
     plan = Plan.objects.get(pk=plan.pk)
-    assert draw(plan).working_ms < 60_000
-    waits = [each for each in stretches([step_of(plan)], {1: list(telling(plan))}) if each.kind == "waiting"]
+    assert load_overview(plan).working_ms < 60_000
+    waits = [
+        each for each in step_intervals([step_of(plan)], {1: list(interval_events(plan))}) if each.kind == "waiting"
+    ]
     assert [round(((each.end or clock.now()) - each.start) / timedelta(minutes=1)) for each in waits] == [minutes]
 
 
@@ -69,7 +71,7 @@ def test_what_reviewers_took_before_they_sent_it_back_is_no_work(plan):
     """It is drawn as one wait for people, from the first of them to the last."""
     let_minutes_pass(plan)
     assert_waited(plan, 20)
-    assert "human" in [stroke.look for stroke in draw(plan).steps[0].strokes]
+    assert "human" in [stroke.look for stroke in load_overview(plan).steps[0].timeline_bars]
 
 
 def test_what_they_took_is_no_work_either_once_it_goes_on_with_what_was_given(plan, ada, rosa):

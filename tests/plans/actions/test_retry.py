@@ -18,11 +18,11 @@ from plans.actions.retry import arguments_to_edit, retry_plan, retry_with
 from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import execution
 from plans.engine.cancellation import end_overdue_plans
-from plans.engine.work import Run
+from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
-from plans.web.plan.overview import draw
+from plans.web.plan.overview import load_overview
 from tests.builders import (
     act,
     approve,
@@ -262,9 +262,9 @@ def test_the_earlier_try_stays_on_the_timeline(stage, ada):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1)))
     retry(plan)
-    assert [stroke.look for stroke in draw(plan).steps[0].strokes] == ["retry"]
+    assert [stroke.look for stroke in load_overview(plan).steps[0].timeline_bars] == ["retry"]
     stage.acts.clear()
-    assert [stroke.look for stroke in draw(work_off(plan)).steps[0].strokes] == ["retry", "ok"]
+    assert [stroke.look for stroke in load_overview(work_off(plan)).steps[0].timeline_bars] == ["retry", "ok"]
 
 
 def test_over_rest(stage, ada, ben):
@@ -288,13 +288,13 @@ def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
     """What it knew of the plan is from before the retry; the next step it claims has the time that was given anew."""
     plan = make_plan(ada, act(1), act(2, "b", tool="keeping"), deadline_seconds=60)
     Plan.objects.update(deadline_at=clock.now())
-    run = execution.claim(plan.pk, owner="tests")
+    run = execution.claim_work(plan.pk, owner="tests")
     assert run is not None
     Plan.objects.update(deadline_at=clock.now() + timedelta(hours=1))  # as a retry does
     plan.refresh_from_db()
-    following = execution.advance(run, execution.Turn("tests"))
-    assert isinstance(following, Run) and following.plan.deadline_at == plan.deadline_at
-    execution.advance(following, execution.Turn("tests"))
+    following = execution.advance(run, execution.TimeSlice("tests"))
+    assert isinstance(following, RunningCall) and following.plan.deadline_at == plan.deadline_at
+    execution.advance(following, execution.TimeSlice("tests"))
     assert (call_of(plan).error_kind, call_of(plan, 2).status) == ("deadline_exceeded", "completed")
 
 

@@ -15,7 +15,7 @@ from plans.actions.settle import Settlement, settle_outcome
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
-from plans.web.plan.history import line_of
+from plans.web.plan.history import event_line
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.tools_for_tests import Stage
 
@@ -135,4 +135,4 @@ def test_the_history_has_the_end_of_the_call(unknown, verdict, kind):
         True,
         Call.objects.earliest("id").public_id,
     )
-    assert "a person" in line_of(told).said.text
+    assert "a person" in event_line(told).said.text

@@ -146,13 +146,13 @@ def test_a_step_that_was_begun_and_let_go(stage, ada, rosa, how):
     """Nobody works on it: its plan was paused, its process told to stop or lost."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
-    resume = execution.claim(plan.pk, owner="tests")
+    resume = execution.claim_work(plan.pk, owner="tests")
     assert resume is not None and not is_idle(step_of(plan))
     if how == "paused":
         pause_plan(plan, by=Requester(ada))
-        execution.advance(resume, execution.Turn("tests"))
+        execution.advance(resume, execution.TimeSlice("tests"))
     elif how == "stopped":
-        recovery.let_go(resume)
+        recovery.release_claim(resume)
     else:
         Step.objects.update(lease_until=clock.now() - timedelta(seconds=1))
         assert recovery.take_back_lost_steps(clock.now()) == 1

@@ -20,11 +20,11 @@ from plans.actions.change import change_plan, read_change
 from plans.actions.control import cancel_plan
 from plans.actions.create import start_plan
 from plans.actions.skip import skip_step
-from plans.actions.slices import Approval, SliceItem
-from plans.actions.upcoming import outlook
+from plans.actions.slices import ApprovalTerms, SliceItem
+from plans.actions.upcoming import upcoming_steps
 from plans.engine import execution
-from plans.engine.execution import Turn
-from plans.live.approval_changes import look
+from plans.engine.execution import TimeSlice
+from plans.live.approval_changes import take_snapshot
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
@@ -41,7 +41,7 @@ def plan(stage: Any, ada: User, rosa: User) -> Plan:
 def prepared(plan: Plan, count: int = 20) -> list[ApprovalRequest]:
     """Let a reviewer ask about the next steps, and return the requests as they are stored."""
     rosa = User.objects.get(username="rosa")
-    return [ApprovalRequest.objects.get(pk=each.pk) for each in slices.prepare(plan, count, by=rosa).asked]
+    return [ApprovalRequest.objects.get(pk=each.pk) for each in slices.prepare_slice(plan, count, by=rosa).asked]
 
 
 def say(request: ApprovalRequest, by: User, verdict: Verdict = Verdict.APPROVE, **more: Any) -> ApprovalRequest:
@@ -57,9 +57,9 @@ def standing(plan: Plan, step_id: int) -> tuple[str, str, str]:
 
 def take_one_step(plan: Plan) -> None:
     """Do the step that is ready, and leave the next to others."""
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     while work is not None:
-        work = execution.advance(work, Turn("tests", steps_left=1))
+        work = execution.advance(work, TimeSlice("tests", steps_left=1))
 
 
 def test_steps_that_are_not_ready_are_asked_about_in_order(plan, ada):
@@ -77,11 +77,11 @@ def test_steps_that_are_not_ready_are_asked_about_in_order(plan, ada):
 
 def test_nobody_is_bothered_with_what_is_asked_early(plan, rosa):
     """It is in no list, no count, and no socket's news."""
-    before, _ = look()
+    before, _ = take_snapshot()
     asked = prepared(plan)
     assert not pending_for(rosa).filter(pk__in=[each.pk for each in asked]).exists()
     assert waiting_count(rosa) == 1
-    after, found = look(before)
+    after, found = take_snapshot(before)
     assert (found.changes, found.waiting, len(after.seen)) == ([], 1, 1)
     told = AuditEntry.objects.filter(object_ref=asked[0].public_id).values_list("action", flat=True)
     assert list(told) == ["approval.prepared"]
@@ -91,7 +91,7 @@ def test_nobody_is_bothered_with_what_is_asked_early(plan, rosa):
 def test_what_was_approved_early_runs_once_its_step_is_ready(plan, rosa, stage):
     """The reviewer approves three steps at once, and the plan goes through without asking again."""
     items = [SliceItem(each.public_id, each.digest) for each in (request_of(plan), *prepared(plan))]
-    results = slices.approve(plan, items, Approval(by=rosa))
+    results = slices.approve_slice(plan, items, ApprovalTerms(by=rosa))
     assert [(each.status, each.detail) for each in results] == [("approved", "")] * 3
     assert stage.values("dangerous") == []
     assert work_off(plan).status == "completed"
@@ -133,7 +133,7 @@ def test_arguments_that_are_not_known_yet_stay_gated(stage, ada, rosa):
     )
     work_off(plan)
     assert [each.call.arguments_json for each in prepared(plan)] == [{"value": "known"}]
-    seen = {each.step.step_id: (each.kind, each.why) for each in outlook(plan)}
+    seen = {each.step.step_id: (each.kind, each.why) for each in upcoming_steps(plan)}
     assert seen[2] == ("later", "Its arguments come from what step 1 gives: ${first}.")
     assert (seen[1][0], seen[3][0], seen[4][0]) == ("waits", "asked", "alone")
     approve(plan, rosa)
@@ -308,7 +308,7 @@ def test_skipping_what_a_step_needs_takes_its_request_back(plan, ada, rosa):
     third.refresh_from_db()
     assert (third.status, third.call.status) == ("withdrawn", "cancelled")
     with pytest.raises(Conflict):
-        slices.prepare(plan, 1, by=rosa)
+        slices.prepare_slice(plan, 1, by=rosa)
     assert_invariants()
 
 
@@ -328,15 +328,17 @@ def test_four_eyes_hold_for_every_item(plan, ada, rosa):
     second, third = prepared(plan)
     items = [SliceItem(each.public_id, digest) for each, digest in ((second, second.digest), (third, "0" * 64))]
     items.append(SliceItem("apr_none", "x"))
-    assert [each.status for each in slices.approve(plan, items, Approval(by=ada))] == [
+    assert [each.status for each in slices.approve_slice(plan, items, ApprovalTerms(by=ada))] == [
         "forbidden",
         "forbidden",
         "not_found",
     ]
-    results = slices.approve(plan, items, Approval(by=rosa))
+    results = slices.approve_slice(plan, items, ApprovalTerms(by=rosa))
     assert [each.status for each in results] == ["approved", "conflict", "not_found"]
-    assert [each.status for each in slices.approve(plan, items[:1], Approval(by=rosa))] == ["conflict"]
-    assert [each.status for each in slices.approve(plan, items[:1], Approval(by=rosa, repeated=True))] == ["approved"]
+    assert [each.status for each in slices.approve_slice(plan, items[:1], ApprovalTerms(by=rosa))] == ["conflict"]
+    assert [each.status for each in slices.approve_slice(plan, items[:1], ApprovalTerms(by=rosa, repeated=True))] == [
+        "approved"
+    ]
 
 
 def test_a_step_whose_tool_knows_that_it_cannot_is_left_out(plan, stage, rosa):
@@ -347,7 +349,7 @@ def test_a_step_whose_tool_knows_that_it_cannot_is_left_out(plan, stage, rosa):
             raise ToolError("There is no b.")
 
     stage.previews["dangerous"] = refuse
-    found = slices.prepare(plan, 20, by=rosa)
+    found = slices.prepare_slice(plan, 20, by=rosa)
     assert [each.call.step_ref for each in found.asked] == ["3"]
     assert found.left == [(2, "There is no b.")]
 
@@ -356,7 +358,7 @@ def test_a_limited_tool_is_counted_when_it_is_asked_early(stage, ada, rosa):
     """The second call of the hour is left out, and the first is not counted again when it starts."""
     one, two = act(2, 1, "limited_dangerous", dependencies=[1]), act(3, 2, "limited_dangerous", dependencies=[1])
     plan = work_off(make_plan(ada, act(1, "a", "dangerous"), one, two))
-    found = slices.prepare(plan, 20, by=rosa)
+    found = slices.prepare_slice(plan, 20, by=rosa)
     assert [each.call.step_ref for each in found.asked] == ["2"]
     assert [number for number, _ in found.left] == [3]
     say(found.asked[0], rosa)
@@ -370,7 +372,7 @@ def test_a_process_may_die_between_the_claim_and_the_start(plan, rosa, stage):
     say(prepared(plan, 1)[0], rosa)
     approve(plan, rosa)
     take_one_step(plan)
-    assert execution.claim(plan.pk, owner="dead") is not None
+    assert execution.claim_work(plan.pk, owner="dead") is not None
     plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert stage.values("dangerous") == ["a", "b"]
@@ -385,7 +387,7 @@ def test_a_process_may_die_after_it_voided_what_was_asked_early(stage, ada, rosa
     MemoryItem.objects.filter(plan=plan, key="k").update(value="2")
     approve(plan, rosa)
     take_one_step(plan)
-    assert execution.claim(plan.pk, owner="dead") is not None
+    assert execution.claim_work(plan.pk, owner="dead") is not None
     plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert Call.objects.get(pk=early.call_id).replaced_by == call_of(plan, 2)

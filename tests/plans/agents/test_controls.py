@@ -6,7 +6,7 @@ from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from plans.actions.change import change_plan, judge_change, read_change
-from plans.actions.clone import clone_plan, document_of
+from plans.actions.clone import clone_plan, cloned_document
 from plans.actions.control import cancel_plan, pause_plan, resume_plan
 from plans.actions.create import PlanProblems
 from plans.actions.give_input import give_input
@@ -17,7 +17,7 @@ from plans.engine import execution
 from plans.engine.cancellation import end_overdue_plans
 from plans.models import MemoryItem, Plan, Step
 from plans.spec import MAX_STEPS
-from plans.store.requesters import Requester, askers_of
+from plans.store.requesters import Requester, extra_requesters
 from tests.builders import act, approve, assert_gapless, make_plan, request_of, step, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent, run_of, tools_of
 
@@ -63,7 +63,7 @@ def test_a_clone_has_the_agent_and_none_of_its_calls(plan, ada):
     assert [(each.step_id, each.agent, each.parent_id) for each in copy.steps.all()] == [
         (1, "ann", None), (2, "", None), (3, "", None),
     ]  # fmt: skip
-    assert [each["step_id"] for each in document_of(plan)["steps"]] == [1, 2, 3]
+    assert [each["step_id"] for each in cloned_document(plan)["steps"]] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_turn_is_not_skipped(script, ada):
     make_agent()
     script.says("Never said.")
     plan = agent_plan(ada)
-    execution.claim(plan.pk, owner="tests")
+    execution.claim_work(plan.pk, owner="tests")
     turn = plan.steps.get(parent__isnull=False)
     assert not is_idle(turn)
     with pytest.raises(Conflict, match="skip step 1"):
@@ -261,7 +261,7 @@ def test_a_question_of_an_agent_is_answered_like_any_other(script, ada, rosa):
     give_input(plan, None, None, text="The blue one.", by=Requester(rosa))
     assert work_off(plan).status == "completed"
     assert "The blue one." in script.last_results()[0]
-    assert {rosa.pk} == askers_of(step_of(plan).pk) == askers_of(step_of(plan, 2).pk)
+    assert {rosa.pk} == extra_requesters(step_of(plan).pk) == extra_requesters(step_of(plan, 2).pk)
 
 
 def test_a_plan_without_agents_is_changed_as_before(stage, ada):

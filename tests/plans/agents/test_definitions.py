@@ -2,7 +2,7 @@
 
 import pytest
 
-from plans.actions.create import PlanProblems, problems_of
+from plans.actions.create import PlanProblems, check_document
 from plans.agents.definitions import named_agents, usable_by
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
@@ -29,8 +29,8 @@ def test_members_of_its_groups_may_name_it(ada, rosa, admin):
     """And administrators; others are told that there is none, so that they learn nothing of it."""
     make_agent("ann", groups=["operator"])
     for user, codes in ((ada, []), (admin, []), (rosa, ["agent_unavailable"])):
-        assert [each.code for each in problems_of(document(), by=Requester(user))] == codes
-    assert [each.code for each in problems_of(document())] == []
+        assert [each.code for each in check_document(document(), by=Requester(user))] == codes
+    assert [each.code for each in check_document(document())] == []
 
 
 def test_one_that_is_switched_off_is_known_and_not_usable(ada):
@@ -38,7 +38,7 @@ def test_one_that_is_switched_off_is_known_and_not_usable(ada):
     make_agent("ann", enabled=False)
     assert list(named_agents(ada)) == ["ann"]
     assert usable_by(ada) == {}
-    assert [(each.code, each.severity) for each in problems_of(document(), by=Requester(ada))] == [
+    assert [(each.code, each.severity) for each in check_document(document(), by=Requester(ada))] == [
         ("agent_disabled", "warning")
     ]
 
@@ -48,8 +48,8 @@ def test_a_model_of_its_own_is_enough(settings, ada):
     settings.TOOLGATE_MODEL = ""
     make_agent("own", model="openai:gpt-5")
     make_agent("ann")
-    assert problems_of(document("own"), by=Requester(ada)) == []
-    (problem,) = problems_of(document("ann"), by=Requester(ada))
+    assert check_document(document("own"), by=Requester(ada)) == []
+    (problem,) = check_document(document("ann"), by=Requester(ada))
     assert (problem.code, problem.severity, "TOOLGATE_MODEL" in str(problem.suggestion)) == (
         "no_model",
         "warning",

@@ -300,5 +300,5 @@ def test_tools_are_told_under_which_prompt_they_are_called(script, stage, ada):
     contexts = {value: context for _, value, context in stage.played}
     by_agent, by_plan = contexts["by the agent"], contexts["by the plan"]
     assert "Keep it short." in by_agent.rendered_prompt.text
-    assert (by_agent.prompt is not None, by_agent.adapter) == (True, provider.name())
+    assert (by_agent.prompt is not None, by_agent.adapter) == (True, provider.configured_model())
     assert (by_plan.prompt, by_plan.rendered_prompt, by_plan.adapter) == (None, None, None)

@@ -18,11 +18,11 @@ from plans.actions.skip import skip_step
 from plans.agents import loop, messages, tool_calls
 from plans.agents.definitions import AgentBudget
 from plans.engine import execution
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.models import Agent, MemoryItem, Plan
 from plans.spec import MAX_STEP_ID
 from plans.store import statements
-from plans.store.requesters import Requester, askers_of
+from plans.store.requesters import Requester, extra_requesters
 from tests.builders import act, approve, events_of, request_of, step_of, work_off
 from tests.plans.agents.scripted import SCRIPT, agent_plan, agent_step, calls, make_agent, run_of, tools_of
 from tests.racing import at_once
@@ -107,8 +107,8 @@ def test_the_highest_numbers_leave_room_for_an_agent(script, stage, ada, number)
 def test_people_do_not_answer_in_the_models_place(mark):
     """Who wrote what it says would have calls made in its name, and could approve them."""
     said = {"results": [{"text": "Done."}]}
-    assert loop._said(Call(response=json.dumps(said))) is not None
-    assert loop._said(Call(response=json.dumps(said | mark))) is None
+    assert loop._turn_result(Call(response=json.dumps(said))) is not None
+    assert loop._turn_result(Call(response=json.dumps(said | mark))) is None
 
 
 def test_a_turn_that_is_settled_is_no_answer(script, stage, ada, rosa):
@@ -116,9 +116,9 @@ def test_a_turn_that_is_settled_is_no_answer(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("safe", {"value": 1})))
     plan = agent_plan(ada)
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     while work is not None and "agent_turn" not in str(tools_of(plan)):
-        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1))
+        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1))
     as_if_unknown(plan, 2)
     told = Settlement("happened", calls(("dangerous", {"value": 1})))
     settle_outcome(plan, 2, settlement=told, by=Requester(rosa))
@@ -141,7 +141,7 @@ def test_who_answers_a_call_asked_for_what_the_agent_makes_of_it(script, stage, 
     plan = work_off(agent_plan(ada, agent_step(), act(2, "x", dependencies=[1])))
     answer(plan, rosa, Verdict.RESPOND, 4, response="It says: delete it all.")
     work_off(plan)
-    assert [askers_of(step_of(plan, number).pk) for number in (1, 2, 6)] == [{rosa.pk}] * 3
+    assert [extra_requesters(step_of(plan, number).pk) for number in (1, 2, 6)] == [{rosa.pk}] * 3
     with pytest.raises(NotAllowed):
         approve(plan, rosa, 6)
 
@@ -156,7 +156,7 @@ def test_who_settles_a_call_asked_for_what_the_agent_makes_of_it(script, stage, 
     as_if_unknown(plan, 3)
     settle_outcome(plan, 3, settlement=Settlement("happened", "All is well."), by=Requester(rosa))
     assert work_off(plan).status == "completed"
-    assert (request.call_id, askers_of(step_of(plan, 1).pk)) == (step_of(plan, 3).call_id, {rosa.pk})
+    assert (request.call_id, extra_requesters(step_of(plan, 1).pk)) == (step_of(plan, 3).call_id, {rosa.pk})
 
 
 def test_a_turn_that_is_cut_off_stops_for_its_seconds(script, stage, ada):
@@ -203,7 +203,7 @@ def test_an_agent_that_breaks_off_leaves_nothing_behind(script, stage, ada, monk
     plan = agent_plan(ada)
     with monkeypatch.context() as broken:
         broken.setattr(loop, "_numbers", lambda awaited: awaited[0].no_such_thing if awaited[0].id else [])
-        broken.setattr(statements, "park_step", _parks_turns_only(statements.park_step))
+        broken.setattr(statements, "release_step", _parks_turns_only(statements.release_step))
         assert work_off(plan).status == "failed"
     assert (run_of(plan).stopped_for, stage.values("safe")) == ("failed", [])
     assert tools_of(plan) == ["agent_turn completed", "safe cancelled"]

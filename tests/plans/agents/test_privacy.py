@@ -7,10 +7,10 @@ from catalog.calls.privacy import MARK, WORDS
 from catalog.context import ToolContext
 from plans.actions.clone import clone_plan
 from plans.actions.skip import skip_step
-from plans.agents.loop import LOOPING
+from plans.agents.loop import TOO_MANY_ROUNDS
 from plans.models import Agent
-from plans.planner.compose_reply import DONE_BY_AGENT, told_of
-from plans.store.privacy import hidden_from
+from plans.planner.compose_reply import DONE_BY_AGENT, reply_prompt
+from plans.store.privacy import hidden_parts
 from plans.store.requesters import Requester
 from tests.builders import act, step_of, work_off
 from tests.conftest import person
@@ -86,7 +86,7 @@ def test_what_an_agent_is_given_of_private_values_is_private(script, stage, ada)
     asked = agent_step(2, parameters={"who": "${found}", "why": "plain"}, dependencies=[1], expected_key="told")
     script.says(WROTE)
     plan = work_off(agent_plan(ada, look, asked))
-    hidden = hidden_from(person("other", "operator"), plan)
+    hidden = hidden_parts(person("other", "operator"), plan)
     assert (hidden.steps[2].names, hidden.steps[2].everything) == (frozenset({"who"}), False)
     assert hidden.keys == {"found", "told"}
 
@@ -98,7 +98,7 @@ def test_why_an_agent_failed_is_masked_and_what_it_took_is_not(script, ada):
     plan = work_off(agent_plan(ada))
     shown = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"][0]
     assert (shown["error"], shown["agent_run"]["stopped_for"], shown["agent_run"]["rounds"]) == (WORDS, "rounds", 1)
-    assert LOOPING in step_of(plan).error
+    assert TOO_MANY_ROUNDS in step_of(plan).error
 
 
 def test_a_clone_is_made_by_who_may_not_read_what_the_agent_said(plan):
@@ -110,7 +110,7 @@ def test_a_clone_is_made_by_who_may_not_read_what_the_agent_said(plan):
 
 def test_the_reply_is_composed_from_what_the_agent_wrote_in_the_end(plan):
     """And not from its turns and calls: it was told of those."""
-    told = told_of(ToolContext(plan_id=plan.public_id))
+    told = reply_prompt(ToolContext(plan_id=plan.public_id))
     assert WROTE in told
     assert [word in told for word in ("agent_turn", SAID, "Step 5")] == [False] * 3
 
@@ -135,7 +135,7 @@ def test_what_another_model_wrote_of_private_results_is_not_told_on(script, ada,
     asked = agent_step(expected_key="told", output_path=["results", "0"])
     plan = work_off(agent_plan(ada, asked, act(2, {"value": "${told}"}, "safe", dependencies=[1])))
     assert plan.status == "completed"
-    told = told_of(ToolContext(plan_id=plan.public_id))
+    told = reply_prompt(ToolContext(plan_id=plan.public_id))
     assert (SECRET in told, DONE_BY_AGENT in told) == (is_told, not is_told)
 
 
@@ -146,7 +146,7 @@ def test_what_another_model_wrote_of_private_values_it_was_given_is_not_told_on(
     script.says(WROTE)
     look = act(1, {"email": SECRET}, "private", expected_key="found")
     plan = work_off(agent_plan(ada, look, agent_step(2, parameters={"who": "${found}"}, dependencies=[1])))
-    told = told_of(ToolContext(plan_id=plan.public_id))
+    told = reply_prompt(ToolContext(plan_id=plan.public_id))
     assert (SECRET in told, DONE_BY_AGENT in told) == (False, True)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from plans.actions.upcoming import outlook
+from plans.actions.upcoming import upcoming_steps
 from plans.agents.runs import work_of
-from plans.store.selectors import counts_of
+from plans.store.selectors import step_counts
 from plans.templatetags.plan_context import plan_around
 from tests.builders import act, reject, step_of, work_off
 from tests.plans.agents.scripted import agent_plan, agent_step, calls, make_agent
@@ -54,14 +54,14 @@ def test_what_it_took_is_said_in_words(plan):
 
 def test_the_steps_of_a_plan_are_counted_without_what_its_agents_call(plan, ada):
     """How far a plan has come is said in the steps that somebody wrote."""
-    counts = counts_of([plan])[plan.pk]
+    counts = step_counts([plan])[plan.pk]
     assert (counts["steps"], counts["in_progress"], counts["pending"], counts["completed"]) == (2, 1, 1, 0)
     assert Rest(ada).get("plans/").json()["results"][0]["counts"]["steps"] == 2
 
 
 def test_what_is_to_come_names_the_agent_and_what_waits_for_people(plan):
     """The request of its call can be answered there like any other."""
-    ahead = {each.step.step_id: each for each in outlook(plan)}
+    ahead = {each.step.step_id: each for each in upcoming_steps(plan)}
     assert (ahead[1].kind, ahead[1].step.waiting_for) == ("alone", "calls")
     assert (ahead[4].kind, ahead[4].is_open) == ("waits", True)
 
@@ -70,7 +70,7 @@ def test_what_is_to_come_of_an_agent_that_has_not_begun(script, ada):
     """Nobody knows yet what it will call."""
     make_agent()
     plan = agent_plan(ada, start=False)
-    first = outlook(plan)[0]
+    first = upcoming_steps(plan)[0]
     assert (first.kind, "ann" in first.why) == ("alone", True)
 
 

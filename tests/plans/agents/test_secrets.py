@@ -67,19 +67,21 @@ def test_a_call_whose_secrets_are_gone_is_refused(server, keepers, ada):
     """It does not run with what only shows them."""
     use = ToolUse(id="c1", tool="sign_in", arguments={"user": "ada", "password": PASSWORD})
     plan = agent_plan(ada)
-    sealed = secrets.put_away(TurnResult(calls=[use]), plan.public_id, 2)
-    assert secrets.taken_out(sealed, plan.public_id, 2).calls == [use]
-    assert [each.problem for each in secrets.taken_out(sealed, plan.public_id, 2).calls] == [secrets.GONE]
+    sealed = secrets.store_turn_secrets(TurnResult(calls=[use]), plan.public_id, 2)
+    assert secrets.restore_turn_secrets(sealed, plan.public_id, 2).calls == [use]
+    assert [each.problem for each in secrets.restore_turn_secrets(sealed, plan.public_id, 2).calls] == [
+        secrets.SECRETS_GONE
+    ]
 
 
 def test_nothing_is_kept_for_a_plan_that_has_ended(server, keepers, ada):
     use = ToolUse(id="c1", tool="sign_in", arguments={"password": PASSWORD})
     plan = agent_plan(ada)
     cancel_plan(plan, by=Requester(ada))
-    secrets.put_away(TurnResult(calls=[use]), plan.public_id, 2)
+    secrets.store_turn_secrets(TurnResult(calls=[use]), plan.public_id, 2)
     assert kept() == 0
 
 
 def test_a_secret_that_looks_like_a_reference_is_one(server, keepers):
-    (shown,) = secrets.shown([ToolUse(id="c1", tool="sign_in", arguments={"password": ODD})])
+    (shown,) = secrets.redacted_calls([ToolUse(id="c1", tool="sign_in", arguments={"password": ODD})])
     assert shown.arguments == {"password": {"$secret": "password"}}

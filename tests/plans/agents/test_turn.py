@@ -39,7 +39,7 @@ def told(server: ModelServer, index: int = -1) -> list[str]:
 def said(monkeypatch):
     """What was shown of texts so far."""
     heard: list[tuple[str, int, str]] = []
-    monkeypatch.setattr(feed, "say", lambda *given: heard.append(given))
+    monkeypatch.setattr(feed, "publish_model_text", lambda *given: heard.append(given))
     return heard
 
 
@@ -215,7 +215,7 @@ def test_a_plan_that_is_cancelled_ends_the_request(executor, server, stage, ada,
 
 def test_a_turn_takes_no_longer_than_the_agent_may_work(server, stage, ada, monkeypatch):
     """However long a turn may take by itself."""
-    monkeypatch.setattr(agents_turn, "MOMENT", 0.2)
+    monkeypatch.setattr(agents_turn, "STREAM_MARGIN_SECONDS", 0.2)
     make_agent(budget=AgentBudget(seconds=1))
     plan = agent_plan(ada)
     never = threading.Event()
@@ -350,7 +350,7 @@ def test_asks_that_failed_are_counted(server, stage, ada):
     ModelUse.objects.create(
         call=turn.call, plan=plan, purpose="agent", latency_ms=1, at=clock.now(), input_tokens=5, output_tokens=2
     )
-    loop.spend(run, turn)
+    loop.count_turn(run, turn)
     assert run.tokens == 2 * before + 7
 
 
@@ -361,8 +361,12 @@ def test_of_a_long_conversation_the_oldest_outcomes_are_left_out(monkeypatch):
     for number in range(5):
         messages.append(ModelTurn(calls=[ToolUse(id=f"c{number}", tool="safe")]))
         messages.append(ToolOutcomes(results=[ToolOutcome(id=f"c{number}", tool="safe", text="x" * 400)]))
-    texts = [each.results[0].text for each in provider_messages.shown(messages) if isinstance(each, ToolOutcomes)]
-    assert [each == provider_messages.LEFT_OUT for each in texts] == [True, True, True, True, False]
+    texts = [
+        each.results[0].text
+        for each in provider_messages.sanitized_messages(messages)
+        if isinstance(each, ToolOutcomes)
+    ]
+    assert [each == provider_messages.OUTCOME_OMITTED for each in texts] == [True, True, True, True, False]
 
 
 def test_of_many_tools_those_that_are_named_and_like_the_task_are_offered(server, stage, ada, monkeypatch):
@@ -370,7 +374,7 @@ def test_of_many_tools_those_that_are_named_and_like_the_task_are_offered(server
     plan = agent_plan(ada, start=False)
     categories = sorted({each for target in snapshot.all_current().values() for each in target.tool.categories})
     every = ToolFilter(names=["safe"], categories=categories)
-    assert {task: set(tool_calls.offered(every, plan, task)) for task in ("read_file", "write_file")} == {
+    assert {task: set(tool_calls.tools_to_offer(every, plan, task)) for task in ("read_file", "write_file")} == {
         "read_file": {"safe", "read_file"},
         "write_file": {"safe", "write_file"},
     }

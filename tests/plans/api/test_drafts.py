@@ -143,7 +143,7 @@ def test_retry_after_is_waited_for(server, ada):
 
 
 def test_a_model_past_the_calls_deadline_is_given_up(server, ada, monkeypatch):
-    provider.model()  # loading the library counts against the tool's time
+    provider.load_model()  # loading the library counts against the tool's time
     monkeypatch.setattr(draft_plan.draft_plan, "timeout", 3.0)
     never = threading.Event()
     server.says(Reply(json.dumps(GREETING_PLAN), waits=never))
@@ -186,7 +186,7 @@ def test_a_model_that_is_not_configured_any_more_is_asked_for_once(quick_retries
     def gone(wanted=""):
         raise NotConfigured
 
-    monkeypatch.setattr(provider, "model", gone)
+    monkeypatch.setattr(provider, "load_model", gone)
     rest = Rest(ada)
     rest.post("plans/draft/", REQUEST)
     answer = drafted(rest)

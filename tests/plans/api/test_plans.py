@@ -9,8 +9,8 @@ from catalog.core import clock
 from catalog.inventory.overrides import change_tool
 from catalog.models import Call, ToolVersion
 from plans.models import Plan, Step
-from plans.web.plan.overview import draw
-from plans.web.plan.step_detail import card_of
+from plans.web.plan.overview import load_overview
+from plans.web.plan.step_detail import load_step_card
 from tests.builders import make_plan, step, write_step
 from tests.rest import Rest, agent, wrong_paths
 
@@ -102,7 +102,7 @@ def test_a_plan_is_warned_of_the_level_that_an_administrator_has_set(ada, admin)
     ]
 
     assert (problem["code"], problem["path"]) == ("waits_for_approval", "steps.0.tool")
-    card = card_of(draw(make_plan(ada, step(1), start=False)), 1)
+    card = load_step_card(load_overview(make_plan(ada, step(1), start=False)), 1)
     assert card is not None and card.level == "dangerous"
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from catalog.definitions.tool import Tool
 from catalog.tools import define_tool
-from plans.documents.checking import AgentThere, check_plan, with_lines
+from plans.documents.checking import AgentAvailability, check_plan, with_lines
 from plans.documents.reading import Problem
 from plans.spec import PlanDocument
 
@@ -53,7 +53,11 @@ def step(number: int, tool: str | None = "note", needs: tuple[int, ...] = (), **
     } | (named | changes)
 
 
-AGENTS = {"ann": AgentThere(), "off": AgentThere(enabled=False), "mute": AgentThere(has_model=False)}
+AGENTS = {
+    "ann": AgentAvailability(),
+    "off": AgentAvailability(enabled=False),
+    "mute": AgentAvailability(has_model=False),
+}
 
 
 def facts(**parameters: Any) -> dict[str, Any]:
@@ -190,7 +194,7 @@ def test_what_an_agent_is_given_is_free() -> None:
 
 
 def test_agents_are_asked_for_only_where_a_step_names_one() -> None:
-    def never() -> dict[str, AgentThere]:
+    def never() -> dict[str, AgentAvailability]:
         raise AssertionError
 
     assert check_plan({"goal": "x", "steps": [step(1)]}, TOOLS, agents=never) == []

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from plans.documents.quick_fixes import fixes
 from plans.documents.reading import Problem
 from plans.models import Plan
-from plans.web.compose.text import Writing
+from plans.web.compose.text import PlanEditor
 from tests.builders import act, make_plan, step
 from tests.pages import Pages
 
@@ -30,13 +30,13 @@ def text_of(*steps: dict[str, Any]) -> str:
 
 def offers(text: str) -> list[str]:
     """Return what the buttons beside a text say."""
-    return [fix.label for _, found in Writing(text).findings for fix in found]
+    return [fix.label for _, found in PlanEditor(text).findings for fix in found]
 
 
 def mended(text: str, label: str) -> str:
     """Return the text after the press on one button."""
-    names = [fix.name for _, found in Writing(text).findings for fix in found if fix.label == label]
-    return Writing(text).with_fix(names[0]).text
+    names = [fix.name for _, found in PlanEditor(text).findings for fix in found if fix.label == label]
+    return PlanEditor(text).with_fix(names[0]).text
 
 
 MENDS: list[tuple[list[dict[str, Any]], str, str, str]] = [
@@ -67,9 +67,9 @@ def test_one_press_edits_that_place_alone() -> None:
     """The problem is gone, and there is no error left."""
     for steps, label, was, now in MENDS:
         text = text_of(*steps)
-        assert Writing(text).errors == 1, text
+        assert PlanEditor(text).errors == 1, text
         assert mended(text, label) == text.replace(was, now)
-        assert Writing(mended(text, label)).errors == 0, text
+        assert PlanEditor(mended(text, label)).errors == 0, text
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_a_reference_needs_is_waited_for(needs: dict[str, Any], was: str, n
     text = text_of(step(1, expected_key="helo"), step(2), last)
     assert offers(text) == ["Add 1 to the dependencies"]
     assert mended(text, "Add 1 to the dependencies") == text.replace(was, now)
-    assert Writing(text.replace(was, now)).errors == 0
+    assert PlanEditor(text.replace(was, now)).errors == 0
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_what_cannot_be_read_gets_no_buttons(text: str) -> None:
 def test_places_are_counted_as_scripts_count() -> None:
     """A character beyond the first plane is two there."""
     text = text_of(step(1, "writefile"))
-    fix = next(fix for _, found in Writing(text).findings for fix in found)
+    fix = next(fix for _, found in PlanEditor(text).findings for fix in found)
     assert fix.script_start == fix.start + 1
     assert fix.script_size == len(text) + 1
 

@@ -12,9 +12,9 @@ from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
 from plans.actions.clone import clone_plan
 from plans.engine import execution, recovery
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.engine.limits import budget_text
-from plans.engine.work import Run
+from plans.engine.work import RunningCall
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, step, step_of, work_off
@@ -49,11 +49,11 @@ def test_seconds_are_what_tools_ran_together(stage, ada):
     seen: list[Any] = []
     stage.acts["safe"] = lambda value, context: seen.append((context.budget, context.deadline.remaining()))
     plan = make_plan(ada, act(1), act(2), act(3), budget={"seconds": 10, "calls": 9})
-    run = execution.claim(plan.pk, owner="tests")
-    assert isinstance(run, Run)
+    run = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(run, RunningCall)
     assert run.call.started_at
     run.call.started_at -= timedelta(seconds=6)
-    execution.advance(run, Turn("tests", steps_left=0))
+    execution.advance(run, TimeSlice("tests", steps_left=0))
     work_off(plan)
     (first, _), (second, left), _ = seen
     assert (first.calls, second.calls, first.seconds) == (8, 7, 10)
@@ -67,14 +67,14 @@ def test_seconds_are_what_tools_ran_together(stage, ada):
 def test_calls_that_start_at_the_same_moment_are_counted(stage, ada):
     """By as many workers as there are steps."""
     plan = make_plan(ada, *(act(number) for number in range(1, 9)), budget={"calls": 3})
-    runs = at_once(*[lambda: execution.claim(plan.pk, owner="tests")] * 8)
+    runs = at_once(*[lambda: execution.claim_work(plan.pk, owner="tests")] * 8)
     assert (len([run for run in runs if run]), Call.objects.count(), spent(plan)[0]) == (3, 3, 3)
 
 
 def test_every_try_counts_and_so_does_the_time_of_a_lost_worker(stage, ada):
     """A stored call that may not start again fails with the budget's code."""
     plan = make_plan(ada, act(1), budget={"calls": 1, "seconds": 100})
-    execution.claim(plan.pk, owner="lost")
+    execution.claim_work(plan.pk, owner="lost")
     Call.objects.update(started_at=clock.now() - timedelta(seconds=20))
     Step.objects.update(lease_until=clock.now())
     assert recovery.take_back_lost_steps(clock.now()) == 1
@@ -104,8 +104,8 @@ def test_an_approved_call_counts_once(stage, ada, rosa):
 def test_a_call_that_was_put_back_counts_once(stage, ada):
     """Its worker stopped before the handler began; the next one starts it within the same budget."""
     plan = make_plan(ada, act(1, "x"), budget={"calls": 1})
-    run = execution.claim(plan.pk, owner="stopping")
-    assert isinstance(run, Run)
+    run = execution.claim_work(plan.pk, owner="stopping")
+    assert isinstance(run, RunningCall)
     recovery.hand_back(run)
     assert spent(plan)[0] == 0
     assert (work_off(plan).status, spent(plan)[0], stage.values("safe")) == ("completed", 1, ["x"])

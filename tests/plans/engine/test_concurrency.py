@@ -9,10 +9,10 @@ from plans.actions.call import CallOrder, create_call
 from plans.engine import execution
 from plans.engine import hints as engine_hints
 from plans.engine import limits as engine_limits
-from plans.engine.execution import INLINE_STEPS, Turn
-from plans.engine.work import Run
+from plans.engine.execution import INLINE_STEPS, TimeSlice
+from plans.engine.work import RunningCall
 from plans.executor import pool as executors
-from plans.executor.pool import Executor, Hints
+from plans.executor.pool import Executor, JobQueue
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, make_plan, step, work_off
@@ -32,10 +32,10 @@ def no_clock(transactional_db: None, workspace: object, monkeypatch: pytest.Monk
     pool.stop(seconds=10)
 
 
-def claim(plan: Plan, owner: str = "tests") -> Run | None:
+def claim(plan: Plan, owner: str = "tests") -> RunningCall | None:
     """Claim a plan's next step as any worker does."""
-    work = execution.claim(plan.pk, owner=owner)
-    assert work is None or isinstance(work, Run)
+    work = execution.claim_work(plan.pk, owner=owner)
+    assert work is None or isinstance(work, RunningCall)
     return work
 
 
@@ -56,7 +56,7 @@ def test_a_plan_runs_no_more_steps_at_once_than_it_may(stage, ada, settings):
     first, second = claim(plan), claim(plan)
     assert first and second
     assert (claim(plan), running()) == (None, 2)
-    assert isinstance(execution.advance(first, Turn("tests")), Run)
+    assert isinstance(execution.advance(first, TimeSlice("tests")), RunningCall)
     assert (running(), Plan.objects.get(pk=plan.pk).status) == (2, "in_progress")
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 0
     assert claim(plan)
@@ -121,14 +121,19 @@ def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
 @pytest.mark.django_db(transaction=True)
 def test_plans_take_turns(stage, ada, monkeypatch):
     """Small plans wait for one turn of a wide plan that began first, not for all of its ready steps."""
-    hints = Hints(threads=2)
-    monkeypatch.setattr(engine_hints, "send", lambda plan_pk, count=1: [hints.put(plan_pk) for _ in range(count)])
+    hints = JobQueue(threads=2)
+
+    def deliver(plan_pk: int, count: int = 1) -> None:
+        for _ in range(count):
+            hints.put(plan_pk)
+
+    monkeypatch.setattr(engine_hints, "deliver_now", deliver)
     wide = make_plan(ada, *(act(number, number, "keeping") for number in range(1, INLINE_STEPS + 20)))
     small = [make_plan(ada, act(1), act(2, dependencies=[1])) for _ in range(5)]
     while not have_ended(small):
-        plan_pk, turn = hints.get_nowait(), Turn("tests")
+        plan_pk, turn = hints.get_nowait(), TimeSlice("tests")
         assert isinstance(plan_pk, int)
-        work = execution.claim(plan_pk, owner="tests", turn=turn)
+        work = execution.claim_work(plan_pk, owner="tests", turn=turn)
         while work is not None:
             work = execution.advance(work, turn)
     assert 0 < len(stage.values("keeping")) <= INLINE_STEPS
@@ -157,7 +162,7 @@ def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch
     run = claim(first)
     del told[:]
     assert run
-    assert execution.advance(run, Turn("tests")) is None
+    assert execution.advance(run, TimeSlice("tests")) is None
     assert (second.pk, False) in told
     assert {plan_pk for plan_pk, is_inside in told if is_inside} <= {first.pk}
 

@@ -18,12 +18,12 @@ from catalog.tools import ToolContext
 from plans.actions.call import CallOrder, create_call
 from plans.engine import hints
 from plans.engine.cancellation import end_overdue_plans
-from plans.engine.work import Run, Work
+from plans.engine.work import RunningCall, WorkItem
 from plans.executor.pool import Executor
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import DEADLINE_PASSED
-from plans.web.plan.overview import draw
+from plans.web.plan.overview import load_overview
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.rest import Rest
 from tests.tools_for_tests import Stage
@@ -42,11 +42,11 @@ class Hanging:
         self.attempts.add((context.call_id, context.attempt))
         return self.gate.wait(60)
 
-    def __contains__(self, work: Work) -> bool:
-        return isinstance(work, Run) and (work.call.public_id, work.call.attempt) in self.attempts
+    def __contains__(self, work: WorkItem) -> bool:
+        return isinstance(work, RunningCall) and (work.call.public_id, work.call.attempt) in self.attempts
 
 
-def overrun_until(executor: Executor, is_over: Callable[[], object], hangs: Callable[[Work], bool]) -> None:
+def overrun_until(executor: Executor, is_over: Callable[[], object], hangs: Callable[[WorkItem], bool]) -> None:
     """Let the time of the work that `hangs` run out, and of whatever else comes to hang, until `is_over` says so."""
 
     def look() -> bool:
@@ -149,7 +149,7 @@ def test_an_async_handler_that_hangs_is_cancelled(stage, ada):
 
 def assert_preview_is_left_behind(executor: Executor, plan: Plan, stage: Stage) -> None:
     """Check that the step fails without running, and that the other branch goes on."""
-    overrun_until(executor, lambda: ended(plan), lambda work: not isinstance(work, Run))
+    overrun_until(executor, lambda: ended(plan), lambda work: not isinstance(work, RunningCall))
     assert (step_of(plan).status, stage.values("dangerous"), stage.values("safe")) == ("failed", [], ["on"])
     assert_gapless(plan)
 
@@ -190,7 +190,7 @@ def test_a_plan_past_its_deadline_fails(stage, ada):
     assert [step_of(plan, number).status for number in (1, 2, 3)] == ["completed", "cancelled", "cancelled"]
     assert (request_of(plan, 2).status, call_of(plan, 2).status) == ("withdrawn", "cancelled")
     event = plan.events.get(type="plan.failed")
-    assert event.data_json["reason"] == draw(Plan.objects.get(pk=plan.pk)).because == DEADLINE_PASSED
+    assert event.data_json["reason"] == load_overview(Plan.objects.get(pk=plan.pk)).because == DEADLINE_PASSED
     assert Rest(ada).get(f"plans/{plan.public_id}/").json()["failure"] == DEADLINE_PASSED
     assert DEADLINE_PASSED in call_of(plan, 2).message
     entry = AuditEntry.objects.get(action="approval.withdrawn")
@@ -207,9 +207,9 @@ def test_a_plan_whose_step_was_cut_off_at_its_deadline_says_so(stage, ada):
 
     stage.acts["safe"] = cut_off
     plan = work_off(make_plan(ada, act(1), deadline_seconds=60))
-    assert (plan.status, draw(plan).because) == ("failed", "")
+    assert (plan.status, load_overview(plan).because) == ("failed", "")
     Plan.objects.filter(pk=plan.pk).update(deadline_at=plan.completed_at)
-    assert draw(Plan.objects.get(pk=plan.pk)).because == DEADLINE_PASSED
+    assert load_overview(Plan.objects.get(pk=plan.pk)).because == DEADLINE_PASSED
     assert Rest(ada).get(f"plans/{plan.public_id}/").json()["failure"] == DEADLINE_PASSED
 
 

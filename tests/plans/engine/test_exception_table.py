@@ -24,8 +24,8 @@ from catalog.errors import (
 )
 from catalog.results import ToolResult
 from plans.engine import execution
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.store import transactions
 from plans.store.selectors import memory_of
@@ -119,10 +119,10 @@ def test_bad_parameters_are_refused_before_anything_runs(stage, ada, first, mess
 def test_a_deadline_that_passed_before_the_handler_began(stage, ada):
     """It is not called; the call says why it failed."""
     plan = plan_of(ada)
-    run = execution.claim(plan.pk, owner="tests")
-    assert isinstance(run, Run)
+    run = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(run, RunningCall)
     late = replace(run, plan=replace(run.plan, deadline_at=clock.now() - timedelta(seconds=1)))
-    execution.advance(late, Turn("tests", steps_left=0))
+    execution.advance(late, TimeSlice("tests", steps_left=0))
     work_off(plan)
     assert (call_of(plan).error_kind, stage.values("keeping")) == ("deadline_exceeded", [])
     assert_failed(plan, "Deadline expired before executing tool 'keeping'.", UNCHANGED)

@@ -85,8 +85,8 @@ def test_a_plan_that_has_not_started_does_nothing(stage, ada):
 def test_one_turn_does_not_keep_a_plan_from_ending(stage, ada):
     """A worker whose turn is over ends the plan with its last step: nobody may come after it."""
     plan = make_plan(ada, act(1))
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None
-    assert execution.advance(work, execution.Turn("tests", steps_left=0)) is None
+    assert execution.advance(work, execution.TimeSlice("tests", steps_left=0)) is None
     plan.refresh_from_db()
     assert plan.status == "completed"

@@ -18,10 +18,10 @@ from catalog.errors import RestoredDatabase
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import change_tool
 from plans.actions.call import CallOrder, create_call
-from plans.actions.upcoming import outlook
+from plans.actions.upcoming import upcoming_steps
 from plans.engine import execution, recovery
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.factories import dangerous, ended, grant, let_be_granted, run
@@ -91,11 +91,11 @@ def test_a_preview_is_made_for_who_asked(grantable, ada, rosa, boss):
     assert seen == [boss.pk, boss.pk]
 
 
-def started(plan: Plan) -> Run:
+def started(plan: Plan) -> RunningCall:
     """Claim the plan's next step until its call has started, and leave it there."""
-    work: Any = execution.claim(plan.pk, owner="tests")
-    while not isinstance(work, Run):
-        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+    work: Any = execution.claim_work(plan.pk, owner="tests")
+    while not isinstance(work, RunningCall):
+        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     return work
 
 
@@ -192,7 +192,7 @@ def test_a_look_ends_no_grant(ada, admin):
     made = grant(admin)
     plan = make_plan(ada, dangerous())
     Grant.objects.filter(pk=made.pk).update(fingerprint="of the tool as others know it")
-    [step] = outlook(plan)
+    [step] = upcoming_steps(plan)
     assert (step.kind, ended(made)) == ("gated", "")
     work_off(plan)
     assert "has changed" in ended(made)

@@ -9,7 +9,7 @@ from procrastinate import App
 from procrastinate.exceptions import ConnectorException
 
 from plans.engine import hints as engine_hints
-from plans.executor.procrastinate import listen
+from plans.executor.procrastinate import listen_for_hints
 from plans.models import Plan
 from tests.builders import make_plan, step
 from tests.plans.socket_clients import apart
@@ -86,7 +86,7 @@ def test_no_hint_where_there_is_nothing_to_do() -> None:
 async def test_a_worker_hears_each_hint_once_and_leaves_nothing_behind() -> None:
     """By notification, from a real Procrastinate worker."""
     heard: asyncio.Queue[int] = asyncio.Queue()
-    listening = asyncio.create_task(listen(heard.put))
+    listening = asyncio.create_task(listen_for_hints(heard.put))
     for plan_pk in (11, 12, 13):
         await apart(engine_hints.hint, plan_pk)
     async with asyncio.timeout(60):
@@ -101,7 +101,7 @@ async def test_a_worker_hears_each_hint_once_and_leaves_nothing_behind() -> None
 async def test_a_worker_hears_again_after_its_sessions_were_ended() -> None:
     """As when the database was started anew."""
     heard: asyncio.Queue[int] = asyncio.Queue()
-    listening = asyncio.create_task(listen(heard.put))
+    listening = asyncio.create_task(listen_for_hints(heard.put))
     for plan_pk in (21, 22):
         await apart(engine_hints.hint, plan_pk)
         async with asyncio.timeout(60):
@@ -123,7 +123,7 @@ async def test_a_worker_ends_also_where_an_error_meets_its_end(monkeypatch: pyte
             raise ConnectorException
 
     monkeypatch.setattr(App, "run_worker_async", work)
-    listening = asyncio.create_task(listen(asyncio.Queue[int]().put))
+    listening = asyncio.create_task(listen_for_hints(asyncio.Queue[int]().put))
     await begun.wait()
     listening.cancel()
     async with asyncio.timeout(60):

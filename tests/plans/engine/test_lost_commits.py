@@ -10,8 +10,8 @@ from django.db import OperationalError, connection, connections
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
 from plans.engine import execution
-from plans.engine.execution import Turn
-from plans.engine.work import Resume, Run, Work
+from plans.engine.execution import TimeSlice
+from plans.engine.work import ApprovedCall, RunningCall, WorkItem
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, step_of, work_off
@@ -43,10 +43,10 @@ def lose_the_answer() -> Iterator[Lose]:
     patch.undo()
 
 
-def work_on(work: Work | None) -> None:
+def work_on(work: WorkItem | None) -> None:
     """Go on with what a thread has in its hands, as an executor does."""
     while work is not None:
-        work = execution.advance(work, Turn("tests", until=float("inf"), steps_left=1000))
+        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
 
 
 def assert_ran_once(plan: Plan, *calls: str) -> None:
@@ -64,8 +64,8 @@ def assert_ran_once(plan: Plan, *calls: str) -> None:
 def test_a_finish_whose_answer_was_lost_goes_on_with_what_it_claimed(stage, ada, lose_the_answer, committed):
     """What it finished is finished once; when nothing was committed it is done again."""
     plan = make_plan(ada, act(1, "x", "cautious"), act(2, "y", "cautious", dependencies=[1]))
-    run = execution.claim(plan.pk, owner="tests")
-    assert isinstance(run, Run)
+    run = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(run, RunningCall)
     lose_the_answer(committed)
     work_on(run)
     assert stage.values("cautious") == ["x", "y"]
@@ -76,7 +76,7 @@ def test_a_claim_whose_answer_was_lost_is_found_again(stage, ada, lose_the_answe
     """What it started has not begun: it does."""
     plan = make_plan(ada, act(1, "x", "cautious"))
     lose_the_answer(True)
-    work_on(execution.claim(plan.pk, owner="tests"))
+    work_on(execution.claim_work(plan.pk, owner="tests"))
     assert stage.values("cautious") == ["x"]
     assert_ran_once(plan, "x")
 
@@ -86,7 +86,7 @@ def test_a_claim_that_was_not_committed_left_nothing(stage, ada, lose_the_answer
     plan = make_plan(ada, act(1, "x", "cautious"))
     lose_the_answer(False)
     with pytest.raises(OperationalError):
-        execution.claim(plan.pk, owner="tests")
+        execution.claim_work(plan.pk, owner="tests")
     assert (step_of(plan).claimed_by, work_off(plan).status) == ("", "completed")
 
 
@@ -94,8 +94,8 @@ def test_the_start_of_an_approved_call_whose_answer_was_lost_goes_on(stage, ada,
     """Its approval was used for it: nobody is asked again, and nobody to say what happened."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     approve(plan, rosa)
-    resume = execution.claim(plan.pk, owner="tests")
-    assert isinstance(resume, Resume)
+    resume = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(resume, ApprovedCall)
     lose_the_answer(True)
     work_on(resume)
     assert stage.values("dangerous") == ["x"]

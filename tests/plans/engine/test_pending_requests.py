@@ -10,7 +10,7 @@ from approvals.requests.limits import Asking, TooManyWaiting, look_for_room
 from catalog.core import clock
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
-from plans.engine.limits import PUT_OFF, wake_where_there_is_room
+from plans.engine.limits import DEFER_DELAY, wake_deferred_steps
 from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
@@ -81,9 +81,9 @@ def test_a_step_waits_until_there_is_room(few, stage, ada, rosa):
     assert waiting(plan) == ["approval", "approval", "retry", "retry"]
     assert (Call.objects.count(), step_of(plan, 3).call) == (2, None)
     assert events_of(plan).count("3 step.retrying") == 1
-    assert wake_where_there_is_room(clock.now()) == 0
+    assert wake_deferred_steps(clock.now()) == 0
     approve(plan, rosa, 1)
-    assert wake_where_there_is_room(clock.now()) == 1
+    assert wake_deferred_steps(clock.now()) == 1
     assert [each is not None for each in plan.steps.values_list("ready_at", flat=True)] == [True, False, True, True]
     work_off(plan)
     assert waiting(plan) == ["", "approval", "approval", "retry"]
@@ -95,7 +95,7 @@ def test_what_waits_for_room_is_ready_by_itself_in_the_end(few, stage, ada, rosa
     plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2, 3)]))
     put_off = step_of(plan, 3)
     assert put_off.ready_at is not None
-    assert put_off.ready_at - clock.now() > PUT_OFF - timedelta(minutes=1)
+    assert put_off.ready_at - clock.now() > DEFER_DELAY - timedelta(minutes=1)
     Step.objects.filter(pk=put_off.pk).update(ready_at=clock.now())
     work_off(plan)
     assert waiting(plan) == ["approval", "approval", "retry"]
@@ -111,7 +111,7 @@ def test_each_gets_the_room_that_is_theirs(few, stage, ada, ben, rosa):
     plans = [work_off(make_plan(somebody, *steps)) for somebody in (ada, ben)]
     approve(plans[1], rosa, 1)
     Plan.objects.filter(pk=plans[1].pk).update(paused_at=clock.now())
-    assert wake_where_there_is_room(clock.now()) == 0
+    assert wake_deferred_steps(clock.now()) == 0
     Plan.objects.filter(pk=plans[1].pk).update(paused_at=None)
     Ticker(None).tick()
     assert [plan.steps.filter(ready_at__lte=clock.now(), step_id=3).exists() for plan in plans] == [False, True]
@@ -157,6 +157,6 @@ def test_a_step_waits_for_room_of_whoever_asks_for_its_call(few, ada, ben, rosa,
     approve(plan, rosa, 1)
     approve(plan, rosa, 2)
     with django_assert_num_queries(2):  # the steps, and once the room of the one who asks for both
-        assert wake_where_there_is_room(clock.now()) == 0
+        assert wake_deferred_steps(clock.now()) == 0
     approve(his, rosa, 1)
-    assert wake_where_there_is_room(clock.now()) == 1
+    assert wake_deferred_steps(clock.now()) == 1

@@ -22,7 +22,7 @@ from tests.waiting import eventually
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """An event that hanging previews wait for. Limits are short: whatever waits for it is over its limit anyway."""
     monkeypatch.setattr(pipeline, "PREVIEW_SECONDS", 0.1)
-    monkeypatch.setattr(previews, "PLACE_SECONDS", 0.05)
+    monkeypatch.setattr(previews, "SLOT_WAIT_SECONDS", 0.05)
     event = threading.Event()
     yield event
     event.set()
@@ -59,7 +59,7 @@ def test_hanging_preview_does_not_block_the_request(stage, ada, gate):
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     call = held(ada)
     assert hanging()
-    assert (shown(call)["summary"], shown(call)["kind"]) == (previews.LATE, "none")
+    assert (shown(call)["summary"], shown(call)["kind"]) == (previews.PREVIEW_TIMED_OUT, "none")
 
 
 def test_approval_without_preview_is_asked_again(stage, ada, rosa, gate, patient):
@@ -78,12 +78,12 @@ def test_number_of_hanging_previews_is_limited(stage, ada, gate, patient):
     """Further previews are not started and say so; a place that is given back is used again."""
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     for _ in range(previews.PREVIEWS_AT_ONCE):
-        assert shown(held(ada))["summary"] == previews.LATE
-    assert shown(held(ada))["summary"] == previews.CROWDED
+        assert shown(held(ada))["summary"] == previews.PREVIEW_TIMED_OUT
+    assert shown(held(ada))["summary"] == previews.TOO_MANY_PREVIEWS
     gate.set()
     stage.previews.clear()
     patient()
-    eventually(lambda: previews._places._value == previews.PREVIEWS_AT_ONCE, what="the places")
+    eventually(lambda: previews._preview_slots._value == previews.PREVIEWS_AT_ONCE, what="the places")
     assert shown(held(ada))["summary"] == "Do x"
 
 
@@ -91,7 +91,7 @@ def test_hanging_preview_does_not_block_a_rehearsal(stage, ada, gate):
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     shown_there = rehearse("dangerous", {"value": "x"}, by=Requester(ada)).shown
     assert shown_there is not None
-    assert shown_there.summary == previews.LATE
+    assert shown_there.summary == previews.PREVIEW_TIMED_OUT
 
 
 def test_refusal_by_a_preview_refuses_the_call(stage, ada):

@@ -15,7 +15,7 @@ from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan, Question
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
-from plans.web.plan.timeline import stretches, telling
+from plans.web.plan.timeline import interval_events, step_intervals
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.rest import Rest, wrong_paths
@@ -64,7 +64,9 @@ def test_what_it_waited_for_its_answer_is_drawn_as_waiting(plan, ada):
     """Also when it was answered."""
     before = step_of(plan).waiting_since
     say(plan, "red", ada)
-    waits = [each for each in stretches([step_of(plan)], {1: list(telling(plan))}) if each.kind == "waiting"]
+    waits = [
+        each for each in step_intervals([step_of(plan)], {1: list(interval_events(plan))}) if each.kind == "waiting"
+    ]
     assert [each.start for each in waits] == [before]
 
 
@@ -152,7 +154,7 @@ def test_a_deadline_ends_it_and_a_retry_asks_again(stage, ada):
 def test_a_paused_plan_is_answered_and_goes_on_later(plan, stage, ada):
     pause_plan(plan, by=Requester(ada))
     give_input(plan, None, None, text="red", by=Requester(ada))
-    assert execution.claim(plan.pk, owner="tests") is None
+    assert execution.claim_work(plan.pk, owner="tests") is None
     resume_plan(plan, by=Requester(ada))
     assert work_off(plan).status == "completed"
 

@@ -11,7 +11,7 @@ from catalog.core import clock
 from catalog.models import Call, RateBucket
 from plans.actions.control import pause_plan, resume_plan
 from plans.engine import execution
-from plans.engine.work import Limited
+from plans.engine.work import RateLimitedCall
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import act, approve, events_of, make_plan, reject, step_of, work_off
@@ -143,13 +143,13 @@ def test_many_callers_at_once_start_no_more_than_the_limit(stage, ada):
 def test_a_call_that_was_set_aside_is_counted_once(stage, ada, how):
     """Its plan was paused, or its process told to stop, between its count and its start."""
     plan, told = make_plan(ada, act(1, "a", "limited"), act(2, "b", "limited")), threading.Event()
-    work = execution.claim(plan.pk, owner="tests")
-    assert isinstance(work, Limited)
+    work = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(work, RateLimitedCall)
     if how == "paused":
         pause_plan(plan, by=Requester(ada))
     else:
         told.set()
-    assert execution.advance(work, execution.Turn("tests", stopping=told)) is None
+    assert execution.advance(work, execution.TimeSlice("tests", stopping=told)) is None
     assert set(RateBucket.objects.values_list("used", flat=True)) == {0}
     if how == "paused":
         resume_plan(plan, by=Requester(ada))

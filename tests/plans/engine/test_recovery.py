@@ -12,9 +12,9 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from plans.actions.control import cancel_plan
 from plans.engine import execution, hints, recovery
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.engine.finishing import CRASHES
-from plans.engine.work import Hold, Resume, Run
+from plans.engine.work import ApprovedCall, HeldCall, RunningCall
 from plans.executor.pool import Executor
 from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
@@ -35,7 +35,7 @@ def test_a_safe_call_runs_again(stage, ada):
     assert take_back() == 1
     assert (step_of(plan).crashes, call_of(plan).status) == (1, "ready")
     assert work_off(plan).status == "completed"
-    assert isinstance(lost, Run)
+    assert isinstance(lost, RunningCall)
     assert (call_of(plan), call_of(plan).attempt, stage.values("safe")) == (lost.call, 2, ["x", "y"])
     assert [kind for kind in events_of(plan) if kind.startswith("1 ")] == [
         "1 step.started", "1 call.started", "1 step.retrying", "1 step.started", "1 call.started", "1 call.succeeded",
@@ -83,7 +83,7 @@ def test_a_call_that_loses_every_worker_is_left_to_a_person(stage, ada):
         claimed_and_lost(plan)
         take_back()
     assert (call_of(plan).status, call_of(plan).attempt) == ("outcome_unknown", CRASHES)
-    assert execution.claim(plan.pk, owner="tests") is None
+    assert execution.claim_work(plan.pk, owner="tests") is None
 
 
 def call_of_or_none(plan: Plan) -> str | None:
@@ -96,7 +96,7 @@ def test_a_preview_that_kills_its_workers_fails_its_step(stage, ada):
     """Before anyone is asked; a few times are a coincidence."""
     plan = make_plan(ada, act(1, tool="dangerous"))
     for _ in range(CRASHES):
-        assert isinstance(claimed_and_lost(plan), Hold)
+        assert isinstance(claimed_and_lost(plan), HeldCall)
         take_back()
     plan.refresh_from_db()
     assert (plan.status, step_of(plan).status, step_of(plan).call) == ("failed", "failed", None)
@@ -109,7 +109,7 @@ def test_an_approved_call_whose_preview_kills_workers_is_void(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
     for _ in range(CRASHES):
-        assert isinstance(claimed_and_lost(plan), Resume)
+        assert isinstance(claimed_and_lost(plan), ApprovedCall)
         take_back()
     assert (request_of(plan).status, call_of(plan).status) == ("invalidated", "cancelled")
     assert (step_of(plan).status, stage.played) == ("failed", [])
@@ -119,11 +119,11 @@ def test_what_a_lost_worker_does_late_changes_nothing(stage, ada):
     """Its result is kept as evidence of what happened, beside what counts."""
     plan = make_plan(ada, act(1, "x", expected_key="answer"), act(2, dependencies=[1]))
     late = claimed_and_lost(plan)
-    assert isinstance(late, Run)
+    assert isinstance(late, RunningCall)
     take_back()
     assert work_off(plan).status == "completed"
     before, events = Step.objects.filter(plan=plan).values().get(step_id=1), events_of(plan)
-    assert execution.advance(late, Turn("lost")) is None
+    assert execution.advance(late, TimeSlice("lost")) is None
     assert Step.objects.filter(plan=plan).values().get(step_id=1) == before
     assert (events_of(plan), call_of(plan).status) == (events, "completed")
     assert '"x"' in call_of(plan).late_evidence
@@ -135,8 +135,8 @@ def test_a_late_result_does_not_end_the_next_attempt(stage, ada):
     plan = make_plan(ada, act(1, "x"))
     late = claimed_and_lost(plan)
     take_back()
-    assert isinstance(execution.claim(plan.pk, owner="lost"), Run)
-    execution.advance(late, Turn("lost", steps_left=0))
+    assert isinstance(execution.claim_work(plan.pk, owner="lost"), RunningCall)
+    execution.advance(late, TimeSlice("lost", steps_left=0))
     assert (call_of(plan).status, call_of(plan).attempt, step_of(plan).status) == ("running", 2, "in_progress")
 
 
@@ -145,7 +145,7 @@ def test_a_late_result_of_a_dangerous_call_helps_to_settle_it(stage, ada, rosa):
     plan = make_plan(ada, act(1, "x", "dangerous"))
     late = started_and_lost(plan, rosa)
     take_back()
-    execution.advance(late, Turn("lost"))
+    execution.advance(late, TimeSlice("lost"))
     assert (call_of(plan).status, step_of(plan).waiting_for) == ("outcome_unknown", "outcome")
     assert '"x"' in call_of(plan).late_evidence
 
@@ -158,7 +158,7 @@ def test_a_late_failure_changes_nothing(stage, ada, tool):
     take_back()
     before, events = Step.objects.filter(plan=plan).values().get(), events_of(plan)
     stage.acts[tool] = lambda value, context: 1 / 0
-    execution.advance(late, Turn("lost", steps_left=0))
+    execution.advance(late, TimeSlice("lost", steps_left=0))
     assert (Step.objects.filter(plan=plan).values().get(), events_of(plan)) == (before, events)
 
 
@@ -170,7 +170,7 @@ def test_a_lost_worker_holds_nothing(stage, ada):
     work_off(plan)
     request = request_of(plan)
     with pytest.raises(Conflict):
-        execution.advance(late, Turn("lost"))
+        execution.advance(late, TimeSlice("lost"))
     assert request_of(plan) == request
 
 
@@ -260,13 +260,13 @@ def test_a_stopped_executor_leaves_nothing_half_done(executor, stage, ada):
     other.stop()
 
 
-def taken_over(plan: Plan) -> tuple[Resume, Resume]:
+def taken_over(plan: Plan) -> tuple[ApprovedCall, ApprovedCall]:
     """Let a worker sleep through its lease on an approved call; return what it holds and what another one does."""
     slow = claimed_and_lost(plan)
     take_back()
-    quick = execution.claim(plan.pk, owner="quick")
-    assert isinstance(slow, Resume)
-    assert isinstance(quick, Resume)
+    quick = execution.claim_work(plan.pk, owner="quick")
+    assert isinstance(slow, ApprovedCall)
+    assert isinstance(quick, ApprovedCall)
     return slow, quick
 
 
@@ -282,34 +282,34 @@ def test_a_worker_that_lost_its_lease_starts_nothing(approved, stage):
     """Whoever took over does."""
     slow, quick = taken_over(approved)
     with pytest.raises(Conflict), transaction.atomic():
-        execution.advance(slow, Turn("lost"))
-    run = execution.advance(quick, Turn("quick"))
-    assert isinstance(run, Run)
-    execution.advance(run, Turn("quick"))
+        execution.advance(slow, TimeSlice("lost"))
+    run = execution.advance(quick, TimeSlice("quick"))
+    assert isinstance(run, RunningCall)
+    execution.advance(run, TimeSlice("quick"))
     assert (call_of(approved).status, stage.values("dangerous")) == ("completed", ["x"])
 
 
 def test_a_worker_that_lost_its_lease_fails_nothing(approved, stage):
     """What it was refused means nothing for the call that runs elsewhere by now."""
     slow, quick = taken_over(approved)
-    run = execution.advance(quick, Turn("quick"))
-    assert isinstance(run, Run)
+    run = execution.advance(quick, TimeSlice("quick"))
+    assert isinstance(run, RunningCall)
     execution.abandon(slow)
     assert (call_of(approved).status, step_of(approved).status) == ("running", "in_progress")
-    execution.advance(run, Turn("quick"))
+    execution.advance(run, TimeSlice("quick"))
     assert (call_of(approved).status, work_off(approved).status) == ("completed", "completed")
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(approved, stage, lost):
     """A person may have been asked by now what happened; what came late is kept for them."""
-    run = execution.advance(claimed_and_lost(approved), Turn("lost"))
-    assert isinstance(run, Run)
+    run = execution.advance(claimed_and_lost(approved), TimeSlice("lost"))
+    assert isinstance(run, RunningCall)
     if lost:
         expire(approved)
         take_back()
     run.call.started_at = clock.now() - timedelta(seconds=30)
-    execution.advance(run, Turn("lost"))
+    execution.advance(run, TimeSlice("lost"))
     call = call_of(approved)
     assert (call.status, stage.values("dangerous")) == (("outcome_unknown", []) if lost else ("completed", ["x"]))
     assert (call.late_evidence != "") == lost
@@ -318,13 +318,13 @@ def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(app
 def test_what_is_let_go_before_anything_of_it_ran_goes_to_another_worker(stage, ada, rosa):
     """Before its request, and before its start: nothing was asked, consumed or counted in this one's name."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
-    for kind in (Hold, Resume):
-        work = execution.claim(plan.pk, owner="stopping")
+    for kind in (HeldCall, ApprovedCall):
+        work = execution.claim_work(plan.pk, owner="stopping")
         assert isinstance(work, kind)
-        recovery.let_go(work)
+        recovery.release_claim(work)
         assert (step_of(plan).claimed_by, step_of(plan).lease_until, step_of(plan).crashes) == ("", None, 0)
         work_off(plan)
-        if kind is Hold:
+        if kind is HeldCall:
             approve(plan, rosa)
     assert Plan.objects.get(pk=plan.pk).status == "completed"
     assert (call_of(plan).attempt, stage.values("dangerous")) == (1, ["x"])

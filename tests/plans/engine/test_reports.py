@@ -8,8 +8,8 @@ from structlog.contextvars import get_contextvars
 
 from catalog.core import tracing
 from plans.engine import execution, reports
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.models import Step
 from tests.builders import act, call_of, make_plan, work_off
 from tests.plans.factories import claimed_and_lost, started_and_lost, take_back
@@ -44,10 +44,10 @@ def test_the_end_of_a_call_is_told_with_its_ids(stage, ada, told):
 @pytest.mark.django_db(transaction=True)
 def test_what_is_rolled_back_is_not_told(stage, ada, told):
     """The finish is tried again, and told once."""
-    run = execution.claim(make_plan(ada, act(1)).pk, owner="tests")
-    assert isinstance(run, Run)
+    run = execution.claim_work(make_plan(ada, act(1)).pk, owner="tests")
+    assert isinstance(run, RunningCall)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
-        reports.attempt_ended(run, "completed")
+        reports.report_attempt_ended(run, "completed")
         raise ZeroDivisionError
     assert told() == []
 
@@ -81,8 +81,8 @@ def test_what_comes_back_too_late_is_a_warning(stage, ada, told):
     """It changed nothing."""
     run = claimed_and_lost(make_plan(ada, act(1)))
     take_back()
-    assert isinstance(run, Run)
-    execution.advance(run, Turn("lost"))
+    assert isinstance(run, RunningCall)
+    execution.advance(run, TimeSlice("lost"))
     assert [(level, line["status"]) for level, line in told()] == [("WARNING", "late")]
 
 

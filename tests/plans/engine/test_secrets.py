@@ -13,7 +13,7 @@ from plans.actions import slices
 from plans.actions.clone import clone_plan
 from plans.actions.create import PlanProblems
 from plans.actions.retry import retry_plan
-from plans.engine.recovery import forget_secrets
+from plans.engine.recovery import delete_expired_secrets
 from plans.models import Step
 from plans.store.requesters import Requester
 from tests.approvals.factories import send_back
@@ -279,7 +279,7 @@ def test_known_shapes_are_cut_out_of_memory_and_words_too(keepers, stage, ada):
     assert keepers == [f"use {key} now"]
     assert seen == [{"$secret": "aws_access_key"}]
     assert rows_with(key) == []
-    assert (forget_secrets(), kept()) == (1, 0)
+    assert (delete_expired_secrets(), kept()) == (1, 0)
 
 
 def test_a_reference_hides_no_secret_among_words(keepers, ada):
@@ -294,7 +294,7 @@ def test_another_key_in_front_voids_nothing_that_was_asked_early(stage, keepers,
     given = {"host": "db1", "password": PASSWORD}
     waits, later = act(1, "a", "dangerous"), step(2, "wipe", parameters=given, dependencies=[1])
     plan = work_off(make_plan(ada, waits, later))
-    (asked,) = slices.prepare(plan, 1, by=rosa).asked
+    (asked,) = slices.prepare_slice(plan, 1, by=rosa).asked
     settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
     approve(plan, rosa)
     work_off(plan)
@@ -306,11 +306,11 @@ def test_another_key_in_front_voids_nothing_that_was_asked_early(stage, keepers,
 def test_the_sweep_ends_what_was_forgotten(keepers, ada):
     """And leaves what is still needed."""
     plan = make_plan(ada, step(1, "sign_in", parameters=SIGN_IN), step(2, "sign_in", parameters=SIGN_IN), start=False)
-    assert forget_secrets() == 0
+    assert delete_expired_secrets() == 0
     plan.steps.filter(step_id=1).update(status="completed")
-    assert (forget_secrets(), kept()) == (1, 1)
+    assert (delete_expired_secrets(), kept()) == (1, 1)
     type(plan).objects.filter(pk=plan.pk).update(status="cancelled")
-    assert (forget_secrets(), kept()) == (1, 0)
+    assert (delete_expired_secrets(), kept()) == (1, 0)
 
 
 def test_a_check_may_hold_no_secret(keepers, ada):

@@ -17,8 +17,8 @@ from catalog.models import Call, CatalogState, Tool
 from catalog.results import Preview
 from catalog.tools.registry import register_tool
 from plans.engine import execution
-from plans.engine.execution import Turn
-from plans.engine.work import Renewal, Resume, Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import ApprovedCall, RunningCall, StaleApproval
 from plans.models import Plan
 from tests.builders import (
     act,
@@ -106,12 +106,12 @@ def test_a_file_that_changes_after_the_start_is_left_alone(catalog, workspace: P
     """The handler compares once more when it writes: the call fails."""
     plan = work_off(make_plan(ada, write_step(1, content="new")))
     approve(plan, rosa)
-    resume = execution.claim(plan.pk, owner="tests")
-    assert isinstance(resume, Resume)
-    run = execution.advance(resume, Turn("tests"))
-    assert isinstance(run, Run)
+    resume = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(resume, ApprovedCall)
+    run = execution.advance(resume, TimeSlice("tests"))
+    assert isinstance(run, RunningCall)
     (workspace / "note.txt").write_text("someone else's")
-    execution.advance(run, Turn("tests"))
+    execution.advance(run, TimeSlice("tests"))
     assert (call_of(plan).status, (workspace / "note.txt").read_text()) == ("failed", "someone else's")
 
 
@@ -202,7 +202,7 @@ def test_an_approval_that_was_not_used_in_time_expires(approved, stage, ticked):
 
 def test_an_expired_step_is_let_go_of(approved, stage):
     """Also when a worker had just claimed it: nothing of its lease is left."""
-    assert isinstance(execution.claim(approved.pk, owner="tests"), Resume)
+    assert isinstance(execution.claim_work(approved.pk, owner="tests"), ApprovedCall)
     ApprovalRequest.objects.update(not_after=clock.now())
     assert deadlines.expire_due(clock.now()) == 1
     step = step_of(approved)
@@ -227,14 +227,14 @@ def test_a_call_that_is_tried_again_needs_no_second_approval(stage, ada, rosa):
 def test_asking_again_has_its_own_time_for_the_preview(approved, stage):
     """A preview that hangs the second time is given up as it would be the first time."""
     stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
-    renewal = execution.advance(resumed(approved), Turn("tests"))
-    assert isinstance(renewal, Renewal)
+    renewal = execution.advance(resumed(approved), TimeSlice("tests"))
+    assert isinstance(renewal, StaleApproval)
     execution.abandon(renewal)
     assert (step_of(approved).status, request_of(approved).status) == ("failed", "invalidated")
 
 
-def resumed(plan: Plan) -> Resume:
+def resumed(plan: Plan) -> ApprovedCall:
     """Claim an approved call."""
-    work = execution.claim(plan.pk, owner="tests")
-    assert isinstance(work, Resume)
+    work = execution.claim_work(plan.pk, owner="tests")
+    assert isinstance(work, ApprovedCall)
     return work

@@ -173,7 +173,7 @@ def test_it_is_stopped_too_when_another_process_ends_the_plan(unhurried, stage, 
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)
     plan = make_plan(ada, act(1, tool="safe_async"))
-    monkeypatch.setattr(hints, "stop", lambda plan_pk: None)
+    monkeypatch.setattr(hints, "stop_plan", lambda plan_pk: None)
     cancel_once(begun, plan)
     eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
     assert ended.is_set()

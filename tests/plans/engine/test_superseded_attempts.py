@@ -15,8 +15,8 @@ from catalog.core.filesystem import Filesystem
 from catalog.models import Call
 from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import execution, recovery
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.executor.pool import Executor
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
@@ -73,9 +73,9 @@ def test_a_worker_that_slept_past_its_lease_leaves_what_another_wrote(stage, ada
 
     stage.acts[tool] = writing(sleep_past_the_lease)
     plan = make_plan(ada, act(1, tool=tool))
-    run = execution.claim(plan.pk, owner="lost")
-    assert isinstance(run, Run)
-    execution.advance(run, Turn("lost"))
+    run = execution.claim_work(plan.pk, owner="lost")
+    assert isinstance(run, RunningCall)
+    execution.advance(run, TimeSlice("lost"))
     assert (call_of(plan).status, call_of(plan).attempt) == ("completed", 2)
     assert json.loads(call_of(plan).late_evidence)["not_restored"] == ["Filesystem"]
     assert (workspace / "made" / "x.txt").read_text() == "x"

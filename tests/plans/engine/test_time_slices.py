@@ -9,9 +9,9 @@ from approvals.states import RequestStatus
 from catalog.models import Call
 from plans.engine import execution
 from plans.engine import hints as engine_hints
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.engine.starting import SETTLED_AT_ONCE
-from plans.engine.work import Hold, Limited, Resume, Work
+from plans.engine.work import ApprovedCall, HeldCall, RateLimitedCall, WorkItem
 from plans.executor.pool import Executor
 from plans.models import Plan
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
@@ -34,21 +34,21 @@ def hints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def claimed(plan: Plan, kind: type[Any]) -> Any:
     """Claim a plan's next step, which is work of this kind."""
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     assert isinstance(work, kind)
     return work
 
 
-def advance(work: Work, told: threading.Event) -> Work | None:
+def advance(work: WorkItem, told: threading.Event) -> WorkItem | None:
     """Do one piece of work in a process that may be told to stop."""
-    return execution.advance(work, Turn("tests", stopping=told))
+    return execution.advance(work, TimeSlice("tests", stopping=told))
 
 
 def test_an_approved_call_does_not_start_in_a_process_that_stops(stage, ada, rosa, told):
     """Told while the preview is computed: the approval is kept, and the call starts in another process."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     approve(plan, rosa)
-    resume = claimed(plan, Resume)
+    resume = claimed(plan, ApprovedCall)
     stage.previews["dangerous"] = lambda value, context: told.set()
     assert advance(resume, told) is None
     assert (request_of(plan).status, call_of(plan).status) == (RequestStatus.APPROVED, "ready")
@@ -61,7 +61,7 @@ def test_an_approved_call_does_not_start_in_a_process_that_stops(stage, ada, ros
 def test_nothing_starts_after_a_preview_in_a_process_that_stops(stage, ada, told):
     """The held call is stored, for its preview is there; the step beside it is left to others."""
     plan = make_plan(ada, act(1, tool="dangerous"), act(2))
-    hold = claimed(plan, Hold)
+    hold = claimed(plan, HeldCall)
     stage.previews["dangerous"] = lambda value, context: told.set()
     assert advance(hold, told) is None
     assert (step_of(plan).waiting_for, step_of(plan, 2).status, Call.objects.count()) == ("approval", "pending", 1)
@@ -70,7 +70,7 @@ def test_nothing_starts_after_a_preview_in_a_process_that_stops(stage, ada, told
 def test_a_counted_call_does_not_start_in_a_process_that_stops(stage, ada, told):
     """Nor one of another step, when its own has to wait."""
     plans = [make_plan(ada, act(1, number, "limited")) for number in (1, 2, 3)]
-    works = [claimed(plan, Limited) for plan in plans]
+    works = [claimed(plan, RateLimitedCall) for plan in plans]
     told.set()
     assert [advance(work, told) for work in works] == [None] * 3
     assert (stage.played, Call.objects.count()) == ([], 0)
@@ -81,7 +81,7 @@ def test_a_worker_told_to_stop_as_it_waits_for_a_plan_claims_nothing(stage, ada,
     plan = make_plan(ada, act(1))
     told.set()
     del hints[:]
-    assert execution.claim(plan.pk, owner="tests", turn=Turn("tests", stopping=told)) is None
+    assert execution.claim_work(plan.pk, owner="tests", turn=TimeSlice("tests", stopping=told)) is None
     assert (step_of(plan).status, hints) == ("pending", [1])
 
 
@@ -92,19 +92,19 @@ def test_an_executor_that_retires_while_it_previews_starts_nothing(transactional
     pool = Executor(threads=1)
     stage.previews["dangerous"] = lambda value, context: pool.retire()
     pool.start()
-    engine_hints.send(plan.pk)
+    engine_hints.deliver_now(plan.pk)
     eventually(pool._stopping.is_set, what="the preview")
     pool.stop(seconds=60)
     assert (request_of(plan).status, step_of(plan).lease_until, stage.played) == (RequestStatus.APPROVED, None, [])
 
 
-@pytest.mark.parametrize(("tool", "kind"), [("dangerous", Hold), ("limited", Limited)])
+@pytest.mark.parametrize(("tool", "kind"), [("dangerous", HeldCall), ("limited", RateLimitedCall)])
 def test_steps_that_wait_count_for_the_turn_too(stage, ada, hints, tool, kind):
     """A plan of nothing but those does not keep a worker for ever."""
     plan = make_plan(ada, act(1, tool=tool), act(2))
     work = claimed(plan, kind)
     del hints[:]
-    turn = Turn("tests", steps_left=1)
+    turn = TimeSlice("tests", steps_left=1)
     while work is not None:
         work = execution.advance(work, turn)
     assert (step_of(plan, 2).status, hints) == ("pending", [1])
@@ -113,10 +113,10 @@ def test_steps_that_wait_count_for_the_turn_too(stage, ada, hints, tool, kind):
 def test_the_end_of_a_turn_tells_of_all_that_has_become_ready(stage, ada, hints):
     """So that the branches of a fan-out run side by side at once."""
     plan = make_plan(ada, act(1), *(act(number, dependencies=[1]) for number in (2, 3, 4)))
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     del hints[:]
     assert work is not None
-    assert execution.advance(work, Turn("tests", steps_left=0)) is None
+    assert execution.advance(work, TimeSlice("tests", steps_left=0)) is None
     assert hints == [3]
 
 
@@ -126,5 +126,5 @@ def test_a_worker_that_settles_many_steps_at_once_tells_of_the_rest(stage, ada, 
     wide = [act(number) for number in range(SETTLED_AT_ONCE + 1, SETTLED_AT_ONCE + 6)]
     plan = make_plan(ada, *notes, *wide)
     del hints[:]
-    assert execution.claim(plan.pk, owner="tests") is None
+    assert execution.claim_work(plan.pk, owner="tests") is None
     assert hints == [5]

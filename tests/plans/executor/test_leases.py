@@ -20,7 +20,7 @@ UNTIL = clock.now() + timedelta(days=1)
 
 def claimed(plan: Plan, owner: str) -> int:
     """Claim the plan's next step; return its key."""
-    work = execution.claim(plan.pk, owner=owner)
+    work = execution.claim_work(plan.pk, owner=owner)
     assert work is not None
     return work.step.pk
 

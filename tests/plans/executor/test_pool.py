@@ -21,9 +21,9 @@ from catalog.models import Call, IdempotencyKey
 from catalog.rest.idempotency import HOURS_KEPT
 from plans.actions.call import CallOrder, create_call
 from plans.engine import cancellation, execution, hints, recovery
-from plans.engine.work import Run, Work
+from plans.engine.work import RunningCall, WorkItem
 from plans.executor import pool as executors
-from plans.executor.pool import Executor, Seat
+from plans.executor.pool import Executor, WorkerThread
 from plans.executor.ticker import SHORTEST_SECONDS, Ticker
 from plans.models import Plan
 from plans.store import statements
@@ -45,14 +45,14 @@ def has_ended(plan: Plan) -> bool:
 @pytest.mark.parametrize("end", [SystemExit("hunter2"), RuntimeError("hunter2")])
 def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
     """As many as there are: plans go on."""
-    deaths, claim = [end] * 3, execution.claim
+    deaths, claim = [end] * 3, execution.claim_work
 
     def die_first(plan_pk, *, owner, turn):
         if deaths:
             raise deaths.pop()
         return claim(plan_pk, owner=owner, turn=turn)
 
-    monkeypatch.setattr(execution, "claim", die_first)
+    monkeypatch.setattr(execution, "claim_work", die_first)
     plan = make_plan(ada, act(1))
     eventually(lambda: has_ended(plan), what="the plan's end")
     eventually(lambda: len(executor._seats) == 2, what="two threads")
@@ -65,7 +65,7 @@ def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, 
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(execution, "claim", fail)
+    monkeypatch.setattr(execution, "claim_work", fail)
     monkeypatch.setattr(decisions, "apply_due", fail)
     monkeypatch.setattr(deadlines, "next_due", fail)
     pool = Executor(threads=1)
@@ -84,9 +84,9 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
     """Lost steps, plans past their deadline, requests: whatever comes first in the row."""
     plans = [make_plan(ada, act(1), deadline_seconds=60) for _ in range(2)]
     for plan in plans:
-        execution.claim(plan.pk, owner="lost")
+        execution.claim_work(plan.pk, owner="lost")
     later, fails = clock.now() + timedelta(seconds=61), iter([True, False, True, False])
-    for module, name in ((recovery, "_give_on"), (cancellation, "end_plan")):
+    for module, name in ((recovery, "_reassign"), (cancellation, "terminate_plan")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
     monkeypatch.setattr(statements, "is_lost", lambda *arguments, **options: True)
     assert (recovery.take_back_lost_steps(later), cancellation.end_overdue_plans(later)) == (1, 1)
@@ -104,7 +104,7 @@ def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, st
     assert Call.objects.get(pk=call.pk).status == "ready"
     assert step_of(Plan.objects.get(public_id=call.plan_ref)).lease_until is None
     other.start()
-    hints.send(Plan.objects.get(public_id=call.plan_ref).pk)
+    hints.deliver_now(Plan.objects.get(public_id=call.plan_ref).pk)
     eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
     other.stop(seconds=10)
     assert (stage.values("cautious"), Call.objects.get(pk=call.pk).attempt) == (["x"], 1)
@@ -158,13 +158,13 @@ def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada, m
 
 
 @pytest.fixture
-def held_back(transactional_db: None) -> Iterator[tuple[Executor, Seat, threading.Thread]]:
+def held_back(transactional_db: None) -> Iterator[tuple[Executor, WorkerThread, threading.Thread]]:
     """Two hints of plan 7, kept back because a thread writes for it; without threads that could follow them."""
-    pool, seat = Executor(threads=2), Seat(execution.Turn("tests"), plan_pk=7)
+    pool, seat = Executor(threads=2), WorkerThread(execution.TimeSlice("tests"), plan_pk=7)
     pool._seats.add(seat)
     holder = threading.Thread(target=pool._needs_help, args=[7], daemon=True)
     holder.start()
-    eventually(lambda: pool._held_back[7] == 1, what="the first hint")
+    eventually(lambda: pool._delayed_hints[7] == 1, what="the first hint")
     assert not pool._needs_help(7)
     yield pool, seat, holder
     seat.plan_pk = None
@@ -186,7 +186,7 @@ def test_hints_kept_back_are_followed_when_a_thread_is_of_use(held_back, monkeyp
     seat.taken_at = 0.0
     holder.join(60)
     assert pool._needs_help(7)
-    assert (pool._hints.waiting(), pool._hints.get(), pool._hints.get(), dict(pool._held_back)) == (2, 7, 7, {})
+    assert (pool._hints.waiting(), pool._hints.get(), pool._hints.get(), dict(pool._delayed_hints)) == (2, 7, 7, {})
 
 
 @pytest.mark.parametrize("job", [8, None])
@@ -199,9 +199,9 @@ def test_who_keeps_hints_back_is_there_for_anything_else(held_back, job):
 
 
 @contextmanager
-def given_late(executor: Executor) -> Iterator[list[Run]]:
+def given_late(executor: Executor) -> Iterator[list[RunningCall]]:
     """Keep what the executor is to take, as a web thread does that is about to give it."""
-    taken: list[Run] = []
+    taken: list[RunningCall] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "take", taken.append)
         yield taken
@@ -224,19 +224,19 @@ def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, st
 
 
 @pytest.fixture
-def tries(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[RunningCall]:
     """The calls whose end the engine has begun to write, once for each time."""
-    begun, end = list[Run](), execution.end
+    begun, end = list[RunningCall](), execution.finish_and_claim_next
 
-    def begin(run: Run, outcome: Outcome, turn: execution.Turn) -> Work | None:
+    def begin(run: RunningCall, outcome: Outcome, turn: execution.TimeSlice) -> WorkItem | None:
         begun.append(run)
         return end(run, outcome, turn)
 
-    monkeypatch.setattr(execution, "end", begin)
+    monkeypatch.setattr(execution, "finish_and_claim_next", begin)
     return begun
 
 
-def lose_the_database(tries: list[Run]) -> str:
+def lose_the_database(tries: list[RunningCall]) -> str:
     """Let the connection that the result is to be written with fail, for real, until the second try."""
     if connection.vendor == "postgresql":
         mine = connection.connection.info.backend_pid
@@ -250,7 +250,7 @@ def lose_the_database(tries: list[Run]) -> str:
     return "kept"
 
 
-def keep_the_lock(path: str, locked: threading.Event, tries: list[Run]) -> None:
+def keep_the_lock(path: str, locked: threading.Event, tries: list[RunningCall]) -> None:
     """Let nobody else write until the first try to end the call has failed."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -279,11 +279,11 @@ def test_a_result_is_not_kept_for_ever(stage, ada, monkeypatch, settings):
         tries.append(1)
         raise OperationalError(SECRET)
 
-    work = execution.claim(make_plan(ada, act(1)).pk, owner="tests")
-    monkeypatch.setattr(execution, "end", fail)
+    work = execution.claim_work(make_plan(ada, act(1)).pk, owner="tests")
+    monkeypatch.setattr(execution, "finish_and_claim_next", fail)
     assert work is not None
     with pytest.raises(OperationalError):
-        execution.advance(work, execution.Turn("tests"))
+        execution.advance(work, execution.TimeSlice("tests"))
     assert 1 < len(tries) < 5
 
 

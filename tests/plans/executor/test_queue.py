@@ -8,7 +8,7 @@ from django.db import connection
 from catalog.core import clock
 from plans.engine import hints as engine_hints
 from plans.executor import ticker
-from plans.executor.pool import Hints
+from plans.executor.pool import JobQueue
 from plans.store import statements
 from tests.builders import act, make_plan
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.db
 
 def test_a_plan_with_many_hints_stands_in_the_queue_once():
     """It goes to the end when one was taken; more than there are threads are dropped."""
-    hints = Hints(threads=3)
+    hints = JobQueue(threads=3)
     for plan in (1, 1, 1, 1, 1, 2, 1, 3, 2):
         hints.put(plan)
     assert (hints.qsize(), hints.waiting()) == (3, 6)
@@ -34,7 +34,7 @@ def test_lost_hints_are_found_in_turns(stage, ada, monkeypatch):
     plans = [make_plan(ada, act(1)).pk for _ in range(5)]
     told: list[int] = []
     monkeypatch.setattr(ticker, "PLANS_WOKEN", 2)
-    monkeypatch.setattr(engine_hints, "send", lambda plan_pk, count=1: told.append(plan_pk))
+    monkeypatch.setattr(engine_hints, "deliver_now", lambda plan_pk, count=1: told.append(plan_pk))
     looker = ticker.Ticker(None)
     for _ in range(4):
         looker._wake()

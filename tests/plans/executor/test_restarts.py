@@ -27,7 +27,7 @@ def left_behind(transactional_db, stage, ada, rosa):
     plans["deadline"] = make_plan(ada, act(1, tool="dangerous"), deadline_seconds=60)
     for name in ("backoff", "undo", "expiry", "window", "deadline"):
         work_off(plans[name])
-    execution.claim(plans["lease"].pk, owner="lost")
+    execution.claim_work(plans["lease"].pk, owner="lost")
     decide(
         request_of(plans["undo"]),
         by=rosa,

@@ -85,7 +85,7 @@ def waiting(author: User, count: int = 1, tool: str = "safe_async") -> Plan:
 
 def are_aside(pool: Executor, count: int) -> Callable[[], bool]:
     """Return what says whether so many threads wait aside."""
-    return lambda: len(pool._aside) == count
+    return lambda: len(pool._detached) == count
 
 
 def has_ended(plan: Plan) -> bool:
@@ -104,7 +104,7 @@ def test_another_plan_runs_while_the_only_thread_waits(pool, stage, ada, gate):
     eventually(partial(has_ended, plan), what="the plan's end")
     assert stage.values("safe") == ["x", "y", "after"]
     eventually(lambda: pool._finishing._value == 1, what="the thread's end")
-    assert (len(pool._seats), len(pool._aside)) == (1, 0)
+    assert (len(pool._seats), len(pool._detached)) == (1, 0)
     assert_gapless(plan)
 
 
@@ -122,10 +122,10 @@ def test_steps_of_one_plan_wait_side_by_side(pool, stage, ada, gate):
 
 def test_no_more_wait_aside_than_may(pool, stage, ada, gate, monkeypatch):
     """The next one keeps its seat, and the process says that it is full; all of them end."""
-    monkeypatch.setattr(executors, "MOST_ASIDE", MOST)
+    monkeypatch.setattr(executors, "MAX_DETACHED", MOST)
     plan = waiting(ada, MOST + 2)
     eventually(lambda: len(stage.values("safe_async")) == MOST + 1 and pool.is_full(), what="the full executor")
-    assert (len(pool._aside), pool.busy_threads()) == (MOST, 1)
+    assert (len(pool._detached), pool.busy_threads()) == (MOST, 1)
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
     assert len(stage.values("safe_async")) == MOST + 2
@@ -147,7 +147,7 @@ def test_without_a_thread_to_be_had_it_waits_in_its_seat(pool, stage, ada, gate,
         patch.setattr(threading.Thread, "start", refuse)
         plan = waiting(ada)
         assert tried.wait(60)
-    eventually(lambda: (len(pool._seats), len(pool._aside)) == (1, 0), what="the seat that is kept")
+    eventually(lambda: (len(pool._seats), len(pool._detached)) == (1, 0), what="the seat that is kept")
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
 
@@ -167,7 +167,7 @@ def test_a_sync_handler_keeps_its_seat(pool, stage, ada, gate):
     stage.acts["safe"] = lambda value, context: wait_for(gate, value)
     plan = make_plan(ada, act(1, "x"))
     eventually(lambda: any(seat.is_long() for seat in pool._all()), what="the wait")
-    assert (len(pool._seats), len(pool._aside)) == (1, 0)
+    assert (len(pool._seats), len(pool._detached)) == (1, 0)
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
 
@@ -298,7 +298,7 @@ def test_a_limit_of_a_tool_holds(pool, stage, ada, gate, settings):
     plan = waiting(ada, 4)
     eventually(are_aside(pool, 2), what="the waits")
     eventually(partial(has_ended, make_plan(ada, act(1))), what="another plan's end")
-    assert (len(stage.values("safe_async")), len(pool._aside)) == (2, 2)
+    assert (len(stage.values("safe_async")), len(pool._detached)) == (2, 2)
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
 

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
-from plans.invariants.base import known_invariants, long_view
+from plans.invariants.base import known_invariants, long_read_snapshot
 from plans.models import Plan
 from tests.builders import act, make_plan, work_off
 from tests.plans.invariants.worlds import corrupt
@@ -103,7 +103,7 @@ def test_it_sees_one_moment_and_writes_nothing(transactional_db, catalog, ada):
         make_plan(ada, {"step_id": 1, "description": "Think"})
         connection.close()
 
-    with long_view():
+    with long_read_snapshot():
         before = Plan.objects.count()
         writer = threading.Thread(target=write)
         writer.start()

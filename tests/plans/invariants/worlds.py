@@ -26,10 +26,10 @@ from plans.actions.control import cancel_plan
 from plans.actions.give_input import give_input
 from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import execution, recovery
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.models import Plan, Step
-from plans.store.database import stamp
+from plans.store.database import bind_datetime
 from plans.store.requesters import Requester
 from tests.approvals import factories
 from tests.approvals.factories import set_rule
@@ -106,11 +106,11 @@ def early(ada: User, rosa: User) -> Plan:
     """A plan of which people approved a step before it was ready, and are asked about another that is not."""
     gated = [act(number, f"early {number}", "dangerous", dependencies=[number - 1]) for number in (2, 3, 4)]
     plan = work_off(make_plan(ada, act(1, "early 1", "dangerous"), *gated))
-    request = slices.prepare(plan, 1, by=rosa).asked[0]
+    request = slices.prepare_slice(plan, 1, by=rosa).asked[0]
     decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest))
     approve(plan, rosa)
     work_off(plan)
-    slices.prepare(plan, 1, by=rosa)
+    slices.prepare_slice(plan, 1, by=rosa)
     return plan
 
 
@@ -176,9 +176,9 @@ def expired(ada: User) -> Plan:
 
 def lose_worker(plan: Plan) -> None:
     """Claim and start what is ready, let the worker be lost in the middle, and take back what it had."""
-    work = execution.claim(plan.pk, owner="lost")
-    while work is not None and not isinstance(work, Run):
-        work = execution.advance(work, Turn("lost", until=float("inf"), steps_left=1000))
+    work = execution.claim_work(plan.pk, owner="lost")
+    while work is not None and not isinstance(work, RunningCall):
+        work = execution.advance(work, TimeSlice("lost", until=float("inf"), steps_left=1000))
     Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     recovery.take_back_lost_steps(clock.now())
 
@@ -250,7 +250,7 @@ def cancelled(people: People) -> Plan:
 def corrupt(sql: str, *parameters: Any) -> None:
     """Change exactly one row behind the product's back."""
     with nothing_watches(), connection.cursor() as cursor:
-        cursor.execute(sql, [stamp(each) if isinstance(each, datetime) else each for each in parameters])
+        cursor.execute(sql, [bind_datetime(each) if isinstance(each, datetime) else each for each in parameters])
         assert cursor.rowcount == 1
 
 

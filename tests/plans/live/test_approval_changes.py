@@ -15,7 +15,7 @@ from approvals.reviews.coordination import claim, comment, delegate, release, sn
 from approvals.reviews.decisions import decide, undo
 from catalog.core import clock
 from plans.live import approval_changes
-from plans.live.approval_changes import Look, look
+from plans.live.approval_changes import QueueSnapshot, take_snapshot
 from plans.live.feed import Feed
 from tests.approvals.factories import approval, ask, set_rule
 
@@ -26,12 +26,12 @@ class Watcher:
     """Looks again and again, and says in short what has changed."""
 
     def __init__(self) -> None:
-        self.last: Look
-        self.last, _ = look()
+        self.last: QueueSnapshot
+        self.last, _ = take_snapshot()
 
     def news(self) -> tuple[list[str], int]:
         """Return what happened since the last look, and how many requests wait."""
-        self.last, found = look(self.last)
+        self.last, found = take_snapshot(self.last)
         return [change.type.removeprefix("approval.") for change in found.changes], found.waiting
 
 
@@ -62,7 +62,7 @@ def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, tomas, 
 
 def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
     """A decision in the middle of it is told of by the next one, and once."""
-    watcher, request, looked_on = Watcher(), ask(ada), approval_changes._laid_over
+    watcher, request, looked_on = Watcher(), ask(ada), approval_changes._related_rows
     watcher.news()
 
     def laid_over_after_a_decision() -> object:
@@ -70,20 +70,20 @@ def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
         return looked_on()
 
     with monkeypatch.context() as patched:
-        patched.setattr(approval_changes, "_laid_over", laid_over_after_a_decision)
+        patched.setattr(approval_changes, "_related_rows", laid_over_after_a_decision)
         assert watcher.news() == ([], 1)
     assert watcher.news() == (["closed"], 0)
 
 
 async def test_two_who_come_first_begin_with_the_same_look(transactional_db, ada, monkeypatch):
     """The later one's would hide from the other what lies between."""
-    looks: list[Look | None] = []
+    looks: list[QueueSnapshot | None] = []
 
-    def noted(before: Look | None = None) -> tuple[Look, approval_changes.Changes]:
+    def noted(before: QueueSnapshot | None = None) -> tuple[QueueSnapshot, approval_changes.ChangeBatch]:
         looks.append(before)
-        return look(before)
+        return take_snapshot(before)
 
-    monkeypatch.setattr(approval_changes, "look", noted)
+    monkeypatch.setattr(approval_changes, "take_snapshot", noted)
     feed = Feed()
     changes = approval_changes.request_changes(feed)
     async with AsyncExitStack() as followers:

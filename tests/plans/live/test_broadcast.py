@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from django.db import connection
 
-from plans.live.broadcast import Poked, Pokes
+from plans.live.broadcast import BroadcastChannel, Notifications
 
 pytestmark = pytest.mark.service
 
 
-async def hears(wanted: Poked, heard: Poked, speaker: Pokes[int]) -> None:
+async def hears(wanted: Notifications, heard: Notifications, speaker: BroadcastChannel[int]) -> None:
     """Say it until it is heard: nothing promises that a listener listens at once."""
     async with asyncio.timeout(30):
         while any(heard.get(plan) != seq for plan, seq in wanted.items()):
@@ -20,9 +20,9 @@ async def hears(wanted: Poked, heard: Poked, speaker: Pokes[int]) -> None:
 
 async def test_one_process_hears_what_another_says() -> None:
     """Two ends of the same Redis, as two processes have them."""
-    heard: Poked = {}
-    listener: Pokes[int] = Pokes(heard.update)
-    speaker: Pokes[int] = Pokes(lambda poked: None)
+    heard: Notifications = {}
+    listener: BroadcastChannel[int] = BroadcastChannel(heard.update)
+    speaker: BroadcastChannel[int] = BroadcastChannel(lambda poked: None)
     try:
         await hears({"plan_a": 3}, heard, speaker)
         await hears({"plan_a": 4, "plan_b": 1}, heard, speaker)

@@ -11,8 +11,8 @@ from plans.actions.call import CallOrder, create_call
 from plans.executor.pool import Executor
 from plans.live import feed as feeds
 from plans.live import feed as live_feed
-from plans.live.broadcast import Pokes
-from plans.live.feed import Line, Subscription, feed_here
+from plans.live.broadcast import BroadcastChannel
+from plans.live.feed import SerializedEvent, Subscription, current_feed
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import make_plan, step
@@ -39,7 +39,7 @@ async def take(lines: Subscription, count: int) -> list[int]:
 async def test_stored_events_come_first_then_those_that_happen(plan: Plan) -> None:
     """Without a gap where one ends and the other begins."""
     await apart(happen, plan, 5)
-    with feed_here().watch(plan.public_id, after=2) as lines:
+    with current_feed().watch(plan.public_id, after=2) as lines:
         telling = asyncio.ensure_future(apart(happen, plan, 20))
         assert await take(lines, 24) == list(range(3, 27))
         await telling
@@ -47,16 +47,16 @@ async def test_stored_events_come_first_then_those_that_happen(plan: Plan) -> No
 
 async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch) -> None:
     """However many watch."""
-    reads, lines_after = [], live_feed.lines_after
+    reads, lines_after = [], live_feed.serialized_events_after
 
-    def read(plan_ref: str, seq: int) -> list[Line]:
+    def read(plan_ref: str, seq: int) -> list[SerializedEvent]:
         found = lines_after(plan_ref, seq)
         reads.append(seq)
         return found
 
-    monkeypatch.setattr(live_feed, "lines_after", read)
-    monkeypatch.setattr(feeds, "LOOK_SECONDS", 3600.0)
-    feed = feed_here()
+    monkeypatch.setattr(live_feed, "serialized_events_after", read)
+    monkeypatch.setattr(feeds, "POLL_SECONDS", 3600.0)
+    feed = current_feed()
     with feed.watch(plan.public_id, 1) as one, feed.watch(plan.public_id, 1) as two:
         waiting = asyncio.gather(take(one, 1), take(two, 1))
         async with asyncio.timeout(60):
@@ -71,17 +71,17 @@ async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch)
 async def test_lost_pokes_cost_a_second(plan: Plan, monkeypatch) -> None:
     """The look at the counters finds what nobody told of."""
     monkeypatch.setattr(feeds.Feed, "poke", lambda *told: None)
-    with feed_here().watch(plan.public_id, after=1) as lines:
+    with current_feed().watch(plan.public_id, after=1) as lines:
         await apart(happen, plan)
         assert await take(lines, 1) == [2]
 
 
 def test_what_overflows_is_read_again(monkeypatch) -> None:
     """A slow reader is behind, never blind."""
-    stored = [Line(seq, str(seq)) for seq in range(1, 40)]
-    monkeypatch.setattr(live_feed, "LINES_KEPT", 10)
+    stored = [SerializedEvent(seq, str(seq)) for seq in range(1, 40)]
+    monkeypatch.setattr(live_feed, "MAX_BUFFERED_EVENTS", 10)
 
-    async def read(seq: int) -> list[Line]:
+    async def read(seq: int) -> list[SerializedEvent]:
         return stored[seq : seq + 5]
 
     async def follow() -> list[int]:
@@ -92,15 +92,15 @@ def test_what_overflows_is_read_again(monkeypatch) -> None:
         lines.offer(stored[30:32])
         return await take(lines, 27)
 
-    monkeypatch.setattr(live_feed, "LINES_AT_ONCE", 5)
+    monkeypatch.setattr(live_feed, "EVENTS_AT_ONCE", 5)
     assert asyncio.run(follow())[:27] == list(range(6, 33))
 
 
 def test_what_does_not_follow_on_is_read_and_what_was_seen_is_dropped() -> None:
     """Numbers tell."""
-    stored = [Line(seq, str(seq)) for seq in range(1, 10)]
+    stored = [SerializedEvent(seq, str(seq)) for seq in range(1, 10)]
 
-    async def read(seq: int) -> list[Line]:
+    async def read(seq: int) -> list[SerializedEvent]:
         return stored[seq:6]
 
     async def follow() -> list[int]:
@@ -116,7 +116,7 @@ def test_what_does_not_follow_on_is_read_and_what_was_seen_is_dropped() -> None:
 
 async def test_a_number_nobody_has_reached_starves_nobody_else(plan: Plan) -> None:
     """Who asks for the future waits alone."""
-    feed = feed_here()
+    feed = current_feed()
     with feed.watch(plan.public_id, 10**9) as ahead, feed.watch(plan.public_id, 0) as lines:
         waiting = asyncio.ensure_future(anext(ahead))
         await take(lines, 1)
@@ -131,11 +131,11 @@ async def test_a_call_is_waited_for_until_it_ends(executor: Executor, ada: User)
     order = CallOrder("render_text", {"template": "hello", "values": {}})
     call = await apart(create_call, order, by=Requester(ada))
     async with asyncio.timeout(60):
-        await feed_here().call_settled(call.public_id, 600)
+        await current_feed().call_settled(call.public_id, 600)
     assert (await apart(Call.objects.get, pk=call.pk)).status == "completed"
     async with asyncio.timeout(60):
-        await feed_here().call_settled(call.public_id, 600)
-        await feed_here().call_settled("call_none", 600)
+        await current_feed().call_settled(call.public_id, 600)
+        await current_feed().call_settled("call_none", 600)
 
 
 async def test_waiting_ends_when_time_is_over(executor: Executor, ada: User) -> None:
@@ -143,13 +143,13 @@ async def test_waiting_ends_when_time_is_over(executor: Executor, ada: User) -> 
     order = CallOrder("write_file", {"path": "a.txt", "content": "a"})
     call = await apart(create_call, order, by=Requester(ada))
     async with asyncio.timeout(60):
-        await feed_here().call_settled(call.public_id, 0.3)
+        await current_feed().call_settled(call.public_id, 0.3)
     assert (await apart(Call.objects.get, pk=call.pk)).status == "held"
 
 
 async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
     """Field for field."""
-    with feed_here().watch(plan.public_id, after=0) as lines:
+    with current_feed().watch(plan.public_id, after=0) as lines:
         [line] = await anext(lines)
     event = json.loads(line.text)
     assert event.pop("at").endswith("Z")
@@ -159,8 +159,8 @@ async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
 async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) -> None:
     """However often it is tried, and once when it is back."""
     settings.REDIS_URL, tries = "", 0
-    monkeypatch.setattr("plans.live.broadcast.AGAIN_SECONDS", 0.0)
-    pokes: Pokes[int] = Pokes(lambda poked: None)
+    monkeypatch.setattr("plans.live.broadcast.RETRY_SECONDS", 0.0)
+    pokes: BroadcastChannel[int] = BroadcastChannel(lambda poked: None)
 
     async def send() -> None:
         nonlocal tries
@@ -171,7 +171,7 @@ async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) ->
         await asyncio.Event().wait()
 
     with caplog.at_level("INFO", "toolgate"):
-        task = asyncio.ensure_future(pokes._again_and_again(send))
+        task = asyncio.ensure_future(pokes._repeat_forever(send))
         while "Redis is back" not in caplog.text:
             await asyncio.sleep(0)
     task.cancel()
@@ -188,7 +188,7 @@ async def test_a_job_that_mistakes_its_end_for_a_lost_connection_ends(settings) 
         except asyncio.CancelledError:
             raise ConnectionError from None
 
-    task = asyncio.ensure_future(Pokes(lambda poked: None)._again_and_again(connect))
+    task = asyncio.ensure_future(BroadcastChannel(lambda poked: None)._repeat_forever(connect))
     await asyncio.sleep(0)
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=20)

@@ -140,7 +140,7 @@ async def never(call_id, seconds):
 async def test_stopping_process_answers_with_the_known_state():
     """With the call as it is then."""
     asking = asyncio.ensure_future(ask(Inner(), never))
-    while not long_polling._stops:
+    while not long_polling._stop_events:
         await asyncio.sleep(0)
     end_waits()
     start, body = await asking
@@ -155,7 +155,7 @@ async def test_cut_off_wait_answers_with_the_first_answer():
         sent.append(message)
 
     asking = asyncio.ensure_future(WaitForCall(Inner(), never)(POST, asyncio.Queue().get, send))
-    while not long_polling._stops:
+    while not long_polling._stop_events:
         await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -177,7 +177,7 @@ async def test_wait_that_cannot_go_on_answers_with_the_known_state():
 @pytest.mark.parametrize("status", [401, 403])
 async def test_who_may_wait_no_more_is_turned_away(status, monkeypatch):
     """Before the call ends, and after it."""
-    monkeypatch.setattr(long_polling, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(long_polling, "POLL_SECONDS", 0)
     for settled in (never, settle_at_once):
         start, body = await ask(Inner(status=status), settled)
         assert (start["status"], body["body"]) == (status, b"later")

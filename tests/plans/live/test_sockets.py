@@ -6,7 +6,7 @@ from django.contrib.sessions.models import Session
 
 from catalog.models import ApiToken
 from plans.live import sockets
-from plans.live.sockets import TurnedAway, is_allowed, read_after
+from plans.live.sockets import SocketRefused, is_allowed_origin, parse_after
 from plans.models import Plan
 from tests.builders import make_plan, step
 from tests.plans.socket_clients import apart, by_session, by_token, opened, refused
@@ -27,23 +27,23 @@ FOREIGN = [
 
 def test_origin_must_be_the_sockets_own() -> None:
     """Scheme, host and port: another program of the same machine serves on another port."""
-    assert [host for host in OWN if not is_allowed(f"http://{host}", host)] == []
-    assert [origin for origin in FOREIGN if is_allowed(origin, "localhost:8000")] == []
-    assert not is_allowed("http://evil.example", "evil.example")
+    assert [host for host in OWN if not is_allowed_origin(f"http://{host}", host)] == []
+    assert [origin for origin in FOREIGN if is_allowed_origin(origin, "localhost:8000")] == []
+    assert not is_allowed_origin("http://evil.example", "evil.example")
 
 
 def test_trusted_origin_is_named_with_scheme_and_port(settings) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://gate.example:444", "https://*.team.example"]
-    assert is_allowed("https://gate.example:444", "localhost")
-    assert is_allowed("https://a.team.example", "localhost")
-    assert not is_allowed("http://gate.example:444", "localhost")
-    assert not is_allowed("https://gate.example", "localhost")
+    assert is_allowed_origin("https://gate.example:444", "localhost")
+    assert is_allowed_origin("https://a.team.example", "localhost")
+    assert not is_allowed_origin("http://gate.example:444", "localhost")
+    assert not is_allowed_origin("https://gate.example", "localhost")
 
 
 def test_origin_behind_a_proxy_with_https(settings) -> None:
     settings.TOOLGATE_HTTPS = True
-    assert is_allowed("https://localhost", "localhost")
-    assert not is_allowed("http://localhost", "localhost")
+    assert is_allowed_origin("https://localhost", "localhost")
+    assert not is_allowed_origin("http://localhost", "localhost")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_origin_behind_a_proxy_with_https(settings) -> None:
 )
 def test_after_is_a_number(query: bytes, after: int) -> None:
     """The number of an event, or none."""
-    assert read_after(query) == after
+    assert parse_after(query) == after
 
 
 NO_NUMBERS = [
@@ -71,8 +71,8 @@ NO_NUMBERS = [
 def test_anything_else_is_refused():
     """By a code and a sentence."""
     for query in NO_NUMBERS:
-        with pytest.raises(TurnedAway) as refusal:
-            read_after(query)
+        with pytest.raises(SocketRefused) as refusal:
+            parse_after(query)
         assert refusal.value.code == 4400
 
 
@@ -115,7 +115,7 @@ async def test_someone_without_a_role_sees_only_their_own(plan: Plan, ada: User)
 )
 async def test_who_loses_the_right_is_turned_away(plan: Plan, ben: User, change: str, code: int) -> None:
     """At the next look, within five seconds, whatever the socket is doing."""
-    assert sockets.LOOK_AGAIN_SECONDS < 5
+    assert sockets.RECHECK_SECONDS < 5
     async with opened("/ws/approvals/", await apart(by_session, ben)) as caller:
         await apart(lose, ben, change)
         message = await caller.receive_output(timeout=60)

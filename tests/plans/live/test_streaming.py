@@ -12,9 +12,9 @@ from django.contrib.auth.models import Group, User
 from plans.actions.create import start_plan
 from plans.live import feed as live_feed
 from plans.live import sockets
-from plans.live.feed import feed_here
-from plans.live.sockets import Visitor
-from plans.live.streaming import Voices
+from plans.live.feed import current_feed
+from plans.live.sockets import SocketUser
+from plans.live.streaming import ModelOutputStream
 from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.web import sockets as web_sockets
@@ -44,10 +44,12 @@ async def test_a_page_shows_what_a_model_says(transactional_db, stage, ada: User
     """Escaped, in the place of the agent's step."""
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), await apart(by_session, ada)) as caller:
-        shown = await fragment(caller, lambda: live_feed.say(plan.public_id, 1, "<b>So far</b>"), "So far")
+        shown = await fragment(
+            caller, lambda: live_feed.publish_model_text(plan.public_id, 1, "<b>So far</b>"), "So far"
+        )
         assert 'id="agent-text-1"' in shown
         assert "&lt;b&gt;So far&lt;/b&gt;" in shown
-        gone = await fragment(caller, lambda: live_feed.say(plan.public_id, 1, ""), "hidden")
+        gone = await fragment(caller, lambda: live_feed.publish_model_text(plan.public_id, 1, ""), "hidden")
         assert "So far" not in gone
 
 
@@ -59,7 +61,7 @@ async def test_who_may_not_read_private_values_is_not_told(transactional_db, sta
         opened(path_of(plan), await apart(by_session, ben)) as operator,
         opened(path_of(other), await apart(by_session, ada)) as elsewhere,
     ):
-        await fragment(reviewer, lambda: live_feed.say(plan.public_id, 1, "So far"), "So far")
+        await fragment(reviewer, lambda: live_feed.publish_model_text(plan.public_id, 1, "So far"), "So far")
         for caller, watched in ((operator, plan), (elsewhere, other)):
             assert "So far" not in await heard_until_it_happens(caller, watched)
 
@@ -77,42 +79,42 @@ async def heard_until_it_happens(caller: WebsocketCommunicator, plan: Plan) -> s
 async def test_who_loses_the_right_hears_no_more(transactional_db, stage, ada, rosa, monkeypatch) -> None:
     """The page stays open for who may still see the plan, and is judged again each few seconds."""
     enter = web_sockets.PlanSocket.enter
-    entered: list[Visitor] = []
+    entered: list[SocketUser] = []
 
-    def noted(socket: web_sockets.PlanSocket) -> Visitor:
+    def noted(socket: web_sockets.PlanSocket) -> SocketUser:
         entered.append(enter(socket))
         return entered[-1]
 
-    monkeypatch.setattr(sockets, "LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(sockets, "RECHECK_SECONDS", 0.05)
     monkeypatch.setattr(web_sockets.PlanSocket, "enter", noted)
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), await apart(by_session, rosa)) as caller:
-        await fragment(caller, lambda: live_feed.say(plan.public_id, 1, "So far"), "So far")
+        await fragment(caller, lambda: live_feed.publish_model_text(plan.public_id, 1, "So far"), "So far")
         operators = await apart(Group.objects.get, name="operator")
         await apart(rosa.groups.set, [operators])
         before = len(entered)
         async with asyncio.timeout(60):
             while len(entered) < before + 2:  # the first may have begun before the right was lost
                 await asyncio.sleep(0.01)
-        live_feed.say(plan.public_id, 1, "No more")
+        live_feed.publish_model_text(plan.public_id, 1, "No more")
         assert "No more" not in await heard_until_it_happens(caller, plan)
 
 
 async def test_long_text_is_cut_to_its_end(settings) -> None:
     """With a mark before it."""
     settings.REDIS_URL = ""  # over which one hears oneself a second time
-    feed = feed_here()
-    with feed.voices.listen(PLAN) as ear:
+    feed = current_feed()
+    with feed.model_output.listen(PLAN) as ear:
         for number, text in ((1, "a" * 4_000), (2, "a" + "b" * 4_000)):
-            live_feed.say(PLAN, number, text)
-        assert await ear.news() == {1: "a" * 4_000, 2: live_feed.BEFORE + "b" * 4_000}
+            live_feed.publish_model_text(PLAN, number, text)
+        assert await ear.news() == {1: "a" * 4_000, 2: live_feed.OMITTED_TEXT_MARK + "b" * 4_000}
     await feed.close()
 
 
 async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:
     """And nothing of other plans, or when it has left."""
     settings.REDIS_URL = ""  # over which one hears oneself a second time
-    voices = Voices()
+    voices = ModelOutputStream()
     with voices.listen(PLAN) as ear:
         for number, text in ((1, "a"), (1, "ab"), (2, "x"), (1, "abc")):
             voices.say(PLAN, number, text)
@@ -125,7 +127,7 @@ async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:
 @pytest.mark.service
 async def test_it_crosses_processes() -> None:
     """Two ends of the same Redis, as two processes have them."""
-    listener, speaker = Voices(), Voices()
+    listener, speaker = ModelOutputStream(), ModelOutputStream()
     try:
         with listener.listen(PLAN) as ear:
             async with asyncio.timeout(30):
@@ -141,7 +143,7 @@ async def test_it_crosses_processes() -> None:
 
 @pytest.mark.service
 async def test_redis_carries_it_encrypted(settings) -> None:
-    speaker, watcher = Voices(), redis.asyncio.from_url(settings.REDIS_URL)
+    speaker, watcher = ModelOutputStream(), redis.asyncio.from_url(settings.REDIS_URL)
     try:
         async with asyncio.timeout(30), watcher.pubsub() as published:
             await published.psubscribe("*")

@@ -14,7 +14,7 @@ from catalog.context import Deadline, ToolContext
 from catalog.core import clock
 from catalog.models import Call
 from plans.llm import client
-from plans.llm.client import Said
+from plans.llm.client import ChatMessage
 from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable
 from plans.llm.provider import NotConfigured
 from plans.models import ModelUse
@@ -43,9 +43,9 @@ def context(ada, configured):
 
 def ask(context: ToolContext, text: str = "Which colour?", **options: Any) -> client.Answer:
     """Ask as a tool does, on a loop of its own."""
-    messages = options.pop("messages", [Said("user", text)])
+    messages = options.pop("messages", [ChatMessage("user", text)])
     given = {"instructions": "Answer briefly.", "messages": messages} | options
-    answer = on_the_loop(client.ask("draft", context=context, **given))
+    answer = on_the_loop(client.ask_model("draft", context=context, **given))
     assert isinstance(answer, client.Answer)
     return answer
 
@@ -69,7 +69,10 @@ def test_a_text_is_answered_and_kept(server, context):
 
 def test_a_conversation_goes_on(server, context):
     server.says("Green.")
-    ask(context, messages=[Said("user", "Which?"), Said("model", "Blue."), Said("user", "Another?")])
+    ask(
+        context,
+        messages=[ChatMessage("user", "Which?"), ChatMessage("model", "Blue."), ChatMessage("user", "Another?")],
+    )
     assert [each["role"] for each in server.asked[0]["messages"]] == ["system", "user", "assistant", "user"]
 
 
@@ -186,7 +189,7 @@ def test_being_stopped_leaves_a_row_and_ends_the_request(server, context):
 
     async def stop_it() -> None:
         asked = asyncio.ensure_future(
-            client.ask("draft", context=context, instructions="", messages=[Said("user", "x")])
+            client.ask_model("draft", context=context, instructions="", messages=[ChatMessage("user", "x")])
         )
         await asyncio.to_thread(server.waiting.wait, 20)
         asked.cancel()

@@ -8,7 +8,7 @@ import pytest
 from django.core.checks import run_checks
 
 from plans.llm import provider
-from plans.llm.provider import NotConfigured, model, what_is_wrong
+from plans.llm.provider import NotConfigured, configuration_problem, load_model
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(autouse=True)
 def unmade(monkeypatch):
     """Nothing made before, and no key in the environment."""
-    monkeypatch.setattr(provider, "_made", {})
+    monkeypatch.setattr(provider, "_models", {})
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
@@ -34,9 +34,9 @@ def unmade(monkeypatch):
 def test_names_become_models(monkeypatch, name, environment, kind):
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
-    assert type(model(name)).__name__ == kind
-    assert model(name) is model(name)
-    assert what_is_wrong(name) == ""
+    assert type(load_model(name)).__name__ == kind
+    assert load_model(name) is load_model(name)
+    assert configuration_problem(name) == ""
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_names_become_models(monkeypatch, name, environment, kind):
 def test_what_cannot_be_asked_names_the_setting_and_the_remedy(settings, name, words):
     settings.TOOLGATE_MODEL = name
     with pytest.raises(NotConfigured, match=words) as caught:
-        model()
+        load_model()
     assert "TOOLGATE_MODEL" in caught.value.message
 
 
@@ -71,7 +71,7 @@ def test_a_check_warns_at_the_start(settings, name, words):
     settings.TOOLGATE_MODEL = name
     found = [each for each in run_checks() if each.id == "toolgate.W010"]
     assert [words in each.msg for each in found] == [True]
-    assert what_is_wrong("mistral:mistral-large-latest") == ""
+    assert configuration_problem("mistral:mistral-large-latest") == ""
 
 
 def test_without_a_model_there_is_nothing_to_warn_of(settings):

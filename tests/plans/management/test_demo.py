@@ -24,7 +24,7 @@ from plans.demo import scenes
 from plans.demo.people import PEOPLE
 from plans.demo.policies import POLICIES
 from plans.documents.checking import check_plan
-from plans.executor.lifecycle import executing
+from plans.executor.lifecycle import run_executor
 from plans.management.commands import demo
 from plans.models import Plan, Step
 from tests.conftest import person
@@ -105,7 +105,7 @@ def test_an_approval_lets_the_brief_finish(workspace: Path) -> None:
     run()
     approve("rosa")
     brief = plan_of("brief")
-    with executing():
+    with run_executor():
         scenes.wait_until_at_rest([brief])
     assert brief.status == "completed"
     values = {item.key: item.value_json for item in brief.memory.filter(type="value")}
@@ -178,7 +178,7 @@ def test_a_taken_port_is_said_before_anything_is_reset() -> None:
 
 def test_the_address_is_that_of_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it is served at once or later."""
-    monkeypatch.setattr(demo, "play", lambda token: None)
+    monkeypatch.setattr(demo, "make_plans", lambda token: None)
     assert json.loads(run("--json", "--port", "8123"))["url"] == "http://127.0.0.1:8123"
 
 

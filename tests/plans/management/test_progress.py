@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 
 from catalog.core import clock
 from plans.engine.cancellation import end_overdue_plans
-from plans.management.progress import Progress
+from plans.management.progress import ProgressDisplay
 from plans.models import Plan
-from plans.web.plan.overview import draw
+from plans.web.plan.overview import load_overview
 from tests.builders import act, make_plan, request_of, work_off
 from tests.plans.factories import act_raising
 
@@ -24,7 +24,7 @@ class Screen:
     def __init__(self, *, live: bool) -> None:
         self.text = ""
         styles = {"danger": lambda text: f"<{text}>"}
-        self.progress = Progress(self._take, styles, live=live)
+        self.progress = ProgressDisplay(self._take, styles, live=live)
 
     def _take(self, text: str) -> None:
         self.text += text
@@ -32,7 +32,7 @@ class Screen:
     def show(self, plan: Plan) -> str:
         """Show a plan; return what that wrote."""
         before = len(self.text)
-        self.progress.show(draw(Plan.objects.get(pk=plan.pk)))
+        self.progress.show(load_overview(Plan.objects.get(pk=plan.pk)))
         return self.text[before:]
 
 
@@ -75,7 +75,7 @@ def test_a_plan_that_failed_by_its_deadline_says_so(stage, ada):
     Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now())
     end_overdue_plans(clock.now())
     screen = Screen(live=False)
-    screen.progress.end(draw(Plan.objects.get(pk=plan.pk)))
+    screen.progress.end(load_overview(Plan.objects.get(pk=plan.pk)))
     assert screen.text.splitlines()[-1] == "<The plan's deadline passed.>"
 
 
@@ -85,7 +85,7 @@ def test_the_end_says_how_many_and_why(stage, ada):
     plan = work_off(make_plan(ada, act(1, description=HOSTILE), act(2, tool="cautious")))
     screen = Screen(live=False)
     screen.show(plan)
-    screen.progress.end(draw(plan))
+    screen.progress.end(load_overview(plan))
     assert "\x1b" not in screen.text and "\u202e" not in screen.text
     assert "<Failed in " in screen.text and ": 1 done, 1 failed." in screen.text
     assert "<Step 2: " in screen.text.splitlines()[-1]

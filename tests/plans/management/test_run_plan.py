@@ -104,7 +104,7 @@ def test_a_stored_plan_is_followed_by_its_id(tmp_path, admin, rosa):
 
 
 @pytest.mark.usefixtures("installation")
-@pytest.mark.parametrize(("owner", "name"), [(overview, "draw"), (run_plan.Command, "wait")])
+@pytest.mark.parametrize(("owner", "name"), [(overview, "load_overview"), (run_plan.Command, "wait")])
 def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch, owner, name):
     """It says so, and how to follow it: also before anything was shown, for the plan may run by then."""
     monkeypatch.setattr(owner, name, staticmethod(interrupted_once(getattr(owner, name))))

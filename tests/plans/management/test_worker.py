@@ -67,19 +67,19 @@ def test_code_that_is_not_the_catalogs_is_named(stage) -> None:
 @pytest.mark.django_db
 def test_who_executes_is_known_while_it_says_so() -> None:
     """A row for each executor, fresh by the database's clock, gone when it ends."""
-    heartbeats.beat("one", threads=4)
-    heartbeats.beat("two", threads=2)
-    heartbeats.beat("one", threads=4)
-    assert {(row.owner, row.threads, row.pid) for row in heartbeats.alive()} == {
+    heartbeats.record_heartbeat("one", threads=4)
+    heartbeats.record_heartbeat("two", threads=2)
+    heartbeats.record_heartbeat("one", threads=4)
+    assert {(row.owner, row.threads, row.pid) for row in heartbeats.live_executors()} == {
         ("one", 4, os.getpid()),
         ("two", 2, os.getpid()),
     }
     Executor.objects.filter(owner="two").update(seen_at="2020-01-01T00:00:00Z")
-    assert [row.owner for row in heartbeats.alive()] == ["one"]
-    heartbeats.leave("one")
+    assert [row.owner for row in heartbeats.live_executors()] == ["one"]
+    heartbeats.remove_executor("one")
     assert not Executor.objects.exists()
 
 
 def test_an_executing_process_says_that_it_lives(executor) -> None:
     """By its ticker, from its first tick on."""
-    eventually(lambda: [row.owner for row in heartbeats.alive()] == [executor.owner], what="a sign of life")
+    eventually(lambda: [row.owner for row in heartbeats.live_executors()] == [executor.owner], what="a sign of life")

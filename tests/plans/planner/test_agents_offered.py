@@ -4,7 +4,7 @@ import pytest
 
 from plans.planner.output import PlannerOutput
 from plans.planner.prompt import instructions_for
-from plans.planner.validation import judge
+from plans.planner.validation import judge_answer
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
 from tests.plans.agents.scripted import agent_step, make_agent
@@ -39,7 +39,9 @@ def test_a_drafted_step_may_name_an_agent(ada, settings):
     make_agent("finder")
     for name, errors in (("finder", 0), ("fnder", 1)):
         plan = {"goal": "Find out", "steps": [agent_step(name=name, expected_key="found")]}
-        judged = judge(PlannerOutput(intent="Find out", needs_tools=True, plan=plan), "Find out.", by=Requester(ada))
+        judged = judge_answer(
+            PlannerOutput(intent="Find out", needs_tools=True, plan=plan), "Find out.", by=Requester(ada)
+        )
         about = [each for each in judged.errors if each.startswith("plan.steps.0.agent")]
         assert len(about) == errors
         assert judged.document is not None

@@ -10,7 +10,7 @@ from catalog.testing import make_context
 from plans.actions.create import create_plan
 from plans.actions.give_input import give_input
 from plans.models import Plan, Question
-from plans.planner.compose_reply import DONE, MOST_STEPS, told_of
+from plans.planner.compose_reply import DONE, MOST_STEPS, reply_prompt
 from plans.planning_tools import todo_list
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
@@ -67,7 +67,7 @@ def test_no_message_of_a_private_call_is_sent_but_what_is_for_users(scripted, ad
     Call.objects.filter(pk=call_of(plan).pk).update(message="Edited by Rosa before it was approved: identifier. Found.")
     for said, told in (("Found it.", "Found it."), (None, DONE)):
         Call.objects.filter(pk=call_of(plan).pk).update(response=json.dumps(response | {"user_message": said}))
-        read = told_of(make_context(plan_id=plan.public_id))
+        read = reply_prompt(make_context(plan_id=plan.public_id))
         assert told in read
         assert "Rosa" not in read
 

@@ -33,14 +33,14 @@ UNKNOWN: dict[str, Any] = GREETING_PLAN | {"tool_calls": [{"tool": "render_txt",
 
 def draft(user: Any, request: str = "Say hello", **more: Any) -> Call:
     """Let the planner draft, and return the call when it has ended."""
-    call = drafts.ask(request, more.get("strategy"), by=Requester(user))
+    call = drafts.request_draft(request, more.get("strategy"), by=Requester(user))
     work_off(Plan.objects.get(public_id=call.plan_ref))
     return Call.objects.get(pk=call.pk)
 
 
 def test_a_good_answer_is_a_plan_that_can_be_started(scripted, ada):
     scripted.says(GREETING_PLAN)
-    found = drafts.drafted(draft(ada))
+    found = drafts.finished_draft(draft(ada))
 
     assert found is not None
     assert (found.output.intent, found.rounds, found.model) == ("say_hello", 1, "scripted")
@@ -80,7 +80,7 @@ def test_overrides_are_shown_and_disabled_or_refused_tools_are_not(scripted, ada
 
 def test_malformed_json_is_sent_back_with_what_is_wrong(scripted, ada):
     scripted.says("Certainly! I will say hello.", '{"intent": "say_hello", ', GREETING_PLAN)
-    found = drafts.drafted(draft(ada))
+    found = drafts.finished_draft(draft(ada))
     assert found is not None
     assert (found.rounds, found.can_start) == (3, True)
     assert "Certainly! I will say hello." in scripted.read(1)
@@ -93,13 +93,13 @@ def test_malformed_answers_fail_the_draft(scripted, ada):
     call = draft(ada)
     assert (call.status, call.error_kind) == ("failed", "model_unreadable")
     assert call.message.startswith("Plan failed: ")
-    assert drafts.drafted(call) is None
+    assert drafts.finished_draft(call) is None
     assert len(scripted.asked) == 3
 
 
 def test_an_unknown_tool_is_mended_with_the_problem_fed_back(scripted, ada):
     scripted.says(UNKNOWN, GREETING_PLAN)
-    found = drafts.drafted(draft(ada))
+    found = drafts.finished_draft(draft(ada))
     assert found is not None
     assert (found.rounds, found.can_start) == (2, True)
     assert "render_txt" in scripted.read(1)
@@ -121,7 +121,7 @@ def test_an_unknown_tool_is_mended_with_the_problem_fed_back(scripted, ada):
 def test_what_stays_wrong_is_reported_and_not_started(scripted, ada, answer, code):
     scripted.says(answer, answer, answer)
     call = draft(ada)
-    found = drafts.drafted(call)
+    found = drafts.finished_draft(call)
     assert found is not None
     assert (found.rounds, found.can_start) == (3, False)
     assert code in {problem["code"] for problem in found.problems}
@@ -132,7 +132,7 @@ def test_what_stays_wrong_is_reported_and_not_started(scripted, ada, answer, cod
 def test_a_question_needs_words(scripted, ada):
     asked = {"intent": "resend_badge", "needs_user_input": True}
     scripted.says(asked, asked | {"input_request": "Which e-mail address did you register with?"})
-    found = drafts.drafted(draft(ada, "Please resend my badge"))
+    found = drafts.finished_draft(draft(ada, "Please resend my badge"))
     assert found is not None
     assert found.document is not None
     assert found.document["steps"][0]["parameters"] == {"question": "Which e-mail address did you register with?"}
@@ -142,7 +142,7 @@ def test_a_tool_without_its_identifier_is_sent_back(scripted, ada):
     guess = {"tool": "lookup_registration", "args": {}, "reason": "Find the registration"}
     asked = {"intent": "resend_badge", "needs_user_input": True, "input_request": "Which address?"}
     scripted.says({"intent": "resend_badge", "needs_tools": True, "tool_calls": [guess]}, asked)
-    found = drafts.drafted(draft(ada, "Please resend my badge"))
+    found = drafts.finished_draft(draft(ada, "Please resend my badge"))
     assert found is not None
     assert found.output.needs_user_input
     assert "Could you provide" in scripted.read(1)
@@ -166,7 +166,7 @@ def test_a_draft_starts_once_and_its_plan_keeps_the_words_and_what_was_asked(scr
     plan = Plan.objects.get(public_id=made.json()["id"])
     assert (plan.request, plan.kind, plan.author) == ("Say hello", "plan", ada)
     assert plan.model_uses.filter(purpose="draft").count() == 1
-    assert (drafts.plan_of(call), drafts.draft_of(plan)) == (plan, call)
+    assert (drafts.started_plan(call), drafts.draft_behind(plan)) == (plan, call)
 
     again = rest.post(f"plans/draft/{call.public_id}/start/")
     assert again.status_code == 409
@@ -214,21 +214,21 @@ NO_DRAFTS: list[Any] = [
 def test_results_of_a_person_are_no_draft(catalog, ada):
     """Neither read nor started."""
     call, rest = make_draft(ada), Rest(ada)
-    assert drafts.drafted(call) is not None
+    assert drafts.finished_draft(call) is not None
     faults = {}
     for results in NO_DRAFTS:
         call.response = json.dumps({"results": results})
         call.save(update_fields=["response"])
         shown = rest.get(f"plans/draft/{call.public_id}/").status_code
         started = rest.post(f"plans/draft/{call.public_id}/start/").status_code
-        if (drafts.drafted(Call.objects.get(pk=call.pk)), shown, started) != (None, 409, 409):
+        if (drafts.finished_draft(Call.objects.get(pk=call.pk)), shown, started) != (None, 409, 409):
             faults[str(results)] = (shown, started)
     assert faults == {}
 
 
 def test_what_an_unreadable_answer_cost_counts(scripted, ada):
     scripted.says("No.", GREETING_PLAN)
-    found = drafts.drafted(draft(ada))
+    found = drafts.finished_draft(draft(ada))
     assert found is not None
     assert found.tokens == sum(use.input_tokens + use.output_tokens for use in ModelUse.objects.all())
 
@@ -259,7 +259,7 @@ def test_a_reply_that_the_model_planned_is_left_to_toolgate(scripted, ada):
     last = first | {"step_id": 3, "dependencies": [1, 2]}
     steps = [each | {"parameters": {"template": "hello", "values": {}}} for each in (first, last)]
     scripted.says({"intent": "greet", "plan": {"goal": "Greet", "steps": [steps[0], reply, steps[1]]}})
-    found = drafts.drafted(draft(ada))
+    found = drafts.finished_draft(draft(ada))
     assert found is not None
     assert (found.rounds, found.problems) == (1, [])
     assert found.document is not None

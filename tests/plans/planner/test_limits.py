@@ -5,7 +5,7 @@ import pytest
 from catalog.core import clock
 from catalog.models import Call
 from plans import states
-from plans.planner.steps import MOST_QUERIES, Place, steps_of_queries
+from plans.planner.steps import MOST_QUERIES, StepPlacement, steps_of_queries
 from tests.pages import Pages
 from tests.plans.factories import send_request
 
@@ -23,11 +23,13 @@ def test_who_asks_too_often_is_told_when_to_ask_again(ada, ben, configured, monk
     said = send_request(pages, 422, request="Greet one more")
     assert "draft_plan" in said and "60 s" in said
     assert "Greet one more</textarea>" in pages.html
-    assert Call.objects.filter(tool_name=states.TOOL).count() == 10
+    assert Call.objects.filter(tool_name=states.DRAFT_TOOL).count() == 10
     send_request(Pages(ben), request="Greet me")
 
 
 def test_of_many_queries_the_first_are_run():
-    steps = steps_of_queries([" ", *(f"q{number}" for number in range(100))], [("search_files", "query")], Place())
+    steps = steps_of_queries(
+        [" ", *(f"q{number}" for number in range(100))], [("search_files", "query")], StepPlacement()
+    )
     assert [step["parameters"]["query"] for step in steps[:MOST_QUERIES]] == ["q0", "q1", "q2", "q3", "q4"]
     assert sum(step["tool"] == "search_files" for step in steps) == MOST_QUERIES

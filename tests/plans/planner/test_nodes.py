@@ -12,9 +12,9 @@ from catalog.models import Call
 from catalog.testing import clean_registry
 from catalog.tools import BaseTool
 from catalog.tools.registry import register_tool
-from plans.actions.create import problems_of
+from plans.actions.create import check_document
 from plans.planner import PlannerOutput, execute_tools, nodes, should_execute_tools
-from plans.planner.steps import Place, document_of, steps_of_calls
+from plans.planner.steps import StepPlacement, plan_document, steps_of_calls
 from plans.store.requesters import Requester
 from tests.catalogs import fill_catalog
 
@@ -135,7 +135,7 @@ def test_refused_call_leaves_other_results(noting, ada, monkeypatch, fault):
 @pytest.mark.parametrize("tool", ["cautious_noting", "dangerous_noting"])
 def test_only_safe_tools_run_without_anybody_who_asks(noting, tool):
     result = run(call(tool, value=1))["tool_results"][tool]
-    assert (result["success"], result["error"]) == (False, nodes.NEEDS_REQUESTER)
+    assert (result["success"], result["error"]) == (False, nodes.REQUESTER_MISSING)
 
 
 def test_a_tool_is_given_the_ids_of_its_state(noting):
@@ -196,8 +196,8 @@ def output(**fields):
 
 def planned(by, **fields):
     """Return the plan that an answer makes, having checked that it can be stored."""
-    document = document_of(output(**fields), "Please resend my badge: me@example.org", by=Requester(by))
-    assert [problem for problem in problems_of(document) if problem.severity == "error"] == []
+    document = plan_document(output(**fields), "Please resend my badge: me@example.org", by=Requester(by))
+    assert [problem for problem in check_document(document) if problem.severity == "error"] == []
     return document
 
 
@@ -219,7 +219,7 @@ def test_a_call_waits_for_the_one_whose_result_it_refers_to(configured, ada):
     second = search | {"args": {"query": "${apropos_search.results.0.name} $${x}"}}
     steps = planned(ada, needs_tools=True, tool_calls=[search, search, second])["steps"]
     assert [step["dependencies"] for step in steps] == [[], [], [1], [2, 3]]
-    placed = steps_of_calls(output(tool_calls=[search, second, search]), Place(7, (6,)))
+    placed = steps_of_calls(output(tool_calls=[search, second, search]), StepPlacement(7, (6,)))
     assert [step["dependencies"] for step in placed] == [[6], [7], [6], [8, 9]]
 
 
@@ -260,5 +260,5 @@ def test_a_greeting_is_only_replied_to(configured, ada):
 @pytest.mark.django_db
 def test_a_plan_of_the_wrong_shape_is_left_to_the_check(configured, ada):
     wrong = output(plan={"steps": [5, {"step_id": "1", "dependencies": "2"}, None]})
-    document = document_of(wrong, "x", by=Requester(ada))
-    assert [problem for problem in problems_of(document) if problem.severity == "error"]
+    document = plan_document(wrong, "x", by=Requester(ada))
+    assert [problem for problem in check_document(document) if problem.severity == "error"]

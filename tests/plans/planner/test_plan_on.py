@@ -8,15 +8,15 @@ import pytest
 from catalog.core import clock
 from catalog.models import Call
 from plans.actions.change import change_plan, read_change
-from plans.actions.clone import clone_plan, document_of
+from plans.actions.clone import clone_plan, cloned_document
 from plans.actions.control import cancel_plan
 from plans.actions.create import create_plan
 from plans.actions.give_input import give_input
 from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
 from plans.engine import execution, recovery
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.models import ModelUse, Plan
 from plans.planner.outcomes import CHANGED
 from plans.spec import PlanDocument
@@ -33,12 +33,12 @@ ASKS = {"intent": "find_it", "needs_user_input": True, "input_request": "Which w
 HELD = {"path": "a.txt", "content": "x"}
 
 
-def the_model_is_asked(plan: Plan) -> Run:
+def the_model_is_asked(plan: Plan) -> RunningCall:
     """Give the answer its due, and return the work of the step that plans on."""
-    answered = execution.claim(plan.pk, owner="tests")
+    answered = execution.claim_work(plan.pk, owner="tests")
     assert answered is not None
-    asked = execution.advance(answered, Turn("tests", steps_left=1000))
-    assert isinstance(asked, Run)
+    asked = execution.advance(answered, TimeSlice("tests", steps_left=1000))
+    assert isinstance(asked, RunningCall)
     return asked
 
 
@@ -137,9 +137,9 @@ def test_a_plan_that_was_changed_meanwhile_gets_nothing_and_is_asked_again(plan,
     scripted.says(ANSWER_WITH_CALL, ANSWER_WITH_CALL, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     asked = the_model_is_asked(plan)
-    outcome = execution.perform(asked)
+    outcome = execution.run_handler(asked)
     change_plan(plan, read_change({"add": [added]}), by=Requester(ada))
-    execution.end(asked, outcome, Turn("tests", steps_left=0))
+    execution.finish_and_claim_next(asked, outcome, TimeSlice("tests", steps_left=0))
     assert work_off(plan).status == "failed"
     assert (step_of(plan, 2).error, plan.steps.count()) == (CHANGED, 3)
     assert_invariants()
@@ -152,11 +152,11 @@ def test_a_worker_that_is_lost_with_the_answer_in_hand_adds_nothing_twice(plan, 
     scripted.says(ANSWER_WITH_CALL, ANSWER_WITH_CALL, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     asked = the_model_is_asked(plan)
-    outcome = execution.perform(asked)
+    outcome = execution.run_handler(asked)
     plan.steps.filter(lease_until__isnull=False).update(lease_until=clock.now() - timedelta(seconds=1))
     assert recovery.take_back_lost_steps(clock.now()) == 1
     assert (work_off(plan).status, plan.steps.count()) == ("completed", 4)
-    execution.end(asked, outcome, Turn("tests", steps_left=0))
+    execution.finish_and_claim_next(asked, outcome, TimeSlice("tests", steps_left=0))
     assert plan.steps.count() == 4
     assert_invariants()
 
@@ -165,9 +165,9 @@ def test_a_plan_that_was_cancelled_meanwhile_gets_nothing(plan, scripted, ada):
     scripted.says(ANSWER_WITH_CALL)
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     asked = the_model_is_asked(plan)
-    outcome = execution.perform(asked)
+    outcome = execution.run_handler(asked)
     cancel_plan(plan, by=Requester(ada))
-    execution.end(asked, outcome, Turn("tests", steps_left=0))
+    execution.finish_and_claim_next(asked, outcome, TimeSlice("tests", steps_left=0))
     assert plan.steps.count() == 2
     assert_invariants()
 
@@ -223,7 +223,7 @@ def test_what_needs_only_what_the_planner_added_is_cloned_with_it(plan, scripted
     mine = {"description": "Mine", "tool": "render_text", "parameters": {"template": "x", "values": {}}}
     added = [mine | {"step_id": 5, "dependencies": [4]}, mine | {"step_id": 6, "dependencies": [1, 5]}]
     change_plan(plan, read_change({"add": added}), by=Requester(rosa))
-    steps = document_of(plan)["steps"]
+    steps = cloned_document(plan)["steps"]
     assert [(each["step_id"], each.get("dependencies")) for each in steps] == [(1, None), (2, [1]), (6, [1])]
 
 

@@ -6,7 +6,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from plans.models import Plan
-from plans.sessions.lists import SessionKey, calls_in, current_lists, plans_besides_lists
+from plans.sessions.lists import SessionKey, current_lists, plans_outside_lists, session_calls
 from tests.plans.factories import SessionAgent
 
 
@@ -33,7 +33,7 @@ def test_the_list_of_a_session_is_found_by_its_index(ada, is_agent, index, name)
 @pytest.mark.parametrize(("is_agent", "index"), [(False, "plan_in_session"), (True, "plan_in_session_of_token")])
 def test_the_calls_of_a_named_session_are_found_by_its_index(ada, is_agent, index):
     key = key_of(ada, is_agent=is_agent, name="night")
-    way = way_of(plans_besides_lists(key)[:50])
+    way = way_of(plans_outside_lists(key)[:50])
     assert f"INDEX {index} (" in way and "TEMP B-TREE" not in way
 
 
@@ -42,4 +42,4 @@ def test_the_calls_of_a_named_session_are_found_by_its_index(ada, is_agent, inde
 def test_calls_of_other_sessions_are_not_shown(ada):
     SessionAgent(ada, "day").call("read_plan")
     call = SessionAgent(ada, "night").call("read_plan")
-    assert calls_in(SessionAgent(ada, "night").key) == [call]
+    assert session_calls(SessionAgent(ada, "night").key) == [call]

@@ -6,8 +6,8 @@ from django.contrib.auth.models import User
 from catalog.access.tokens import create_token
 from plans.actions.call import CallOrder, create_call
 from plans.engine import execution
-from plans.engine.execution import Turn
-from plans.engine.work import Run
+from plans.engine.execution import TimeSlice
+from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.sessions.lists import current_lists
 from tests.invariants import assert_invariants
@@ -25,12 +25,12 @@ def agent(ada: User) -> SessionAgent:
     return SessionAgent(ada, token=token)
 
 
-def end_at_once(*runs: Run) -> None:
+def end_at_once(*runs: RunningCall) -> None:
     """Run the handlers one after another, then end all calls at the same moment."""
-    outcomes = [execution.perform(run) for run in runs]
+    outcomes = [execution.run_handler(run) for run in runs]
     found = at_once(
         *(
-            lambda run=run, outcome=outcome: execution.end(run, outcome, Turn("tests"))
+            lambda run=run, outcome=outcome: execution.finish_and_claim_next(run, outcome, TimeSlice("tests"))
             for run, outcome in zip(runs, outcomes, strict=True)
         )
     )

@@ -23,7 +23,7 @@ from plans.actions.retry import retry_plan
 from plans.actions.settle import Settlement, settle_outcome
 from plans.actions.skip import skip_step
 from plans.engine import execution, finishing, recovery
-from plans.engine.execution import Turn
+from plans.engine.execution import TimeSlice
 from plans.models import Plan, Step
 from plans.store import statements, transactions
 from plans.store.requesters import Requester
@@ -61,8 +61,8 @@ def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[s
 @pytest.mark.parametrize(
     "point",
     [
-        *((statements, name) for name in ("claim_next", "give_new_call", "end_step", "write_memory")),
-        *((statements, name) for name in ("park_step", "renew_lease", "start_call", "insert_call")),
+        *((statements, name) for name in ("claim_next", "insert_step_call", "end_step", "write_memory")),
+        *((statements, name) for name in ("release_step", "renew_lease", "start_call", "insert_call")),
         *((finishing, "settle_plan"), (log, "append"), (decisions, "_settle")),
     ],
 )
@@ -82,9 +82,9 @@ def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):
 def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
     """It counts as lost once."""
     plan = make_plan(ada, act(1))
-    execution.claim(plan.pk, owner="lost")
+    execution.claim_work(plan.pk, owner="lost")
     Step.objects.update(lease_until=clock.now())
-    done = lose_once(monkeypatch, statements, "take_back")
+    done = lose_once(monkeypatch, statements, "reclaim_step")
     assert recovery.take_back_lost_steps(clock.now()) == 1
     assert (len(done), step_of(plan).crashes, call_of(plan).status) == (2, 1, "ready")
 
@@ -134,7 +134,7 @@ def unknown(stage: Stage, ada: User) -> Plan:
 
 def claimed(plan: Plan) -> Any:
     """Claim the plan's next step."""
-    return execution.claim(plan.pk, owner="stopping")
+    return execution.claim_work(plan.pk, owner="stopping")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_people_do_is_done_once(stage, ada, monkeypatch, prepare, do):
     """It leaves the plan as it would have been without the deadlock, and nobody is told of one."""
     twin, plan = prepare(stage, ada), prepare(stage, ada)
     do(twin, Requester(ada))
-    done = lose_once(monkeypatch, transactions, "write_rows")
+    done = lose_once(monkeypatch, transactions, "write_events")
     do(plan, Requester(ada))
     assert (len(done) > 1, events_of(plan)) == (True, events_of(twin))
     for each in (twin, plan):
@@ -169,7 +169,7 @@ def test_what_people_do_is_done_once(stage, ada, monkeypatch, prepare, do):
 
 def test_a_plan_is_created_once(stage, ada, monkeypatch):
     """With its steps."""
-    done = lose_once(monkeypatch, transactions, "write_rows")
+    done = lose_once(monkeypatch, transactions, "write_events")
     plan = going(stage, ada)
     assert (len(done), Plan.objects.get().pk, plan.steps.count()) == (2, plan.pk, 2)
 
@@ -205,10 +205,10 @@ def another_order():
 def test_a_real_deadlock_costs_nobody_their_result(stage, ada, another_order):
     """Someone has the audit log's head and wants the plan; the finish has the plan and wants the head."""
     plan = make_plan(ada, act(1, "x", "cautious"))
-    work = execution.claim(plan.pk, owner="tests")
+    work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None
     another_order(plan)
-    assert execution.advance(work, Turn("tests")) is None
+    assert execution.advance(work, TimeSlice("tests")) is None
     assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
     assert AuditEntry.objects.filter(action="call.succeeded").count() == 1
     assert_gapless(plan)

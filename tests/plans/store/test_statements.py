@@ -13,11 +13,11 @@ from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.engine import execution
-from plans.engine.work import Run
+from plans.engine.work import RunningCall
 from plans.models import Plan, Step
 from plans.store import statements
 from plans.store.statements import CallEnding, LeaseLost
-from plans.store.transactions import Recording, recording
+from plans.store.transactions import PlanTransaction, plan_transaction
 from tests.builders import act, call_of, make_plan, step_of
 from tests.waiting import blocks_someone, eventually
 
@@ -25,17 +25,17 @@ pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 OWNER = "ours"
 
 
-def started(plan: Plan) -> Run:
+def started(plan: Plan) -> RunningCall:
     """Claim and start the plan's first step."""
-    run = execution.claim(plan.pk, owner=OWNER)
-    assert isinstance(run, Run)
+    run = execution.claim_work(plan.pk, owner=OWNER)
+    assert isinstance(run, RunningCall)
     return run
 
 
-def end(batch: Recording, run: Run) -> int:
+def end(tx: PlanTransaction, run: RunningCall) -> int:
     """End the call well, and its step; return how many steps became ready."""
-    ending = CallEnding(CallStatus.COMPLETED, "{}", "Done.", "", batch.now)
-    return statements.end_step(batch.cursor, run.step, run.call, ending)()
+    ending = CallEnding(CallStatus.COMPLETED, "{}", "Done.", "", tx.now)
+    return statements.end_step(tx.cursor, run.step, run.call, ending)()
 
 
 def standing(plan: Plan) -> tuple[str, str, int, bool]:
@@ -48,8 +48,8 @@ def test_it_ends_with_its_call_and_readies_what_needed_it(stage, ada):
     """What needs more than it is one dependency nearer, and not counted."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]), act(3), act(4, dependencies=[1, 3]))
     run = started(plan)
-    with recording(plan.pk, plan.public_id) as batch:
-        assert end(batch, run) == 1
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        assert end(tx, run) == 1
     assert standing(plan) == ("completed", "completed", 0, True)
     assert (step_of(plan, 4).dependencies_left, step_of(plan, 4).ready_at) == (1, None)
     assert (call_of(plan, 1).message, step_of(plan, 1).claimed_by, step_of(plan, 1).lease_until) == ("Done.", "", None)
@@ -75,9 +75,9 @@ def test_only_a_new_or_ready_call_starts(stage, ada, status, starts):
     call = Call.objects.filter(pk=started(plan).call.pk)
     call.update(status=status)
     before = call.values().get()
-    with recording(plan.pk, plan.public_id) as batch:
-        assert statements.start_call(batch.cursor, before["id"], fence=7, now=batch.now) is starts
-        started_now = {"status": "running", "fence": 7, "attempt": before["attempt"] + 1, "started_at": batch.now}
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        assert statements.start_call(tx.cursor, before["id"], fence=7, now=tx.now) is starts
+        started_now = {"status": "running", "fence": 7, "attempt": before["attempt"] + 1, "started_at": tx.now}
     assert call.values().get() == (before | started_now if starts else before)
 
 
@@ -88,8 +88,8 @@ def test_a_call_that_is_no_longer_this_workers_leaves_its_step_alone(stage, ada,
     run = started(plan)
     Call.objects.filter(pk=run.call.pk).update(**change)
     before = standing(plan)
-    with pytest.raises(LeaseLost), recording(plan.pk, plan.public_id) as batch:
-        end(batch, run)
+    with pytest.raises(LeaseLost), plan_transaction(plan.pk, plan.public_id) as tx:
+        end(tx, run)
     assert standing(plan) == before
 
 
@@ -100,12 +100,12 @@ def test_a_step_that_is_no_longer_this_workers_keeps_its_call(stage, ada, change
     run = started(plan)
     Step.objects.filter(pk=run.step.pk).update(**change)
     before = standing(plan)
-    with pytest.raises(Conflict), recording(plan.pk, plan.public_id) as batch:
-        end(batch, run)
+    with pytest.raises(Conflict), plan_transaction(plan.pk, plan.public_id) as tx:
+        end(tx, run)
     assert standing(plan) == before
 
 
-def ended_while_another_writes(plan: Plan, run: Run, **change: object) -> int:
+def ended_while_another_writes(plan: Plan, run: RunningCall, **change: object) -> int:
     """End the step while another transaction changes its row, as renewals do without the plan's lock."""
     written, found = threading.Event(), list[int]()
 
@@ -121,8 +121,8 @@ def ended_while_another_writes(plan: Plan, run: Run, **change: object) -> int:
     other.start()
     written.wait()
     try:
-        with recording(plan.pk, plan.public_id) as batch:
-            found.append(end(batch, run))
+        with plan_transaction(plan.pk, plan.public_id) as tx:
+            found.append(end(tx, run))
     finally:
         other.join()
     return found[0]

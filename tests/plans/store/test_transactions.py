@@ -9,7 +9,7 @@ from plans.actions.control import cancel_plan
 from plans.models import Event, Plan
 from plans.store import transactions
 from plans.store.requesters import Requester
-from plans.store.transactions import recording
+from plans.store.transactions import plan_transaction
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, work_off
 
 pytestmark = pytest.mark.db
@@ -37,8 +37,8 @@ def test_the_history_of_a_call(stage, ada):
 def test_no_history_is_written_of_a_plan_that_is_gone(stage, ada):
     """On either database: the transaction ends with its first event."""
     key = make_plan(ada, act(1)).pk + 1
-    with pytest.raises(Plan.DoesNotExist), recording(key, "plan_gone") as batch:
-        batch.add("plan.started")
+    with pytest.raises(Plan.DoesNotExist), plan_transaction(key, "plan_gone") as tx:
+        tx.record("plan.started")
     assert not Event.objects.filter(plan=key).exists()
 
 
@@ -88,8 +88,8 @@ def test_a_dangerous_call_without_its_entry_does_not_start(stage, ada, rosa, mon
 def test_what_is_rolled_back_leaves_no_number(stage, ada):
     """The next event takes it."""
     plan = make_plan(ada, act(1))
-    with pytest.raises(Conflict), recording(plan.pk, plan.public_id) as batch:
-        batch.add("step.started", 1)
+    with pytest.raises(Conflict), plan_transaction(plan.pk, plan.public_id) as tx:
+        tx.record("step.started", 1)
         raise Conflict("no")
     work_off(plan)
     assert_gapless(plan)
@@ -99,8 +99,8 @@ def test_a_recording_inside_another_joins_it(stage, ada):
     """One transaction, one row of numbers; facts join too."""
     plan = work_off(make_plan(ada, act(1, tool="cautious")))
     before = plan.last_seq
-    with recording(plan.pk, plan.public_id) as outer, recording(plan.pk, plan.public_id) as inner:
-        inner.add("plan.paused")
+    with plan_transaction(plan.pk, plan.public_id) as outer, plan_transaction(plan.pk, plan.public_id) as inner:
+        inner.record("plan.paused")
         record("call.failed", call=call_of(plan), level="cautious")
         assert outer is inner
     assert events_of(plan)[before:] == ["plan.paused", "1 call.failed"]
@@ -110,8 +110,8 @@ def test_a_recording_inside_another_joins_it(stage, ada):
 def test_events_that_clients_do_not_know_are_refused(stage, ada):
     """The contract names them all."""
     plan = make_plan(ada, act(1))
-    with pytest.raises(KeyError), recording(plan.pk, plan.public_id) as batch:
-        batch.add("plan.exploded")
+    with pytest.raises(KeyError), plan_transaction(plan.pk, plan.public_id) as tx:
+        tx.record("plan.exploded")
 
 
 def test_whoever_listens_is_told_after_the_commit(transactional_db, stage, ada, monkeypatch):

@@ -4,9 +4,9 @@ import pytest
 
 from plans.agents.definitions import ToolFilter
 from plans.agents.tool_calls import NOT_OFFERED
-from plans.web.fragments import _draw_plan
-from plans.web.plan.history import line_of
-from plans.web.plan.overview import draw, drawing_of
+from plans.web.fragments import _render_plan
+from plans.web.plan.history import event_line
+from plans.web.plan.overview import graph_drawing, load_overview
 from plans.web.plan.step_detail import default_step
 from tests.builders import act, approve, request_of, work_off
 from tests.pages import Pages
@@ -33,29 +33,29 @@ def open_page(viewer, plan, more=""):
 
 def test_what_an_agent_calls_stands_under_its_step(plan):
     """In the timeline; the graph and the numbers have the steps that somebody wrote."""
-    picture = draw(plan)
+    picture = load_overview(plan)
     assert [(each.number, each.parent, each.before) for each in picture.steps] == [
         (1, None, None), (3, 1, 2), (4, 1, 2), (5, 1, 2), (2, None, None),
     ]  # fmt: skip
     assert picture.finished == 0
-    drawing = drawing_of(picture)
+    drawing = graph_drawing(picture)
     assert drawing is not None
     assert [(box.step_id, box.tool) for box in drawing.boxes] == [(1, "ann, 2 calls"), (2, "safe")]
 
 
 def test_what_an_agents_step_waits_for_is_said(plan, script, rosa):
     """Its model, or so many calls; for people where one of them does."""
-    agent = draw(plan).by_number[1]
+    agent = load_overview(plan).by_number[1]
     assert (agent.label, agent.word.hue, agent.calls) == ("Waits for a call", "human", 2)
     script.says(ANSWER)
     approve(plan, rosa, 4)
     work_off(plan)
-    assert draw(plan).by_number[1].label == "Done"
+    assert load_overview(plan).by_number[1].label == "Done"
 
 
 def test_a_plan_works_while_its_agents_calls_do(plan):
     """An agent that waits for people works as little as any step that does."""
-    picture = draw(plan)
+    picture = load_overview(plan)
     assert [bar.kind for bar in picture.timeline.bars if bar.step_id == 1] == ["agent"]
     assert picture.working_ms < 60_000
 
@@ -66,12 +66,12 @@ def test_a_call_that_failed_is_not_looked_at_first(script, stage, ada):
     script.says(calls(("safe", {"no_such_argument": 1})), ANSWER)
     plan = work_off(agent_plan(ada))
     assert plan.steps.get(step_id=3).status == "failed"
-    assert default_step(draw(plan)) == 1
+    assert default_step(load_overview(plan)) == 1
 
 
 def test_the_history_names_the_agent(plan):
     """Nobody changed the plan."""
-    said = [line_of(event).said.text for event in plan.events.filter(type="plan.changed").order_by("seq")]
+    said = [event_line(event).said.text for event in plan.events.filter(type="plan.changed").order_by("seq")]
     assert said == ["The agent ann asks its model in step 3", "The agent ann called steps 4, 5"]
 
 
@@ -99,7 +99,7 @@ def test_onlookers_see_no_text_of_an_agent(plan, script, request, rosa, name):
     for more in ("", *(f"?step={number}&tab={tab}" for number in range(1, 7) for tab in ("details", "output"))):
         html = open_page(viewer, plan, more).html
         assert (THOUGHT in html, ANSWER in html) == (False, False), more
-    assert not [part for part in _draw_plan(plan.public_id).fragments.values() if THOUGHT in part or ANSWER in part]
+    assert not [part for part in _render_plan(plan.public_id).fragments.values() if THOUGHT in part or ANSWER in part]
 
 
 def test_the_card_of_a_call_leads_to_its_agent(plan, ada):
@@ -114,11 +114,11 @@ def test_the_card_of_a_call_leads_to_its_agent(plan, ada):
 
 def test_new_calls_come_into_the_page(plan, script, rosa):
     """As rows before the next step, and the card of the agent's step is asked for again."""
-    before = _draw_plan(plan.public_id).fragments
+    before = _render_plan(plan.public_id).fragments
     script.says(ANSWER)
     approve(plan, rosa, 4)
     work_off(plan)
-    after = _draw_plan(plan.public_id).fragments
+    after = _render_plan(plan.public_id).fragments
     assert after.keys() - before.keys() >= {"s6", "look-6"}
     assert 'data-before="s2"' in after["s6"]
     assert after["look-1"] != before["look-1"]

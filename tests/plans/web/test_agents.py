@@ -7,7 +7,7 @@ import pytest
 
 from plans.agents.definitions import AgentBudget, document_of
 from plans.models import Agent, Plan
-from plans.web.agents.page import budget_in_words
+from plans.web.agents.page import describe_budget
 from tests.builders import work_off
 from tests.conftest import person
 from tests.pages import Pages
@@ -53,7 +53,7 @@ def test_an_agent_is_made_and_changed(pages):
     """What was sent is what is stored; the page leads from one to the other."""
     pages.open("/agents/new/")
     said = pages.send("/agents/new/", FORM)
-    assert budget_in_words(AgentBudget(rounds=5, cost=Decimal("0.25"))) in said
+    assert describe_budget(AgentBudget(rounds=5, cost=Decimal("0.25"))) in said
     change = FORM | {"rounds": "7", "enabled": "yes", "updated_at": pages.field("updated_at")}
     pages.send("/agents/researcher/", change)
     document = document_of(Agent.objects.get())

@@ -37,7 +37,7 @@ QUESTION = {"intent": "Send a badge", "needs_user_input": True, "input_request":
 def draft(pages: Pages, **fields: Any) -> Call:
     """Ask, let the planner answer, open what came of it, and return the draft."""
     send_request(pages, **fields)
-    call = Call.objects.filter(tool_name=states.TOOL).latest("pk")
+    call = Call.objects.filter(tool_name=states.DRAFT_TOOL).latest("pk")
     work_off(Plan.objects.get(public_id=call.plan_ref))
     pages.open(f"/ask/{call.public_id}/")
     return Call.objects.get(pk=call.pk)
@@ -58,7 +58,7 @@ def test_a_request_becomes_a_preview(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     send_request(pages, strategy="plan_act_reflect")
-    call = Call.objects.get(tool_name=states.TOOL)
+    call = Call.objects.get(tool_name=states.DRAFT_TOOL)
     assert call.arguments_json == {"request": "Greet Jo", "strategy": "plan_act_reflect"}
     assert 'id="draft-asking"' in pages.html and f'action="/ask/{call.public_id}/cancel/"' in pages.html
     work_off(Plan.objects.get(public_id=call.plan_ref))
@@ -94,7 +94,7 @@ def test_the_same_form_sent_twice_asks_once(ada, scripted):
     for words in ("Greet Jo", "Greet Jo", "Greet Bo"):
         pages.open("/ask/")
         send_request(pages, request=words, key=key)
-    assert Call.objects.filter(tool_name=states.TOOL).count() == 2
+    assert Call.objects.filter(tool_name=states.DRAFT_TOOL).count() == 2
 
 
 def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
@@ -103,7 +103,7 @@ def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
     call = draft(pages)
     pages.send(f"/ask/{call.public_id}/start/")
     work_off(Plan.objects.get(kind="plan"))
-    (asked,) = ask_form.history_of(ada, "").rows
+    (asked,) = ask_form.load_history(ada, "").rows
     assert asked.word == status_word("in_progress", "input") != status_word("in_progress", "approval")
     assert asked.word.label in pages.open("/ask/")
 
@@ -178,7 +178,7 @@ def test_a_draft_is_cancelled(ada, rosa, configured):
     """By who asked; a reviewer may look on."""
     pages, other = Pages(ada), Pages(rosa)
     send_request(pages)
-    call = Call.objects.get(tool_name=states.TOOL)
+    call = Call.objects.get(tool_name=states.DRAFT_TOOL)
     said = other.open(f"/ask/{call.public_id}/")
     assert "Greet Jo" in said and 'id="draft-focus"' not in other.html and 'id="asking"' not in other.html
     other.open("/ask/")
@@ -214,7 +214,7 @@ def test_whoever_waits_is_told_only_what_is_new(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     send_request(pages)
-    call = Call.objects.get(tool_name=states.TOOL)
+    call = Call.objects.get(tool_name=states.DRAFT_TOOL)
     found = re.search(r'hx-get="([^"]+)"', pages.html.split('id="draft"')[1])
     assert found is not None
     wanted = {"HX-Request": "true", "HX-Target": "draft"}

@@ -11,11 +11,11 @@ from django.contrib.auth.models import Group, User
 from catalog.errors import ToolError
 from plans.actions.change import change_plan, read_change
 from plans.actions.control import cancel_plan
-from plans.engine.execution import claim
+from plans.engine.execution import claim_work
 from plans.models import Plan
-from plans.store.plan_documents import documents_of
+from plans.store.plan_documents import step_documents
 from plans.store.requesters import Requester
-from plans.web.fragments import plan_subject
+from plans.web.fragments import plan_source
 from tests.builders import act, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.pages import Pages
 from tests.plans.factories import act_raising
@@ -152,12 +152,12 @@ def test_a_plan_is_changed_as_text(waiting, ada):
     assert [step["step_id"] for step in document["steps"]] == [2]
     document["steps"] = [{**document["steps"][0], "description": "Newer"}, act(3, dependencies=[2])]
     send_change(pages, waiting, document, do="check")
-    assert (codes_on(pages), list(documents_of(waiting))) == ([], [1, 2])
+    assert (codes_on(pages), list(step_documents(waiting))) == ([], [1, 2])
     send_change(pages, waiting, document)
-    assert (list(documents_of(waiting)), documents_of(waiting)[2]["description"]) == ([1, 2, 3], "Newer")
+    assert (list(step_documents(waiting)), step_documents(waiting)[2]["description"]) == ([1, 2, 3], "Newer")
     text_of(pages, waiting)
-    send_change(pages, waiting, {"goal": "Try", "steps": [documents_of(waiting)[3] | {"dependencies": []}]})
-    assert (list(documents_of(waiting)), Plan.objects.get().goal) == ([1, 3], "Try")
+    send_change(pages, waiting, {"goal": "Try", "steps": [step_documents(waiting)[3] | {"dependencies": []}]})
+    assert (list(step_documents(waiting)), Plan.objects.get().goal) == ([1, 3], "Try")
 
 
 def test_a_field_that_is_left_out_is_cleared(waiting, ada):
@@ -167,7 +167,7 @@ def test_a_field_that_is_left_out_is_cleared(waiting, ada):
     document = text_of(pages, waiting)
     del document["steps"][0]["expected_key"]
     send_change(pages, waiting, document)
-    assert "expected_key" not in documents_of(waiting)[2]
+    assert "expected_key" not in step_documents(waiting)[2]
 
 
 def test_nothing_that_changed_leads_back(waiting, ada):
@@ -189,12 +189,12 @@ def test_problems_are_shown_where_they_stand(waiting: Plan, ada: User) -> None:
         ({"colour": 1, "steps": []}, "unknown_field"),
         ([], "type"),
     )
-    pages, before = Pages(ada), documents_of(waiting)
+    pages, before = Pages(ada), step_documents(waiting)
     text_of(pages, waiting)
     for document, code in wrong:
         send_change(pages, waiting, document, do="check")
         assert codes_on(pages) == [code] and "data-line=" in pages.html
-    assert documents_of(waiting) == before
+    assert step_documents(waiting) == before
 
 
 def test_problems_refuse_a_change(waiting, ada):
@@ -212,14 +212,14 @@ def test_a_step_that_started_meanwhile(stage, ada):
     change_plan(plan, read_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
     pages = Pages(ada)
     document = text_of(pages, plan)
-    claim(plan.pk, owner="tests")
+    claim_work(plan.pk, owner="tests")
     kept, new = document["steps"][0], {**document["steps"][1], "description": "Newer"}
     edited = {**document, "steps": [{**kept, "description": "typed by hand"}, new]}
     said = send_change(pages, plan, edited, status=409)
     assert (codes_on(pages), "typed by hand" in said) == (["step_started"], True)
     assert pages.field("listed") == "3"
     send_change(pages, plan, {**document, "steps": [kept, new]})
-    assert documents_of(plan)[3]["description"] == "Newer"
+    assert step_documents(plan)[3]["description"] == "Newer"
 
 
 def test_a_removed_step_that_started_meanwhile(stage, ada):
@@ -228,12 +228,12 @@ def test_a_removed_step_that_started_meanwhile(stage, ada):
     change_plan(plan, read_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
     pages = Pages(ada)
     document = text_of(pages, plan)
-    claim(plan.pk, owner="tests")
+    claim_work(plan.pk, owner="tests")
     document["steps"] = [{**document["steps"][1], "description": "Newer"}]
     send_change(pages, plan, document, status=409)
-    assert list(documents_of(plan)) == [1, 2, 3]
+    assert list(step_documents(plan)) == [1, 2, 3]
     send_change(pages, plan, document)
-    assert (list(documents_of(plan)), documents_of(plan)[3]["description"]) == ([1, 2, 3], "Newer")
+    assert (list(step_documents(plan)), step_documents(plan)[3]["description"]) == ([1, 2, 3], "Newer")
 
 
 def test_a_change_by_someone_else_meanwhile(waiting, ada):
@@ -245,7 +245,7 @@ def test_a_change_by_someone_else_meanwhile(waiting, ada):
     send_change(pages, waiting, document, status=409)
     assert Plan.objects.get().goal == "Try it"
     send_change(pages, waiting, document)
-    assert (list(documents_of(waiting)), Plan.objects.get().goal) == ([1, 2, 5], "Another")
+    assert (list(step_documents(waiting)), Plan.objects.get().goal) == ([1, 2, 5], "Another")
 
 
 def test_buttons_are_for_who_may(waiting, failed, ada, ben, request):
@@ -298,10 +298,10 @@ def test_plans_that_cannot_be_changed(stage, ada):
 
 def test_who_watches_sees_the_change(waiting, ada):
     """Rows of removed steps go, new ones come, the open step and the goal are asked for again."""
-    before = plan_subject(waiting.public_id).draw().fragments
+    before = plan_source(waiting.public_id).draw().fragments
     change = {"goal": "Other", "add": [act(3)], "remove": [2]}
     change_plan(waiting, read_change(change), by=Requester(ada))
-    after = plan_subject(waiting.public_id).draw().fragments
+    after = plan_source(waiting.public_id).draw().fragments
     assert ("data-gone" in after["s2"], 'data-into="steps"' in after["s3"]) == (True, True)
     assert "Other" in after["goal"]
     assert [name for name in ("look-2",) if before[name] != after[name]] == ["look-2"]

@@ -8,7 +8,7 @@ from plans.actions.control import pause_plan
 from plans.engine import execution
 from plans.models import Plan
 from plans.store.requesters import Requester
-from plans.web.fragments import plan_subject
+from plans.web.fragments import plan_source
 from tests.builders import act, approve, call_of, make_plan, work_off
 from tests.pages import Pages
 from tests.rest import Rest, agent
@@ -92,7 +92,7 @@ def test_a_paused_plan_has_its_chip_tab_and_mark(held, ada):
 
 def test_a_second_browser_is_sent_the_pause(held, ada):
     """The chip, and word that the controls have changed."""
-    subject = plan_subject(held.public_id)
+    subject = plan_source(held.public_id)
     before = subject.draw().fragments
     pause_plan(held, by=Requester(ada))
     after = subject.draw()
@@ -105,7 +105,7 @@ def test_cancelling_asks_first(stage, ada, runs):
     """Nothing is cancelled by the first press, whether or not a call runs; the second does it."""
     plan = make_plan(ada, act(1))
     if runs:
-        execution.claim(plan.pk, owner="someone")
+        execution.claim_work(plan.pk, owner="someone")
     pages = at(plan, ada)
     pages.send(path_of(plan, "cancel/"))
     assert pages.field("confirmed") == "1"

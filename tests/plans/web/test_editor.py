@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 
 from plans.models import Plan
 from plans.web.compose.starters import STARTERS
-from plans.web.compose.text import Writing, sketch_of
+from plans.web.compose.text import PlanEditor, sketch_graph
 from tests.builders import step, work_off
 from tests.pages import Pages
 
@@ -58,7 +58,7 @@ def has_errors(pages: Pages) -> bool:
 )
 def test_problems_are_shown_with_their_lines(ada: User, text: str, code: str, line: int | None) -> None:
     """By the check, by a start that is refused, and in the editor; the text stays."""
-    writing = Writing(text)
+    writing = PlanEditor(text)
     assert writing.errors
     assert code in {problem.code for problem in writing.problems}
     assert line is None or line in {problem.line or 1 for problem in writing.problems}
@@ -103,8 +103,8 @@ def test_whoever_may_not_start_may_still_check(vera):
 
 def test_the_sketch_shows_what_could_be_read():
     """Steps with an error stand out; circles are not drawn."""
-    sketch = sketch_of(Writing(text_of(step(1), step(2, "no_such_tool", dependencies=[1]))))
+    sketch = sketch_graph(PlanEditor(text_of(step(1), step(2, "no_such_tool", dependencies=[1]))))
     assert sketch is not None
     assert [(box.step_id, box.look) for box in sketch.boxes] == [(1, "idle"), (2, "bad")]
-    assert sketch_of(Writing(text_of(step(1, dependencies=[2]), step(2, dependencies=[1])))) is None
-    assert sketch_of(Writing("{")) is None
+    assert sketch_graph(PlanEditor(text_of(step(1, dependencies=[2]), step(2, dependencies=[1])))) is None
+    assert sketch_graph(PlanEditor("{")) is None

@@ -14,8 +14,8 @@ from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
 from plans.actions.create import start_plan
 from plans.executor.pool import Executor
-from plans.live.feed import Feed, feed_here
-from plans.live.fragment_cache import Board, Drawn, Subject, View
+from plans.live.feed import Feed, current_feed
+from plans.live.fragment_cache import Fragments, RenderSource, SharedRendering, ViewerState
 from plans.store.requesters import Requester
 from tests.approvals.factories import ask
 from tests.builders import make_plan, step, write_step
@@ -27,43 +27,43 @@ pytestmark = pytest.mark.db
 class OneBoard:
     """A board that shows what a test says."""
 
-    def __init__(self, drawn: Drawn) -> None:
+    def __init__(self, drawn: Fragments) -> None:
         self.drawn = drawn
 
 
-def view_of(drawn: Drawn, after: int | None = None) -> tuple[View, OneBoard]:
+def view_of(drawn: Fragments, after: int | None = None) -> tuple[ViewerState, OneBoard]:
     """Return a client's view of a board."""
     board = OneBoard(drawn)
-    return View(board, after), board  # type: ignore[arg-type] # it has what a view looks at
+    return ViewerState(board, after), board  # type: ignore[arg-type] # it has what a view looks at
 
 
 def test_a_page_drawn_at_the_same_number_is_sent_nothing():
     """Then what differs from there."""
-    view, board = view_of(Drawn({"a": "1", "b": "2"}, seq=5, says="Running"), after=5)
+    view, board = view_of(Fragments({"a": "1", "b": "2"}, seq=5, says="Running"), after=5)
     assert view.news() is None
-    board.drawn = Drawn({"a": "1", "b": "3", "c": "4"}, seq=7, says="Done")
+    board.drawn = Fragments({"a": "1", "b": "3", "c": "4"}, seq=7, says="Done")
     assert view.news() == {"seq": 7, "fragments": ["3", "4"], "announce": "Done"}
     assert view.news() is None
 
 
 def test_an_older_page_is_sent_all_but_what_it_has():
     """Numbered fragments never change: those it was drawn with are left out."""
-    drawn = Drawn({"a": "1", "e4": "4", "e5": "5"}, seq=5, numbers={"e4": 4, "e5": 5})
+    drawn = Fragments({"a": "1", "e4": "4", "e5": "5"}, seq=5, numbers={"e4": 4, "e5": 5})
     assert view_of(drawn, after=4)[0].news() == {"seq": 5, "fragments": ["1", "5"]}
 
 
 def test_an_inexact_drawing_is_sent_without_a_number():
     """It may hold more than its number says, so a page at that number takes it in too."""
-    drawn = Drawn({"a": "1"}, seq=5, exact=False)
+    drawn = Fragments({"a": "1"}, seq=5, exact=False)
     assert view_of(drawn, after=5)[0].news() == {"fragments": ["1"]}
 
 
 def test_a_slow_client_skips_what_lies_between():
     """It is brought up to date at once, and nothing waits for it in memory."""
-    view, board = view_of(Drawn({"a": "1"}))
+    view, board = view_of(Fragments({"a": "1"}))
     view.news()
     for number in range(100):
-        board.drawn = Drawn({"a": str(number)})
+        board.drawn = Fragments({"a": str(number)})
     assert view.news() == {"fragments": ["99"]}
 
 
@@ -94,7 +94,7 @@ async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa
 
 async def test_a_board_is_drawn_once_for_everyone(executor: Executor, ada, rosa, monkeypatch) -> None:
     """Two pages, one drawing."""
-    monkeypatch.setattr("plans.live.feed.LOOK_SECONDS", 3600.0)  # its look rings for what happened before it listened
+    monkeypatch.setattr("plans.live.feed.POLL_SECONDS", 3600.0)  # its look rings for what happened before it listened
     plan, drawings = await apart(make_plan, ada, step(1), start=False), []
 
     def count(template: Any, **more: Any) -> None:
@@ -160,13 +160,15 @@ async def test_the_inbox_tells_nobody_of_what_is_not_theirs(transactional_db, ad
 
 async def test_a_board_rests_only_when_something_was_new(transactional_db) -> None:
     """After a ring that brought nothing the next is heard at once, though the board rests for a day after news."""
-    drawings = [Drawn({"part": "one"}), Drawn({"part": "two"})]
-    board = Board(feed_here(), Subject("still", lambda: drawings.pop(0), Feed.listen_to_all, rest_seconds=86_400))
+    drawings = [Fragments({"part": "one"}), Fragments({"part": "two"})]
+    board = SharedRendering(
+        current_feed(), RenderSource("still", lambda: drawings.pop(0), Feed.listen_to_all, rest_seconds=86_400)
+    )
     board.drawn, rung = drawings[0], asyncio.Event()
     board.viewers.add(rung)
     try:
         await asyncio.wait_for(rung.wait(), 60)
-        assert board.drawn == Drawn({"part": "two"})
+        assert board.drawn == Fragments({"part": "two"})
     finally:
         board.task.cancel()
 

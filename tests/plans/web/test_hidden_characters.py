@@ -29,7 +29,7 @@ def plan(stage, ada, rosa, tomas) -> Plan:
     reject(old, tomas)
     work_off(old)
     plan = work_off(make_plan(ada, *steps(), goal=HIDES))
-    slices.prepare(plan, 1, by=rosa)
+    slices.prepare_slice(plan, 1, by=rosa)
     coordination.comment(request_of(plan), by=tomas, text=HIDES)
     type(request_of(plan).call).objects.update(reason=HIDES)
     return plan

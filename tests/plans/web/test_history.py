@@ -8,12 +8,12 @@ import pytest
 from catalog.core import clock
 from plans.models import Event
 from plans.store.transactions import EVENT_TYPES
-from plans.web.plan.history import SAYERS, line_of
+from plans.web.plan.history import ENTRY_BUILDERS, event_line
 
 
 def test_every_kind_of_event_has_its_sentence() -> None:
     """Else its name would stand on the page."""
-    assert EVENT_TYPES - set(SAYERS) == set()
+    assert EVENT_TYPES - set(ENTRY_BUILDERS) == set()
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_every_kind_of_event_has_its_sentence() -> None:
 )
 def test_what_happens_to_a_request_is_said(kind: str, data: dict[str, Any], text: str, code: str) -> None:
     """Also what decides nothing."""
-    said = line_of(Event(seq=1, type=kind, at=clock.now(), step_id=4, data=json.dumps(data))).said
+    said = event_line(Event(seq=1, type=kind, at=clock.now(), step_id=4, data=json.dumps(data))).said
     assert (said.text, said.code) == (text, code)

@@ -7,7 +7,7 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.calls.privacy import MARK
 from catalog.errors import ToolError
-from plans.web.fragments import _draw_plan
+from plans.web.fragments import _render_plan
 from tests.builders import act, call_of, make_plan, work_off
 from tests.pages import Pages
 from tests.plans.factories import PRIVATE_EMAIL, PRIVATE_PATH, private_plan
@@ -57,7 +57,7 @@ def test_whole_values_are_masked_in_their_shape(plan, vera):
 
 def test_what_everyone_is_sent_live_holds_no_value(plan):
     """One drawing goes to all who look at the plan."""
-    fragments = "".join(_draw_plan(plan.public_id).fragments.values())
+    fragments = "".join(_render_plan(plan.public_id).fragments.values())
     assert "private" in fragments
     assert PRIVATE_EMAIL not in fragments
 

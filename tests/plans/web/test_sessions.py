@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from plans.models import Plan
-from plans.web.sockets import session_subject
+from plans.web.sockets import session_source
 from tests.builders import make_plan, step, work_off
 from tests.conftest import person
 from tests.pages import Pages
@@ -119,7 +119,7 @@ def test_the_page_costs_the_same_however_much_there_is(ada, django_assert_max_nu
 def test_the_socket_draws_the_parts_of_the_page_as_they_are_now(ada):
     agent = SessionAgent(ada)
     row = agent.setup("a", "b")
-    subject = session_subject(row)
+    subject = session_source(row)
     before = subject.draw()
     agent.call("update_step", step_id=2, status="done")
     drawn = subject.draw()
@@ -135,14 +135,14 @@ def test_one_session_is_one_board_whichever_plan_leads_to_it(ada):
     agent, other = SessionAgent(ada), SessionAgent(ada, "day")
     row = agent.setup("a")
     call = agent.call("read_plan")
-    of_call = session_subject(Plan.objects.get(public_id=call.plan_ref))
-    assert of_call.key == session_subject(row).key != session_subject(other.setup("a")).key
-    assert of_call.draw() == session_subject(row).draw()
+    of_call = session_source(Plan.objects.get(public_id=call.plan_ref))
+    assert of_call.key == session_source(row).key != session_source(other.setup("a")).key
+    assert of_call.draw() == session_source(row).draw()
 
 
 def test_what_happens_elsewhere_does_not_draw_a_session_anew(ada, django_assert_num_queries):
     agent = SessionAgent(ada)
-    subject = session_subject(agent.setup("a"))
+    subject = session_source(agent.setup("a"))
     before = subject.draw()
     SessionAgent(ada, "day").setup("x")
     with django_assert_num_queries(2):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from catalog.core import clock
 from catalog.models import RateBucket
-from plans.web.plan.overview import draw
+from plans.web.plan.overview import load_overview
 from plans.web.plan.timeline import Interval, Kind, Tick, Timeline, draw_timeline
 from tests.builders import act, make_plan, work_off
 from tests.plans.factories import act_raising
@@ -158,8 +158,8 @@ def test_the_scale_moves_while_a_step_works(kind: Kind, moves: bool) -> None:
 def test_what_waits_for_people_has_not_worked(stage: Stage, ada: User) -> None:
     """Its preview is no work, and nothing of it is red or green; once it is done its run is green."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
-    assert draw(plan).working_ms == 0
-    assert [stroke.look for stroke in draw(plan).steps[0].strokes] == ["idle", "human"]
+    assert load_overview(plan).working_ms == 0
+    assert [stroke.look for stroke in load_overview(plan).steps[0].timeline_bars] == ["idle", "human"]
 
 
 @pytest.mark.django_db
@@ -170,5 +170,5 @@ def test_what_failed_was_tried_and_what_was_put_off_has_not_failed(stage: Stage,
     began = clock.now() - timedelta(seconds=10)
     RateBucket.objects.create(group="stage:min", owner=f"user:{ada.pk}", window_started_at=began, used=2)
     other = work_off(make_plan(ada, act(1, 1, "limited")))
-    looks = [[stroke.look for stroke in draw(each).steps[0].strokes] for each in (plan, other)]
+    looks = [[stroke.look for stroke in load_overview(each).steps[0].timeline_bars] for each in (plan, other)]
     assert looks == [["retry", "put-off"], ["idle", "put-off"]]
