@@ -45,17 +45,17 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg] # as above
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Show and take the form in the name of who sends it."""
-        with accounts.acting(request.user):
+        with accounts.attribute_changes_to(request.user):
             return super().changeform_view(request, *args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Show the list, and delete what is selected, in the name of who sends it."""
-        with accounts.acting(request.user):
+        with accounts.attribute_changes_to(request.user):
             return super().changelist_view(request, *args, **kwargs)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Ask whether to delete, and do it in the name of who sends it."""
-        with accounts.acting(request.user):
+        with accounts.attribute_changes_to(request.user):
             return super().delete_view(request, *args, **kwargs)
 
 

@@ -67,7 +67,7 @@ REVIEWED = APPLYING | {RequestStatus.CONSUMED}
 """Where the last review says who brought a request there; every other end is somebody else's doing, or nobody's."""
 
 
-class Verdict(models.TextChoices):
+class ReviewVerdict(models.TextChoices):
     """One person's answer to one request."""
 
     APPROVE = "approve"

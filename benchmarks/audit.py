@@ -9,8 +9,8 @@ from time import perf_counter
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.audit.log import Line, append
-from approvals.audit.restore_guard import note
+from approvals.audit.log import AuditRecord, append_entry
+from approvals.audit.restore_guard import write_checkpoint
 from approvals.audit.verification import verify
 from approvals.models import Instance
 from benchmarks.ground import prepare
@@ -32,15 +32,15 @@ def verify_per_s(runs: int) -> list[float]:
     for part in range(10):
         with transaction.atomic():
             for number in range(LOG // 10):
-                append(_line(by, part * LOG + number))
-        note()
+                append_entry(_line(by, part * LOG + number))
+        write_checkpoint()
     return [_verified() for _ in range(runs)]
 
 
-def _line(by: User, number: int) -> Line:
+def _line(by: User, number: int) -> AuditRecord:
     """Return what is kept of the start of a dangerous call."""
     ids = {"call": f"call_{number:026}", "approval": f"apr_{number:026}", "level": "dangerous", "attempt": 1}
-    return Line(
+    return AuditRecord(
         action="call.started",
         by=by,
         object_ref=f"call_{number:026}",
@@ -51,10 +51,10 @@ def _line(by: User, number: int) -> Line:
     )
 
 
-def _appended(lines: list[Line]) -> Iterator[float]:
+def _appended(lines: list[AuditRecord]) -> Iterator[float]:
     for line in lines:
         started = perf_counter()
-        append(line)
+        append_entry(line)
         yield (perf_counter() - started) * 1000
 
 

@@ -17,7 +17,7 @@ from benchmarks import chain, fanout
 from benchmarks.ground import prepare
 from catalog.models import Call, Tool, new_call_id
 from catalog.states import CallStatus
-from config.db.postgresql.base import Left
+from config.db.postgresql.base import DeferredStatement
 from plans.actions.create import create_plan, start_plan
 from plans.models import Plan
 from plans.spec import PlanDocument
@@ -72,7 +72,7 @@ class Bare:
 
     def leave(self, statement: str, parameters: Any) -> Any:
         """Leave one statement to the next."""
-        return Left(self._connection, statement, parameters)
+        return DeferredStatement(self._connection, statement, parameters)
 
     def begin(self) -> None:
         """Begin a transaction."""

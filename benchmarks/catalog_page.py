@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from benchmarks.ground import prepare
-from catalog.inventory.search import index_changed
+from catalog.inventory.search import index_changed_tools
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
 from plans.executor.lifecycle import tune_garbage_collector
@@ -88,7 +88,7 @@ def _fill(user: User, chance: Random) -> None:
         tool.current_version = version
     Tool.objects.bulk_update(tools, ["current_version"], AT_ONCE)
     _categorise(tools, chance)
-    index_changed()
+    index_changed_tools()
     Call.objects.bulk_create(_calls(versions, user, chance), AT_ONCE)
 
 

@@ -13,8 +13,8 @@ from django.db import transaction
 
 from approvals.audit.log import entry_hash
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision, Review, Round
-from approvals.policies.rulebook import Rule, rule_of
-from approvals.requests.digests import Binding, action_digest, intent_digest, this_origin
+from approvals.policies.rulebook import Rule, rule_from_revision
+from approvals.requests.digests import ApprovalBinding, action_digest, current_origin, intent_digest
 from benchmarks.ground import person
 from catalog.core import clock
 from catalog.models import Call, CallRequester, Tool
@@ -57,9 +57,9 @@ class Scribe:
 
     def __init__(self, author: User, reviewer: User) -> None:
         self.author, self.reviewer = author, reviewer
-        self.instance, self.origin = Instance.objects.get(pk=1), this_origin()
+        self.instance, self.origin = Instance.objects.get(pk=1), current_origin()
         revision = PolicyRevision.objects.select_related("policy").get(safety_level="dangerous")
-        self.rule: Rule = rule_of(revision)
+        self.rule: Rule = rule_from_revision(revision)
         related = Tool.objects.select_related("current_version")
         self.tools = {tool.name: tool for tool in related.filter(name__in=("bench_noop", "bench_moment"))}
         self.codes = {name: tool.implementations.get() for name, tool in self.tools.items()}
@@ -114,7 +114,7 @@ class Scribe:
     def _approve(self, call: Call) -> None:
         """Write the request of a call, approved at once and used."""
         at, version = call.created_at, call.version
-        binding = Binding(version.fingerprint, self.codes[call.tool_name].digest, call.arguments, "")
+        binding = ApprovalBinding(version.fingerprint, self.codes[call.tool_name].digest, call.arguments, "")
         digest, decided = action_digest(call, binding, self.rule, self.origin), at + SOON
         request = ApprovalRequest(
             call=call, status="consumed", digest=digest, intent_digest=intent_digest(call),

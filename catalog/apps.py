@@ -16,10 +16,10 @@ class CatalogConfig(AppConfig):
 
     def ready(self) -> None:
         """Let secrets end with their calls, and make spans, where someone collects them."""
-        from catalog.calls.vault import on_fact  # noqa: PLC0415 (models are loaded only now)
+        from catalog.calls.vault import delete_secrets_of_ended_call  # noqa: PLC0415 (models are loaded only now)
 
-        signals.fact.connect(on_fact, dispatch_uid="catalog.calls.vault")
-        if missing := tracing.start():
+        signals.fact.connect(delete_secrets_of_ended_call, dispatch_uid="catalog.calls.vault")
+        if missing := tracing.start_tracing():
             logging.getLogger("toolgate.tracing").warning(missing)
         for name in settings.UNKNOWN_NAMES:
             logging.getLogger("toolgate.settings").warning("There is no setting %s; it is ignored.", name)

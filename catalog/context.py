@@ -19,10 +19,10 @@ from django.conf import settings
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 
-Listener = Callable[[], object]
+CancelListener = Callable[[], object]
 
 
-class Stop:
+class CancelToken:
     """Whether a call is to stop. Told once, by any thread; it is never taken back."""
 
     __slots__ = ("_listeners", "_lock", "_told")
@@ -30,7 +30,7 @@ class Stop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._told = False
-        self._listeners: list[Listener] = []
+        self._listeners: list[CancelListener] = []
 
     @property
     def told(self) -> bool:
@@ -46,7 +46,7 @@ class Stop:
         for listener in self._listeners:
             listener()
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: CancelListener) -> None:
         """Call `listener` when the call is told, in the thread that tells; at once when it was told already."""
         with self._lock:
             if not self._told:
@@ -137,7 +137,7 @@ class Deadline:
     """The moment (UTC) after which a call may not go on; for a call that is told to `stop` it has passed."""
 
     expires_at: datetime
-    stop: Stop | None = field(default=None, compare=False, repr=False)
+    stop: CancelToken | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
@@ -175,7 +175,7 @@ def _open_workspace() -> Filesystem:
     return Filesystem(settings.TOOLGATE_WORKSPACE)
 
 
-_MAKERS: dict[type, Callable[[], object]] = {Filesystem: _open_workspace}
+_RESOURCE_FACTORIES: dict[type, Callable[[], object]] = {Filesystem: _open_workspace}
 
 
 def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Generator[ResourceT]]) -> None:
@@ -188,11 +188,11 @@ def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Gene
     the call got the resource; one without `snapshot()` keeps its own record, and `restore()` says whether all of it was
     undone. An attribute `changed` that is false says that there is nothing to undo.
     """
-    _MAKERS[kind] = maker
+    _RESOURCE_FACTORIES[kind] = maker
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class UndoResult:
     """What came of undoing a failed call's changes: whether there were any, and in which resources they still are."""
 
     some: bool = False
@@ -218,7 +218,7 @@ class Resources:
         self._opened: dict[type, object] = {}
         self._taken: dict[type, object] = {}
         self._closers: list[Callable[[], object]] = []
-        self._makers = _MAKERS if makers is None else makers
+        self._makers = _RESOURCE_FACTORIES if makers is None else makers
         for resource in opened:
             self._keep(type(resource), resource)
 
@@ -254,14 +254,14 @@ class Resources:
             exact = next((each for each in self._opened.values() if isinstance(each, kind)), None)
         return cast("ResourceT | None", exact)
 
-    def restore(self, may_undo: Callable[[], bool] = lambda: True) -> Undone:
+    def restore(self, may_undo: Callable[[], bool] = lambda: True) -> UndoResult:
         """Undo what the opened resources changed, the last one first; one that fails does not stop the others.
 
         What `may_undo` says no to stays as it is, and is named as what failed.
         """
         changed = [kind for kind, each in self._opened.items() if getattr(each, "changed", kind in self._taken)]
         failed = [kind.__name__ for kind in reversed(changed) if not self._is_restored(kind, may_undo)]
-        return Undone(bool(changed), tuple(failed))
+        return UndoResult(bool(changed), tuple(failed))
 
     def _is_restored(self, kind: type, may_undo: Callable[[], bool]) -> bool:
         resource = cast("Any", self._opened[kind])

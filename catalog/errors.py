@@ -278,7 +278,7 @@ class ToolDefinitionError(ToolgateError, ValueError):
 
 
 @contextmanager
-def about_tool(name: str) -> Iterator[None]:
+def naming_tool(name: str) -> Iterator[None]:
     """Let every ToolDefinitionError that is raised inside name the tool."""
     try:
         yield

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.binding import Binding
-from catalog.definitions.levels import SafetyLevel, level_of
+from catalog.definitions.levels import SafetyLevel, parse_level
 from catalog.definitions.tool import Tool
 from catalog.errors import ToolDefinitionError
 from catalog.gram import ToolSpecification
@@ -35,7 +35,7 @@ class SchemaTool(Tool[Any, Any]):
         return function
 
 
-class Declaration(TypedDict, total=False):
+class CreateToolOptions(TypedDict, total=False):
     """What `create_tool` takes beside what the specification says too."""
 
     safety_level: SafetyLevel | str
@@ -47,23 +47,23 @@ class StrictBinding(Binding):
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
-        self.validator = compile_schema(_closed(schema))
+        self.validator = compile_schema(_close_objects(schema))
 
 
 def create_tool(
-    name: str, description: str, schema: Schema, invoke: Callable[..., Any], **declaration: Unpack[Declaration]
+    name: str, description: str, schema: Schema, invoke: Callable[..., Any], **declaration: Unpack[CreateToolOptions]
 ) -> SchemaTool:
     """Make a tool of a JSON Schema and a function of one dict, not yet registered; raise ToolDefinitionError.
 
     `invoke` also gets `context` if it names it; it may be a coroutine function.
     """
-    _judge(name, description, schema, invoke)
+    _validate_arguments(name, description, schema, invoke)
     return SchemaTool(
         name=name,
         description=description,
         handler=invoke,
         bound=StrictBinding(schema),
-        safety_level=level_of(declaration.get("safety_level", "safe")),
+        safety_level=parse_level(declaration.get("safety_level", "safe")),
         categories=tuple(declaration.get("categories", ())),
     )
 
@@ -115,7 +115,7 @@ class ToolLibrary:
         return f"The schema differs: {difference}." if difference else ""
 
 
-def _judge(name: object, description: object, schema: object, invoke: object) -> None:
+def _validate_arguments(name: object, description: object, schema: object, invoke: object) -> None:
     if not name:
         raise ToolDefinitionError("Tool name cannot be empty")
     if not isinstance(description, str) or not description.strip():
@@ -141,23 +141,23 @@ def _differences(specified: object, found: object, path: str = "") -> Iterator[s
         yield f"{path} is specified as {canonical_text(specified)}, and found as {canonical_text(found)}"
 
 
-def _closed(schema: Schema) -> Schema:
+def _close_objects(schema: Schema) -> Schema:
     """Return the schema with every record that names its members refusing others, unless it says that it takes them."""
-    closed = _with_closed_parts(schema)
+    closed = _close_nested_objects(schema)
     if "properties" in schema and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
         closed["unevaluatedProperties"] = False
     return closed
 
 
-def _with_closed_parts(schema: Schema) -> Schema:
+def _close_nested_objects(schema: Schema) -> Schema:
     """Close what lies in members and items; unions are left alone, for each branch sees only its own members."""
     closed = dict(schema)
     if isinstance(schema.get("properties"), dict):
-        closed["properties"] = {name: _closed_part(part) for name, part in schema["properties"].items()}
+        closed["properties"] = {name: _close_part(part) for name, part in schema["properties"].items()}
     if "items" in schema:
-        closed["items"] = _closed_part(schema["items"])
+        closed["items"] = _close_part(schema["items"])
     return closed
 
 
-def _closed_part(part: Any) -> Any:
-    return _closed(part) if isinstance(part, dict) else part
+def _close_part(part: Any) -> Any:
+    return _close_objects(part) if isinstance(part, dict) else part

@@ -13,9 +13,9 @@ from django.db import models
 from django.db.models import Q
 
 from catalog.core import clock
-from catalog.definitions.levels import GrantLimits, SafetyLevel, limits_of
+from catalog.definitions.levels import GrantLimits, SafetyLevel, grant_limits_for
 from catalog.results import format_error_response
-from catalog.secrets.placeholders import shown_text
+from catalog.secrets.placeholders import without_macs
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
 
 
@@ -99,7 +99,7 @@ class Tool(models.Model):
     def grant_limits(self) -> GrantLimits | None:
         """What one grant for it may allow at most; None where there can be none. Its version is read."""
         version = self.current_version
-        return limits_of(self.grantable, version.safety_level) if version else None
+        return grant_limits_for(self.grantable, version.safety_level) if version else None
 
     @property
     def is_in_use(self) -> bool:
@@ -317,7 +317,7 @@ class Call(models.Model):
     @property
     def arguments_json(self) -> Any:
         """The arguments as JSON values, as they may be shown: `{"$secret": name}` in the place of secrets."""
-        return json.loads(shown_text(self.arguments))
+        return json.loads(without_macs(self.arguments))
 
     @property
     def response_json(self) -> Any:

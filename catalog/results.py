@@ -16,7 +16,7 @@ ValueT = TypeVar("ValueT")
 PreviewKind = Literal["diff", "rows", "text", "none"]
 _PREVIEW_KINDS = get_args(PreviewKind)
 MAX_STATE_TOKEN = 255
-CUT_MARK = "\n[... truncated ...]"
+TRUNCATION_MARK = "\n[... truncated ...]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class Preview:
         object.__setattr__(self, "rows", tuple(self.rows))
 
 
-def as_result(returned: object) -> ToolResult[Any]:
+def to_result(returned: object) -> ToolResult[Any]:
     """Return what a handler gave as a result: itself when it is one, else a success with this value."""
     return returned if isinstance(returned, ToolResult) else ToolResult(message="OK", value=returned)
 
 
-def as_values(returned: object) -> ToolResult[Any]:
+def values_to_result(returned: object) -> ToolResult[Any]:
     """Return what a `define_tool` handler gave as a result; a tuple of a result and an error text fails unless None."""
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], str | None):
         value, error = returned
-        return as_result(value) if error is None else ToolResult(message=error, value=value, success=False)
-    return as_result(returned)
+        return to_result(value) if error is None else ToolResult(message=error, value=value, success=False)
+    return to_result(returned)
 
 
 def render(result: ToolResult[Any]) -> str:
@@ -90,21 +90,23 @@ def render_value(value: object) -> str:
         return value
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
-    rendered = own_rendering(value)
+    rendered = custom_rendering(value)
     return _as_json(value) if rendered is None else rendered
 
 
 def format_for_model(value: object, limit: int = 2000) -> str:
     """Return text of at most `limit` characters: text as it is, None as nil, the rest as indented JSON."""
     text = value if isinstance(value, str) else "nil" if value is None else _as_json(value, indent=2)
-    return text if len(text) <= limit else text[: max(0, limit - len(CUT_MARK))] + CUT_MARK[: max(0, limit)]
+    return (
+        text if len(text) <= limit else text[: max(0, limit - len(TRUNCATION_MARK))] + TRUNCATION_MARK[: max(0, limit)]
+    )
 
 
 def format_success_response(
     query_type: str | None, parameters: object, results: object, *, tool_name: str, **fields: object
 ) -> dict[str, Any]:
     """Return the standard response of a call that worked; `fields` are the tool's own."""
-    return _response(query_type, parameters, results, tool_name, success=True) | _own(fields)
+    return _response(query_type, parameters, results, tool_name, success=True) | _extra_fields(fields)
 
 
 def format_error_response(
@@ -118,7 +120,7 @@ def format_error_response(
 ) -> dict[str, Any]:
     """Return the standard response of a call that failed; `warning` instead of `error`: nothing was found."""
     response = _response(query_type, parameters, [], tool_name, success=False)
-    return response | _own(fields) | {error_type: message}
+    return response | _extra_fields(fields) | {error_type: message}
 
 
 def _response(
@@ -136,11 +138,11 @@ def _response(
 STANDARD_FIELDS = frozenset(_response("", {}, [], "", success=True))
 
 
-def _own(fields: Mapping[str, object]) -> dict[str, object]:
+def _extra_fields(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if name not in STANDARD_FIELDS}
 
 
-def own_rendering(value: object) -> str | None:
+def custom_rendering(value: object) -> str | None:
     """Return the text of the value's own `render()`; None for a value without one, or whose render() raises."""
     rendering = getattr(value, "render", None)
     if not callable(rendering):
@@ -152,11 +154,11 @@ def own_rendering(value: object) -> str | None:
 
 
 def _as_json(value: object, indent: int | None = None) -> str:
-    plain = _plain(value)
+    plain = _to_json_value(value)
     return json.dumps(plain, ensure_ascii=False, indent=indent)
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value, dict_factory=_without_none)
     return to_jsonable_python(value, exclude_none=isinstance(value, BaseModel), inf_nan_mode="strings", fallback=str)

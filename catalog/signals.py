@@ -34,18 +34,18 @@ class Fact:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-def record(kind: str, *, call: Call | None = None, by: User | None = None, **data: Any) -> None:
+def record_fact(kind: str, *, call: Call | None = None, by: User | None = None, **data: Any) -> None:
     """State that `kind` happened. `data` holds ids, digests and reasons, never arguments or results."""
     fact.send(sender=Fact, fact=Fact(kind, call, by, data))
 
 
-def announce(call: Call) -> None:
+def announce_call_change(call: Call) -> None:
     """Say that `call` is about to change, so that higher layers take their locks first (plan before call)."""
-    record("call.changing", call=call)
+    record_fact("call.changing", call=call)
 
 
 @register()
-def both_receivers_are_connected(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Error]:
+def check_fact_receivers(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Error]:
     """Refuse to start when the audit log or the events would silently miss what happens."""
     names = {receiver.__module__ for receiver in fact._live_receivers(Fact)[0]}
     return [

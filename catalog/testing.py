@@ -15,7 +15,7 @@ from catalog.tools import registry
 from catalog.tools.class_tools import BaseTool
 
 
-class Circumstances(TypedDict, total=False):
+class InvokeOptions(TypedDict, total=False):
     """What `invoke` may be given beside the tool and its arguments."""
 
     session: Session | None
@@ -30,7 +30,7 @@ def allow_all(call: CallFacts) -> Allow:
 
 
 def invoke(
-    tool: Tool[Any, Any] | BaseTool | str, arguments: Mapping[str, Any] | str, **circumstances: Unpack[Circumstances]
+    tool: Tool[Any, Any] | BaseTool | str, arguments: Mapping[str, Any] | str, **circumstances: Unpack[InvokeOptions]
 ) -> ToolResult[Any]:
     """Run a tool and return its result, with the value that its handler returned.
 
@@ -39,7 +39,7 @@ def invoke(
     Raises PromptEvaluationError for an unknown tool, one without a handler, arguments that are no JSON object and a
     late call. What ends an evaluation (PromptEvaluationError, VisibilityExpansionRequired) goes through as raised.
     """
-    found, arguments = _found(tool), _decoded(arguments)
+    found, arguments = _find_tool(tool), _decode_arguments(arguments)
     context = make_context(
         session=circumstances.get("session") or Session(),
         deadline=circumstances.get("deadline"),
@@ -54,7 +54,7 @@ def invoke(
     outcome = dispatch(found, dict(arguments), gate=circumstances.get("gate", allow_all), context=context, facts=facts)
     if isinstance(outcome, Hold):
         return ToolResult.error(f"Tool '{found.name}' waits for approval.")
-    _raise_again(outcome.cause, outcome.message)
+    _reraise(outcome.cause, outcome.message)
     told = outcome.fields.get("user_message")
     return ToolResult(outcome.message, outcome.returned, outcome.success, outcome.exclude_value_from_context, told)
 
@@ -68,7 +68,7 @@ def make_context(**fields: Any) -> ToolContext:
 def clean_registry() -> Iterator[None]:
     """Start with an empty registry, and put back afterwards what was registered before."""
     kept: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
-        (held, held.copy()) for held in (registry._TOOLS, registry._IMPLEMENTATIONS, contexts._MAKERS)
+        (held, held.copy()) for held in (registry._TOOLS, registry._IMPLEMENTATIONS, contexts._RESOURCE_FACTORIES)
     ]
     registry._TOOLS.clear()
     registry._IMPLEMENTATIONS.clear()
@@ -80,7 +80,7 @@ def clean_registry() -> Iterator[None]:
             held.update(before)
 
 
-def _found(tool: Tool[Any, Any] | BaseTool | str) -> Tool[Any, Any]:
+def _find_tool(tool: Tool[Any, Any] | BaseTool | str) -> Tool[Any, Any]:
     if isinstance(tool, BaseTool):
         return tool.as_tool()
     found = registry.get_tool(tool) if isinstance(tool, str) else tool
@@ -92,7 +92,7 @@ def _found(tool: Tool[Any, Any] | BaseTool | str) -> Tool[Any, Any]:
     return found
 
 
-def _decoded(arguments: object) -> dict[str, Any]:
+def _decode_arguments(arguments: object) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments) if arguments.strip() else {}
@@ -103,7 +103,7 @@ def _decoded(arguments: object) -> dict[str, Any]:
     return dict(arguments)
 
 
-def _raise_again(cause: BaseException | None, message: str) -> None:
+def _reraise(cause: BaseException | None, message: str) -> None:
     if isinstance(cause, DeadlineExceededError):
         raise PromptEvaluationError(message) from cause
     if isinstance(cause, PromptEvaluationError | VisibilityExpansionRequired):

@@ -14,28 +14,28 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup(set_prefix=False)
 
 # Models are loaded only now.
-from config.serving.handler import Handler  # noqa: E402
+from config.serving.handler import ThreadedHandler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
 from plans.live.feed import current_feed  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
 
 
-async def call_settled(call_id: str, seconds: float) -> str:
+async def wait_for_call(call_id: str, seconds: float) -> str:
     """Wait for a call on the feed of the loop that serves it; return the one that stands in for it then."""
     return await current_feed().call_settled(call_id, seconds)
 
 
-def compose(*, executes: bool) -> ProtocolTypeRouter:
+def build_application(*, executes: bool) -> ProtocolTypeRouter:
     """Put the application together."""
     return ProtocolTypeRouter(
         {
             "lifespan": Lifespan(executes=executes),
-            "http": WaitForCall(Handler(), call_settled),
+            "http": WaitForCall(ThreadedHandler(), wait_for_call),
             "websocket": URLRouter(websocket_urlpatterns),
         }
     )
 
 
-application = compose(executes=settings.TOOLGATE_EXECUTOR == "embedded")
-application_without_executor = compose(executes=False)
+application = build_application(executes=settings.TOOLGATE_EXECUTOR == "embedded")
+application_without_executor = build_application(executes=False)

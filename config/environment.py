@@ -31,35 +31,35 @@ def _secret_key() -> str:
     return base64.urlsafe_b64encode(os.urandom(32)).decode()
 
 
-GENERATED: dict[str, Callable[[], str]] = {
+KEY_GENERATORS: dict[str, Callable[[], str]] = {
     "SECRET_KEY": _text_key,
     "TOOLGATE_AUDIT_KEY": _text_key,
     "TOOLGATE_SECRET_KEYS": _secret_key,
 }
 
 
-def load_or_make(path: Path) -> dict[str, str]:
+def load_or_create_keys(path: Path) -> dict[str, str]:
     """Return the keys stored in `path`, first making the file (mode 0600) when it is missing, and keys it lacks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        _write_once(path, "".join(f"{name}={make()}\n" for name, make in GENERATED.items()))
-    found = _read(path.read_text(encoding="utf-8"))
-    return found if found.keys() >= GENERATED.keys() else _complete(path)
+        _write_once(path, "".join(f"{name}={make()}\n" for name, make in KEY_GENERATORS.items()))
+    found = _read_keys(path.read_text(encoding="utf-8"))
+    return found if found.keys() >= KEY_GENERATORS.keys() else _add_missing_keys(path)
 
 
-def _read(text: str) -> dict[str, str]:
+def _read_keys(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def _complete(path: Path) -> dict[str, str]:
+def _add_missing_keys(path: Path) -> dict[str, str]:
     """Add the keys that a file of an earlier version lacks; of several processes the first one does."""
     with path.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         text = file.read()
-        missing = [f"{name}={make()}\n" for name, make in GENERATED.items() if name not in _read(text)]
+        missing = [f"{name}={make()}\n" for name, make in KEY_GENERATORS.items() if name not in _read_keys(text)]
         added = ("" if text.endswith("\n") or not text else "\n") + "".join(missing)
         file.write(added if missing else "")
-        return _read(text + added)
+        return _read_keys(text + added)
 
 
 def check_secret_keys(keys: Sequence[str]) -> list[str]:
@@ -92,12 +92,12 @@ def _write_once(path: Path, text: str) -> None:
         draft.unlink()
 
 
-BACKENDS = {"console": "console", "file": "filebased", "smtp": "smtp", "smtps": "smtp"}
-PORTS = {"smtp": 587, "smtps": 465}
-KNOWN = frozenset({"from", "tls"})
+MAIL_BACKENDS = {"console": "console", "file": "filebased", "smtp": "smtp", "smtps": "smtp"}
+MAIL_PORTS = {"smtp": 587, "smtps": 465}
+MAIL_OPTIONS = frozenset({"from", "tls"})
 
 
-class Mail(NamedTuple):
+class MailSettings(NamedTuple):
     """How mail leaves: what Django's settings of the same names take."""
 
     backend: str
@@ -111,20 +111,20 @@ class Mail(NamedTuple):
     folder: str
 
 
-def read_email_url(text: str) -> Mail:
+def read_email_url(text: str) -> MailSettings:
     """Return what a mail URL means. Raises ImproperlyConfigured, without repeating a password."""
     try:
         url = urlsplit(text)
         port = url.port
     except ValueError:
-        raise _wrong("its host or port cannot be read") from None
+        raise _mail_url_error("its host or port cannot be read") from None
     options = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
-    _judge(url, options)
-    return Mail(
-        backend=f"django.core.mail.backends.{BACKENDS[url.scheme]}.EmailBackend",
+    _validate_mail_url(url, options)
+    return MailSettings(
+        backend=f"django.core.mail.backends.{MAIL_BACKENDS[url.scheme]}.EmailBackend",
         sender=options.get("from", "toolgate@localhost"),
         host=url.hostname or "",
-        port=port or PORTS.get(url.scheme, 0),
+        port=port or MAIL_PORTS.get(url.scheme, 0),
         user=unquote(url.username or ""),
         password=unquote(url.password or ""),
         use_tls=url.scheme == "smtp" and options.get("tls") != "off",
@@ -133,22 +133,22 @@ def read_email_url(text: str) -> Mail:
     )
 
 
-def _judge(url: SplitResult, options: dict[str, str]) -> None:
-    if url.scheme not in BACKENDS:
-        raise _wrong(f"it begins with none of {', '.join(f'{scheme}:' for scheme in BACKENDS)}")
-    if url.scheme in PORTS and not url.hostname:
-        raise _wrong("it names no host")
+def _validate_mail_url(url: SplitResult, options: dict[str, str]) -> None:
+    if url.scheme not in MAIL_BACKENDS:
+        raise _mail_url_error(f"it begins with none of {', '.join(f'{scheme}:' for scheme in MAIL_BACKENDS)}")
+    if url.scheme in MAIL_PORTS and not url.hostname:
+        raise _mail_url_error("it names no host")
     if url.scheme == "file" and not url.path:
-        raise _wrong("it names no folder")
-    if unknown := sorted(options.keys() - KNOWN):
-        raise _wrong(f"it has unknown options: {', '.join(unknown)}")
+        raise _mail_url_error("it names no folder")
+    if unknown := sorted(options.keys() - MAIL_OPTIONS):
+        raise _mail_url_error(f"it has unknown options: {', '.join(unknown)}")
     if options.get("tls", "off") != "off" or ("tls" in options and url.scheme != "smtp"):
-        raise _wrong("tls can only be off, and only for smtp")
+        raise _mail_url_error("tls can only be off, and only for smtp")
     if any(character in options.get("from", "") for character in "\r\n"):
-        raise _wrong("its sender has more than one line")
+        raise _mail_url_error("its sender has more than one line")
 
 
-def _wrong(why: str) -> ImproperlyConfigured:
+def _mail_url_error(why: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"TOOLGATE_EMAIL_URL cannot be used: {why}. Write it as smtp://user:password@host:587.")
 
 
@@ -158,10 +158,10 @@ IDLE_SECONDS = 15
 """After which the server ends a transaction that says nothing. Nothing else is done while one is open, so that ours say
 something within milliseconds; shorter than five waits for a lock, and than a lease lasts."""
 CONNECT_SECONDS = 5
-GONE_SECONDS = 20
+DEAD_PEER_SECONDS = 20
 """After which either side gives a peer up that acknowledges nothing."""
 
-FOR_SESSIONS: Mapping[str, str] = {
+SESSION_PARAMETERS: Mapping[str, str] = {
     "lock_timeout": f"{LOCK_SECONDS}s",
     "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     "tcp_keepalives_idle": "10",
@@ -172,14 +172,14 @@ FOR_SESSIONS: Mapping[str, str] = {
 
 def postgresql_options(given: Mapping[str, Any], *, connections: int) -> dict[str, Any]:
     """Return the OPTIONS of a database: what its URL gives (`sslmode`, a setting by `options`) comes before ours."""
-    sessions = " ".join(f"-c {name}={value}" for name, value in FOR_SESSIONS.items())
+    sessions = " ".join(f"-c {name}={value}" for name, value in SESSION_PARAMETERS.items())
     return {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives": 1,
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 2,
-        "tcp_user_timeout": GONE_SECONDS * 1000,
+        "tcp_user_timeout": DEAD_PEER_SECONDS * 1000,
         **given,
         "options": f"{sessions} {given.get('options', '')}".strip(),
         "server_side_binding": True,
@@ -195,7 +195,7 @@ def postgresql_options(given: Mapping[str, Any], *, connections: int) -> dict[st
 
 
 EVERY_TOOL = "*"
-LIMIT = re.compile(r"(?:([A-Za-z0-9_-]{1,64})=)?([0-9]{1,5})")
+TOOL_LIMIT_PATTERN = re.compile(r"(?:([A-Za-z0-9_-]{1,64})=)?([0-9]{1,5})")
 
 
 def read_tool_limits(text: str) -> dict[str, int]:
@@ -205,7 +205,7 @@ def read_tool_limits(text: str) -> dict[str, int]:
     """
     limits: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
-        found = LIMIT.fullmatch(part)
+        found = TOOL_LIMIT_PATTERN.fullmatch(part)
         name = (found[1] or EVERY_TOOL) if found else ""
         if found is None or name in limits:
             raise ImproperlyConfigured(

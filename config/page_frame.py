@@ -10,16 +10,16 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from approvals.audit.restore_guard import last_fault
+from approvals.audit.restore_guard import cached_fault
 from approvals.queue.saved_views import needed_count
-from catalog.access.roles import ADMINISTRATOR, OPERATOR, name_of, roles_of
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
 from catalog.core import clock
-from catalog.ui.labels import say_initials
+from catalog.ui.labels import name_initials
 from plans.store.selectors import running_plans
 
 
 @dataclass(frozen=True)
-class Shell:
+class PageFrame:
     """The frame's facts. `waiting` counts the requests that the person can answer; `now` sets the page's clock.
 
     `restored` says to administrators that the database was set back.
@@ -29,7 +29,7 @@ class Shell:
     waiting: int | None = None
     running_plans: list[Any] = field(default_factory=list)
     roles: frozenset[str] = frozenset()
-    reads_audit: bool = False
+    can_read_audit: bool = False
     display_name: str = ""
     initials: str = ""
     now: str = ""
@@ -37,31 +37,31 @@ class Shell:
     restored: str = ""
 
     @property
-    def may_plan(self) -> bool:
+    def can_plan(self) -> bool:
         """Whether the person may ask for plans, and write them."""
         return not self.roles.isdisjoint({OPERATOR, ADMINISTRATOR})
 
 
-def shell(request: HttpRequest) -> dict[str, Any]:
+def frame_context(request: HttpRequest) -> dict[str, Any]:
     """Give every template the frame's facts, at no cost to those that draw no frame."""
-    return {"shell": SimpleLazyObject(partial(shell_for, getattr(request, "user", AnonymousUser())))}
+    return {"shell": SimpleLazyObject(partial(frame_for_user, getattr(request, "user", AnonymousUser())))}
 
 
-def shell_for(user: User | AnonymousUser) -> Shell:
+def frame_for_user(user: User | AnonymousUser) -> PageFrame:
     """Collect the frame's facts for one person."""
     now = f"{clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:
-        return Shell(now=now)
-    roles, name = roles_of(user), name_of(user)
-    return Shell(
+        return PageFrame(now=now)
+    roles, name = roles_of(user), user_display_name(user)
+    return PageFrame(
         signed_in=True,
         waiting=needed_count(user),
         running_plans=running_plans(user),
         roles=roles,
-        reads_audit=ADMINISTRATOR in roles,
+        can_read_audit=ADMINISTRATOR in roles,
         display_name=name,
-        initials=say_initials(name),
+        initials=name_initials(name),
         now=now,
         undo_seconds=ceil(settings.TOOLGATE_UNDO_SECONDS),
-        restored=last_fault() if ADMINISTRATOR in roles else "",
+        restored=cached_fault() if ADMINISTRATOR in roles else "",
     )

@@ -9,10 +9,10 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
-from config import environment, safety
-from config.environment import check_secret_keys, load_or_make, read_email_url, read_tool_limits
+from config import environment, setting_checks
+from config.environment import check_secret_keys, load_or_create_keys, read_email_url, read_tool_limits
 from config.operations import logging
-from config.serving.static_files import digest_of
+from config.serving.static_files import folder_digest
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -67,11 +67,11 @@ if TOOLGATE_EXECUTOR == "procrastinate" and not REDIS_URL:
     raise ImproperlyConfigured("TOOLGATE_EXECUTOR=procrastinate needs REDIS_URL, to tell processes what is new.")
 
 # --- keys ----------------------------------------------------------------------------------------------------
-_generated = load_or_make(VAR_DIR / "keys.env") if ON_SQLITE else {}
+_generated = load_or_create_keys(VAR_DIR / "keys.env") if ON_SQLITE else {}
 SECRET_KEY = env.str("SECRET_KEY", "") or _generated.get("SECRET_KEY", "")
 TOOLGATE_AUDIT_KEY = env.str("TOOLGATE_AUDIT_KEY", "") or _generated.get("TOOLGATE_AUDIT_KEY", "")
-safety.check_key("SECRET_KEY", SECRET_KEY, least=32)
-safety.check_key("TOOLGATE_AUDIT_KEY", TOOLGATE_AUDIT_KEY, least=32)
+setting_checks.check_key("SECRET_KEY", SECRET_KEY, least=32)
+setting_checks.check_key("TOOLGATE_AUDIT_KEY", TOOLGATE_AUDIT_KEY, least=32)
 # The first key encrypts, all decrypt.
 TOOLGATE_SECRET_KEYS = check_secret_keys(
     env.list("TOOLGATE_SECRET_KEYS", []) or [key for key in [_generated.get("TOOLGATE_SECRET_KEYS")] if key]
@@ -79,9 +79,9 @@ TOOLGATE_SECRET_KEYS = check_secret_keys(
 
 # --- the audit log ---------------------------------------------------------------------------------------------
 # Beside the database, and not in it: what is set back with the database shows nothing.
-_beside = Path(DATABASES["default"]["NAME"]) if ON_SQLITE else VAR_DIR / "toolgate"
+_data_path = Path(DATABASES["default"]["NAME"]) if ON_SQLITE else VAR_DIR / "toolgate"
 TOOLGATE_AUDIT_CHECKPOINTS = Path(
-    env.str("TOOLGATE_AUDIT_CHECKPOINTS", "") or _beside.with_name(f"{_beside.stem}.checkpoints")
+    env.str("TOOLGATE_AUDIT_CHECKPOINTS", "") or _data_path.with_name(f"{_data_path.stem}.checkpoints")
 )
 
 # --- requests that leave -------------------------------------------------------------------------------------
@@ -89,16 +89,16 @@ TOOLGATE_EGRESS_ALLOW: list[str] = list(filter(None, map(str.strip, env.list("TO
 TOOLGATE_NOTIFY_URLS: list[str] = list(filter(None, map(str.strip, env.list("TOOLGATE_NOTIFY_URLS", []))))
 TOOLGATE_WEBHOOK_KEY = env.str("TOOLGATE_WEBHOOK_KEY", "")
 if TOOLGATE_WEBHOOK_KEY:
-    safety.check_key("TOOLGATE_WEBHOOK_KEY", TOOLGATE_WEBHOOK_KEY, least=32)
+    setting_checks.check_key("TOOLGATE_WEBHOOK_KEY", TOOLGATE_WEBHOOK_KEY, least=32)
 
 # --- the web -------------------------------------------------------------------------------------------------
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", [])
 TOOLGATE_URL = env.str("TOOLGATE_URL", "http://127.0.0.1:8000").rstrip("/")
 TOOLGATE_HTTPS = env.bool("TOOLGATE_HTTPS", False)
-safety.check_url("TOOLGATE_URL", TOOLGATE_URL)
+setting_checks.check_url_setting("TOOLGATE_URL", TOOLGATE_URL)
 if not DEBUG:
-    safety.check_hosts(ALLOWED_HOSTS)
+    setting_checks.check_hosts(ALLOWED_HOSTS)
 _cookie_prefix = "__Host-" if TOOLGATE_HTTPS else ""
 SESSION_COOKIE_NAME = f"{_cookie_prefix}toolgate_session"
 CSRF_COOKIE_NAME = f"{_cookie_prefix}toolgate_csrf"
@@ -113,7 +113,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = TOOLGATE_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TOOLGATE_HTTPS else None
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
-DEFAULT_EXCEPTION_REPORTER_FILTER = "config.operations.logging.SaysNoValues"
+DEFAULT_EXCEPTION_REPORTER_FILTER = "config.operations.logging.RedactingReporterFilter"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -152,11 +152,11 @@ if not ON_SQLITE:
     INSTALLED_APPS.append("procrastinate.contrib.django")
 PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
-    "config.operations.request_log.Told",
-    "catalog.rest.problems.ApiProblems",
-    "config.operations.request_log.Compressed",
+    "config.operations.request_log.RequestLogMiddleware",
+    "catalog.rest.problems.ProblemDetailsMiddleware",
+    "config.operations.request_log.CompressionMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "config.operations.request_log.RefuseBodies",
+    "config.operations.request_log.RefusedBodyMiddleware",
     "config.serving.static_files.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -179,7 +179,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "config.page_frame.shell",
+                "config.page_frame.frame_context",
             ]
         },
     }
@@ -199,7 +199,7 @@ LANGUAGE_CODE = "en-us"
 USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
-STATIC_DIGEST = digest_of(BASE_DIR / "static")
+STATIC_DIGEST = folder_digest(BASE_DIR / "static")
 # With DEBUG files change while they are served.
 STATIC_URL = "static/" if DEBUG else f"static/{STATIC_DIGEST}/"
 WHITENOISE_IMMUTABLE_FILE_TEST = rf"^/static/{STATIC_DIGEST}/"
@@ -250,7 +250,7 @@ SPECTACULAR_SETTINGS = {
         "PlanStatus": "plans.states.PlanStatus.values",
         "CallStatus": "plans.api.serializers.CALL_STATUSES",
         "RequestStatus": "approvals.states.RequestStatus.values",
-        "Verdict": "approvals.states.Verdict.values",
+        "Verdict": "approvals.states.ReviewVerdict.values",
         "OutcomeVerdict": "plans.api.serializers.OUTCOMES",
         "PolicyEffect": "approvals.api.policies.EFFECTS",
         "RejectionEffect": "approvals.states.REJECTION_EFFECTS",
@@ -261,8 +261,12 @@ SPECTACULAR_SETTINGS = {
 TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])
 TOOLGATE_MODEL = env.str("TOOLGATE_MODEL", "").strip()
 TOOLGATE_WORKSPACE = Path(env.str("TOOLGATE_WORKSPACE", str(VAR_DIR / "workspace")))
-_kept = [VAR_DIR / "keys.env", TOOLGATE_AUDIT_CHECKPOINTS, *([Path(DATABASES["default"]["NAME"])] if ON_SQLITE else [])]
-safety.check_workspace(TOOLGATE_WORKSPACE, _kept)
+_protected_files = [
+    VAR_DIR / "keys.env",
+    TOOLGATE_AUDIT_CHECKPOINTS,
+    *([Path(DATABASES["default"]["NAME"])] if ON_SQLITE else []),
+]
+setting_checks.check_workspace(TOOLGATE_WORKSPACE, _protected_files)
 TOOLGATE_LEASE_SECONDS = env.float("TOOLGATE_LEASE_SECONDS", 30.0)
 TOOLGATE_UNDO_SECONDS = env.float("TOOLGATE_UNDO_SECONDS", 5.0)
 TOOLGATE_APPROVAL_TTL_SECONDS = env.int("TOOLGATE_APPROVAL_TTL_SECONDS", 24 * 3600)
@@ -300,13 +304,15 @@ TOOLGATE_LOG_FORMAT = env.str("TOOLGATE_LOG_FORMAT", "text")
 TOOLGATE_LOG_LEVEL = env.str("TOOLGATE_LOG_LEVEL", "INFO").upper()
 TOOLGATE_METRICS_TOKEN = env.str("TOOLGATE_METRICS_TOKEN", "")
 for _name, _value, _choices in (
-    ("TOOLGATE_LOG_FORMAT", TOOLGATE_LOG_FORMAT, logging.FORMATS),
-    ("TOOLGATE_LOG_LEVEL", TOOLGATE_LOG_LEVEL, logging.LEVELS),
+    ("TOOLGATE_LOG_FORMAT", TOOLGATE_LOG_FORMAT, logging.LOG_FORMATS),
+    ("TOOLGATE_LOG_LEVEL", TOOLGATE_LOG_LEVEL, logging.LOG_LEVELS),
 ):
     if _value not in _choices:
         raise ImproperlyConfigured(f"{_name} must be one of {', '.join(_choices)}.")
 if TOOLGATE_METRICS_TOKEN:
-    safety.check_key("TOOLGATE_METRICS_TOKEN", TOOLGATE_METRICS_TOKEN, least=16)
-LOGGING = logging.configuration(TOOLGATE_LOG_FORMAT, TOOLGATE_LOG_LEVEL)
+    setting_checks.check_key("TOOLGATE_METRICS_TOKEN", TOOLGATE_METRICS_TOKEN, least=16)
+LOGGING = logging.logging_config(TOOLGATE_LOG_FORMAT, TOOLGATE_LOG_LEVEL)
 
-UNKNOWN_NAMES = safety.check_names(os.environ, known=[*filter(str.isupper, globals()), "TOOLGATE_EMAIL_URL"])
+UNKNOWN_NAMES = setting_checks.check_setting_names(
+    os.environ, known=[*filter(str.isupper, globals()), "TOOLGATE_EMAIL_URL"]
+)

@@ -10,7 +10,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
-from config.views import SignIn, admin_sign_in, home
+from config.views import SignInView, admin_sign_in, home
 
 # JSON unless YAML is asked for; the page's own style element is the only inline style of the product.
 api_document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2, OpenApiYamlRenderer])
@@ -25,14 +25,14 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
 ]
 
 
-handler500 = "config.views.broken"
+handler500 = "config.views.server_error_page"
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("", home, name="home"),
-    path("sign-in/", SignIn.as_view(), name="sign-in"),
+    path("sign-in/", SignInView.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("tools/", include("catalog.web.urls")),
     path("", include("approvals.web.urls")),

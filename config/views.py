@@ -15,10 +15,10 @@ from django.views.defaults import server_error
 from approvals.requests.queries import waiting_count
 from catalog.access import sign_in
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, has_role
-from catalog.core.transactions import is_away
+from catalog.core.transactions import is_unavailable
 from catalog.errors import SignInThrottled
-from catalog.rest.problems import AWAY
-from catalog.ui.requests import PageRequest, sent_back, signed_in
+from catalog.rest.problems import DATABASE_UNAVAILABLE
+from catalog.ui.requests import PageRequest, render_rejected_form, sign_in_required
 
 
 class SignInForm(AuthenticationForm):
@@ -32,7 +32,7 @@ class SignInForm(AuthenticationForm):
         if username is None or not password or self.request is None:
             return self.cleaned_data
         try:
-            self.user_cache = sign_in.authenticate(self.request, username=username, password=password)
+            self.user_cache = sign_in.authenticate_user(self.request, username=username, password=password)
         except SignInThrottled as refusal:
             self.retry_after = refusal.retry_after
             raise ValidationError(refusal.message, code="throttled") from None
@@ -42,7 +42,7 @@ class SignInForm(AuthenticationForm):
         return self.cleaned_data
 
 
-class SignIn(LoginView):
+class SignInView(LoginView):
     """Lets people in; who is in already goes on, unless they are `again` to sign in, as a policy may ask."""
 
     template_name = "registration/sign_in.html"
@@ -75,20 +75,22 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     A form of another site does not: it would choose what the page shows.
     """
     if request.headers.get("Sec-Fetch-Site") == "same-origin":
-        return sent_back(request, "403_csrf.html")
+        return render_rejected_form(request, "403_csrf.html")
     return HttpResponse(render_to_string("403_csrf.html", request=request), status=403)
 
 
-@signed_in
+@sign_in_required
 def home(request: PageRequest) -> HttpResponse:
     """Lead who may decide to what waits for them, everyone else to the plans."""
     is_needed = has_role(request.user, REVIEWER, ADMINISTRATOR) and waiting_count(request.user)
     return redirect("approvals" if is_needed else "/plans/")
 
 
-def broken(request: HttpRequest) -> HttpResponse:
+def server_error_page(request: HttpRequest) -> HttpResponse:
     """Answer where a view or middleware raised: 503 when the database was away, else 500. Neither asks it anything."""
     error = sys.exc_info()[1]
-    if isinstance(error, Exception) and is_away(error):
-        return HttpResponse(render_to_string("503.html"), status=AWAY.status, headers=AWAY.headers)
+    if isinstance(error, Exception) and is_unavailable(error):
+        return HttpResponse(
+            render_to_string("503.html"), status=DATABASE_UNAVAILABLE.status, headers=DATABASE_UNAVAILABLE.headers
+        )
     return server_error(request)

@@ -57,7 +57,7 @@ def _register_with_engine() -> None:
     from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
 
     extensions.register_agent_loop(loop)
-    extensions.register_result_handler(PLAN_ON, outcomes.add_steps)
+    extensions.register_result_handler(PLAN_ON, outcomes.add_planned_steps)
     extensions.register_result_handler(COMPOSE_REPLY, outcomes.store_reply)
 
 

@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import Q
 
 from catalog.models import ApiToken, Call, new_public_id
-from catalog.secrets.placeholders import shown_text
+from catalog.secrets.placeholders import without_macs
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
 from plans.strategies import PlanningStrategy
 
@@ -175,7 +175,7 @@ class Step(models.Model):
     @property
     def parameters_json(self) -> Any:
         """The parameters as submitted."""
-        return json.loads(shown_text(self.parameters))
+        return json.loads(without_macs(self.parameters))
 
     @property
     def output_path_json(self) -> list[str] | None:
@@ -319,7 +319,7 @@ class MemoryItem(models.Model):
     @property
     def value_json(self) -> Any:
         """The value as JSON, without the secrets in it."""
-        return json.loads(shown_text(self.value))
+        return json.loads(without_macs(self.value))
 
 
 class Event(models.Model):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from catalog.core.canonical_json import check_json, size_of
+from catalog.core.canonical_json import check_json, json_size
 from catalog.errors import MalformedJSON
 
 MAX_STEPS = 500
@@ -100,7 +100,7 @@ def _plain_text(text: str) -> str:
 
 def _limit_size(value: dict[str, Any]) -> dict[str, Any]:
     try:
-        size = size_of(check_json(value))
+        size = json_size(check_json(value))
     except MalformedJSON as problem:
         raise PydanticCustomError("not_json", "{message}", {"message": problem.message}) from None
     if size > MAX_BYTES:

@@ -9,7 +9,7 @@ from django.db.models import F
 
 from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.models import Call, ToolVersion
 from plans import states
 from plans.actions.create import create_plan
@@ -92,13 +92,13 @@ def request_of(plan: Plan, step_id: int = 1) -> ApprovalRequest:
 def approve(plan: Plan, by: User, step_id: int = 1) -> ApprovalRequest:
     """Let someone approve what a step waits for, over REST, so that it takes effect at once."""
     request = request_of(plan, step_id)
-    return decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest))
+    return decide(request, by=by, decision=Decision(ReviewVerdict.APPROVE, request.digest))
 
 
 def reject(plan: Plan, by: User, step_id: int = 1) -> ApprovalRequest:
     """Let someone reject what a step waits for, over REST, so that it takes effect at once."""
     request = request_of(plan, step_id)
-    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, comment="No."))
+    return decide(request, by=by, decision=Decision(ReviewVerdict.REJECT, request.digest, comment="No."))
 
 
 def events_of(plan: Plan) -> list[str]:

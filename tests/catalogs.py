@@ -23,7 +23,7 @@ def fill_catalog() -> None:
     key = _situation()
     if key in _kept:
         _kept[key].write()
-        snapshot.forget()
+        snapshot.drop_snapshot()
         return
     before = read(_models())
     sync_tools()

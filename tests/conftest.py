@@ -23,7 +23,7 @@ from catalog.inventory import snapshot
 from catalog.tools import registry
 from catalog.tools.registry import initialize_tools, register_tool
 from plans.engine import finishing, starting
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from tests import answers
 from tests.catalogs import fill_catalog
@@ -167,14 +167,14 @@ def installed() -> Iterator[None]:
 def patience() -> Iterator[None]:
     """Wait for what probes ask the database for as long as a busy machine takes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("config.operations.health.PATIENCE_SECONDS", 60.0)
+        patch.setattr("config.operations.health.PROBE_TIMEOUT_SECONDS", 60.0)
         yield
 
 
 @pytest.fixture
 def trust_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Return a function that sets how many seconds the process goes by what it has read of tools and policies."""
-    return lambda seconds: monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", seconds)
+    return lambda seconds: monkeypatch.setattr(snapshot, "SNAPSHOT_SECONDS", seconds)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def catalog(db: None) -> Iterator[None]:
 
 def forget_what_was_read() -> None:
     """Drop what this process remembers of the tables that the next test starts without."""
-    snapshot.forget()
+    snapshot.drop_snapshot()
     gate._view = gate._View()
     starting._released_until.clear()
 
@@ -259,9 +259,9 @@ def short_leases(settings: Any) -> None:
 
 
 @pytest.fixture
-def executor(transactional_db: None, catalog: None, workspace: Path) -> Iterator[Executor]:
+def executor(transactional_db: None, catalog: None, workspace: Path) -> Iterator[ExecutorPool]:
     """Threads that claim and run for real, with their ticker; everything is committed."""
-    pool = Executor(threads=2)
+    pool = ExecutorPool(threads=2)
     ticker = Ticker(pool)
     pool.start()
     ticker.start()

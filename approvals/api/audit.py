@@ -10,8 +10,8 @@ from rest_framework.response import Response
 
 from approvals.audit.queries import AuditFilters, entries_for
 from approvals.audit.verification import verify
-from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.serializers import MAX_ID, BlankIsNull, PageQuery
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.serializers import MAX_ID_LENGTH, BlankAsNullField, PageQuery
 from catalog.rest.views import Endpoint
 
 
@@ -21,9 +21,9 @@ class AuditQuery(PageQuery):
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     who = serializers.CharField(required=False, max_length=150)
     action = serializers.CharField(required=False, max_length=64)
-    tool = serializers.CharField(required=False, max_length=MAX_ID)
-    plan = serializers.CharField(required=False, max_length=MAX_ID)
-    object = serializers.CharField(required=False, max_length=MAX_ID)
+    tool = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
+    plan = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
+    object = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
     since = serializers.DateTimeField(required=False)
     until = serializers.DateTimeField(required=False)
 
@@ -35,10 +35,10 @@ class AuditEntrySerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     actor = serializers.CharField(source="actor_name")
     action = serializers.CharField()
-    object = BlankIsNull(source="object_ref")
-    tool = BlankIsNull(source="tool_name")
-    plan = BlankIsNull(source="plan_ref")
-    digest = BlankIsNull()
+    object = BlankAsNullField(source="object_ref")
+    tool = BlankAsNullField(source="tool_name")
+    plan = BlankAsNullField(source="plan_ref")
+    digest = BlankAsNullField()
     details = serializers.JSONField(source="details_json")
     prev_hash = serializers.CharField()
     hash = serializers.CharField()
@@ -63,8 +63,8 @@ class AuditList(Endpoint):
     def get(self, request: Request) -> Response:
         """List the entries, newest first."""
         query, at = self.page_query(AuditQuery)
-        page = page_of(entries_for(self.user, AuditFilters(**query)), order="-seq", at=at)
-        return paged(request, page, lambda entry: AuditEntrySerializer(entry).data)
+        page = paginate(entries_for(self.user, AuditFilters(**query)), order="-seq", at=at)
+        return paginated_response(request, page, lambda entry: AuditEntrySerializer(entry).data)
 
 
 class AuditVerify(Endpoint):

@@ -11,14 +11,22 @@ from rest_framework.response import Response
 
 from approvals.errors import GrantRefused
 from approvals.grants import services
-from approvals.grants.conditions import conditions_for, in_words
-from approvals.grants.services import Terms, grants_for, standing_of
+from approvals.grants.conditions import conditions_for, conditions_sentence
+from approvals.grants.services import GrantTerms, grant_status, grants_for
 from approvals.models import ApprovalRequest, Grant
 from approvals.requests.queries import request_for
 from catalog.access.roles import ADMINISTRATOR, has_role
-from catalog.rest.idempotency import answer_once
-from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.serializers import MAX_ID, Choice, MomentField, PageQuery, StrictSerializer, Text, Whole
+from catalog.rest.idempotency import respond_once
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.serializers import (
+    MAX_ID_LENGTH,
+    MomentField,
+    PageQuery,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictSerializer,
+    StrictTextField,
+)
 from catalog.rest.views import Endpoint
 
 STATUSES = ("active", "used_up", "expired", "revoked", "ended")
@@ -27,20 +35,20 @@ STATUSES = ("active", "used_up", "expired", "revoked", "ended")
 class GrantQuery(PageQuery):
     """How a list of grants is narrowed."""
 
-    tool = serializers.CharField(required=False, max_length=MAX_ID)
+    tool = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
     active = serializers.BooleanField(required=False, allow_null=True, default=None, help_text="In force, or ended.")
 
 
 class GrantBody(StrictSerializer):
     """A grant to be made."""
 
-    tool = Text(max_length=MAX_ID)
+    tool = StrictTextField(max_length=MAX_ID_LENGTH)
     arguments = serializers.JSONField(help_text="Rows of path, operator and value, one for each argument at least.")
-    scope = Choice(choices=Grant.Scope.values)
-    scope_ref = Text(max_length=150, help_text="A plan's id, a session's name, or a username.")
+    scope = StrictChoiceField(choices=Grant.Scope.values)
+    scope_ref = StrictTextField(max_length=150, help_text="A plan's id, a session's name, or a username.")
     expires_at = MomentField(required=False, default=None, allow_null=True, help_text="Null: as late as may be.")
-    max_uses = Whole(required=False, default=None, allow_null=True, help_text="Null: as many as may be.")
-    created_from = Text(required=False, default=None, allow_null=True, max_length=MAX_ID)
+    max_uses = StrictIntegerField(required=False, default=None, allow_null=True, help_text="Null: as many as may be.")
+    created_from = StrictTextField(required=False, default=None, allow_null=True, max_length=MAX_ID_LENGTH)
 
 
 class GrantSerializer(serializers.Serializer[Any]):
@@ -71,17 +79,17 @@ class GrantSerializer(serializers.Serializer[Any]):
 
     def get_sentence(self, grant: Grant) -> str:
         """Say what a call must be like."""
-        return in_words(self.get_arguments(grant))
+        return conditions_sentence(self.get_arguments(grant))
 
     @extend_schema_field(serializers.ChoiceField(choices=STATUSES))
     def get_status(self, grant: Grant) -> str:
         """Return where it stands."""
-        return standing_of(grant).word
+        return grant_status(grant).word
 
     def get_ended_because(self, grant: Grant) -> str | None:
         """Say why it has ended; None while it is in force."""
-        standing = standing_of(grant)
-        return None if standing.is_active else standing.sentence
+        status = grant_status(grant)
+        return None if status.is_active else status.sentence
 
 
 class GrantEndpoint(Endpoint):
@@ -113,20 +121,20 @@ class GrantList(GrantEndpoint):
     def get(self, request: Request) -> Response:
         """List the grants, newest first."""
         query, at = self.page_query(GrantQuery)
-        page = page_of(grants_for(self.user, **query), order="-id", at=at)
+        page = paginate(grants_for(self.user, **query), order="-id", at=at)
         context = self.seeing(page.rows)
-        return paged(request, page, lambda grant: GrantSerializer(grant, context=context).data)
+        return paginated_response(request, page, lambda grant: GrantSerializer(grant, context=context).data)
 
     @extend_schema("grants_create", request=GrantBody, responses={201: GrantSerializer})
     def post(self, request: Request) -> Response:
         """Make a grant: administrators, and reviewers out of their own approvals (`created_from`)."""
-        return answer_once(request, self._make, lambda ref: self.shown(ref, 201))
+        return respond_once(request, self._make, lambda ref: self.shown(ref, 201))
 
     def _make(self) -> Response:
         body = self.body(GrantBody)
         source = self._source(body.pop("created_from"))
-        terms = Terms(rows=body.pop("arguments"), **body)
-        made = services.make(terms, by=self.user, created_from=source, as_administrator=self._administers)
+        terms = GrantTerms(rows=body.pop("arguments"), **body)
+        made = services.create_grant(terms, by=self.user, created_from=source, as_administrator=self._administers)
         return self.shown(made.public_id, 201)
 
     @property
@@ -154,5 +162,5 @@ class GrantDetail(GrantEndpoint):
     @extend_schema("grants_revoke", responses={200: GrantSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End a grant now; 409 when it has ended already. It is kept."""
-        services.revoke(self.grant(public_id), by=self.user)
+        services.revoke_grant(self.grant(public_id), by=self.user)
         return self.shown(public_id)

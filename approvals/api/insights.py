@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Decisions, insights_for
-from approvals.states import RequestStatus, Verdict
+from approvals.states import RequestStatus, ReviewVerdict
 from catalog.rest.serializers import QuerySerializer
 from catalog.rest.views import Endpoint
 
@@ -30,7 +30,7 @@ class DecisionsSerializer(serializers.Serializer[Any]):
 
     def get_verdicts(self, decisions: Decisions) -> dict[str, int]:
         """Count each verdict."""
-        return {verdict: decisions.verdicts[verdict] for verdict in Verdict.values}
+        return {verdict: decisions.verdicts[verdict] for verdict in ReviewVerdict.values}
 
 
 class AgeSerializer(serializers.Serializer[Any]):

@@ -10,18 +10,18 @@ from rest_framework.response import Response
 
 from approvals.api.request_serializers import RemarkBody
 from approvals.models import Delivery
-from approvals.notifications.delivery import send_again
+from approvals.notifications.delivery import retry_delivery
 from approvals.notifications.preferences import (
-    MOST_ADDRESSES,
+    MAX_ADDRESSES,
+    addresses_by_label,
     choice_for,
     deliveries_for,
-    kept_addresses,
     own_deliveries,
     set_choice,
 )
-from catalog.rest.idempotency import answer_once
-from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.serializers import Choice, PageQuery, StrictSerializer, Text
+from catalog.rest.idempotency import respond_once
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.serializers import PageQuery, StrictChoiceField, StrictSerializer, StrictTextField
 from catalog.rest.views import Endpoint
 
 
@@ -30,14 +30,16 @@ class ChoiceBody(StrictSerializer):
 
     by_mail = serializers.BooleanField(required=False)
     addresses = serializers.ListField(
-        child=Text(max_length=2000),
+        child=StrictTextField(max_length=2000),
         required=False,
-        max_length=MOST_ADDRESSES,
+        max_length=MAX_ADDRESSES,
         help_text="All there are to be: new ones, and what is shown of those that stay.",
     )
-    quiet_from = Text(required=False, allow_null=True, max_length=8, help_text="A time such as 22:00; null for none.")
-    quiet_until = Text(required=False, allow_null=True, max_length=8)
-    time_zone = Text(required=False, max_length=64, help_text="Such as Europe/Berlin.")
+    quiet_from = StrictTextField(
+        required=False, allow_null=True, max_length=8, help_text="A time such as 22:00; null for none."
+    )
+    quiet_until = StrictTextField(required=False, allow_null=True, max_length=8)
+    time_zone = StrictTextField(required=False, max_length=64, help_text="Such as Europe/Berlin.")
 
 
 @extend_schema_field({"type": ["string", "null"], "pattern": "^[0-2][0-9]:[0-5][0-9]$", "examples": ["22:00"]})
@@ -59,13 +61,13 @@ class ChoiceSerializer(serializers.Serializer[Any]):
 
     def get_addresses(self, choice: Any) -> list[str]:
         """Return what may be shown of them."""
-        return list(kept_addresses(choice))
+        return list(addresses_by_label(choice))
 
 
 class DeliveryQuery(PageQuery):
     """How the log of deliveries is narrowed."""
 
-    status = Choice(choices=Delivery.Status.values, required=False)
+    status = StrictChoiceField(choices=Delivery.Status.values, required=False)
 
 
 class DeliverySerializer(serializers.Serializer[Any]):
@@ -110,8 +112,8 @@ class OwnDeliveries(Endpoint):
     def get(self, request: Request) -> Response:
         """List what one was sent, newest first."""
         _, at = self.page_query(PageQuery)
-        page = page_of(own_deliveries(self.user), order="-id", at=at)
-        return paged(request, page, lambda each: DeliverySerializer(each).data)
+        page = paginate(own_deliveries(self.user), order="-id", at=at)
+        return paginated_response(request, page, lambda each: DeliverySerializer(each).data)
 
 
 class DeliveryList(Endpoint):
@@ -123,8 +125,8 @@ class DeliveryList(Endpoint):
     def get(self, request: Request) -> Response:
         """List every notice, newest first: for administrators."""
         query, at = self.page_query(DeliveryQuery)
-        page = page_of(deliveries_for(self.user, **query), order="-id", at=at)
-        return paged(request, page, lambda each: DeliverySerializer(each).data)
+        page = paginate(deliveries_for(self.user, **query), order="-id", at=at)
+        return paginated_response(request, page, lambda each: DeliverySerializer(each).data)
 
 
 class DeliveryRetry(Endpoint):
@@ -135,11 +137,11 @@ class DeliveryRetry(Endpoint):
     @extend_schema("deliveries_retry", request=RemarkBody, responses=DeliverySerializer)
     def post(self, request: Request, number: int) -> Response:
         """Send a notice that failed once more, at once: for administrators; 409 for any other."""
-        return answer_once(request, lambda: self._again(number), lambda _: self._shown(number))
+        return respond_once(request, lambda: self._again(number), lambda _: self._shown(number))
 
     def _again(self, number: int) -> Response:
         self.body(RemarkBody)
-        send_again(self._delivery(number), by=self.user)
+        retry_delivery(self._delivery(number), by=self.user)
         return self._shown(number)
 
     def _shown(self, number: int) -> Response:

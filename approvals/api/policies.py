@@ -12,33 +12,33 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.messaging.addresses import MOST_LETTERS
+from approvals.messaging.addresses import MAX_ADDRESS_LENGTH
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.backtest import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.policies.simulator import Simulation, simulate
-from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, columns_of, shown_address
-from approvals.policy_language.conditions import MAX_ROWS
+from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, shown_address, term_columns
+from approvals.policy_language.conditions import MAX_CONDITIONS
 from approvals.policy_language.stages import MAX_STAGES
-from catalog.access.roles import NotAllowed, agent_token_of, sees_all
+from catalog.access.roles import NotAllowed, agent_token_of, can_see_all
 from catalog.errors import ParameterError
 from catalog.inventory.selectors import LEVELS
-from catalog.rest.idempotency import answer_once
-from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.problems import refusals
+from catalog.rest.idempotency import respond_once
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.problems import refusal_responses
 from catalog.rest.serializers import (
-    MAX_ID,
-    Choice,
-    Flag,
-    JsonObject,
+    MAX_ID_LENGTH,
+    JsonObjectField,
     MomentField,
     PageQuery,
+    StrictBooleanField,
+    StrictChoiceField,
+    StrictIntegerField,
     StrictSerializer,
-    Text,
-    Whole,
+    StrictTextField,
 )
 from catalog.rest.views import Endpoint
-from catalog.schemas import Problem, refuse
+from catalog.schemas import ArgumentProblem, raise_for_problems
 
 MAX_ORDER = 1_000_000
 EFFECTS = PolicyRevision.Effect.values
@@ -47,47 +47,55 @@ EFFECTS = PolicyRevision.Effect.values
 class MatchBody(StrictSerializer):
     """Which calls a policy is about; what is empty or left out fits anything."""
 
-    tool = Text(required=False, allow_blank=True, max_length=128, help_text="A name, with * and ?.")
-    category = Text(required=False, allow_blank=True, max_length=64)
-    safety_level = Choice(choices=[*LEVELS, ""], required=False, allow_blank=True)
-    source = Text(required=False, allow_blank=True, max_length=128)  # type: ignore[assignment] # a field of that name
-    requester = Text(required=False, allow_blank=True, max_length=150, help_text="A username, or group:NAME.")
-    plan = Text(required=False, allow_blank=True, max_length=40)
-    arguments = serializers.ListField(child=JsonObject(), required=False, max_length=MAX_ROWS)
-    hours = Text(required=False, allow_blank=True, max_length=64, help_text="Mon-Fri 09:00-17:00, perhaps with a zone.")
+    tool = StrictTextField(required=False, allow_blank=True, max_length=128, help_text="A name, with * and ?.")
+    category = StrictTextField(required=False, allow_blank=True, max_length=64)
+    safety_level = StrictChoiceField(choices=[*LEVELS, ""], required=False, allow_blank=True)
+    source = StrictTextField(required=False, allow_blank=True, max_length=128)  # type: ignore[assignment] # a field of that name
+    requester = StrictTextField(
+        required=False, allow_blank=True, max_length=150, help_text="A username, or group:NAME."
+    )
+    plan = StrictTextField(required=False, allow_blank=True, max_length=40)
+    arguments = serializers.ListField(child=JsonObjectField(), required=False, max_length=MAX_CONDITIONS)
+    hours = StrictTextField(
+        required=False, allow_blank=True, max_length=64, help_text="Mon-Fri 09:00-17:00, perhaps with a zone."
+    )
 
 
 class StageBody(StrictSerializer):
     """A number of people of a group who must agree."""
 
-    group = Text(max_length=150)
-    count = Whole()
+    group = StrictTextField(max_length=150)
+    count = StrictIntegerField()
 
 
 class PolicyChangeBody(StrictSerializer):
     """The fields to change; omitted fields keep their values. New terms make a new revision."""
 
-    name = Text(required=False, max_length=128)
-    order = Whole(required=False, min_value=0, max_value=MAX_ORDER)
-    enabled = Flag(required=False)
+    name = StrictTextField(required=False, max_length=128)
+    order = StrictIntegerField(required=False, min_value=0, max_value=MAX_ORDER)
+    enabled = StrictBooleanField(required=False)
     match = MatchBody(required=False)
-    effect = Choice(choices=EFFECTS, required=False)
-    message = Text(required=False, allow_blank=True, max_length=MAX_MESSAGE)
+    effect = StrictChoiceField(choices=EFFECTS, required=False)
+    message = StrictTextField(required=False, allow_blank=True, max_length=MAX_MESSAGE)
     stages = serializers.ListField(child=StageBody(), required=False, max_length=MAX_STAGES)
-    expires_seconds = Whole(required=False, allow_null=True, min_value=MIN_SECONDS)
-    on_expiry = Choice(choices=PolicyRevision.OnExpiry.values, required=False)
-    escalate_to = Text(required=False, allow_blank=True, max_length=150)
-    remind = Flag(required=False)
-    batchable = Flag(required=False)
-    allow_self_review = Flag(required=False)
-    editor_may_approve = Flag(required=False)
-    reason_required = Flag(required=False, allow_null=True)
-    min_review_seconds = Whole(required=False, min_value=0)
-    typed_target = Flag(required=False)
-    fresh_sign_in_seconds = Whole(required=False, min_value=0)
-    min_role_age_seconds = Whole(required=False, min_value=0)
-    notify = serializers.ListField(child=Text(max_length=MOST_LETTERS), required=False, max_length=MAX_NOTIFY)
-    revision = Whole(required=False, help_text="The revision that was read: 409 when there is a newer one.")
+    expires_seconds = StrictIntegerField(required=False, allow_null=True, min_value=MIN_SECONDS)
+    on_expiry = StrictChoiceField(choices=PolicyRevision.OnExpiry.values, required=False)
+    escalate_to = StrictTextField(required=False, allow_blank=True, max_length=150)
+    remind = StrictBooleanField(required=False)
+    batchable = StrictBooleanField(required=False)
+    allow_self_review = StrictBooleanField(required=False)
+    editor_may_approve = StrictBooleanField(required=False)
+    reason_required = StrictBooleanField(required=False, allow_null=True)
+    min_review_seconds = StrictIntegerField(required=False, min_value=0)
+    typed_target = StrictBooleanField(required=False)
+    fresh_sign_in_seconds = StrictIntegerField(required=False, min_value=0)
+    min_role_age_seconds = StrictIntegerField(required=False, min_value=0)
+    notify = serializers.ListField(
+        child=StrictTextField(max_length=MAX_ADDRESS_LENGTH), required=False, max_length=MAX_NOTIFY
+    )
+    revision = StrictIntegerField(
+        required=False, help_text="The revision that was read: 409 when there is a newer one."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a change of nothing."""
@@ -99,8 +107,8 @@ class PolicyChangeBody(StrictSerializer):
 class PolicyBody(PolicyChangeBody):
     """A policy; what is left out is empty, off, or the installation's."""
 
-    name = Text(max_length=128)
-    effect = Choice(choices=EFFECTS)
+    name = StrictTextField(max_length=128)
+    effect = StrictChoiceField(choices=EFFECTS)
     revision = None  # type: ignore[assignment] # DRF: no such field here
 
 
@@ -113,9 +121,9 @@ class PolicyQuery(PageQuery):
 class SimulateBody(StrictSerializer):
     """A call that nobody makes."""
 
-    tool = Text(max_length=MAX_ID)
-    arguments = JsonObject()
-    requester = Text(required=False, max_length=150, default="", help_text="A username.")
+    tool = StrictTextField(max_length=MAX_ID_LENGTH)
+    arguments = JsonObjectField()
+    requester = StrictTextField(required=False, max_length=150, default="", help_text="A username.")
     at = MomentField(required=False, default=None, help_text="When it is made; left out: now.")
 
 
@@ -123,8 +131,10 @@ class BackTestBody(StrictSerializer):
     """A policy to replay past calls with: the id of one, or one as it is sent to be made."""
 
     policy = serializers.JSONField()
-    days = Whole(min_value=1, max_value=MAX_DAYS)
-    before = Text(required=False, max_length=MAX_ID, default="", help_text="Go on with calls older than this one.")
+    days = StrictIntegerField(min_value=1, max_value=MAX_DAYS)
+    before = StrictTextField(
+        required=False, max_length=MAX_ID_LENGTH, default="", help_text="Go on with calls older than this one."
+    )
 
 
 class RevisionSerializer(serializers.Serializer[Any]):
@@ -256,12 +266,12 @@ class PolicyEndpoint(Endpoint):
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the policy as it is now."""
         policy = self.policy(public_id)
-        context = {"revisions": services.history_of(policy)}
+        context = {"revisions": services.policy_history(policy)}
         return Response(PolicyDetailSerializer(policy, context=context).data, status)
 
     def for_people_with_a_role(self) -> None:
         """Raise NotAllowed for an agent's token, and for who has no role."""
-        if agent_token_of(self.user) is not None or not sees_all(self.user):
+        if agent_token_of(self.user) is not None or not can_see_all(self.user):
             raise NotAllowed("Policies are read by people with a role, not by agents' tokens.")
 
 
@@ -275,16 +285,16 @@ class PolicyList(PolicyEndpoint):
         """List the policies in their order: the first that fits a call decides."""
         self.for_people_with_a_role()
         query, at = self.page_query(PolicyQuery)
-        page = page_of(services.policies_for(self.user, ended=query["ended"]), order="order", at=at)
-        return paged(request, page, lambda row: PolicySerializer(row).data)
+        page = paginate(services.policies_for(self.user, ended=query["ended"]), order="order", at=at)
+        return paginated_response(request, page, lambda row: PolicySerializer(row).data)
 
     @extend_schema("policies_create", request=PolicyBody, responses={201: PolicyDetailSerializer})
     def post(self, request: Request) -> Response:
         """Make a policy. Administrators only."""
-        return answer_once(request, self._create, lambda ref: self.shown(ref, 201))
+        return respond_once(request, self._create, lambda ref: self.shown(ref, 201))
 
     def _create(self) -> Response:
-        return self.shown(services.create(self.body(PolicyBody), by=self.user).public_id, 201)
+        return self.shown(services.create_policy(self.body(PolicyBody), by=self.user).public_id, 201)
 
 
 class PolicyDetail(PolicyEndpoint):
@@ -301,13 +311,13 @@ class PolicyDetail(PolicyEndpoint):
     @extend_schema("policies_change", request=PolicyChangeBody, responses=PolicyDetailSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
         """Change a policy; other terms make a new revision, and requests keep theirs. Administrators only."""
-        services.change(self.policy(public_id), self.body(PolicyChangeBody), by=self.user)
+        services.change_policy(self.policy(public_id), self.body(PolicyChangeBody), by=self.user)
         return self.shown(public_id)
 
     @extend_schema("policies_end", responses={200: PolicyDetailSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End a policy; it is kept for the requests it held. Administrators only."""
-        services.end(self.policy(public_id), by=self.user)
+        services.end_policy(self.policy(public_id), by=self.user)
         return self.shown(public_id)
 
 
@@ -321,7 +331,7 @@ class PolicySimulate(PolicyEndpoint):
         """Say which rule would decide about a call, and why none before it does. Nothing is stored."""
         self.for_people_with_a_role()
         body = self.body(SimulateBody)
-        return Response(_simulated(simulate(body["tool"], body["arguments"], body["requester"], body["at"])))
+        return Response(_simulation_data(simulate(body["tool"], body["arguments"], body["requester"], body["at"])))
 
 
 class PolicyBackTest(PolicyEndpoint):
@@ -329,14 +339,16 @@ class PolicyBackTest(PolicyEndpoint):
 
     required_scopes: ClassVar = {"POST": WRITES}
 
-    @extend_schema("policies_back_test", request=BackTestBody, responses={200: BackTestSerializer, **refusals(404)})
+    @extend_schema(
+        "policies_back_test", request=BackTestBody, responses={200: BackTestSerializer, **refusal_responses(404)}
+    )
     def post(self, request: Request) -> Response:
         """Replay calls of the last days with a policy in place: what it would have held, allowed and denied."""
-        if not services.may_change(self.user):
+        if not services.may_change_policy(self.user):
             raise NotAllowed("Only an administrator may try policies on past calls.")
         body = self.body(BackTestBody)
         books = rulebooks_for(self._revision(body["policy"]))
-        return Response(_tested(back_test(books, days=body["days"], before=body["before"])))
+        return Response(_backtest_data(back_test(books, days=body["days"], before=body["before"])))
 
     def _revision(self, given: Any) -> PolicyRevision:
         """Return the revision to try: of the policy with this id, or a draft."""
@@ -349,19 +361,24 @@ class PolicyBackTest(PolicyEndpoint):
         if not serializer.is_valid():
             raise ValidationError({"policy": serializer.errors})
         draft = serializer.validated_data
-        return draft_of(_columns(draft), name=draft["name"], order=draft.get("order", services.BEFORE_ALL_OTHERS))
+        return draft_of(_draft_columns(draft), name=draft["name"], order=draft.get("order", services.BEFORE_ALL_OTHERS))
 
 
-def _columns(draft: dict[str, Any]) -> dict[str, Any]:
+def _draft_columns(draft: dict[str, Any]) -> dict[str, Any]:
     """Return a draft's columns; raise ParameterError with places in the body that holds the draft."""
     try:
-        return columns_of(draft | {"notify": []})  # nobody is told of past calls
+        return term_columns(draft | {"notify": []})  # nobody is told of past calls
     except ParameterError as error:
-        refuse([Problem(f"policy.{each['path']}", each["code"], each["message"]) for each in error.details["errors"]])
+        raise_for_problems(
+            [
+                ArgumentProblem(f"policy.{each['path']}", each["code"], each["message"])
+                for each in error.details["errors"]
+            ]
+        )
         raise
 
 
-def _simulated(found: Simulation) -> dict[str, Any]:
+def _simulation_data(found: Simulation) -> dict[str, Any]:
     decided = found.decided
     return {
         "effect": found.effect,
@@ -375,7 +392,7 @@ def _simulated(found: Simulation) -> dict[str, Any]:
     }
 
 
-def _tested(found: BackTest) -> dict[str, Any]:
+def _backtest_data(found: BackTest) -> dict[str, Any]:
     changed = [
         {"call": each.call, "before": each.before, "after": each.after}
         | ({"review": each.review} if each.review else {})

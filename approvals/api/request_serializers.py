@@ -14,21 +14,21 @@ from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import ORDERS, STATUSES
 from approvals.requests.privacy import mask_preview
 from approvals.requests.queries import current_round
-from approvals.reviews.batch import MOST_ITEMS, SNOOZE, VERDICTS, ItemResult
-from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, Verdict
-from catalog.access.roles import name_of, sees_all
-from catalog.calls.privacy import WORDS, Hidden
+from approvals.reviews.batch import MAX_BATCH_ITEMS, SNOOZE, VERDICTS, BatchItemResult
+from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, ReviewVerdict
+from catalog.access.roles import can_see_all, user_display_name
+from catalog.calls.privacy import PRIVATE_NOTICE, PrivateCallParts
 from catalog.core import clock
 from catalog.rest.serializers import (
-    MAX_ID,
-    BlankIsNull,
-    Choice,
-    JsonObject,
+    MAX_ID_LENGTH,
+    BlankAsNullField,
+    JsonObjectField,
     MomentField,
     PageQuery,
+    StrictChoiceField,
+    StrictIntegerField,
     StrictSerializer,
-    Text,
-    Whole,
+    StrictTextField,
 )
 
 
@@ -41,29 +41,29 @@ class SnoozeBody(StrictSerializer):
 class DelegateBody(StrictSerializer):
     """The person who may answer on one's behalf; null ends the delegation."""
 
-    to = Text(max_length=150, allow_null=True, help_text="A username.")
+    to = StrictTextField(max_length=150, allow_null=True, help_text="A username.")
 
 
 class CommentBody(StrictSerializer):
     """Something to say."""
 
-    text = Text(max_length=None, trim_whitespace=False, help_text="At most 4,000 characters.")
+    text = StrictTextField(max_length=None, trim_whitespace=False, help_text="At most 4,000 characters.")
 
 
 class ItemBody(StrictSerializer):
     """One request of a batch, and what was seen of it."""
 
-    id = Text(max_length=MAX_ID)
-    seen_digest = Text(max_length=64, required=False, allow_blank=True, default="")
+    id = StrictTextField(max_length=MAX_ID_LENGTH)
+    seen_digest = StrictTextField(max_length=64, required=False, allow_blank=True, default="")
 
 
 class BatchBody(StrictSerializer):
     """One answer to many requests; `until` goes with snooze alone."""
 
-    verdict = Choice(choices=VERDICTS)
-    comment = Text(required=False, allow_blank=True, default="")
+    verdict = StrictChoiceField(choices=VERDICTS)
+    comment = StrictTextField(required=False, allow_blank=True, default="")
     until = MomentField(required=False)
-    items = serializers.ListField(child=ItemBody(), min_length=1, max_length=MOST_ITEMS)
+    items = serializers.ListField(child=ItemBody(), min_length=1, max_length=MAX_BATCH_ITEMS)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Ask for the time that a snooze needs, and for nothing that it does not."""
@@ -82,7 +82,7 @@ class ItemResultSerializer(serializers.Serializer[Any]):
     status = serializers.CharField()
     detail = serializers.CharField(required=False, help_text="Why nothing was recorded; absent when it was.")
 
-    def to_representation(self, instance: ItemResult) -> dict[str, Any]:
+    def to_representation(self, instance: BatchItemResult) -> dict[str, Any]:
         """Leave the detail out where there is none."""
         return {name: value for name, value in asdict(instance).items() if name != "detail" or value}
 
@@ -99,7 +99,7 @@ class RemarkSerializer(serializers.Serializer[Any]):
     by = serializers.CharField()
     text = serializers.CharField()
     at = serializers.DateTimeField()
-    verdict = serializers.ChoiceField(choices=Verdict.values, allow_null=True)
+    verdict = serializers.ChoiceField(choices=ReviewVerdict.values, allow_null=True)
     is_agent = serializers.BooleanField(help_text="Said through an agent's token: not verified.")
 
 
@@ -111,7 +111,7 @@ class DelegationSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
 
 
-class OverlaySerializer(serializers.Serializer[Any]):
+class CoordinationSerializer(serializers.Serializer[Any]):
     """Claim, snooze and comments of a request; `snoozed_until` is that of the `viewer` in the context."""
 
     claimed_by = serializers.SerializerMethodField()
@@ -120,22 +120,26 @@ class OverlaySerializer(serializers.Serializer[Any]):
     delegated_to = serializers.SerializerMethodField(help_text="Who may answer in the viewer's place.")
     delegations = DelegationSerializer(many=True)
     escalated_to = serializers.SerializerMethodField(help_text="The group asked because nobody answered.")
-    twins = serializers.SerializerMethodField(help_text="Other waiting requests for the same call; null: not counted.")
+    duplicates = serializers.SerializerMethodField(
+        help_text="Other waiting requests for the same call; null: not counted."
+    )
     thread = serializers.SerializerMethodField()
 
     def get_claimed_by(self, request: ApprovalRequest) -> str | None:
         """Return who looks after it now."""
-        return request.claimed_by.get_username() if request.claimed_by and _is_ahead(request.claimed_until) else None
+        return (
+            request.claimed_by.get_username() if request.claimed_by and _is_in_future(request.claimed_until) else None
+        )
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_claimed_until(self, request: ApprovalRequest) -> Any:
         """Return until when."""
-        return _ahead(request.claimed_until)
+        return _future_time_or_none(request.claimed_until)
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_snoozed_until(self, request: ApprovalRequest) -> Any:
         """Return until when the viewer does not want to see it."""
-        return _ahead(getattr(request, "snoozed_until", None))
+        return _future_time_or_none(getattr(request, "snoozed_until", None))
 
     def get_delegated_to(self, request: ApprovalRequest) -> str | None:
         """Return whom the viewer asked to answer in their place."""
@@ -147,18 +151,18 @@ class OverlaySerializer(serializers.Serializer[Any]):
         """Return the group."""
         return request.escalated_to or None
 
-    def get_twins(self, request: ApprovalRequest) -> int | None:
+    def get_duplicates(self, request: ApprovalRequest) -> int | None:
         """Return how many others ask for the same."""
-        twins: int | None = getattr(request, "twins", None)
-        return twins
+        duplicates: int | None = getattr(request, "duplicates", None)
+        return duplicates
 
     @extend_schema_field(RemarkSerializer(many=True))
     def get_thread(self, request: ApprovalRequest) -> Any:
         """Return all that was said, oldest first."""
-        return RemarkSerializer(sorted(_said(request), key=lambda each: each["at"]), many=True).data
+        return RemarkSerializer(sorted(_thread_entries(request), key=lambda each: each["at"]), many=True).data
 
 
-def _said(request: ApprovalRequest) -> Iterator[dict[str, Any]]:
+def _thread_entries(request: ApprovalRequest) -> Iterator[dict[str, Any]]:
     for review in request.reviews.all():
         if review.comment:
             said = {"by": review.person.get_username(), "text": review.comment, "at": review.at}
@@ -168,44 +172,44 @@ def _said(request: ApprovalRequest) -> Iterator[dict[str, Any]]:
         yield said | {"verdict": None, "is_agent": comment.is_agent}
 
 
-def _is_ahead(moment: Any) -> bool:
+def _is_in_future(moment: Any) -> bool:
     return moment is not None and bool(moment > clock.now())
 
 
-def _ahead(moment: Any) -> Any:
-    return serializers.DateTimeField().to_representation(moment) if _is_ahead(moment) else None
+def _future_time_or_none(moment: Any) -> Any:
+    return serializers.DateTimeField().to_representation(moment) if _is_in_future(moment) else None
 
 
-MOST_HUNKS = 10_000
+MAX_HUNKS = 10_000
 
 
 class ApprovalQuery(PageQuery):
     """How a list of requests is narrowed."""
 
-    status = Choice(choices=STATUSES, required=False, help_text="A status, or a saved view of the queue.")
-    order = Choice(choices=ORDERS, required=False, help_text="By age, or the riskiest first.")
-    tool = serializers.CharField(required=False, max_length=MAX_ID)
-    plan = serializers.CharField(required=False, max_length=MAX_ID)
+    status = StrictChoiceField(choices=STATUSES, required=False, help_text="A status, or a saved view of the queue.")
+    order = StrictChoiceField(choices=ORDERS, required=False, help_text="By age, or the riskiest first.")
+    tool = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
+    plan = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
     mine = serializers.BooleanField(default=False, help_text="Only what the caller asked for.")
 
 
 class ReviewBody(StrictSerializer):
     """One person's answer to what they saw."""
 
-    verdict = Choice(choices=Verdict.values)
-    seen_digest = Text(max_length=64)
-    comment = Text(required=False, allow_blank=True, default="")
+    verdict = StrictChoiceField(choices=ReviewVerdict.values)
+    seen_digest = StrictTextField(max_length=64)
+    comment = StrictTextField(required=False, allow_blank=True, default="")
     hunks = serializers.ListField(
-        child=Whole(min_value=0),
+        child=StrictIntegerField(min_value=0),
         required=False,
-        max_length=MOST_HUNKS,
+        max_length=MAX_HUNKS,
         help_text="The hunks of the change that are accepted, from 0; none of them is a rejection.",
     )
-    arguments = JsonObject(required=False, help_text="What an approval lets the call run with instead.")
+    arguments = JsonObjectField(required=False, help_text="What an approval lets the call run with instead.")
     response = serializers.JSONField(
         required=False, allow_null=True, help_text="The answer in the tool's place; goes with the verdict respond."
     )
-    effect = Choice(
+    effect = StrictChoiceField(
         choices=REJECTION_EFFECTS, required=False, default=FAIL, help_text="What a rejection does to the plan."
     )
 
@@ -213,7 +217,7 @@ class ReviewBody(StrictSerializer):
 class RemarkBody(StrictSerializer):
     """An action, and perhaps why."""
 
-    comment = Text(required=False, allow_blank=True, default="")
+    comment = StrictTextField(required=False, allow_blank=True, default="")
 
 
 class PolicyTermsSerializer(serializers.Serializer[Any]):
@@ -235,7 +239,7 @@ class VoteSerializer(serializers.Serializer[Any]):
 
     round = serializers.IntegerField(source="round.number")
     person = serializers.CharField(source="person.username")
-    verdict = serializers.ChoiceField(choices=Verdict.values)
+    verdict = serializers.ChoiceField(choices=ReviewVerdict.values)
     comment = serializers.CharField()
     effect = serializers.CharField(help_text="Of a rejection: what becomes of the step.")
     on_behalf_of = serializers.CharField(source="on_behalf_of.username", default=None, allow_null=True)
@@ -256,7 +260,7 @@ class PrecedentSerializer(serializers.Serializer[Any]):
     alike = serializers.BooleanField(help_text="Its arguments had the same shape: names, folder, host or domain.")
 
 
-class ApprovalSerializer(OverlaySerializer):
+class ApprovalSerializer(CoordinationSerializer):
     """A request in a list; the context names the `viewer`, and what is `private` to them, by the keys of calls."""
 
     id = serializers.CharField(source="public_id")
@@ -268,7 +272,7 @@ class ApprovalSerializer(OverlaySerializer):
     reversibility = serializers.CharField(source="tool_version.reversibility")
     arguments = serializers.SerializerMethodField()
     preview = serializers.SerializerMethodField()
-    plan = BlankIsNull(source="plan_ref")
+    plan = BlankAsNullField(source="plan_ref")
     step_id = serializers.SerializerMethodField()
     call = serializers.CharField(source="call.public_id")
     requester = serializers.SerializerMethodField(help_text="The token or person that asked.")
@@ -289,7 +293,7 @@ class ApprovalSerializer(OverlaySerializer):
     def get_one_more(self, request: ApprovalRequest) -> str | None:
         """Say why one more person must approve than the policy asks for."""
         is_pending = request.status == RequestStatus.PENDING
-        return (eligibility.why_one_more(request, self.context["viewer"]) or None) if is_pending else None
+        return (eligibility.extra_approval_reason(request, self.context["viewer"]) or None) if is_pending else None
 
     def get_arguments(self, request: ApprovalRequest) -> dict[str, Any]:
         """Return what the call would run with."""
@@ -305,10 +309,10 @@ class ApprovalSerializer(OverlaySerializer):
     def get_reason(self, request: ApprovalRequest) -> str:
         """Return why the call is asked for; an agent's words may repeat what it is about."""
         reason = request.call.reason
-        return WORDS if reason and self._hidden(request) else reason
+        return PRIVATE_NOTICE if reason and self._hidden(request) else reason
 
-    def _hidden(self, request: ApprovalRequest) -> Hidden | None:
-        private: Mapping[int, Hidden] = self.context["private"]
+    def _hidden(self, request: ApprovalRequest) -> PrivateCallParts | None:
+        private: Mapping[int, PrivateCallParts] = self.context["private"]
         return private.get(request.call_id)
 
     def get_step_id(self, request: ApprovalRequest) -> int | None:
@@ -320,7 +324,7 @@ class ApprovalSerializer(OverlaySerializer):
         call = request.call
         if call.token is not None:
             return call.token.name
-        return name_of(call.requested_by) if call.requested_by else None
+        return user_display_name(call.requested_by) if call.requested_by else None
 
     def get_may_decide(self, request: ApprovalRequest) -> bool:
         """Say whether the viewer may decide it now."""
@@ -360,7 +364,7 @@ class ApprovalDetailSerializer(ApprovalSerializer):
         rounds = sorted(request.rounds.all(), key=lambda each: each.number)
         return [self._round(each, self._hidden(request)) for each in rounds]
 
-    def _round(self, round_: Round, hidden: Hidden | None) -> Any:
+    def _round(self, round_: Round, hidden: PrivateCallParts | None) -> Any:
         arguments = round_.arguments_json
         shown = {
             "number": round_.number,
@@ -374,5 +378,5 @@ class ApprovalDetailSerializer(ApprovalSerializer):
     @extend_schema_field(PrecedentSerializer(many=True))
     def get_precedent(self, request: ApprovalRequest) -> Any:
         """Return the last answers about the same tool, for who may see them."""
-        earlier = precedents_for(request) if sees_all(self.context["viewer"]) else []
+        earlier = precedents_for(request) if can_see_all(self.context["viewer"]) else []
         return PrecedentSerializer(earlier, many=True).data

@@ -29,17 +29,17 @@ from approvals.api.request_serializers import (
 from approvals.models import ApprovalRequest
 from approvals.queue.saved_views import RequestFilters, page_for
 from approvals.requests import queries
-from approvals.requests.deadlines import seen_by
+from approvals.requests.deadlines import expire_and_load
 from approvals.requests.lifecycle import withdraw
-from approvals.requests.privacy import hidden_from, reveal
+from approvals.requests.privacy import hidden_from, reveal_secret
 from approvals.reviews import coordination
-from approvals.reviews.batch import SNOOZE, Item, ItemResult, decide_many, snooze_many, standing
-from approvals.reviews.decisions import Decision, decide, revoke, undo
-from approvals.states import Verdict
-from catalog.access.roles import person_named
-from catalog.rest.idempotency import answer_once
-from catalog.rest.pagination import page_schema, paged
-from catalog.rest.serializers import StrictSerializer, Text
+from approvals.reviews.batch import SNOOZE, BatchItem, BatchItemResult, batch_status, decide_many, snooze_many
+from approvals.reviews.decisions import Decision, decide, revoke, undo_decision
+from approvals.states import ReviewVerdict
+from catalog.access.roles import find_active_user
+from catalog.rest.idempotency import respond_once
+from catalog.rest.pagination import page_schema, paginated_response
+from catalog.rest.serializers import StrictSerializer, StrictTextField
 from catalog.rest.views import Endpoint
 
 
@@ -56,7 +56,7 @@ class ApprovalEndpoint(Endpoint):
     def shown(self, public_id: str, status: int = 200) -> Response:
         """Answer with the request as it is now."""
         try:
-            approval = seen_by(self.user, public_id)
+            approval = expire_and_load(self.user, public_id)
         except ApprovalRequest.DoesNotExist:
             raise Http404 from None
         return Response(ApprovalDetailSerializer(approval, context=self.context([approval])).data, status)
@@ -77,7 +77,7 @@ class ApprovalList(ApprovalEndpoint):
         query, at = self.page_query(ApprovalQuery)
         page = page_for(self.user, RequestFilters(**query), at)
         shown = ApprovalSerializer(context=self.context(page.rows))
-        return paged(request, page, shown.to_representation)
+        return paginated_response(request, page, shown.to_representation)
 
 
 class ApprovalDetail(ApprovalEndpoint):
@@ -99,12 +99,12 @@ class ApprovalReviews(ApprovalEndpoint):
     @extend_schema("approvals_review", request=ReviewBody, responses={201: ApprovalDetailSerializer})
     def post(self, request: Request, public_id: str) -> Response:
         """Give one's answer, naming the digest one saw; it takes effect at once."""
-        return answer_once(request, lambda: self._decide(public_id), lambda _: self.shown(public_id, 201))
+        return respond_once(request, lambda: self._decide(public_id), lambda _: self.shown(public_id, 201))
 
     def _decide(self, public_id: str) -> Response:
         body = self.body(ReviewBody)
         hunks = tuple(body.pop("hunks")) if "hunks" in body else None
-        decision = Decision(Verdict(body.pop("verdict")), hunks=hunks, **body)
+        decision = Decision(ReviewVerdict(body.pop("verdict")), hunks=hunks, **body)
         decide(self.approval(public_id), by=self.user, decision=decision)
         return self.shown(public_id, 201)
 
@@ -117,11 +117,11 @@ class ApprovalUndo(ApprovalEndpoint):
     @extend_schema("approvals_undo", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Take one's own decision back before it takes effect; 409 afterwards."""
-        return answer_once(request, lambda: self._undo(public_id), lambda _: self.shown(public_id))
+        return respond_once(request, lambda: self._undo(public_id), lambda _: self.shown(public_id))
 
     def _undo(self, public_id: str) -> Response:
         self.body(RemarkBody)
-        undo(self.approval(public_id), by=self.user)
+        undo_decision(self.approval(public_id), by=self.user)
         return self.shown(public_id)
 
 
@@ -133,7 +133,7 @@ class ApprovalRevoke(ApprovalEndpoint):
     @extend_schema("approvals_revoke", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Take an approval away that was not used yet: the call fails; 409 when it was."""
-        return answer_once(request, lambda: self._revoke(public_id), lambda _: self.shown(public_id))
+        return respond_once(request, lambda: self._revoke(public_id), lambda _: self.shown(public_id))
 
     def _revoke(self, public_id: str) -> Response:
         comment = self.body(RemarkBody)["comment"]
@@ -150,7 +150,7 @@ class ApprovalWithdraw(ApprovalEndpoint):
     @extend_schema("approvals_withdraw", request=RemarkBody, responses=ApprovalDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Take one's own request back: the call will not run."""
-        return answer_once(request, lambda: self._withdraw(public_id), lambda _: self.shown(public_id))
+        return respond_once(request, lambda: self._withdraw(public_id), lambda _: self.shown(public_id))
 
     def _withdraw(self, public_id: str) -> Response:
         comment = self.body(RemarkBody)["comment"]
@@ -158,7 +158,7 @@ class ApprovalWithdraw(ApprovalEndpoint):
         return self.shown(public_id)
 
 
-class DeskEndpoint(ApprovalEndpoint):
+class CoordinationEndpoint(ApprovalEndpoint):
     """An action on one request, answered with the request."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
@@ -177,10 +177,10 @@ class DeskEndpoint(ApprovalEndpoint):
             do(self.approval(public_id), given)
             return self.shown(public_id)
 
-        return answer_once(request, first, lambda _: self.shown(public_id))
+        return respond_once(request, first, lambda _: self.shown(public_id))
 
 
-class ApprovalClaim(DeskEndpoint):
+class ApprovalClaim(CoordinationEndpoint):
     """Says that one looks after a request."""
 
     @extend_schema("approvals_claim", request=RemarkBody, responses=ApprovalDetailSerializer)
@@ -189,7 +189,7 @@ class ApprovalClaim(DeskEndpoint):
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.claim(held, by=self.user))
 
 
-class ApprovalRelease(DeskEndpoint):
+class ApprovalRelease(CoordinationEndpoint):
     """Gives a claim back."""
 
     @extend_schema("approvals_release", request=RemarkBody, responses=ApprovalDetailSerializer)
@@ -198,7 +198,7 @@ class ApprovalRelease(DeskEndpoint):
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.release(held, by=self.user))
 
 
-class ApprovalExtend(DeskEndpoint):
+class ApprovalExtend(CoordinationEndpoint):
     """Gives a request more time."""
 
     @extend_schema("approvals_extend", request=RemarkBody, responses=ApprovalDetailSerializer)
@@ -207,7 +207,7 @@ class ApprovalExtend(DeskEndpoint):
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.extend(held, by=self.user))
 
 
-class ApprovalSnooze(DeskEndpoint):
+class ApprovalSnooze(CoordinationEndpoint):
     """Puts a request off, for oneself."""
 
     @extend_schema("approvals_snooze", request=SnoozeBody, responses=ApprovalDetailSerializer)
@@ -217,12 +217,12 @@ class ApprovalSnooze(DeskEndpoint):
 
     def _snooze(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
         if body["until"] is None:
-            coordination.wake(held, by=self.user)
+            coordination.unsnooze(held, by=self.user)
         else:
             coordination.snooze(held, by=self.user, until=body["until"])
 
 
-class ApprovalDelegate(DeskEndpoint):
+class ApprovalDelegate(CoordinationEndpoint):
     """Lets someone else answer."""
 
     @extend_schema("approvals_delegate", request=DelegateBody, responses=ApprovalDetailSerializer)
@@ -231,10 +231,10 @@ class ApprovalDelegate(DeskEndpoint):
         return self.act(request, public_id, DelegateBody, self._delegate)
 
     def _delegate(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
-        coordination.delegate(held, by=self.user, to=None if body["to"] is None else _person(body["to"]))
+        coordination.delegate(held, by=self.user, to=None if body["to"] is None else _find_person(body["to"]))
 
 
-class ApprovalComments(DeskEndpoint):
+class ApprovalComments(CoordinationEndpoint):
     """The thread of a request."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide", "calls:create"]}
@@ -259,7 +259,7 @@ class ApprovalBatch(Endpoint):
 
         Each is decided by itself; the answer says of each what became of it.
         """
-        return answer_once(request, self._answer, lambda _: self._told(standing(self.user, self._items())))
+        return respond_once(request, self._answer, lambda _: self._told(batch_status(self.user, self._items())))
 
     def _answer(self) -> Response:
         body, items = self.body(BatchBody), self._items()
@@ -267,15 +267,15 @@ class ApprovalBatch(Endpoint):
             return self._told(snooze_many(self.user, body["until"], items))
         return self._told(decide_many(self.user, body["verdict"], body["comment"], items, "rest"))
 
-    def _items(self) -> list[Item]:
-        return [Item(**item) for item in self.body(BatchBody)["items"]]
+    def _items(self) -> list[BatchItem]:
+        return [BatchItem(**item) for item in self.body(BatchBody)["items"]]
 
-    def _told(self, results: list[ItemResult]) -> Response:
+    def _told(self, results: list[BatchItemResult]) -> Response:
         return Response(BatchResultSerializer({"results": results}).data)
 
 
-def _person(username: str) -> User:
-    found = person_named(username)
+def _find_person(username: str) -> User:
+    found = find_active_user(username)
     if found is None:
         raise ValidationError({"to": ["Nobody with an account in use has this username."]})
     return found
@@ -287,7 +287,7 @@ MAX_PATH = 1000
 class SecretPathBody(StrictSerializer):
     """Which secret is to be seen."""
 
-    path = Text(max_length=MAX_PATH, help_text="Dotted, relative to the arguments.")
+    path = StrictTextField(max_length=MAX_PATH, help_text="Dotted, relative to the arguments.")
 
 
 class SecretSerializer(serializers.Serializer[Any]):
@@ -309,5 +309,5 @@ class ApprovalReveal(ApprovalEndpoint):
         Never under an Idempotency-Key: the answer is stored nowhere.
         """
         path = self.body(SecretPathBody)["path"]
-        value = reveal(self.approval(public_id), path, by=self.user)
+        value = reveal_secret(self.approval(public_id), path, by=self.user)
         return Response({"path": path, "value": value}, headers={"Cache-Control": "no-store"})

@@ -1,7 +1,7 @@
 """Accounts and roles in the audit log: sign-ins, roles given and taken, accounts switched off or deleted.
 
-Changes in the admin pages name the administrator; changes from a shell name the system. `held_long_enough` reads from
-these entries how long someone has had a role.
+Changes in the admin pages name the administrator; changes from a shell name the system. `groups_held_long_enough`
+reads from these entries how long someone has had a role.
 """
 
 import json
@@ -15,9 +15,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.http import HttpRequest
 
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import AuditEntry
-from catalog.access.roles import SIGNED_IN
+from catalog.access.roles import SIGNED_IN_AT_KEY
 from catalog.access.sign_in import client_address
 from catalog.core import clock
 
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 
 
 GIVEN, TAKEN, DELETED = "role.given", "role.taken", "role.deleted"
-ACCOUNT_WORDS = {"post_add": GIVEN, "post_remove": TAKEN, "pre_clear": TAKEN}
+GROUP_CHANGE_ACTIONS = {"post_add": GIVEN, "post_remove": TAKEN, "pre_clear": TAKEN}
 SUPERUSER = "superuser"
-WATCHED = ("is_active", "is_superuser")
+AUDITED_FLAGS = ("is_active", "is_superuser")
 
-_acting: ContextVar[User | None] = ContextVar("acting", default=None)
+_acting_user: ContextVar[User | None] = ContextVar("acting", default=None)
 
 
 @contextmanager
-def acting(user: User | AnonymousUser) -> Iterator[None]:
+def attribute_changes_to(user: User | AnonymousUser) -> Iterator[None]:
     """Say who makes the changes that the body makes."""
-    token = _acting.set(user if isinstance(user, User) else None)
+    token = _acting_user.set(user if isinstance(user, User) else None)
     try:
         yield
     finally:
-        _acting.reset(token)
+        _acting_user.reset(token)
 
 
 def on_groups_change(
     sender: object, *, instance: "Model", action: str, pk_set: Iterable[int] | None, **kwargs: Any
 ) -> None:
     """Keep which groups a person has joined or left; `instance` is the person, or the group."""
-    if action not in ACCOUNT_WORDS:
+    if action not in GROUP_CHANGE_ACTIONS:
         return
-    for person, names in _changed(instance, pk_set):
+    for person, names in _changed_memberships(instance, pk_set):
         if names:
-            _keep(ACCOUNT_WORDS[action], person, roles=names)
+            _append_account_entry(GROUP_CHANGE_ACTIONS[action], person, roles=names)
 
 
-def _changed(instance: "Model", pks: Iterable[int] | None) -> Iterator[tuple[User, list[str]]]:
+def _changed_memberships(instance: "Model", pks: Iterable[int] | None) -> Iterator[tuple[User, list[str]]]:
     """Yield people with the names of the groups that change; no keys mean all of them."""
     if isinstance(instance, Group):
         people = instance.user_set.all() if pks is None else User.objects.filter(pk__in=list(pks))
@@ -70,8 +70,8 @@ def before_account_save(
 ) -> None:
     """Note what an account was, where it may be about to change."""
     instance._toolgate_before = None  # type: ignore[attr-defined] # a memo on the instance, not a field
-    if not raw and (update_fields is None or set(WATCHED).intersection(update_fields)):
-        known = User.objects.filter(pk=instance.pk).values(*WATCHED).first()
+    if not raw and (update_fields is None or set(AUDITED_FLAGS).intersection(update_fields)):
+        known = User.objects.filter(pk=instance.pk).values(*AUDITED_FLAGS).first()
         instance._toolgate_before = known or {"is_active": True, "is_superuser": False}  # type: ignore[attr-defined]
 
 
@@ -81,64 +81,66 @@ def after_account_save(sender: object, *, instance: User, **kwargs: Any) -> None
     if before is None:
         return
     if before["is_active"] != instance.is_active:
-        _keep("account.switched_on" if instance.is_active else "account.switched_off", instance)
+        _append_account_entry("account.switched_on" if instance.is_active else "account.switched_off", instance)
     if before["is_superuser"] != instance.is_superuser:
-        _keep(GIVEN if instance.is_superuser else TAKEN, instance, roles=[SUPERUSER])
+        _append_account_entry(GIVEN if instance.is_superuser else TAKEN, instance, roles=[SUPERUSER])
 
 
-def before_account_goes(sender: object, *, instance: User, **kwargs: Any) -> None:
+def before_account_delete(sender: object, *, instance: User, **kwargs: Any) -> None:
     """Keep whose account is deleted, and what it was allowed to do."""
     roles = sorted(group.name for group in instance.groups.all())
-    _keep("account.deleted", instance, roles=[*roles, SUPERUSER] if instance.is_superuser else roles)
+    _append_account_entry("account.deleted", instance, roles=[*roles, SUPERUSER] if instance.is_superuser else roles)
 
 
-def before_group_goes(sender: object, *, instance: Group, **kwargs: Any) -> None:
+def before_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> None:
     """Keep which group is deleted, and who loses it: nobody is removed from it one by one."""
-    for person, names in _changed(instance, None):
-        _keep(TAKEN, person, roles=names)
-    append(
-        Line(action=DELETED, by=_acting.get(), object_ref=f"group_{instance.pk}", details={"roles": [instance.name]})
+    for person, names in _changed_memberships(instance, None):
+        _append_account_entry(TAKEN, person, roles=names)
+    append_entry(
+        AuditRecord(
+            action=DELETED, by=_acting_user.get(), object_ref=f"group_{instance.pk}", details={"roles": [instance.name]}
+        )
     )
 
 
-def _keep(action: str, person: User, **details: Any) -> None:
+def _append_account_entry(action: str, person: User, **details: Any) -> None:
     told = {"person": person.get_username(), **details}
-    append(Line(action=action, by=_acting.get(), object_ref=f"user_{person.pk}", details=told))
+    append_entry(AuditRecord(action=action, by=_acting_user.get(), object_ref=f"user_{person.pk}", details=told))
 
 
 def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:
     """Keep that a person signed in, and with the session when: other sessions of theirs are as old as they were."""
-    request.session[SIGNED_IN] = clock.now().timestamp()
-    append(Line(action="sign_in.succeeded", by=user, object_ref=_ref(user), details=_origin(request)))
+    request.session[SIGNED_IN_AT_KEY] = clock.now().timestamp()
+    append_entry(AuditRecord(action="sign_in.succeeded", by=user, object_ref=_ref(user), details=_origin(request)))
 
 
 def on_sign_out(sender: object, *, request: HttpRequest, user: "User | None", **kwargs: Any) -> None:
     """Keep that a person signed out; without one there was no session to end."""
     if user is not None:
-        append(Line(action="sign_in.ended", by=user, object_ref=_ref(user), details=_origin(request)))
+        append_entry(AuditRecord(action="sign_in.ended", by=user, object_ref=_ref(user), details=_origin(request)))
 
 
 def on_failed_sign_in(
     sender: object, *, credentials: Mapping[str, Any], request: HttpRequest | None = None, **kwargs: Any
 ) -> None:
     """Keep that someone failed to sign in; the name only if it is one, as people type passwords there too."""
-    _append_for("sign_in.failed", str(credentials.get("username", "")), _origin(request))
+    _append_sign_in_entry("sign_in.failed", str(credentials.get("username", "")), _origin(request))
 
 
 def on_refused_sign_in(sender: object, *, request: HttpRequest, username: str, retry_after: int, **kwargs: Any) -> None:
     """Keep that attempts to sign in are refused for a while, once for each wait."""
-    _append_for("sign_in.refused", username, {**_origin(request), "retry_after": retry_after})
+    _append_sign_in_entry("sign_in.refused", username, {**_origin(request), "retry_after": retry_after})
 
 
-def _append_for(action: str, username: str, details: Mapping[str, Any]) -> None:
+def _append_sign_in_entry(action: str, username: str, details: Mapping[str, Any]) -> None:
     user = get_user_model().objects.filter(username=username).first()
-    line = Line(
+    line = AuditRecord(
         action=action,
         actor_name=user.get_username() if user else "unknown",
         object_ref=_ref(user) if user else "",
         details=details,
     )
-    append(line)
+    append_entry(line)
 
 
 def _ref(user: "User") -> str:
@@ -152,16 +154,16 @@ def _origin(request: HttpRequest | None) -> dict[str, str]:
 ROLE_GIVEN = "role.given"
 
 
-def held_long_enough(user: "User", groups: frozenset[str], seconds: int) -> frozenset[str]:
+def groups_held_long_enough(user: "User", groups: frozenset[str], seconds: int) -> frozenset[str]:
     """Return those of the user's groups that they have been in for so long; no query without a limit."""
     if seconds <= 0 or not groups:
         return groups
     latest = clock.now() - timedelta(seconds=seconds)
-    since = _given_at(user)
+    since = _role_given_times(user)
     return frozenset(group for group in groups if since.get(group, user.date_joined) <= latest)
 
 
-def _given_at(user: "User") -> dict[str, datetime]:
+def _role_given_times(user: "User") -> dict[str, datetime]:
     """Return when each group was last given; a group the log does not name is as old as the account."""
     entries = AuditEntry.objects.filter(action=ROLE_GIVEN, object_ref=f"user_{user.pk}").order_by("seq")
     given: dict[str, datetime] = {}

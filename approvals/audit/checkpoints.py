@@ -22,8 +22,8 @@ from django.conf import settings
 from catalog.core.canonical_json import canonical_text
 
 PURPOSE = b"toolgate checkpoint v1"
-BLOCK = 64 * 1024
-MOST_BYTES = 4096
+READ_BLOCK_BYTES = 64 * 1024
+MAX_LINE_BYTES = 4096
 """A line of ours is a tenth of it; what is longer is none."""
 
 
@@ -53,42 +53,42 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CheckpointLine:
     """A line of the file that names this installation; forged when its MAC is not ours."""
 
     checkpoint: Checkpoint
     forged: bool
 
 
-def read(instance: str) -> Iterator[Line]:
+def read_checkpoints(instance: str) -> Iterator[CheckpointLine]:
     """Yield the checkpoints of an installation, oldest first. Raises OSError for a file that cannot be read."""
     try:
         with _path().open("rb") as file:
             for text in file:
-                if (line := _line_of(text, instance)) is not None:
+                if (line := _parse_line(text, instance)) is not None:
                     yield line
     except FileNotFoundError:
         return
 
 
-def newest(instance: str) -> Checkpoint | None:
+def newest_checkpoint(instance: str) -> Checkpoint | None:
     """Return an installation's last checkpoint, read from the file's end; None without one. Raises OSError."""
     try:
         with _path().open("rb") as file:
-            return _newest_in(file, instance)
+            return _find_newest(file, instance)
     except FileNotFoundError:
         return None
 
 
-def append(checkpoint: Checkpoint) -> bool:
+def append_checkpoint(checkpoint: Checkpoint) -> bool:
     """Add a checkpoint, on the disk before this returns; False when the file knows of one as late. Raises OSError."""
     with _locked() as file:
-        known = _newest_in(file, checkpoint.instance)
+        known = _find_newest(file, checkpoint.instance)
         if known is not None and known.place >= checkpoint.place:
             return False
         text = canonical_text(checkpoint.document()).encode() + b"\n"
         # A line that a full disk cut off is ended, or it would take this one with it.
-        file.write(text if _ends_a_line(file) else b"\n" + text)
+        file.write(text if _ends_with_newline(file) else b"\n" + text)
         file.flush()
         os.fsync(file.fileno())
     return True
@@ -114,13 +114,13 @@ def _check_folder(folder: Path) -> None:
     _check_space(os.statvfs(folder))
 
 
-def is_full(disk: os.statvfs_result) -> bool:
+def is_disk_full(disk: os.statvfs_result) -> bool:
     """Say whether a disk has no room for what is written next."""
-    return disk.f_bavail * disk.f_frsize < BLOCK
+    return disk.f_bavail * disk.f_frsize < READ_BLOCK_BYTES
 
 
 def _check_space(disk: os.statvfs_result) -> None:
-    if is_full(disk):
+    if is_disk_full(disk):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -137,11 +137,11 @@ def _locked() -> Iterator[IO[bytes]]:
     with os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if is_new:
-            _keep_entry(path.parent)
+            _sync_folder(path.parent)
         yield file
 
 
-def _keep_entry(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """See to it that a file just made is still there after a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -150,7 +150,7 @@ def _keep_entry(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _ends_a_line(file: IO[bytes]) -> bool:
+def _ends_with_newline(file: IO[bytes]) -> bool:
     size = file.seek(0, os.SEEK_END)
     if not size:
         return True
@@ -158,26 +158,26 @@ def _ends_a_line(file: IO[bytes]) -> bool:
     return file.read(1) == b"\n"
 
 
-def _newest_in(file: IO[bytes], instance: str) -> Checkpoint | None:
+def _find_newest(file: IO[bytes], instance: str) -> Checkpoint | None:
     """Read backwards, a block at a time, up to the first line that is this installation's own."""
     end = file.seek(0, os.SEEK_END)
     rest = b""
     while end > 0:
-        start = max(0, end - BLOCK)
+        start = max(0, end - READ_BLOCK_BYTES)
         file.seek(start)
         lines = (file.read(end - start) + rest).split(b"\n")
-        rest = lines.pop(0)[:MOST_BYTES] if start else b""
+        rest = lines.pop(0)[:MAX_LINE_BYTES] if start else b""
         for text in reversed(lines):
-            line = _line_of(text, instance)
+            line = _parse_line(text, instance)
             if line is not None and not line.forged:
                 return line.checkpoint
         end = start
     return None
 
 
-def _line_of(text: bytes, instance: str) -> Line | None:
+def _parse_line(text: bytes, instance: str) -> CheckpointLine | None:
     """Read one line; None for what is another installation's, cut off, or no checkpoint at all."""
-    if instance.encode() not in text or len(text) > MOST_BYTES:
+    if instance.encode() not in text or len(text) > MAX_LINE_BYTES:
         return None
     try:
         data = json.loads(text)
@@ -185,10 +185,10 @@ def _line_of(text: bytes, instance: str) -> Line | None:
         checkpoint = Checkpoint(**data)
     except (ValueError, TypeError, AttributeError, KeyError):
         return None
-    if checkpoint.instance != instance or not _is_whole(checkpoint):
+    if checkpoint.instance != instance or not _is_well_formed(checkpoint):
         return None
-    return Line(checkpoint, forged=not hmac.compare_digest(mac.encode(), checkpoint.mac().encode()))
+    return CheckpointLine(checkpoint, forged=not hmac.compare_digest(mac.encode(), checkpoint.mac().encode()))
 
 
-def _is_whole(checkpoint: Checkpoint) -> bool:
+def _is_well_formed(checkpoint: Checkpoint) -> bool:
     return all(type(value) is int for value in checkpoint.place) and type(checkpoint.head) is str

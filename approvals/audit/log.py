@@ -17,22 +17,22 @@ from pydantic_core import to_jsonable_python
 
 from approvals.models import AuditEntry, Instance
 from catalog.core import clock
-from catalog.core.canonical_json import canonical_text, time_text
+from catalog.core.canonical_json import canonical_text, format_utc
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.signals import Fact
 
-NOBODY = "Toolgate"
+SYSTEM_ACTOR = "Toolgate"
 """Who did what no person did: time, or the engine."""
-KEPT_OF_CALLS = ("approval.", "grant.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
-TOLD_OTHERWISE = ("call.changing", "call.voided", "approval.snoozed", "approval.reminded")
-KEPT_WITHOUT_CALL = ("tool.", "token.", "policy.", "grant.", "notifications.", "agent.")
-NEVER_KEPT = frozenset({"arguments", "parameters", "result", "results", "response", "message", "value"})
+AUDITED_CALL_FACTS = ("approval.", "grant.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
+UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed", "approval.reminded")
+AUDITED_CATALOG_FACTS = ("tool.", "token.", "policy.", "grant.", "notifications.", "agent.")
+FORBIDDEN_DETAILS = frozenset({"arguments", "parameters", "result", "results", "response", "message", "value"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class AuditRecord:
     """What is to be kept of one thing that happened."""
 
     action: str
@@ -45,9 +45,9 @@ class Line:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-Row = tuple[int, str, int | None, str, str, str, str, str, str, str, str]
+HashedFields = tuple[int, str, int | None, str, str, str, str, str, str, str, str]
 """An entry as its hash covers it: `COLUMNS`, the time as clients are told it, without the hash itself."""
-COLUMNS = (
+ENTRY_COLUMNS = (
     "seq",
     "at",
     "actor_id",
@@ -61,8 +61,8 @@ COLUMNS = (
     "prev_hash",
 )
 HMAC_BLOCK = 64
-SHORT = 1024
-LENGTHS = [length.to_bytes(8, "big") for length in range(SHORT)]
+CACHED_LENGTHS = 1024
+LENGTH_PREFIXES = [length.to_bytes(8, "big") for length in range(CACHED_LENGTHS)]
 # Every dangerous call waits for these three: as statements they cost a fraction of what models make of them.
 READ_HEAD = "SELECT name, audit_seq, audit_head FROM approvals_instance WHERE id = 1"
 INSERT = (
@@ -74,7 +74,7 @@ MOVE_HEAD = (
 )
 
 
-def append(line: Line) -> int:
+def append_entry(line: AuditRecord) -> int:
     """Add one line at the head of the chain; return its number.
 
     Raises Instance.DoesNotExist without this installation's row, Conflict when someone moved the head meanwhile.
@@ -86,8 +86,8 @@ def append(line: Line) -> int:
             raise Instance.DoesNotExist("This installation's row is missing.")
         name, seq, previous = head
         now = clock.now()
-        row = _row(line, seq + 1, now, previous)
-        digest = hasher(name)(row)
+        row = _hashed_fields(line, seq + 1, now, previous)
+        digest = make_hasher(name)(row)
         stored = (row[0], connection.ops.adapt_datetimefield_value(now), *row[2:], digest)
         cursor.execute(INSERT, stored)
         cursor.execute(MOVE_HEAD, (seq + 1, digest, seq, previous))
@@ -96,12 +96,12 @@ def append(line: Line) -> int:
     return int(seq) + 1
 
 
-def _row(line: Line, seq: int, now: datetime, previous: str) -> Row:
+def _hashed_fields(line: AuditRecord, seq: int, now: datetime, previous: str) -> HashedFields:
     return (
         seq,
-        time_text(now),
+        format_utc(now),
         line.by.pk if line.by else None,
-        line.actor_name or (line.by.get_username() if line.by else NOBODY),
+        line.actor_name or (line.by.get_username() if line.by else SYSTEM_ACTOR),
         line.action,
         line.object_ref,
         line.tool_name,
@@ -113,11 +113,11 @@ def _row(line: Line, seq: int, now: datetime, previous: str) -> Row:
 
 
 def _details_text(details: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in details.items() if name not in NEVER_KEPT}
+    kept = {name: value for name, value in details.items() if name not in FORBIDDEN_DETAILS}
     return canonical_text(to_jsonable_python(kept))
 
 
-def hasher(instance_name: str) -> Callable[[Row], str]:
+def make_hasher(instance_name: str) -> Callable[[HashedFields], str]:
     """Return what gives an entry's HMAC-SHA256: over the instance and every field, each led by its length.
 
     What all entries begin with is computed once and copied, so that a log is verified at 100,000 entries a second:
@@ -126,16 +126,16 @@ def hasher(instance_name: str) -> Callable[[Row], str]:
     key = settings.TOOLGATE_AUDIT_KEY.encode()
     padded = (key if len(key) <= HMAC_BLOCK else hashlib.sha256(key).digest()).ljust(HMAC_BLOCK, b"\0")
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded))
-    inner.update(_led(instance_name))
+    inner.update(_length_prefixed(instance_name))
     copy_inner, copy_outer = inner.copy, hashlib.sha256(bytes(byte ^ 0x5C for byte in padded)).copy
 
-    def hash_of(row: Row) -> str:
+    def hash_of(row: HashedFields) -> str:
         seq, moment, actor, *texts = row
         parts: list[bytes] = []
         for text in (str(seq), moment, str(actor or ""), *texts):
             data = text.encode()
             length = len(data)
-            parts += (LENGTHS[length] if length < SHORT else length.to_bytes(8, "big"), data)
+            parts += (LENGTH_PREFIXES[length] if length < CACHED_LENGTHS else length.to_bytes(8, "big"), data)
         within, around = copy_inner(), copy_outer()
         within.update(b"".join(parts))
         around.update(within.digest())
@@ -144,28 +144,28 @@ def hasher(instance_name: str) -> Callable[[Row], str]:
     return hash_of
 
 
-def _led(text: str) -> bytes:
+def _length_prefixed(text: str) -> bytes:
     data = text.encode()
     return len(data).to_bytes(8, "big") + data
 
 
 def entry_hash(entry: AuditEntry, instance_name: str) -> str:
     """Return the hash that an entry must have."""
-    values = [getattr(entry, name) for name in COLUMNS[2:]]
-    return hasher(instance_name)((entry.seq, time_text(entry.at), *values))
+    values = [getattr(entry, name) for name in ENTRY_COLUMNS[2:]]
+    return make_hasher(instance_name)((entry.seq, format_utc(entry.at), *values))
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Keep what the audit keeps."""
-    if not _is_kept(fact):
+    if not _is_audited(fact):
         return
-    append(_line_about_a_call(fact, fact.call) if fact.call else _line_about_the_catalog(fact))
+    append_entry(_call_record(fact, fact.call) if fact.call else _catalog_record(fact))
 
 
-def _line_about_a_call(fact: Fact, call: Call) -> Line:
+def _call_record(fact: Fact, call: Call) -> AuditRecord:
     """Return the line under the request's id where there is one, else under the call's."""
     data = {"call": call.public_id, **fact.data}
-    return Line(
+    return AuditRecord(
         action=fact.kind,
         by=fact.by,
         object_ref=data.pop("approval", None) or data.pop("call"),
@@ -176,21 +176,21 @@ def _line_about_a_call(fact: Fact, call: Call) -> Line:
     )
 
 
-def _line_about_the_catalog(fact: Fact) -> Line:
+def _catalog_record(fact: Fact) -> AuditRecord:
     """Return the line about a tool or a token, named in the data under its own kind."""
     noun = fact.kind.partition(".")[0]
     ref = str(fact.data.get(noun, ""))[:64]
     tool_name = ref if noun == "tool" else ""
-    return Line(action=fact.kind, by=fact.by, object_ref=ref, tool_name=tool_name, details=fact.data)
+    return AuditRecord(action=fact.kind, by=fact.by, object_ref=ref, tool_name=tool_name, details=fact.data)
 
 
-def _is_kept(fact: Fact) -> bool:
+def _is_audited(fact: Fact) -> bool:
     """Say whether a fact belongs in the log: safe calls that nobody refused leave events only."""
     if fact.call is None:
-        return fact.kind.startswith(KEPT_WITHOUT_CALL)
-    if fact.kind in TOLD_OTHERWISE:
+        return fact.kind.startswith(AUDITED_CATALOG_FACTS)
+    if fact.kind in UNAUDITED_FACTS:
         return False
-    if fact.kind.startswith(KEPT_OF_CALLS):
+    if fact.kind.startswith(AUDITED_CALL_FACTS):
         return True
     if not fact.kind.startswith("call."):
         return False

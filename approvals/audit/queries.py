@@ -15,17 +15,17 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from pydantic_core import to_json
 
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import AuditEntry
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
-from catalog.core.canonical_json import time_text
+from catalog.core.canonical_json import format_utc
 from catalog.text.safety import split_hidden
 
-SEARCHED = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "details")
+SEARCHED_COLUMNS = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "details")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditTexts:
+class AuditTextFilters:
     """Filters of the audit log: words, username, action, tool, plan and object. An empty text filters nothing."""
 
     q: str = ""
@@ -36,11 +36,11 @@ class AuditTexts:
     object: str = ""
 
 
-TEXTS = tuple(field.name for field in fields(AuditTexts))
+TEXT_FILTER_NAMES = tuple(field.name for field in fields(AuditTextFilters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFilters(AuditTexts):
+class AuditFilters(AuditTextFilters):
     """What to show: texts, a time span, numbers.
 
     `before` and `after` are entries' numbers, which are left out themselves.
@@ -59,10 +59,10 @@ def entries_for(viewer: User, filters: AuditFilters = NO_FILTERS) -> QuerySet[Au
     """Return the entries that match, newest first. Raises NotAllowed for who is no administrator."""
     if agent_token_of(viewer) is not None or not has_role(viewer, ADMINISTRATOR):
         raise NotAllowed("Only administrators read the audit log.")
-    return entries_in(filters)
+    return filter_entries(filters)
 
 
-def entries_in(filters: AuditFilters) -> QuerySet[AuditEntry]:
+def filter_entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
     """Return the entries that match, newest first, for who has been asked whether they may."""
     exact = {
         "actor_name": filters.who,
@@ -77,13 +77,13 @@ def entries_in(filters: AuditFilters) -> QuerySet[AuditEntry]:
     }
     entries = AuditEntry.objects.filter(**{name: value for name, value in exact.items() if value not in ("", None)})
     for word in filters.q.split():
-        entries = entries.filter(_mentions(word))
+        entries = entries.filter(_search_condition(word))
     return entries.select_related("actor").order_by("-seq")
 
 
-def _mentions(word: str) -> Q:
+def _search_condition(word: str) -> Q:
     anywhere = Q()
-    for field in SEARCHED:
+    for field in SEARCHED_COLUMNS:
         anywhere |= Q(**{f"{field}__icontains": word})
     return anywhere
 
@@ -91,32 +91,32 @@ def _mentions(word: str) -> Q:
 FORMATS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
 EXPORTED_FIELDS = ("seq", "at", "actor", "action", "object", "tool", "plan", "digest", "details", "prev_hash", "hash")
 EXPORT_CHUNK = 1000
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 
-def exported(by: User, filters: AuditFilters, form: str) -> Iterator[str]:
+def export_entries(by: User, filters: AuditFilters, form: str) -> Iterator[str]:
     """Return the entries that fit as text in `form`. Raises NotAllowed for who may not read them, at once."""
     entries = entries_for(by, filters)
     return _stream(entries, filters, form, by)
 
 
-def exported_from_shell(filters: AuditFilters, form: str) -> Iterator[str]:
+def export_entries_from_shell(filters: AuditFilters, form: str) -> Iterator[str]:
     """Return the same for who has a shell here."""
-    return _stream(entries_in(filters), filters, form, None)
+    return _stream(filter_entries(filters), filters, form, None)
 
 
 def _stream(entries: QuerySet[AuditEntry], filters: AuditFilters, form: str, by: "User | None") -> Iterator[str]:
-    asked = {name: time_text(value) if hasattr(value, "tzinfo") else value for name, value in asdict(filters).items()}
+    asked = {name: format_utc(value) if hasattr(value, "tzinfo") else value for name, value in asdict(filters).items()}
     details = {"format": form, "filters": {name: value for name, value in asked.items() if value not in ("", None)}}
-    upto = append(Line(action="audit.exported", by=by, details=details))
-    return _texts(entries.filter(seq__lt=upto).order_by("seq"), form)
+    upto = append_entry(AuditRecord(action="audit.exported", by=by, details=details))
+    return _export_chunks(entries.filter(seq__lt=upto).order_by("seq"), form)
 
 
-def _texts(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
+def _export_chunks(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
     """Yield a text for each thousand entries; each is read by itself, so that a slow reader holds nothing."""
     write = _csv_rows if form == "csv" else _json_lines
     if form == "csv":
-        yield _csv_text([EXPORTED_FIELDS])
+        yield _write_csv([EXPORTED_FIELDS])
     last = 0
     while chunk := list(entries.filter(seq__gt=last)[:EXPORT_CHUNK]):
         last = chunk[-1].seq
@@ -126,7 +126,7 @@ def _texts(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
 def _fields_of(entry: AuditEntry) -> dict[str, Any]:
     return {
         "seq": entry.seq,
-        "at": time_text(entry.at),
+        "at": format_utc(entry.at),
         "actor": entry.actor_name,
         "action": entry.action,
         "object": entry.object_ref,
@@ -145,21 +145,21 @@ def _json_lines(rows: list[dict[str, Any]]) -> str:
 
 def _csv_rows(rows: list[dict[str, Any]]) -> str:
     texts = [[row["seq"], *(_text(row[name]) for name in EXPORTED_FIELDS[1:])] for row in rows]
-    return _csv_text([[each if isinstance(each, int) else harmless(each) for each in row] for row in texts])
+    return _write_csv([[each if isinstance(each, int) else escape_formula(each) for each in row] for row in texts])
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value).decode()
 
 
-def _csv_text(rows: list[Any]) -> str:
+def _write_csv(rows: list[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerows(rows)
     return text.getvalue()
 
 
-def harmless(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Return a cell that no spreadsheet takes for a formula, its line breaks and hidden characters spelled out."""
-    quoted = f"'{text}" if text.lstrip(" ").startswith(FORMULA) else text
+    quoted = f"'{text}" if text.lstrip(" ").startswith(FORMULA_PREFIXES) else text
     spelled = "".join(piece.text for piece in split_hidden(quoted))
     return "".join(f"U+{ord(each):04X}" if each in "\t\n\r" else each for each in spelled)

@@ -16,17 +16,21 @@ from django.db.models import CharField, Func, Subquery
 from django.db.models.sql.compiler import SQLCompiler
 
 from approvals.audit import checkpoints
-from approvals.audit.log import COLUMNS, Row, entry_hash, hasher
+from approvals.audit.log import ENTRY_COLUMNS, HashedFields, entry_hash, make_hasher
 from approvals.audit.restore_guard import EPOCH_BEGAN
 from approvals.models import AuditEntry, Instance
 from catalog.definitions.levels import SafetyLevel
 
 CHUNK = 5000
-ACTION, DETAILS, PREVIOUS = COLUMNS.index("action"), COLUMNS.index("details"), COLUMNS.index("prev_hash")
+ACTION, DETAILS, PREVIOUS = (
+    ENTRY_COLUMNS.index("action"),
+    ENTRY_COLUMNS.index("details"),
+    ENTRY_COLUMNS.index("prev_hash"),
+)
 
 
 DANGEROUS = f'"level":"{SafetyLevel.DANGEROUS}"'
-NO_CHECKPOINTS = (
+CHECKPOINTS_MISSING = (
     "The checkpoint file is missing, or tells nothing of this installation, though the log has entries that were "
     "witnessed: bring back the file that TOOLGATE_AUDIT_CHECKPOINTS names. Without it nobody can tell whether the log "
     "was cut off or written anew."
@@ -34,7 +38,7 @@ NO_CHECKPOINTS = (
 
 
 class TimeText(Func):
-    """A moment as `catalog.core.canonical_json.time_text` writes it, put together by the database: Python takes
+    """A moment as `catalog.core.canonical_json.format_utc` writes it, put together by the database: Python takes
     longer for it.
     """
 
@@ -83,7 +87,7 @@ class _Walk:
 
     def go(self, instance: Instance) -> bool:
         """Walk up to the head as `instance` has it; False where the chain breaks, after `last`."""
-        hash_of, wanted, hashes = hasher(instance.name), self.wanted, self.hashes
+        hash_of, wanted, hashes = make_hasher(instance.name), self.wanted, self.hashes
         last, previous = 0, ""
         for row, found in _rows_up_to(instance.audit_seq):
             if row[0] != last + 1 or row[PREVIOUS] != previous or found != hash_of(row):
@@ -110,32 +114,34 @@ def verify() -> Verification:
     Entries written meanwhile are left out. Raises OSError when the checkpoints cannot be read.
     """
     name = Instance.objects.values_list("name", flat=True).get(pk=1)
-    lines = list(checkpoints.read(name))
+    lines = list(checkpoints.read_checkpoints(name))
     # Only now: whatever a checkpoint tells of was committed before it was written.
     instance = Instance.objects.get(pk=1)
     walk = _Walk(frozenset(line.checkpoint.seq for line in lines))
     if not walk.go(instance):
-        return _broken(walk.last, "An entry was changed, added, moved or taken out, or has another key.")
-    stray = _first_beyond_the_head()
+        return _broken_chain(walk.last, "An entry was changed, added, moved or taken out, or has another key.")
+    stray = _first_after_head()
     if stray is not None:
-        return _broken(stray - 1, "An entry stands behind the head of the log.")
-    if walk.was_witnessed and not lines and next(checkpoints.read(name), None) is None:
-        return Verification(intact=False, entries=walk.last, reason=NO_CHECKPOINTS)
-    bad = _against_checkpoints(walk, lines, instance)
+        return _broken_chain(stray - 1, "An entry stands behind the head of the log.")
+    if walk.was_witnessed and not lines and next(checkpoints.read_checkpoints(name), None) is None:
+        return Verification(intact=False, entries=walk.last, reason=CHECKPOINTS_MISSING)
+    bad = _compare_with_checkpoints(walk, lines, instance)
     return bad or Verification(intact=True, entries=walk.last, checkpoints=len(lines))
 
 
-def _against_checkpoints(walk: _Walk, lines: list[checkpoints.Line], instance: Instance) -> Verification | None:
+def _compare_with_checkpoints(
+    walk: _Walk, lines: list[checkpoints.CheckpointLine], instance: Instance
+) -> Verification | None:
     """Hold the chain against its checkpoints; None when nothing contradicts it."""
     if instance.epoch != max([1, *(epoch for epoch, _ in walk.epochs)]):
-        return _broken(walk.last, f"The log does not tell that epoch {instance.epoch} began.")
+        return _broken_chain(walk.last, f"The log does not tell that epoch {instance.epoch} began.")
     good = 0
     bad: dict[str, list[int]] = defaultdict(list)
     for line in lines:
         seq = line.checkpoint.seq
         if line.forged:
             bad["forged"].append(seq)
-        elif _is_given_up(line.checkpoint, walk.epochs):
+        elif _is_declared_lost(line.checkpoint, walk.epochs):
             continue
         elif line.checkpoint.epoch > instance.epoch or seq > walk.last:
             bad["missing"].append(seq)
@@ -143,29 +149,29 @@ def _against_checkpoints(walk: _Walk, lines: list[checkpoints.Line], instance: I
             bad["rewritten"].append(seq)
         else:
             good = max(good, seq)
-    return _worst(bad, good, walk.last)
+    return _worst_contradiction(bad, good, walk.last)
 
 
-def _is_given_up(checkpoint: checkpoints.Checkpoint, epochs: list[tuple[int, int]]) -> bool:
+def _is_declared_lost(checkpoint: checkpoints.Checkpoint, epochs: list[tuple[int, int]]) -> bool:
     """Say whether a checkpoint tells of entries that a restore took away, and that a later epoch names as lost."""
     return any(checkpoint.epoch < epoch and checkpoint.seq > kept_to for epoch, kept_to in epochs)
 
 
-def _worst(bad: dict[str, list[int]], good: int, last: int) -> Verification | None:
+def _worst_contradiction(bad: dict[str, list[int]], good: int, last: int) -> Verification | None:
     if bad["rewritten"]:
         seq = min(bad["rewritten"])
         said = f"Entries were written anew: what stands at {seq:,} is not what its checkpoint tells of"
         return Verification(intact=False, entries=last, first_bad=seq, reason=f"{said} (it is good to {good:,}).")
     if bad["missing"]:
         said = f"The log was cut off or set back: a checkpoint tells of entry {max(bad['missing']):,}."
-        return _broken(last, said)
+        return _broken_chain(last, said)
     if bad["forged"]:
         said = "A line of the checkpoint file was changed, or has another key."
         return Verification(intact=False, entries=last, first_bad=min(bad["forged"]), reason=said)
     return None
 
 
-def head_fault() -> str:
+def chain_end_fault() -> str:
     """Return what is wrong with the end of the chain, empty when nothing is; two statements, however long the log is.
 
     Finds a log that was cut off or set back without its head, and a TOOLGATE_AUDIT_KEY that is not the one in use.
@@ -183,13 +189,13 @@ def head_fault() -> str:
     return ""
 
 
-def _broken(last: int, reason: str) -> Verification:
+def _broken_chain(last: int, reason: str) -> Verification:
     return Verification(intact=False, entries=last, first_bad=last + 1, reason=reason)
 
 
-def _rows_up_to(head: int) -> Iterator[tuple[Row, str]]:
+def _rows_up_to(head: int) -> Iterator[tuple[HashedFields, str]]:
     """Yield the entries in order with their hashes, a chunk at a time, so that a long log needs little memory."""
-    columns = ["moment" if name == "at" else name for name in COLUMNS]
+    columns = ["moment" if name == "at" else name for name in ENTRY_COLUMNS]
     entries = AuditEntry.objects.filter(seq__lte=head).annotate(moment=TimeText("at")).order_by("seq")
     rows = entries.values_list(*columns, "hash")
     last: int | None = None
@@ -199,7 +205,7 @@ def _rows_up_to(head: int) -> Iterator[tuple[Row, str]]:
         last = chunk[-1][0]
 
 
-def _first_beyond_the_head() -> int | None:
+def _first_after_head() -> int | None:
     """Return the first number after the head as it is now: an entry that nobody appended."""
     newest = AuditEntry.objects.order_by("-seq").values_list("seq", flat=True).first() or 0
     head = Instance.objects.values_list("audit_seq", flat=True).get(pk=1)

@@ -14,34 +14,42 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.errors import GrantRefused
-from approvals.grants.conditions import check_grant_rows
+from approvals.grants.conditions import check_grant_conditions
 from approvals.models import ApprovalRequest, Grant, Instance, Review
 from approvals.policies.eligibility import may_decide
-from approvals.states import RequestStatus, Verdict
-from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, has_role, name_of, sees_all
-from catalog.calls.privacy import sees_private
+from approvals.states import RequestStatus, ReviewVerdict
+from catalog.access.roles import (
+    ADMINISTRATOR,
+    REVIEWER,
+    NotAllowed,
+    agent_token_of,
+    can_see_all,
+    has_role,
+    user_display_name,
+)
+from catalog.calls.privacy import can_see_private
 from catalog.core import clock
-from catalog.core.canonical_json import canonical_text, digest, time_text
-from catalog.core.transactions import retried
-from catalog.definitions.levels import GrantLimits, limits_of
+from catalog.core.canonical_json import canonical_text, digest, format_utc
+from catalog.core.transactions import retry_on_deadlock
+from catalog.definitions.levels import GrantLimits, grant_limits_for
 from catalog.errors import Conflict
 from catalog.models import Tool
-from catalog.rest.idempotency import note_done
-from catalog.signals import record
+from catalog.rest.idempotency import record_done
+from catalog.signals import record_fact
 
-WHO_MAY = (
+MAKERS_RULE = (
     "Grants are made by administrators, and by reviewers out of their own approvals: name with created_from a request "
     "that you approved."
 )
 Scope = Grant.Scope
 RefT = TypeVar("RefT")
-GRANTED_FROM = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
+GRANTABLE_STATUSES = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class GrantTerms:
     """What a grant is to say. `expires_at` and `max_uses` None: as long and as often as the tool's limits let it."""
 
     tool: str
@@ -52,27 +60,27 @@ class Terms:
     max_uses: int | None = None
 
 
-def make(
-    terms: Terms, *, by: User, created_from: ApprovalRequest | None = None, as_administrator: bool | None = None
+def create_grant(
+    terms: GrantTerms, *, by: User, created_from: ApprovalRequest | None = None, as_administrator: bool | None = None
 ) -> Grant:
     """Make a grant. `as_administrator` False: by a token that does not carry that right.
 
     Raises NotAllowed with the rule, GrantRefused (a ParameterError) naming the field, and RestoredDatabase.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     administers = has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator
-    _judge_maker(by, terms, created_from, administers=administers)
-    rows = check_grant_rows(terms.rows)
-    _judge_scope(terms, by, created_from)
+    _check_maker(by, terms, created_from, administers=administers)
+    rows = check_grant_conditions(terms.rows)
+    _check_scope(terms, by, created_from)
     return _store(terms, rows, by, created_from)
 
 
-@retried
-def _store(terms: Terms, rows: list[dict[str, Any]], by: User, created_from: ApprovalRequest | None) -> Grant:
+@retry_on_deadlock
+def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, created_from: ApprovalRequest | None) -> Grant:
     with transaction.atomic():
         tool = _tool(terms.tool)
         limits, now = _limits(tool), clock.now()
-        instance = _head()
+        instance = _lock_instance()
         grant = Grant.objects.create(
             tool=tool,
             fingerprint=tool.current_version.fingerprint if tool.current_version else "",
@@ -84,16 +92,16 @@ def _store(terms: Terms, rows: list[dict[str, Any]], by: User, created_from: App
             created_by=by,
             created_from=created_from,
             created_at=now,
-            expires_at=_end(terms, limits, now),
-            max_uses=_uses(terms, limits),
+            expires_at=_expiry_time(terms, limits, now),
+            max_uses=_use_limit(terms, limits),
             requester_id=_requester(terms, created_from),
         )
-        record("grant.created", by=by, **_told(grant))
-        note_done(grant.public_id)
+        record_fact("grant.created", by=by, **_audit_details(grant))
+        record_done(grant.public_id)
     return grant
 
 
-def _told(grant: Grant) -> dict[str, Any]:
+def _audit_details(grant: Grant) -> dict[str, Any]:
     """Return what the audit log keeps: of the conditions a digest, for they hold what calls are made with."""
     source = {"approval": grant.created_from.public_id} if grant.created_from else {}
     return {
@@ -102,13 +110,13 @@ def _told(grant: Grant) -> dict[str, Any]:
         "scope": grant.scope,
         "scope_ref": grant.scope_ref,
         "conditions": digest("grant-conditions-v1", canonical_text(grant.conditions)),
-        "expires_at": time_text(grant.expires_at),
+        "expires_at": format_utc(grant.expires_at),
         "max_uses": grant.max_uses,
         **source,
     }
 
 
-def _head() -> Instance:
+def _lock_instance() -> Instance:
     """Return this installation's row, locked as the audit log locks it: before any grant."""
     return Instance.objects.select_for_update().get(pk=1)
 
@@ -128,7 +136,7 @@ def _limits(tool: Tool) -> GrantLimits:
     return limits
 
 
-def _end(terms: Terms, limits: GrantLimits, now: datetime) -> datetime:
+def _expiry_time(terms: GrantTerms, limits: GrantLimits, now: datetime) -> datetime:
     if terms.expires_at is None:
         return now + limits.longest
     if not now < terms.expires_at <= now + limits.longest + timedelta(minutes=1):
@@ -137,7 +145,7 @@ def _end(terms: Terms, limits: GrantLimits, now: datetime) -> datetime:
     return terms.expires_at
 
 
-def _uses(terms: Terms, limits: GrantLimits) -> int:
+def _use_limit(terms: GrantTerms, limits: GrantLimits) -> int:
     if terms.max_uses is None:
         return limits.max_uses
     if not 1 <= terms.max_uses <= limits.max_uses:
@@ -151,57 +159,57 @@ def digests_in_use(tool: Tool) -> list[str]:
     return sorted(set(in_use.values_list("digest", flat=True)))
 
 
-def _judge_maker(by: User, terms: Terms, source: ApprovalRequest | None, *, administers: bool) -> None:
+def _check_maker(by: User, terms: GrantTerms, source: ApprovalRequest | None, *, administers: bool) -> None:
     if agent_token_of(by) is not None:
-        raise NotAllowed(f"Agents' tokens make no grants. {WHO_MAY}")
+        raise NotAllowed(f"Agents' tokens make no grants. {MAKERS_RULE}")
     if source is not None and source.tool_version.tool.name != terms.tool:
         raise GrantRefused("created_from", "This request is about another tool.")
     if administers:
         return
-    why_not = WHO_MAY if source is None else why_not_from(source, by)
+    why_not = MAKERS_RULE if source is None else source_objection(source, by)
     if why_not is not None:
         raise NotAllowed(why_not)
-    if source is not None and terms.scope_ref != scopes_of(source).get(terms.scope):
+    if source is not None and terms.scope_ref != available_scopes(source).get(terms.scope):
         raise NotAllowed("A reviewer grants only within the plan, the session or the requester they decided about.")
 
 
-def may_make_from(request: ApprovalRequest, by: User) -> str | None:
+def may_create_from(request: ApprovalRequest, by: User) -> str | None:
     """Return None when this person may make a grant out of a request that was decided, else why not."""
     if agent_token_of(by) is not None:
-        return f"Agents' tokens make no grants. {WHO_MAY}"
-    if limits_of(request.tool_version.tool.grantable, request.tool_version.safety_level) is None:
+        return f"Agents' tokens make no grants. {MAKERS_RULE}"
+    if grant_limits_for(request.tool_version.tool.grantable, request.tool_version.safety_level) is None:
         return f"No administrator has let {request.tool_version.tool.name} be granted; that is set on its page."
-    if request.status not in GRANTED_FROM:
+    if request.status not in GRANTABLE_STATUSES:
         return "Only what was approved can be remembered."
-    return None if has_role(by, ADMINISTRATOR) else why_not_from(request, by)
+    return None if has_role(by, ADMINISTRATOR) else source_objection(request, by)
 
 
-def why_not_from(request: ApprovalRequest, by: User) -> str | None:
+def source_objection(request: ApprovalRequest, by: User) -> str | None:
     """Return why a reviewer may not make a grant out of this request; None when they may."""
-    if request.status not in GRANTED_FROM or not any(_is_approval_of(each, by) for each in request.reviews.all()):
-        return WHO_MAY
+    if request.status not in GRANTABLE_STATUSES or not any(_is_approval_of(each, by) for each in request.reviews.all()):
+        return MAKERS_RULE
     if request.policy_revision.quorum > 1:
         return f"A grant is one person's word, and this rule asks for more. {request.policy_revision.sentence}"
     return may_decide(request, by)
 
 
 def _is_approval_of(review: Review, by: User) -> bool:
-    return review.person_id == by.pk and review.verdict == Verdict.APPROVE and review.undone_at is None
+    return review.person_id == by.pk and review.verdict == ReviewVerdict.APPROVE and review.undone_at is None
 
 
-def scopes_of(request: ApprovalRequest) -> dict[str, str]:
+def available_scopes(request: ApprovalRequest) -> dict[str, str]:
     """Return what each scope would be for a request: its plan, its session, who asked; those that it has."""
     call = request.call
     who = call.requested_by.get_username() if call.requested_by else ""
-    return {scope: ref for scope, ref in by_scope(call.plan_ref, call.session, who).items() if ref}
+    return {scope: ref for scope, ref in scope_mapping(call.plan_ref, call.session, who).items() if ref}
 
 
-def by_scope(plan: RefT, session: RefT, requester: RefT) -> dict[str, RefT]:
+def scope_mapping(plan: RefT, session: RefT, requester: RefT) -> dict[str, RefT]:
     """Return what stands for each scope."""
     return {str(Scope.PLAN): plan, str(Scope.SESSION): session, str(Scope.REQUESTER): requester}
 
 
-def _requester(terms: Terms, source: ApprovalRequest | None) -> int | None:
+def _requester(terms: GrantTerms, source: ApprovalRequest | None) -> int | None:
     """Return the key of the person whose calls are meant: names may come to mean somebody else. Raises GrantRefused."""
     if terms.scope == Scope.PLAN:
         return None
@@ -213,7 +221,7 @@ def _requester(terms: Terms, source: ApprovalRequest | None) -> int | None:
     return found
 
 
-def _judge_scope(terms: Terms, by: User, source: ApprovalRequest | None) -> None:
+def _check_scope(terms: GrantTerms, by: User, source: ApprovalRequest | None) -> None:
     if terms.scope not in Scope.values:
         raise GrantRefused("scope", f"This must be one of {', '.join(Scope.values)}.")
     if not terms.scope_ref.strip() or len(terms.scope_ref) > 150:
@@ -230,7 +238,7 @@ def in_force(now: datetime) -> Q:
     return Q(revoked_at=None, expires_at__gt=now, uses__lt=F("max_uses"))
 
 
-def may_yet_let_start(now: datetime) -> Q:
+def still_usable(now: datetime) -> Q:
     """Return the condition that holds of grants that a person can end: also a spent one, which still lets a call start
     that was handed back before its handler began.
     """
@@ -239,10 +247,10 @@ def may_yet_let_start(now: datetime) -> Q:
 
 def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> QuerySet[Grant]:
     """Return the grants someone may see: all with any role, but of private data only who sees that; agents none."""
-    if not sees_all(viewer):
+    if not can_see_all(viewer):
         return Grant.objects.none()
     grants = Grant.objects.select_related("tool__current_version", "created_by", "created_from", "revoked_by")
-    if not sees_private(viewer):
+    if not can_see_private(viewer):
         asked = ("created_from__call__requesters", "created_from__delegations")
         grants = grants.filter(tool__returns_private_data=False).prefetch_related(*asked)
     if tool:
@@ -252,46 +260,46 @@ def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> Q
     return grants.filter(in_force(clock.now())) if active else grants.exclude(in_force(clock.now()))
 
 
-def may_revoke(user: User) -> bool:
+def may_revoke_grant(user: User) -> bool:
     """Say whether someone may end grants: any reviewer or administrator, whoever made them; never an agent."""
     return agent_token_of(user) is None and has_role(user, REVIEWER, ADMINISTRATOR)
 
 
-@retried
-def revoke(grant: Grant, *, by: User) -> Grant:
+@retry_on_deadlock
+def revoke_grant(grant: Grant, *, by: User) -> Grant:
     """End a grant now. Raises NotAllowed, and Conflict when it has ended already or the database was set back."""
-    refuse_to_begin()
-    if not may_revoke(by) and grant.created_by_id != by.pk:
+    ensure_not_restored()
+    if not may_revoke_grant(by) and grant.created_by_id != by.pk:
         raise NotAllowed("Only a reviewer or an administrator may revoke a grant.")
     with transaction.atomic():
-        _head()
-        if not _close(grant, f"Revoked by {name_of(by)}.", by):
+        _lock_instance()
+        if not _close(grant, f"Revoked by {user_display_name(by)}.", by):
             grant.refresh_from_db()
-            raise Conflict(f"This grant has ended already. {standing_of(grant).sentence}")
-        note_done(grant.public_id)
+            raise Conflict(f"This grant has ended already. {grant_status(grant).sentence}")
+        record_done(grant.public_id)
     grant.refresh_from_db()
     return grant
 
 
-@retried
-def end_all(grants: Iterable[Grant], because: str, *, by: User | None = None) -> int:
+@retry_on_deadlock
+def end_grants(grants: Iterable[Grant], because: str, *, by: User | None = None) -> int:
     """End these grants, for a reason that is no person's press; return how many were in force."""
     with transaction.atomic():
-        _head()
+        _lock_instance()
         return sum(_close(grant, because, by) for grant in grants)
 
 
 def _close(grant: Grant, because: str, by: User | None) -> bool:
     now = clock.now()
-    going = Grant.objects.filter(may_yet_let_start(now), pk=grant.pk)
+    going = Grant.objects.filter(still_usable(now), pk=grant.pk)
     if not going.update(revoked_at=now, revoked_by=by, ended_because=because):
         return False
-    record("grant.revoked", by=by, grant=grant.public_id, reason=because)
+    record_fact("grant.revoked", by=by, grant=grant.public_id, reason=because)
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GrantStatus:
     """Whether a grant may be used, in a word and in a sentence.
 
     `may_be_ended`: there is something to end. A spent one still lets a call start that was handed back unbegun.
@@ -307,15 +315,15 @@ class Standing:
         return self.word == "active"
 
 
-def standing_of(grant: Grant) -> Standing:
+def grant_status(grant: Grant) -> GrantStatus:
     """Say where a grant stands."""
     if grant.revoked_at is not None:
-        return Standing("revoked" if grant.revoked_by_id else "ended", grant.ended_because or "It was ended.")
+        return GrantStatus("revoked" if grant.revoked_by_id else "ended", grant.ended_because or "It was ended.")
     if grant.uses >= grant.max_uses:
-        return Standing("used_up", "All its uses are spent.", may_be_ended=grant.expires_at > clock.now())
+        return GrantStatus("used_up", "All its uses are spent.", may_be_ended=grant.expires_at > clock.now())
     if grant.expires_at <= clock.now():
-        return Standing("expired", "Its time is over.")
-    return Standing("active", "It is in force.", may_be_ended=True)
+        return GrantStatus("expired", "Its time is over.")
+    return GrantStatus("active", "It is in force.", may_be_ended=True)
 
 
 def matching_scope(refs: Mapping[str, object]) -> Q:

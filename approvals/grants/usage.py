@@ -13,28 +13,35 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import F, QuerySet
 
-from approvals.audit.restore_guard import refuse_to_start
-from approvals.grants.conditions import covers
-from approvals.grants.services import by_scope, digests_in_use, end_all, in_force, matching_scope, scopes_of
+from approvals.audit.restore_guard import ensure_start_allowed
+from approvals.grants.conditions import conditions_cover
+from approvals.grants.services import (
+    available_scopes,
+    digests_in_use,
+    end_grants,
+    in_force,
+    matching_scope,
+    scope_mapping,
+)
 from approvals.models import Grant, GrantUse, Instance
 from approvals.policies import eligibility
 from approvals.policies.rulebook import Rule
-from approvals.states import Verdict
-from catalog.access.roles import ADMINISTRATOR, has_role, name_of
+from approvals.states import ReviewVerdict
+from catalog.access.roles import ADMINISTRATOR, has_role, user_display_name
 from catalog.core import clock
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
-from catalog.signals import Fact, record
+from catalog.signals import Fact, record_fact
 
-CHANGED = "The definition or the code of {tool} has changed since it was made."
-REJECTED = "{who} rejected a call that it would have covered."
-REVOKED = "{who} revoked the approval of a call that it would have covered."
-DENIED = "A policy refuses a call that it would have covered."
-UNSET = "No grants may be made for {tool} any more."
+TOOL_CHANGED = "The definition or the code of {tool} has changed since it was made."
+CALL_REJECTED = "{who} rejected a call that it would have covered."
+APPROVAL_REVOKED = "{who} revoked the approval of a call that it would have covered."
+CALL_DENIED = "A policy refuses a call that it would have covered."
+GRANTS_DISABLED = "No grants may be made for {tool} any more."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class GrantCandidate:
     """A call that is to start, as grants see it; `people` asked for it, `arguments` are without their secrets."""
 
     target: CallableTool
@@ -43,16 +50,16 @@ class Wanted:
     session: str
     requested_by: int
     people: frozenset[int]
-    takes_a_place: bool = False
+    replaces_call: bool = False
 
 
-def covering(wanted: Wanted, rule: Rule) -> Grant | None:
+def find_covering(wanted: GrantCandidate, rule: Rule) -> Grant | None:
     """Return a grant that covers the call as things are; None without a query where the tool has none. Never writes."""
-    bound = (grant for grant in _alike(wanted, rule, clock.now()) if _is_bound_to(grant, wanted.target))
-    return next((grant for grant in bound if _lets(grant, wanted, rule)), None)
+    bound = (grant for grant in _matching_grants(wanted, rule, clock.now()) if _is_bound_to(grant, wanted.target))
+    return next((grant for grant in bound if _permits(grant, wanted, rule)), None)
 
 
-def spend(wanted: Wanted, rule: Rule, *, now: datetime) -> Grant | None:
+def consume_use(wanted: GrantCandidate, rule: Rule, *, now: datetime) -> Grant | None:
     """Count one use of a grant that covers the call; None where none does. The call must start in this transaction,
     whose time `now` is.
 
@@ -60,69 +67,69 @@ def spend(wanted: Wanted, rule: Rule, *, now: datetime) -> Grant | None:
     one conditional UPDATE, and the audit log's head is locked before it. One that would cover it if the tool had not
     changed is ended, where the rows say so too: this process may know an older tool.
     """
-    for grant in _alike(wanted, rule, now):
+    for grant in _matching_grants(wanted, rule, now):
         if not _is_bound_to(grant, wanted.target):
             _end_if_changed(grant)
-        elif _lets(grant, wanted, rule):
-            usable = Grant.objects.filter(in_force(now), pk=grant.pk, epoch=_epoch())
+        elif _permits(grant, wanted, rule):
+            usable = Grant.objects.filter(in_force(now), pk=grant.pk, epoch=_lock_epoch())
             if usable.filter(fingerprint=wanted.target.fingerprint).update(uses=F("uses") + 1):
                 return grant
     return None
 
 
-def still_holds(call: Call, wanted: Wanted, rule: Rule, *, now: datetime) -> bool:
+def is_still_valid(call: Call, wanted: GrantCandidate, rule: Rule, *, now: datetime) -> bool:
     """Say whether the grant that a use was counted of for this call would let it start now; its uses may be spent.
 
     Raises RestoredDatabase and AuditUnavailable. It is not revoked meanwhile: the audit log's head is locked.
     """
-    used = Grant.objects.filter(used__call=call, epoch=_epoch(), revoked_at=None, expires_at__gt=now)
+    used = Grant.objects.filter(used__call=call, epoch=_lock_epoch(), revoked_at=None, expires_at__gt=now)
     grant = used.select_related("created_by").first()
     if grant is None or rule.quorum != 1:
         return False
-    return _is_bound_to(grant, wanted.target) and _lets(grant, wanted, rule)
+    return _is_bound_to(grant, wanted.target) and _permits(grant, wanted, rule)
 
 
-def _epoch() -> int:
+def _lock_epoch() -> int:
     """Return the epoch, the audit log's head locked. Raises RestoredDatabase and AuditUnavailable."""
-    refuse_to_start()
+    ensure_start_allowed()
     epoch: int = Instance.objects.select_for_update().values_list("epoch", flat=True).get(pk=1)
     return epoch
 
 
-def keep(grant: Grant, call: Call, *, now: datetime) -> None:
+def record_grant_use(grant: Grant, call: Call, *, now: datetime) -> None:
     """Keep which call the use that was counted is for, with its audit entry and event: none of them, or all."""
     # The grant may be newer than `now`: made while this transaction waited for its requester's room, or by the clock of
     # another process, which is ahead of the one measured here.
     GrantUse.objects.create(grant=grant, call=call, at=max(now, grant.created_at))
-    told: dict[str, Any] = {"grant": grant.public_id, "made_by": name_of(grant.created_by)}
+    told: dict[str, Any] = {"grant": grant.public_id, "made_by": user_display_name(grant.created_by)}
     if grant.created_from is not None:
         told["made_from"] = grant.created_from.public_id
-    record("grant.used", call=call, **told)
+    record_fact("grant.used", call=call, **told)
 
 
-def end_denied(wanted: Wanted) -> int:
+def end_denied_grants(wanted: GrantCandidate) -> int:
     """End the grants that would cover a call that a policy refuses; return how many there were."""
     if wanted.target.grant_limits is None:
         return 0
-    found = [grant for grant in _in_scope(wanted, clock.now()) if covers(grant.conditions, wanted.arguments)]
-    return end_all(found, DENIED) if found else 0
+    found = [grant for grant in _in_scope(wanted, clock.now()) if conditions_cover(grant.conditions, wanted.arguments)]
+    return end_grants(found, CALL_DENIED) if found else 0
 
 
-def _alike(wanted: Wanted, rule: Rule, now: datetime) -> Iterator[Grant]:
+def _matching_grants(wanted: GrantCandidate, rule: Rule, now: datetime) -> Iterator[Grant]:
     """Yield the grants in force that say calls like this, whatever the tool is now, and whoever made them."""
-    if wanted.target.grant_limits is None or wanted.takes_a_place or rule.quorum != 1:
+    if wanted.target.grant_limits is None or wanted.replaces_call or rule.quorum != 1:
         return
-    yield from (grant for grant in _in_scope(wanted, now) if covers(grant.conditions, wanted.arguments))
+    yield from (grant for grant in _in_scope(wanted, now) if conditions_cover(grant.conditions, wanted.arguments))
 
 
-def _lets(grant: Grant, wanted: Wanted, rule: Rule) -> bool:
-    return _is_of_its_requester(grant, wanted) and _speaks(grant.created_by, wanted, rule)
+def _permits(grant: Grant, wanted: GrantCandidate, rule: Rule) -> bool:
+    return _is_for_requester(grant, wanted) and _maker_may_approve(grant.created_by, wanted, rule)
 
 
-def _in_scope(wanted: Wanted, now: datetime) -> QuerySet[Grant]:
+def _in_scope(wanted: GrantCandidate, now: datetime) -> QuerySet[Grant]:
     """Return the tool's grants in force whose scope the call is in: one query, by the index of those in force."""
     names = User.objects.filter(pk=wanted.requested_by).values("username")[:1]
-    refs = by_scope(wanted.plan_ref, wanted.session, names)
+    refs = scope_mapping(wanted.plan_ref, wanted.session, names)
     grants = Grant.objects.filter(in_force(now), matching_scope(refs), tool=wanted.target.tool_pk)
     return grants.select_related("created_by", "created_from").order_by("pk")
 
@@ -131,12 +138,12 @@ def _is_bound_to(grant: Grant, target: CallableTool) -> bool:
     return grant.fingerprint == target.fingerprint and target.implementation_digest in grant.implementation_digests
 
 
-def _is_of_its_requester(grant: Grant, wanted: Wanted) -> bool:
+def _is_for_requester(grant: Grant, wanted: GrantCandidate) -> bool:
     """Say whether the call is of the person who was meant: sessions' names are anybody's, usernames change hands."""
     return grant.scope == Grant.Scope.PLAN or grant.requester_id == wanted.requested_by
 
 
-def _speaks(maker: User, wanted: Wanted, rule: Rule) -> bool:
+def _maker_may_approve(maker: User, wanted: GrantCandidate, rule: Rule) -> bool:
     """Say whether the maker could approve the call alone now: four eyes hold, and the rule's groups, as for anyone."""
     if not maker.is_active or (maker.pk in wanted.people and not rule.allow_self_review):
         return False
@@ -145,33 +152,35 @@ def _speaks(maker: User, wanted: Wanted, rule: Rule) -> bool:
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """End what something weighs more than: a person's rejection or revocation, a changed tool, a setting taken back."""
-    rejected = fact.kind == "approval.decided" and fact.data.get("verdict") == Verdict.REJECT
+    rejected = fact.kind == "approval.decided" and fact.data.get("verdict") == ReviewVerdict.REJECT
     if fact.call is not None and (rejected or fact.kind == "approval.revoked"):
-        words = (REJECTED if rejected else REVOKED).format(who=name_of(fact.by) if fact.by else "Someone")
+        words = (CALL_REJECTED if rejected else APPROVAL_REVOKED).format(
+            who=user_display_name(fact.by) if fact.by else "Someone"
+        )
         _end_covering(fact.call, words)
     elif fact.kind.startswith("tool."):
-        _end_of_tool(str(fact.data.get("tool", "")))
+        _end_outdated_of_tool(str(fact.data.get("tool", "")))
 
 
 def _end_covering(call: Call, because: str) -> None:
     request = call.approval  # in the hand of who decided it, and read already
-    scopes = scopes_of(request)
+    scopes = available_scopes(request)
     grants = Grant.objects.filter(in_force(clock.now()), tool=request.tool_version.tool_id).order_by("pk")
     found = [
         grant
         for grant in grants
-        if scopes.get(grant.scope) == grant.scope_ref and covers(grant.conditions, call.arguments_json)
+        if scopes.get(grant.scope) == grant.scope_ref and conditions_cover(grant.conditions, call.arguments_json)
     ]
     if found:
-        end_all(found, because)
+        end_grants(found, because)
 
 
-def _end_of_tool(name: str) -> None:
+def _end_outdated_of_tool(name: str) -> None:
     """End the grants of a tool that are not for it as it is now, or that may not be any more."""
     going = Grant.objects.filter(in_force(clock.now()), tool__name=name).select_related("tool__current_version")
     for grant in going.order_by("pk"):
         if grant.tool.grant_limits is None:
-            end_all([grant], UNSET.format(tool=name))
+            end_grants([grant], GRANTS_DISABLED.format(tool=name))
         else:
             _end_if_changed(grant)
 
@@ -180,7 +189,7 @@ def _end_if_changed(grant: Grant) -> None:
     """End a grant whose tool is another by its rows."""
     version = grant.tool.current_version
     if version is None or version.fingerprint != grant.fingerprint or not _has_code(grant):
-        end_all([grant], CHANGED.format(tool=grant.tool.name))
+        end_grants([grant], TOOL_CHANGED.format(tool=grant.tool.name))
 
 
 def _has_code(grant: Grant) -> bool:

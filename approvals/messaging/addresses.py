@@ -16,8 +16,8 @@ from catalog.core import egress
 from catalog.errors import ParameterError
 
 MAIL, WEBHOOK, CHAT = "mail", "webhook", "chat"
-MOST_LETTERS = 1000
-HOW = (
+MAX_ADDRESS_LENGTH = 1000
+ADDRESS_FORMATS = (
     "Write a mail address, an https:// address for signed webhooks, or a chat's address such as slack://… or ntfys://…"
 )
 
@@ -52,7 +52,7 @@ class Address:
         return {"channel": self.channel, "ciphertext": self.encrypted(), "shown": self.shown}
 
 
-def decrypted(channel: str, ciphertext: str) -> Address:
+def decrypt_address(channel: str, ciphertext: str) -> Address:
     """Return a stored address. Raises cryptography.fernet.InvalidToken when its key is not known any more."""
     return Address(channel, keyring().decrypt(ciphertext))
 
@@ -60,10 +60,10 @@ def decrypted(channel: str, ciphertext: str) -> Address:
 def read_address(text: str) -> Address:
     """Return what an address means; resolves nothing. Raises ParameterError for what is none, without repeating it."""
     text = text.strip()
-    if not text or len(text) > MOST_LETTERS or not text.isprintable() or re.search(r"\s", text):
-        raise _refused(HOW)
+    if not text or len(text) > MAX_ADDRESS_LENGTH or not text.isprintable() or re.search(r"\s", text):
+        raise _address_error(ADDRESS_FORMATS)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
-    if scheme in egress.PORTS:
+    if scheme in egress.DEFAULT_PORTS:
         return _webhook(text)
     if scheme:
         return _chat(text, scheme)
@@ -73,8 +73,8 @@ def read_address(text: str) -> Address:
 def _webhook(text: str) -> Address:
     try:
         egress.check_url(text)
-    except egress.NotSent as error:
-        raise _refused(str(error)) from None
+    except egress.RequestNotSent as error:
+        raise _address_error(str(error)) from None
     return Address(WEBHOOK, text)
 
 
@@ -82,8 +82,8 @@ def _chat(text: str, scheme: str) -> Address:
     text = scheme + text[len(scheme) :]
     try:
         senders.check_chat(text)
-    except egress.NotSent as error:
-        raise _refused(f"{error} {HOW}") from None
+    except egress.RequestNotSent as error:
+        raise _address_error(f"{error} {ADDRESS_FORMATS}") from None
     return Address(CHAT, text)
 
 
@@ -91,16 +91,16 @@ def _mail(text: str) -> Address:
     try:
         validate_email(text)
     except ValidationError:
-        raise _refused(HOW) from None
+        raise _address_error(ADDRESS_FORMATS) from None
     return Address(MAIL, text)
 
 
-def _refused(message: str) -> ParameterError:
+def _address_error(message: str) -> ParameterError:
     return ParameterError(message, {"errors": [{"path": "address", "code": "invalid", "message": message}]})
 
 
 @register()
-def installation_has_good_addresses(app_configs: object, **kwargs: object) -> list[Error]:
+def check_installation_addresses(app_configs: object, **kwargs: object) -> list[Error]:
     """Refuse to start with an address that cannot be used; which, by its number: it may hold a token."""
     problems = []
     for number, text in enumerate(settings.TOOLGATE_NOTIFY_URLS, start=1):

@@ -27,7 +27,7 @@ from catalog.core.canonical_json import canonical_text
 
 PLAIN = r"[A-Za-z0-9._~:/@#+=-]+"
 """No question mark: apprise's options name files and hosts. No comma: it would begin another address."""
-APPRISE = {
+APPRISE_PATTERNS = {
     "slack": re.compile(rf"slack://{PLAIN}"),
     "discord": re.compile(rf"discord://{PLAIN}"),
     "tgram": re.compile(rf"tgram://{PLAIN}"),
@@ -37,45 +37,45 @@ APPRISE = {
     ),
 }
 """Of what apprise knows those that post to hosts of their service: others run programs, write files, go anywhere."""
-NTFY = re.compile(r"ntfys?://(([^@/?#\s,]+@)?[A-Za-z0-9.:\[\]-]+/)?[A-Za-z0-9_-]{1,64}/?")
+NTFY_PATTERN = re.compile(r"ntfys?://(([^@/?#\s,]+@)?[A-Za-z0-9.:\[\]-]+/)?[A-Za-z0-9_-]{1,64}/?")
 NTFY_CLOUD = "ntfy.sh"
-SCHEMES = {*APPRISE, "ntfy", "ntfys"}
-MISSING = "Chats need the extra notify: install apprise beside Toolgate (pip install 'toolgate[notify]')."
+SCHEMES = {*APPRISE_PATTERNS, "ntfy", "ntfys"}
+APPRISE_MISSING = "Chats need the extra notify: install apprise beside Toolgate (pip install 'toolgate[notify]')."
 TIMEOUT_SECONDS = 10.0
 
 
-def is_installed() -> bool:
+def is_apprise_installed() -> bool:
     """Say whether chats that go through apprise can be sent to here."""
     return find_spec("apprise") is not None
 
 
 def check_chat(address: str) -> str:
-    """Return the scheme of an address that may be sent to; resolves nothing. Raises `catalog.core.egress.NotSent`."""
+    """Return the scheme of an address that may be sent to; resolves nothing. Raises RequestNotSent."""
     scheme = address.partition("://")[0]
-    form = NTFY if scheme in ("ntfy", "ntfys") else APPRISE.get(scheme)
+    form = NTFY_PATTERN if scheme in ("ntfy", "ntfys") else APPRISE_PATTERNS.get(scheme)
     if form is None:
-        raise egress.NotSent(f"Chats are {', '.join(f'{each}://' for each in sorted(SCHEMES))}.", again=False)
-    if form is not NTFY and not is_installed():
-        raise egress.NotSent(MISSING, again=False)
+        raise egress.RequestNotSent(f"Chats are {', '.join(f'{each}://' for each in sorted(SCHEMES))}.", again=False)
+    if form is not NTFY_PATTERN and not is_apprise_installed():
+        raise egress.RequestNotSent(APPRISE_MISSING, again=False)
     if not form.fullmatch(address):
         message = f"This is no {scheme}:// address as they are taken here: without options, and to its service's hosts."
-        raise egress.NotSent(message, again=False)
-    if form is NTFY:
-        egress.check_url(_ntfy_place(address)[0])
+        raise egress.RequestNotSent(message, again=False)
+    if form is NTFY_PATTERN:
+        egress.check_url(_parse_ntfy_address(address)[0])
     return scheme
 
 
 def send_chat(address: str, subject: str, body: str) -> None:
-    """Post a message. Raises `catalog.core.egress.NotSent`; its words hold nothing of the address but scheme and
+    """Post a message. Raises `catalog.core.egress.RequestNotSent`; its words hold nothing of the address but scheme and
     host.
     """
-    if check_chat(address) in APPRISE:
-        _through_apprise(address, subject, body)
+    if check_chat(address) in APPRISE_PATTERNS:
+        _send_apprise(address, subject, body)
     else:
-        _to_ntfy(address, subject, body)
+        _send_ntfy(address, subject, body)
 
 
-def _ntfy_place(address: str) -> tuple[str, str, str]:
+def _parse_ntfy_address(address: str) -> tuple[str, str, str]:
     """Return the server's URL, the topic, and who sends: a token, `user:password`, or nobody."""
     scheme, _, rest = address.partition("://")
     place, _, topic = rest.rstrip("/").rpartition("/")
@@ -84,35 +84,35 @@ def _ntfy_place(address: str) -> tuple[str, str, str]:
     return f"{protocol}://{host or NTFY_CLOUD}/", topic, unquote(who)
 
 
-def _to_ntfy(address: str, subject: str, body: str) -> None:
-    url, topic, who = _ntfy_place(address)
+def _send_ntfy(address: str, subject: str, body: str) -> None:
+    url, topic, who = _parse_ntfy_address(address)
     headers = {"Content-Type": "application/json"}
     if who:
         basic = base64.b64encode(who.encode()).decode()
         headers["Authorization"] = f"Basic {basic}" if ":" in who else f"Bearer {who}"
     message = json.dumps({"topic": topic, "title": subject, "message": body}).encode()
-    egress.post(url, message, headers, seconds=TIMEOUT_SECONDS)
+    egress.post_request(url, message, headers, seconds=TIMEOUT_SECONDS)
 
 
-def _through_apprise(address: str, subject: str, body: str) -> None:
+def _send_apprise(address: str, subject: str, body: str) -> None:
     apprise = import_module("apprise")
     storage = apprise.PersistentStoreMode.MEMORY
     asset = apprise.AppriseAsset(storage_mode=storage, http_redirects=False)
     service = apprise.Apprise.instantiate(address, asset=asset)  # one address; `add` would take a list of them
     scheme = urlsplit(address).scheme
     if service is None:
-        raise egress.NotSent(f"This {scheme}:// address cannot be read.", again=False)
+        raise egress.RequestNotSent(f"This {scheme}:// address cannot be read.", again=False)
     sender = apprise.Apprise(asset=asset)
     sender.add(service)
     if not sender.notify(title=subject, body=body, body_format=apprise.NotifyFormat.TEXT):
-        raise egress.NotSent(f"{scheme} did not say that it took it.", unsure=True)  # apprise tells no more
+        raise egress.RequestNotSent(f"{scheme} did not say that it took it.", unsure=True)  # apprise tells no more
 
 
 SIGNATURE_HEADER = "Toolgate-Signature"
 
 
 def post_webhook(url: str, kind: str, document: Mapping[str, Any], *, identity: str = "") -> None:
-    """Send a document under `kind`; `identity` is the same for repeats. Raises `catalog.core.egress.NotSent`."""
+    """Send a document under `kind`; `identity` is the same for repeats. Raises `catalog.core.egress.RequestNotSent`."""
     body = canonical_text({"type": kind, **document}).encode()
     seconds = str(int(clock.now().timestamp()))
     headers = {
@@ -121,7 +121,7 @@ def post_webhook(url: str, kind: str, document: Mapping[str, Any], *, identity: 
     }
     if identity:
         headers["Idempotency-Key"] = identity
-    egress.post(url, body, headers, seconds=TIMEOUT_SECONDS)
+    egress.post_request(url, body, headers, seconds=TIMEOUT_SECONDS)
 
 
 def webhook_signature(seconds: str, body: bytes) -> str:

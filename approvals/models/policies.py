@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from approvals.policy_language.sentences import sentence_of
+from approvals.policy_language.sentences import policy_sentence
 from catalog.models import new_public_id
 
 
@@ -88,7 +88,7 @@ class PolicyRevision(models.Model):
     @property
     def sentence(self) -> str:
         """The rule in plain words."""
-        return sentence_of(self)
+        return policy_sentence(self)
 
     @property
     def quorum(self) -> int:

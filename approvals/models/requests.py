@@ -8,9 +8,9 @@ from django.db import models
 from django.db.models import Q
 
 from approvals.models.policies import PolicyRevision
-from approvals.states import MOVES, RequestStatus, Verdict
+from approvals.states import MOVES, RequestStatus, ReviewVerdict
 from catalog.models import Call, ToolVersion, new_public_id
-from catalog.secrets.placeholders import shown_text
+from catalog.secrets.placeholders import without_macs
 
 QUEUED_BY = (
     *("opened_at", "id", "expires_at", "is_early", "ready_at", "decided_at"),
@@ -80,7 +80,7 @@ class ApprovalRequest(models.Model):
         return f"{self.public_id} {self.status}"
 
     @property
-    def is_ahead(self) -> bool:
+    def is_pre_approval(self) -> bool:
         """Whether it was asked before its step is ready, and the step is not ready yet."""
         return self.is_early and self.ready_at is None
 
@@ -108,7 +108,7 @@ class Round(models.Model):
     @property
     def arguments_json(self) -> dict[str, Any]:
         """The arguments as JSON values, as they may be shown: `{"$secret": name}` in the place of secrets."""
-        arguments: dict[str, Any] = json.loads(shown_text(self.arguments))
+        arguments: dict[str, Any] = json.loads(without_macs(self.arguments))
         return arguments
 
     @property
@@ -123,7 +123,7 @@ class Review(models.Model):
     round = models.ForeignKey(Round, models.PROTECT, related_name="reviews")
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="reviews")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="reviews")
-    verdict = models.CharField(max_length=16, choices=Verdict.choices)
+    verdict = models.CharField(max_length=16, choices=ReviewVerdict.choices)
     comment = models.TextField(blank=True)
     response = models.TextField(blank=True, help_text="JSON of the answer given in the tool's place.")
     effect = models.CharField(max_length=12, default="fail", help_text="Of a rejection: fail, skip or cancel_plan.")

@@ -20,42 +20,42 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from approvals.messaging import senders
-from approvals.messaging.addresses import CHAT, MAIL, WEBHOOK, Address, decrypted
+from approvals.messaging.addresses import CHAT, MAIL, WEBHOOK, Address, decrypt_address
 from approvals.models import Delivery
-from approvals.notifications.messages import Notice, notice_of
+from approvals.notifications.messages import Notice, build_notice
 from approvals.notifications.outbox import is_still_due
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core import clock
-from catalog.core.egress import NotSent
-from catalog.core.transactions import log_unexpected, retried, try_move
+from catalog.core.egress import RequestNotSent
+from catalog.core.transactions import log_unexpected, retry_on_deadlock, try_move
 from catalog.errors import Conflict
-from catalog.signals import record
+from catalog.signals import record_fact
 
 log = logging.getLogger("toolgate.notices")
 Status = Delivery.Status
-AT_ONCE = 50
-PAUSES = tuple(timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200))
+SEND_BATCH_SIZE = 50
+RETRY_DELAYS = tuple(timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200))
 LOST_AFTER = timedelta(minutes=10)
-LOST = "The process ended while it was sent: whether it arrived is not known, and it is not sent again."
-UNSURE = "Whether it arrived is not known, and it is not sent again."
-MOST_ERROR = 255
-PERMANENT = 500
+LOST_MESSAGE = "The process ended while it was sent: whether it arrived is not known, and it is not sent again."
+UNSURE_MESSAGE = "Whether it arrived is not known, and it is not sent again."
+MAX_ERROR_LENGTH = 255
+PERMANENT_FAILURE_CODE = 500
 """The SMTP statuses from here on will not change."""
-DAYS_KEPT = 90
+RETENTION_DAYS = 90
 
 
 def send_due() -> int:
     """Send what is due; return how many were taken on."""
     now = clock.now()
     lost = Delivery.objects.filter(status=Status.SENDING, due_at__lte=now)
-    try_move(lost, to=Status.FAILED, last_error=LOST)
+    try_move(lost, to=Status.FAILED, last_error=LOST_MESSAGE)
     due = Delivery.objects.filter(status=Status.DUE, due_at__lte=now).order_by("due_at", "pk")
-    keys = list(due.values_list("pk", flat=True)[:AT_ONCE])
+    keys = list(due.values_list("pk", flat=True)[:SEND_BATCH_SIZE])
     return sum(_send(key) for key in keys)
 
 
-@retried
-def send_again(delivery: Delivery, *, by: User) -> None:
+@retry_on_deadlock
+def retry_delivery(delivery: Delivery, *, by: User) -> None:
     """Let a notice that failed be sent once more, by who may read the log of all; what was answered since is not sent.
 
     Whoever asks for it has read why it failed: where that is not known, it may arrive twice.
@@ -66,10 +66,10 @@ def send_again(delivery: Delivery, *, by: User) -> None:
     with transaction.atomic():
         if not try_move(Delivery.objects.filter(pk=delivery.pk), to=Status.DUE, due_at=clock.now()):
             raise Conflict("Only what failed is sent once more.")
-        record("notifications.retried", by=by, notifications=f"delivery_{delivery.pk}", channel=delivery.channel)
+        record_fact("notifications.retried", by=by, notifications=f"delivery_{delivery.pk}", channel=delivery.channel)
 
 
-def is_anything_due() -> bool:
+def has_due_deliveries() -> bool:
     """Say whether there is something to send, or to be found lost."""
     unsent = Delivery.objects.filter(status__in=(Status.DUE, Status.SENDING), due_at__lte=clock.now())
     return unsent.exists()
@@ -82,7 +82,7 @@ def clear_deliveries(*, now: datetime, limit: int = 1000) -> int:
     """
     oldest = Delivery.objects.order_by("pk").values("pk")[:limit]
     ended = Delivery.objects.filter(pk__in=oldest, status__in=(Status.SENT, Status.FAILED, Status.DROPPED))
-    deleted, _ = ended.filter(created_at__lt=now - timedelta(days=DAYS_KEPT)).delete()
+    deleted, _ = ended.filter(created_at__lt=now - timedelta(days=RETENTION_DAYS)).delete()
     return deleted
 
 
@@ -98,14 +98,14 @@ def _send(key: int) -> bool:
         try_move(mine, to=Status.DROPPED, last_error="Answered before it was to be sent.")
         return True
     try:
-        SENDERS[delivery.channel](decrypted(delivery.channel, delivery.address), notice_of(delivery), delivery)
-    except NotSent as error:
-        _not_sent(delivery, error)
+        SENDERS[delivery.channel](decrypt_address(delivery.channel, delivery.address), build_notice(delivery), delivery)
+    except RequestNotSent as error:
+        _handle_not_sent(delivery, error)
     except InvalidToken:
-        _try_later(delivery, "The key that the address was kept with is gone.", again=False)
+        _schedule_retry(delivery, "The key that the address was kept with is gone.", again=False)
     except Exception as error:  # noqa: BLE001 - logged without its message
         log_unexpected(error)
-        _not_sent(delivery, NotSent(f"It could not be sent: {type(error).__name__}.", unsure=True))
+        _handle_not_sent(delivery, RequestNotSent(f"It could not be sent: {type(error).__name__}.", unsure=True))
     else:
         try_move(mine, to=Status.SENT, sent_at=clock.now(), attempts=delivery.attempts + 1, last_error="")
     return True
@@ -115,47 +115,49 @@ def _lease() -> datetime:
     return clock.now() + LOST_AFTER
 
 
-def _not_sent(delivery: Delivery, error: NotSent) -> None:
+def _handle_not_sent(delivery: Delivery, error: RequestNotSent) -> None:
     """Try again what surely was not taken, and what its receiver can tell to be a repeat: a webhook."""
     if error.unsure and delivery.channel != WEBHOOK:
-        _try_later(delivery, f"{error} {UNSURE}", again=False)
+        _schedule_retry(delivery, f"{error} {UNSURE_MESSAGE}", again=False)
     else:
-        _try_later(delivery, str(error), again=error.again)
+        _schedule_retry(delivery, str(error), again=error.again)
 
 
-def _try_later(delivery: Delivery, error: str, *, again: bool) -> None:
+def _schedule_retry(delivery: Delivery, error: str, *, again: bool) -> None:
     """Note why it was not sent; try again after a pause that grows, or give up."""
     mine: QuerySet[Delivery] = Delivery.objects.filter(pk=delivery.pk, status=Status.SENDING)
-    noted = {"attempts": delivery.attempts + 1, "last_error": error[:MOST_ERROR]}
-    if again and delivery.attempts < len(PAUSES):
-        try_move(mine, to=Status.DUE, due_at=clock.now() + PAUSES[delivery.attempts], **noted)
+    noted = {"attempts": delivery.attempts + 1, "last_error": error[:MAX_ERROR_LENGTH]}
+    if again and delivery.attempts < len(RETRY_DELAYS):
+        try_move(mine, to=Status.DUE, due_at=clock.now() + RETRY_DELAYS[delivery.attempts], **noted)
     else:
         log.warning("a notice was given up; its line in the log of deliveries says why")
         try_move(mine, to=Status.FAILED, **noted)
 
 
 def _mail(address: Address, notice: Notice, delivery: Delivery) -> None:
-    """Hand a mail over. Raises NotSent: sure of itself up to the recipient, from the mail's text on not any more."""
+    """Hand a mail over. Raises RequestNotSent; after the headers it may have arrived all the same."""
     headers = {"Auto-Submitted": "auto-generated", "X-Toolgate-Event": notice.kind}
     connection = get_connection()
     mail = EmailMessage(notice.subject, notice.body, to=[address.text], headers=headers, connection=connection)
     try:
         connection.open()
     except OSError as error:
-        raise NotSent(f"The mail server could not be reached: {type(error).__name__}.") from None
+        raise RequestNotSent(f"The mail server could not be reached: {type(error).__name__}.") from None
     try:
         mail.send()
     except (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused) as error:
-        code = _code(error)
-        raise NotSent(f"The mail server refused it: {code}.", again=code < PERMANENT) from None
+        code = _smtp_code(error)
+        raise RequestNotSent(f"The mail server refused it: {code}.", again=code < PERMANENT_FAILURE_CODE) from None
     except OSError as error:
-        raise NotSent(f"The mail server did not say that it took it: {type(error).__name__}.", unsure=True) from None
+        raise RequestNotSent(
+            f"The mail server did not say that it took it: {type(error).__name__}.", unsure=True
+        ) from None
     finally:
         with suppress(OSError):
             connection.close()
 
 
-def _code(error: smtplib.SMTPSenderRefused | smtplib.SMTPRecipientsRefused) -> int:
+def _smtp_code(error: smtplib.SMTPSenderRefused | smtplib.SMTPRecipientsRefused) -> int:
     """Return the status that a server refused the sender or the one recipient with."""
     if isinstance(error, smtplib.SMTPSenderRefused):
         return error.smtp_code
@@ -174,7 +176,7 @@ def _chat(address: Address, notice: Notice, delivery: Delivery) -> None:
 SENDERS: Mapping[str, Callable[[Address, Notice, Delivery], None]] = {MAIL: _mail, WEBHOOK: _webhook, CHAT: _chat}
 
 
-class Sender:
+class DeliveryThread:
     """The thread that sends, there only while something is due: what is slow to take it holds up nothing else."""
 
     def __init__(self) -> None:
@@ -184,7 +186,7 @@ class Sender:
     def look(self) -> None:
         """Begin to send when something is due and nobody here is sending."""
         is_sending = self._thread is not None and self._thread.is_alive()
-        if not is_sending and not self._stopping.is_set() and is_anything_due():
+        if not is_sending and not self._stopping.is_set() and has_due_deliveries():
             self._thread = threading.Thread(target=self._send_all, name="toolgate-notices", daemon=True)
             self._thread.start()
 

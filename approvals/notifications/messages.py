@@ -7,13 +7,13 @@ from typing import Any
 from django.conf import settings
 
 from approvals.models import ApprovalRequest, Delivery
-from approvals.states import Verdict
-from catalog.access.roles import name_of
-from catalog.core.canonical_json import time_text
+from approvals.states import ReviewVerdict
+from catalog.access.roles import user_display_name
+from catalog.core.canonical_json import format_utc
 from catalog.models import Call
 from catalog.text.safety import split_hidden
 
-MOST = 80
+MAX_NAME_LENGTH = 80
 TITLES: Mapping[str, str] = {
     "approval.opened": "{tool} waits for your answer",
     "approval.reminded": "{tool} still waits for your answer",
@@ -26,7 +26,7 @@ TITLES: Mapping[str, str] = {
     "approval.expired": "{tool} expired: nobody answered in time",
     "step.outcome_unknown": "Nobody knows whether {tool} happened",
 }
-KINDS: Mapping[str, str] = {
+KIND_LABELS: Mapping[str, str] = {
     "approval.opened": "Waits for an answer",
     "approval.reminded": "Still waits for an answer",
     "approval.escalated": "Not answered in time",
@@ -39,13 +39,15 @@ KINDS: Mapping[str, str] = {
     "step.outcome_unknown": "Nobody knows whether it happened",
 }
 """The same as the log of notices says it, which names no tools."""
-ASKING = frozenset({"approval.opened", "approval.reminded", "approval.escalated", "approval.delegated"})
+KINDS_ASKING_FOR_ANSWER = frozenset(
+    {"approval.opened", "approval.reminded", "approval.escalated", "approval.delegated"}
+)
 """The kinds that want an answer of whom they tell."""
-ANSWERS: Mapping[str, str] = {
-    Verdict.APPROVE: "Approved",
-    Verdict.REJECT: "Rejected",
-    Verdict.RESPOND: "Answered in the tool's place",
-    Verdict.REQUEST_CHANGES: "Changes are asked for",
+VERDICT_LABELS: Mapping[str, str] = {
+    ReviewVerdict.APPROVE: "Approved",
+    ReviewVerdict.REJECT: "Rejected",
+    ReviewVerdict.RESPOND: "Answered in the tool's place",
+    ReviewVerdict.REQUEST_CHANGES: "Changes are asked for",
 }
 
 
@@ -66,7 +68,7 @@ class Notice:
 
     @property
     def _request(self) -> str:
-        if self.kind in ASKING:
+        if self.kind in KINDS_ASKING_FOR_ANSWER:
             return "Answer on that page; nothing is decided by opening it."
         if self.kind == "step.outcome_unknown":
             return "Say on that page what happened; nothing is decided by opening it."
@@ -78,40 +80,44 @@ class Notice:
         return {"event": self.kind, "subject": self.subject, "facts": facts, "url": self.url}
 
 
-def notice_of(delivery: Delivery) -> Notice:
+def build_notice(delivery: Delivery) -> Notice:
     """Return what a delivery says, with the facts as they are now."""
     request = delivery.request
     call = request.call if request is not None else delivery.call
     if call is None:
         raise LookupError("This delivery is about nothing.")
-    facts = {"Tool": plain(call.tool_name), "Level": call.version.safety_level, "Asked for by": _asker(call)}
+    facts = {
+        "Tool": one_line(call.tool_name),
+        "Level": call.version.safety_level,
+        "Asked for by": _requester_name(call),
+    }
     if call.plan_ref:
         facts["Plan"] = call.plan_ref
     path = f"/plans/{call.plan_ref}/"
     if request is not None:
-        facts |= {"Request": request.public_id, **_standing(request)}
+        facts |= {"Request": request.public_id, **_status_facts(request)}
         path = f"/approvals/?item={request.public_id}"
-    subject = f"Toolgate: {TITLES[delivery.kind].format(tool=plain(call.tool_name))}"
+    subject = f"Toolgate: {TITLES[delivery.kind].format(tool=one_line(call.tool_name))}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}{path}")
 
 
-def _asker(call: Call) -> str:
-    person = plain(name_of(call.requested_by)) if call.requested_by else "Toolgate"
-    return f"{plain(call.token.name)}, for {person}" if call.token is not None else person
+def _requester_name(call: Call) -> str:
+    person = one_line(user_display_name(call.requested_by)) if call.requested_by else "Toolgate"
+    return f"{one_line(call.token.name)}, for {person}" if call.token is not None else person
 
 
-def _standing(request: ApprovalRequest) -> dict[str, str]:
-    standing = {"Status": request.get_status_display()}
+def _status_facts(request: ApprovalRequest) -> dict[str, str]:
+    facts = {"Status": request.get_status_display()}
     if request.status == "pending":
-        standing["Expires"] = time_text(request.expires_at)
+        facts["Expires"] = format_utc(request.expires_at)
     review = request.reviews.filter(undone_at=None).select_related("person").order_by("-pk").first()
     if request.decided_at is not None and review is not None:
-        standing |= {"Answer": ANSWERS[review.verdict], "Answered by": plain(name_of(review.person))}
-    return standing
+        facts |= {"Answer": VERDICT_LABELS[review.verdict], "Answered by": one_line(user_display_name(review.person))}
+    return facts
 
 
-def plain(text: str) -> str:
+def one_line(text: str) -> str:
     """Return a name on one line, what does not show spelled out: no name ends a header or begins another fact."""
     spelled = "".join(piece.text for piece in split_hidden(text))
     spelled = "".join(f"U+{ord(each):04X}" if each in "\n\t" else each for each in spelled)
-    return spelled if len(spelled) <= MOST else f"{spelled[: MOST - 1]}…"
+    return spelled if len(spelled) <= MAX_NAME_LENGTH else f"{spelled[: MAX_NAME_LENGTH - 1]}…"

@@ -13,13 +13,13 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from approvals.messaging.addresses import MAIL, Address, decrypted, read_address
+from approvals.messaging.addresses import MAIL, Address, decrypt_address, read_address
 from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
 from approvals.notifications.preferences import mail_reaches
-from approvals.policies.eligibility import may_answer
+from approvals.policies.eligibility import candidate_reviewers
 from catalog.access.roles import ADMINISTRATOR
 from catalog.core import clock
-from catalog.core.canonical_json import time_text
+from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import log_unexpected, try_move
 from catalog.errors import ParameterError
 from catalog.models import Call
@@ -29,19 +29,19 @@ from catalog.states import CallStatus
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-OF_REQUESTS = {
+REQUEST_KINDS = {
     f"approval.{word}"
     for word in ("opened", "reminded", "escalated", "delegated", "commented", "decided", "revoked", "expired")
 }
-UNKNOWN = "step.outcome_unknown"
-TO_REVIEWERS = {"approval.opened", "approval.reminded", "approval.escalated"}
-CHANGES = "approval.changes_requested"
-IN_HAND = {"approval.opened", "approval.decided"}
+OUTCOME_UNKNOWN_KIND = "step.outcome_unknown"
+REVIEWER_KINDS = {"approval.opened", "approval.reminded", "approval.escalated"}
+CHANGES_REQUESTED_KIND = "approval.changes_requested"
+KINDS_WITH_LOADED_REQUEST = {"approval.opened", "approval.decided"}
 """What is told by who has just written the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class NotificationEvent:
     """Something to be told: its kind, the request or call it is about, what tells it from others of the kind."""
 
     kind: str
@@ -54,15 +54,15 @@ class Event:
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Put a fact that people are told of into the outbox."""
     if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
-        _take_back(str(fact.data.get("approval")))
-    if (fact.kind not in OF_REQUESTS and fact.kind != UNKNOWN) or fact.call is None:
+        _cancel_undone(str(fact.data.get("approval")))
+    if (fact.kind not in REQUEST_KINDS and fact.kind != OUTCOME_UNKNOWN_KIND) or fact.call is None:
         return
-    request = _request_of(fact.call, in_hand=fact.kind in IN_HAND)
-    if request is None and fact.kind in OF_REQUESTS:
+    request = _request_of(fact.call, in_hand=fact.kind in KINDS_WITH_LOADED_REQUEST)
+    if request is None and fact.kind in REQUEST_KINDS:
         return
     event = _event(fact, request)
-    people = list(_people(event).select_related("notification_choice").distinct())
-    rows = [*_to_people(event, people), *_to_addresses(event)]
+    people = list(_recipients(event).select_related("notification_choice").distinct())
+    rows = [*_deliveries_to_people(event, people), *_deliveries_to_addresses(event)]
     Delivery.objects.bulk_create(rows, ignore_conflicts=True)
 
 
@@ -73,33 +73,35 @@ def _request_of(call: Call, *, in_hand: bool) -> ApprovalRequest | None:
     return ApprovalRequest.objects.filter(call=call).select_related("policy_revision__policy").first()
 
 
-def _event(fact: Fact, request: ApprovalRequest | None) -> Event:
+def _event(fact: Fact, request: ApprovalRequest | None) -> NotificationEvent:
     now = clock.now()
     kind, due_at, about = fact.kind, now, request.public_id if request else str(fact.call and fact.call.public_id)
     if kind == "approval.decided" and request is not None:
         due_at = request.effective_at or now  # whoever decided may take it back until then
-        kind = CHANGES if fact.data.get("verdict") == "request_changes" else kind
-    which = "" if kind == "approval.opened" else str(fact.data.get("number") or time_text(now))
-    return Event(kind, f"{kind}:{about}:{which}", request, fact, due_at)
+        kind = CHANGES_REQUESTED_KIND if fact.data.get("verdict") == "request_changes" else kind
+    which = "" if kind == "approval.opened" else str(fact.data.get("number") or format_utc(now))
+    return NotificationEvent(kind, f"{kind}:{about}:{which}", request, fact, due_at)
 
 
-def _take_back(public_id: str) -> None:
+def _cancel_undone(public_id: str) -> None:
     """Tell nobody of an answer that was taken back in time."""
-    waiting = Delivery.objects.filter(request__public_id=public_id, kind__in=("approval.decided", CHANGES))
+    waiting = Delivery.objects.filter(
+        request__public_id=public_id, kind__in=("approval.decided", CHANGES_REQUESTED_KIND)
+    )
     try_move(waiting, to=Delivery.Status.DROPPED)
 
 
-def _people(event: Event) -> "QuerySet[User]":
+def _recipients(event: NotificationEvent) -> "QuerySet[User]":
     """Return the people to be told, but who did it."""
     told = User.objects.filter(is_active=True)
     request, call, by = event.request, event.fact.call, event.fact.by
     if by is not None and event.kind != "approval.opened":
         told = told.exclude(pk=by.pk)
-    if request is None or call is None or event.kind == UNKNOWN:
+    if request is None or call is None or event.kind == OUTCOME_UNKNOWN_KIND:
         asker = call.requested_by_id if call else None
         return told.filter(Q(groups__name=ADMINISTRATOR) | Q(pk__in=[] if asker is None else [asker]))
-    if event.kind in TO_REVIEWERS:
-        return may_answer(told, request)
+    if event.kind in REVIEWER_KINDS:
+        return candidate_reviewers(told, request)
     if event.kind == "approval.delegated":
         return told.filter(username=str(event.fact.data.get("to") or ""))
     asked = Q(pk__in=[each.user_id for each in call.requesters.all()])
@@ -109,7 +111,7 @@ def _people(event: Event) -> "QuerySet[User]":
     return told.filter(asked)
 
 
-def _to_people(event: Event, people: Iterable[User]) -> Iterator[Delivery]:
+def _deliveries_to_people(event: NotificationEvent, people: Iterable[User]) -> Iterator[Delivery]:
     for person in people:
         choice = getattr(person, "notification_choice", None) or NotificationChoice(person=person)
         due_at = after_quiet_hours(choice, event.due_at)
@@ -117,21 +119,25 @@ def _to_people(event: Event, people: Iterable[User]) -> Iterator[Delivery]:
             yield _delivery(event, address, due_at, person)
 
 
-def _to_addresses(event: Event) -> Iterator[Delivery]:
+def _deliveries_to_addresses(event: NotificationEvent) -> Iterator[Delivery]:
     """Yield what goes to the policy's and the installation's addresses: requests that wait, and unknown outcomes."""
-    if event.kind not in TO_REVIEWERS and event.kind != UNKNOWN:
+    if event.kind not in REVIEWER_KINDS and event.kind != OUTCOME_UNKNOWN_KIND:
         return
     of_policy = event.request.policy_revision.notify if event.request is not None else []
-    found = (*_usable(of_policy), *_usable(settings.TOOLGATE_NOTIFY_URLS))
+    found = (*_readable_addresses(of_policy), *_readable_addresses(settings.TOOLGATE_NOTIFY_URLS))
     for address in {each.key: each for each in found}.values():
         yield _delivery(event, address, event.due_at, None)
 
 
-def _usable(stored: Iterable[Any]) -> Iterator[Address]:
+def _readable_addresses(stored: Iterable[Any]) -> Iterator[Address]:
     """Yield what can be sent to. What cannot stops no call: a key may be gone, an old row may hold any text."""
     for each in stored:
         try:
-            yield decrypted(each["channel"], each["ciphertext"]) if isinstance(each, dict) else read_address(str(each))
+            yield (
+                decrypt_address(each["channel"], each["ciphertext"])
+                if isinstance(each, dict)
+                else read_address(str(each))
+            )
         except ParameterError:
             continue
         except Exception as error:  # noqa: BLE001 - a key that is gone loses a notice, never a call
@@ -142,11 +148,11 @@ def addresses_of(choice: NotificationChoice) -> Iterator[Address]:
     """Yield where a person is told: by mail where mail can be sent, and at addresses of their own."""
     if choice.by_mail and mail_reaches(choice.person):
         # Accounts hold what was typed: an address of another kind is no mail.
-        yield from (each for each in _usable([choice.person.email]) if each.channel == MAIL)
-    yield from _usable(choice.addresses)
+        yield from (each for each in _readable_addresses([choice.person.email]) if each.channel == MAIL)
+    yield from _readable_addresses(choice.addresses)
 
 
-def _delivery(event: Event, address: Address, due_at: datetime, person: User | None) -> Delivery:
+def _delivery(event: NotificationEvent, address: Address, due_at: datetime, person: User | None) -> Delivery:
     return Delivery(
         event_key=event.key,
         kind=event.kind,
@@ -180,8 +186,8 @@ def _is_between(now: time, begin: time, end: time) -> bool:
 
 def is_still_due(delivery: Delivery) -> bool:
     """Say whether what a notice asks for is still to be done: who would find it answered is not told."""
-    if delivery.kind in TO_REVIEWERS or delivery.kind == "approval.delegated":
+    if delivery.kind in REVIEWER_KINDS or delivery.kind == "approval.delegated":
         return delivery.request is not None and delivery.request.status == "pending"
-    if delivery.kind == UNKNOWN:
+    if delivery.kind == OUTCOME_UNKNOWN_KIND:
         return delivery.call is not None and delivery.call.status == CallStatus.OUTCOME_UNKNOWN
     return True

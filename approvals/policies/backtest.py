@@ -12,13 +12,13 @@ from time import monotonic
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision, Review
-from approvals.policies.rulebook import Rulebook, people_named, revisions_in_force, rulebook_of
+from approvals.policies.rulebook import Rulebook, build_rulebook, requesters_named, revisions_in_force
 from approvals.policies.simulator import effect_of
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Hold
-from catalog.dispatch.pipeline import Verdict as Gated
+from catalog.dispatch.pipeline import GateDecision as Gated
 from catalog.models import Call, ToolVersion
 
 MAX_CALLS = 10_000
@@ -26,18 +26,27 @@ MAX_DAYS = 90
 MAX_CHANGED = 200
 MAX_SECONDS = 4.0
 CHUNK = 500
-WORDS = {"allow": "Runs by itself", "hold": "Waits for people", "deny": "Is refused"}
-SAID = {
-    Verdict.APPROVE: "Approved",
-    Verdict.REJECT: "Rejected",
-    Verdict.RESPOND: "Answered in its place",
-    Verdict.REQUEST_CHANGES: "Changes asked for",
+EFFECT_WORDS = {"allow": "Runs by itself", "hold": "Waits for people", "deny": "Is refused"}
+REVIEW_WORDS = {
+    ReviewVerdict.APPROVE: "Approved",
+    ReviewVerdict.REJECT: "Rejected",
+    ReviewVerdict.RESPOND: "Answered in its place",
+    ReviewVerdict.REQUEST_CHANGES: "Changes asked for",
 }
-COLUMNS = ("pk", "public_id", "tool_name", "version_id", "arguments", "requested_by_id", "plan_ref", "created_at")
+REPLAYED_COLUMNS = (
+    "pk",
+    "public_id",
+    "tool_name",
+    "version_id",
+    "arguments",
+    "requested_by_id",
+    "plan_ref",
+    "created_at",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedCall:
     """A call that the change would have treated otherwise; `review` is what people said of it, if they were asked."""
 
     call: str
@@ -50,17 +59,17 @@ class Changed:
     @property
     def before_word(self) -> str:
         """What becomes of it by the rules in force, in words."""
-        return WORDS[self.before]
+        return EFFECT_WORDS[self.before]
 
     @property
     def after_word(self) -> str:
         """What would become of it, in words."""
-        return WORDS[self.after]
+        return EFFECT_WORDS[self.after]
 
     @property
     def review_word(self) -> str:
         """What people said of it, in words; empty when they were not asked."""
-        return SAID[Verdict(self.review)] if self.review else ""
+        return REVIEW_WORDS[ReviewVerdict(self.review)] if self.review else ""
 
 
 @dataclass(slots=True)
@@ -72,7 +81,7 @@ class BackTest:
     """
 
     counts: Counter[str] = field(default_factory=Counter)
-    changed: list[Changed] = field(default_factory=list)
+    changed: list[ChangedCall] = field(default_factory=list)
     changes: int = 0
     rejected: int = 0
     other_people: int = 0
@@ -101,9 +110,9 @@ def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebook
     current, policy = revisions_in_force(), revision.policy
     others = [each for each in current if each.policy_id != policy.pk]
     is_in_force = revision.pk in {each.pk for each in current}
-    with_it = sorted([*others, *([revision] if enabled else [])], key=_place)
-    people = people_named([*current, revision])
-    return Rulebooks(rulebook_of(others if is_in_force else current, people), rulebook_of(with_it, people))
+    with_it = sorted([*others, *([revision] if enabled else [])], key=_order_key)
+    people = requesters_named([*current, revision])
+    return Rulebooks(build_rulebook(others if is_in_force else current, people), build_rulebook(with_it, people))
 
 
 def draft_of(columns: Mapping[str, Any], *, name: str, order: int, policy: Policy | None = None) -> PolicyRevision:
@@ -124,14 +133,14 @@ def back_test(books: Rulebooks, *, days: int, before: str = "") -> BackTest:
     return found
 
 
-def _place(revision: PolicyRevision) -> tuple[int, bool, int]:
+def _order_key(revision: PolicyRevision) -> tuple[int, bool, int]:
     """Return where a revision stands among the others: a draft comes after those of the same order."""
     return revision.policy.order, revision.policy.pk is None, revision.policy.pk or 0
 
 
 def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
     """Yield calls in chunks, newest first, until they are older than asked for: keys follow the time of making."""
-    calls = Call.objects.order_by("-pk").values(*COLUMNS)
+    calls = Call.objects.order_by("-pk").values(*REPLAYED_COLUMNS)
     last = Call.objects.filter(public_id=before).values_list("pk", flat=True).first() if before else None
     while True:
         rows = list((calls.filter(pk__lt=last) if last is not None else calls)[:CHUNK])
@@ -145,7 +154,7 @@ def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
 
 def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -> None:
     tools = _tools({row["version_id"] for row in rows})
-    said = _said([row["pk"] for row in rows])
+    said = _reviews_by_call([row["pk"] for row in rows])
     for row in rows:
         facts = _facts(row, tools[row["version_id"]])
         verdicts = [book.verdict(facts, row["created_at"]) for book in (books.before, books.after)]
@@ -153,17 +162,17 @@ def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -
         review = said.get(row["pk"], "")
         found.calls += 1
         found.counts[after] += 1
-        found.rejected += after == "allow" and review == Verdict.REJECT
-        found.other_people += _asks_others(*verdicts)
+        found.rejected += after == "allow" and review == ReviewVerdict.REJECT
+        found.other_people += _asks_other_people(*verdicts)
         if before != after:
             found.changes += 1
             if len(found.changed) < MAX_CHANGED:
                 found.changed.append(
-                    Changed(row["public_id"], row["tool_name"], before, after, review, row["plan_ref"])
+                    ChangedCall(row["public_id"], row["tool_name"], before, after, review, row["plan_ref"])
                 )
 
 
-def _asks_others(before: Gated, after: Gated) -> bool:
+def _asks_other_people(before: Gated, after: Gated) -> bool:
     return isinstance(before, Hold) and isinstance(after, Hold) and before.terms.stages != after.terms.stages
 
 
@@ -190,7 +199,7 @@ def _tools(versions: set[int]) -> dict[int, dict[str, Any]]:
     }
 
 
-def _said(calls: Sequence[int]) -> dict[int, str]:
+def _reviews_by_call(calls: Sequence[int]) -> dict[int, str]:
     """Return what people said of these calls: the last answer that counts."""
     reviews = Review.objects.filter(request__call__in=calls, undone_at=None).order_by("pk")
     return dict(reviews.values_list("request__call_id", "verdict"))

@@ -12,13 +12,21 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
-from approvals.audit.accounts import held_long_enough
+from approvals.audit.accounts import groups_held_long_enough
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policies.rulebook import Rule, rule_for
 from approvals.policy_language import stages
-from approvals.policy_language.stages import Stage, missing_among
-from approvals.states import Verdict
-from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, groups_of, name_of, read_groups, roles_of
+from approvals.policy_language.stages import Stage, unfilled_stages
+from approvals.states import ReviewVerdict
+from catalog.access.roles import (
+    ADMINISTRATOR,
+    REVIEWER,
+    agent_token_of,
+    groups_of,
+    prefetch_groups,
+    roles_of,
+    user_display_name,
+)
 from catalog.models import CallRequester
 
 
@@ -38,7 +46,7 @@ class StageTerms(Protocol):
         """How long someone must have been in a group to count there; 0 for any time."""
 
 
-def groups_counting(rule: StageTerms, user: User) -> frozenset[str]:
+def counting_groups(rule: StageTerms, user: User) -> frozenset[str]:
     """Return in which of the rule's groups someone counts: those they have been in for long enough.
 
     Administrators do all that reviewers do, and so count as reviewers: as long as they have administered.
@@ -46,7 +54,7 @@ def groups_counting(rule: StageTerms, user: User) -> frozenset[str]:
     wanted = frozenset(stage.group for stage in rule.stages)
     asked = wanted | {rule.escalated_to} if rule.escalated_to else wanted
     groups = groups_of(user) | (roles_of(user) & {ADMINISTRATOR})
-    held = held_long_enough(user, groups & (asked | {ADMINISTRATOR}), rule.min_role_age_seconds)
+    held = groups_held_long_enough(user, groups & (asked | {ADMINISTRATOR}), rule.min_role_age_seconds)
     if ADMINISTRATOR in held:
         held |= {REVIEWER}
     return wanted if rule.escalated_to in held else held & asked
@@ -54,18 +62,18 @@ def groups_counting(rule: StageTerms, user: User) -> frozenset[str]:
 
 def is_satisfied(rule: StageTerms, people: Iterable[User]) -> bool:
     """Say whether these people's agreement is enough for the rule."""
-    return bool(rule.stages) and not missing_of(rule, people)
+    return bool(rule.stages) and not unmet_stages(rule, people)
 
 
-def missing_of(rule: StageTerms, people: Iterable[User]) -> list[Stage]:
+def unmet_stages(rule: StageTerms, people: Iterable[User]) -> list[Stage]:
     """Return who is missing when these people have agreed: the stages that lack someone, with how many they lack."""
     distinct = {person.pk: person for person in people}.values()
-    return missing_among(rule.stages, [groups_counting(rule, person) for person in distinct])
+    return unfilled_stages(rule.stages, [counting_groups(rule, person) for person in distinct])
 
 
-MOST_PEOPLE = 200
+MAX_CANDIDATES = 200
 """At most so many people are looked at who might decide one request."""
-ONE_MORE = (
+EXTRA_APPROVAL_REASON = (
     "This call takes values from a step that its approver changed or answered, so one more person must approve it."
 )
 
@@ -76,50 +84,54 @@ def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -
     `rule` is judged by in place of the one that holds the request. A delegation counts as long as who gave it might.
     """
     rule = rule or rule_for(request)
-    if (why_not := _never_decides(user, rule)) is not None:
+    if (why_not := _role_objection(user, rule)) is not None:
         return why_not
-    if not _has_right(user, rule) and _giver(request, user, rule) is None:
-        return _not_a_member(rule, user)
-    return _bars(request, user, rule)
+    if not _has_deciding_role(user, rule) and _delegator(request, user, rule) is None:
+        return _membership_objection(rule, user)
+    return _four_eyes_objection(request, user, rule)
 
 
-def may_revoke(request: ApprovalRequest, user: User) -> str | None:
+def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
     """Return None when the user may take an approval away; else why not. What only makes things safer bars nobody
     whose group, or whose delegation, lets them decide: neither who asked nor who changed what is asked.
     """
     rule = rule_for(request)
-    if (why_not := _never_decides(user, rule)) is not None:
+    if (why_not := _role_objection(user, rule)) is not None:
         return why_not
-    return None if _has_right(user, rule) or _giver(request, user, rule) is not None else _not_a_member(rule, user)
+    return (
+        None
+        if _has_deciding_role(user, rule) or _delegator(request, user, rule) is not None
+        else _membership_objection(rule, user)
+    )
 
 
-def may_prepare(rule: Rule, user: User, askers: Collection[int]) -> str | None:
+def may_pre_approve(rule: Rule, user: User, askers: Collection[int]) -> str | None:
     """Return None when the user might decide what the rule holds, before anybody is asked; else why not, and who may.
 
     `askers` are the keys of the people who ask for the call.
     """
-    if (why_not := _never_decides(user, rule)) is not None:
+    if (why_not := _role_objection(user, rule)) is not None:
         return why_not
-    if not _has_right(user, rule):
-        return _not_a_member(rule, user)
-    return _asked_it(rule) if not rule.allow_self_review and user.pk in askers else None
+    if not _has_deciding_role(user, rule):
+        return _membership_objection(rule, user)
+    return _requester_objection(rule) if not rule.allow_self_review and user.pk in askers else None
 
 
-def _never_decides(user: User, rule: Rule) -> str | None:
+def _role_objection(user: User, rule: Rule) -> str | None:
     if agent_token_of(user) is not None:
-        return f"Agents' tokens never decide. {who_may(rule)}"
-    return None if user.is_active else f"This account is switched off. {who_may(rule)}"
+        return f"Agents' tokens never decide. {deciders_sentence(rule)}"
+    return None if user.is_active else f"This account is switched off. {deciders_sentence(rule)}"
 
 
-def decided_for(request: ApprovalRequest, user: User) -> "User | None":
+def delegator_of(request: ApprovalRequest, user: User) -> "User | None":
     """Return in whose place the user decides the request; None when it is by their own right, or not at all."""
     rule = rule_for(request)
-    return None if _has_right(user, rule) else _giver(request, user, rule)
+    return None if _has_deciding_role(user, rule) else _delegator(request, user, rule)
 
 
 def editor_counts(request: ApprovalRequest, user: User) -> bool:
     """Say whether this person's approval counts in the round that stands: not everywhere an editor's does."""
-    round_ = _standing(request)[0]
+    round_ = _rounds_newest_first(request)[0]
     return round_.editor_id != user.pk or _editor_may_approve(round_, rule_for(request))
 
 
@@ -127,20 +139,20 @@ def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule 
     """Say whether these approvals, people loaded, satisfy the rule: those of people who may still decide count."""
     rule = rule or rule_for(request)
     counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
-    counting = [each for each in counting if _was_handed(request, each)]
+    counting = [each for each in counting if _is_vote_authorized(request, each)]
     if not is_satisfied(rule, voters(counting)):
         return False
-    return _has_other_eyes(request, {each.person_id for each in counting}, rule)
+    return _has_independent_approver(request, {each.person_id for each in counting}, rule)
 
 
-def why_one_more(request: ApprovalRequest, viewer: User) -> str:
+def extra_approval_reason(request: ApprovalRequest, viewer: User) -> str:
     """Say why one more person must approve a request, loaded whole, than its rule asks for; empty where none must.
 
     Asked of the approvals there are, or else of the viewer's own.
     """
     given = {review.person_id for review in _approvals_of(request)}
     people = given or {viewer.pk}
-    return "" if _has_other_eyes(request, people, rule_for(request)) else ONE_MORE
+    return "" if _has_independent_approver(request, people, rule_for(request)) else EXTRA_APPROVAL_REASON
 
 
 def is_input_author(request: ApprovalRequest, user: User) -> bool:
@@ -148,12 +160,12 @@ def is_input_author(request: ApprovalRequest, user: User) -> bool:
     return user.pk in request.input_authors
 
 
-def _has_other_eyes(request: ApprovalRequest, people: Collection[int], rule: Rule) -> bool:
+def _has_independent_approver(request: ApprovalRequest, people: Collection[int], rule: Rule) -> bool:
     """Say whether anyone among these people did not make what the call takes values from."""
     return rule.allow_self_review or not request.input_authors or not set(request.input_authors).issuperset(people)
 
 
-def _was_handed(request: ApprovalRequest, review: Review) -> bool:
+def _is_vote_authorized(request: ApprovalRequest, review: Review) -> bool:
     """Say whether the vote is the reviewer's own, or of someone who has let them answer, and has not taken it back."""
     giver = review.on_behalf_of_id
     return giver is None or any(
@@ -161,9 +173,9 @@ def _was_handed(request: ApprovalRequest, review: Review) -> bool:
     )
 
 
-def missing(request: ApprovalRequest) -> list[stages.Stage]:
+def missing_stages(request: ApprovalRequest) -> list[stages.Stage]:
     """Return which people are still missing for the round that stands, of a request that was loaded whole."""
-    return missing_of(rule_for(request), voters(_approvals_of(request)))
+    return unmet_stages(rule_for(request), voters(_approvals_of(request)))
 
 
 def _approvals_of(request: ApprovalRequest) -> list[Review]:
@@ -171,7 +183,7 @@ def _approvals_of(request: ApprovalRequest) -> list[Review]:
     return [
         review
         for review in request.reviews.all()
-        if review.verdict == Verdict.APPROVE and review.undone_at is None and review.round.number == round_
+        if review.verdict == ReviewVerdict.APPROVE and review.undone_at is None and review.round.number == round_
     ]
 
 
@@ -180,9 +192,9 @@ def voters(reviews: Iterable[Review]) -> list[User]:
     return [review.on_behalf_of or review.person for review in reviews]
 
 
-def remarks_on(review: Review) -> dict[str, Any]:
+def review_audit_details(review: Review) -> dict[str, Any]:
     """Return what the audit log says of a review beside who gave it: one's own request or input, or in whose place."""
-    told: dict[str, Any] = {"on_behalf_of": name_of(review.on_behalf_of)} if review.on_behalf_of else {}
+    told: dict[str, Any] = {"on_behalf_of": user_display_name(review.on_behalf_of)} if review.on_behalf_of else {}
     if is_input_author(review.request, review.person):
         told["input_author"] = True
     return told | {"self_review": True} if is_requester(review.request, review.person) else told
@@ -199,14 +211,14 @@ def is_own(request: ApprovalRequest, user: User) -> bool:
     return is_requester(request, user) or user.pk == request.call.requested_by_id
 
 
-def who_may(rule: Rule) -> str:
+def deciders_sentence(rule: Rule) -> str:
     """Say who may decide what the rule holds."""
     asked = "" if rule.allow_self_review else " who did not ask for the call"
     groups = dict.fromkeys([*rule.groups, *([ADMINISTRATOR] if REVIEWER in rule.groups else [])])
     return f"Only a member of {' or '.join(groups)}{asked} may decide."
 
 
-def may_answer(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[User]:
+def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[User]:
     """Return those of these people who may be expected to answer, perhaps twice: members of the groups that are asked,
     and whom somebody let answer in their place; not who asked. `may_decide` then judges each.
     """
@@ -218,64 +230,64 @@ def may_answer(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[Use
     return members.exclude(pk__in=CallRequester.objects.filter(call=request.call_id).values("user_id"))
 
 
-def others_who_may(request: ApprovalRequest, user: User) -> list[User]:
+def other_deciders(request: ApprovalRequest, user: User) -> list[User]:
     """Return who else may decide a request, by name; two queries, more where the rule asks how long a role is held."""
     rule = rule_for(request)
     groups = Q(groups__name__in=[*rule.groups, ADMINISTRATOR]) | Q(is_superuser=True)
     people = get_user_model().objects.filter(groups, is_active=True).exclude(pk=user.pk).distinct()
-    some = list(people.order_by("first_name", "username")[:MOST_PEOPLE])
-    read_groups(some)
+    some = list(people.order_by("first_name", "username")[:MAX_CANDIDATES])
+    prefetch_groups(some)
     return [each for each in some if may_decide(request, each, rule) is None]
 
 
-def _has_right(user: User, rule: Rule) -> bool:
-    return bool(groups_counting(rule, user))
+def _has_deciding_role(user: User, rule: Rule) -> bool:
+    return bool(counting_groups(rule, user))
 
 
-def _giver(request: ApprovalRequest, user: User, rule: Rule) -> "User | None":
+def _delegator(request: ApprovalRequest, user: User, rule: Rule) -> "User | None":
     """Return who delegated the request to the user and might decide it themselves."""
     for delegation in request.delegations.all():
         by = delegation.by
-        may = delegation.to_id == user.pk and by.is_active and _has_right(by, rule)
-        if may and _bars(request, by, rule) is None:
+        may = delegation.to_id == user.pk and by.is_active and _has_deciding_role(by, rule)
+        if may and _four_eyes_objection(request, by, rule) is None:
             return by
     return None
 
 
-def _not_a_member(rule: Rule, user: User) -> str:
-    if rule.min_role_age_seconds and groups_counting(rule.without_role_age(), user):
-        return f"You have not been a member for long enough to decide this. {who_may(rule)}"
-    return who_may(rule)
+def _membership_objection(rule: Rule, user: User) -> str:
+    if rule.min_role_age_seconds and counting_groups(rule.without_role_age(), user):
+        return f"You have not been a member for long enough to decide this. {deciders_sentence(rule)}"
+    return deciders_sentence(rule)
 
 
-def _bars(request: ApprovalRequest, user: User, rule: Rule) -> str | None:
+def _four_eyes_objection(request: ApprovalRequest, user: User, rule: Rule) -> str | None:
     """Return why four eyes forbid it; None when they do not."""
     if not rule.allow_self_review and is_requester(request, user):
-        return _asked_it(rule)
-    if request.round_number > 1 and _edited(request, user, rule):
-        return f"You changed what is asked, so someone else must decide it. {who_may(rule)}"
+        return _requester_objection(rule)
+    if request.round_number > 1 and _is_barred_editor(request, user, rule):
+        return f"You changed what is asked, so someone else must decide it. {deciders_sentence(rule)}"
     return None
 
 
-def _asked_it(rule: Rule) -> str:
-    return f"You asked for this call, so someone else must decide it. {who_may(rule)}"
+def _requester_objection(rule: Rule) -> str:
+    return f"You asked for this call, so someone else must decide it. {deciders_sentence(rule)}"
 
 
-def _edited(request: ApprovalRequest, user: User, rule: Rule) -> bool:
+def _is_barred_editor(request: ApprovalRequest, user: User, rule: Rule) -> bool:
     """Say whether an edit of this person is in what stands now, and bars them: an earlier one does.
 
     The last edit bars its author where several must agree, or the policy lets no editor approve. A round without an
     editor is as it was asked.
     """
-    standing = list(takewhile(lambda round_: round_.editor_id is not None, _standing(request)))
-    may = bool(standing) and _editor_may_approve(standing[0], rule)
-    return user.pk in {round_.editor_id for round_ in (standing[1:] if may else standing)}
+    edited_rounds = list(takewhile(lambda round_: round_.editor_id is not None, _rounds_newest_first(request)))
+    may = bool(edited_rounds) and _editor_may_approve(edited_rounds[0], rule)
+    return user.pk in {round_.editor_id for round_ in (edited_rounds[1:] if may else edited_rounds)}
 
 
 def _editor_may_approve(round_: Round, rule: Rule) -> bool:
     return round_.quorum == 1 and rule.editor_may_approve
 
 
-def _standing(request: ApprovalRequest) -> list[Round]:
+def _rounds_newest_first(request: ApprovalRequest) -> list[Round]:
     """Return the rounds, the one that stands first."""
     return sorted(request.rounds.all(), key=lambda round_: round_.number, reverse=True)

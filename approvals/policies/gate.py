@@ -7,11 +7,11 @@ import threading
 from dataclasses import dataclass, field
 from time import monotonic
 
-from approvals.policies.rulebook import Rulebook, people_named, revisions_in_force, rulebook_of
-from catalog.dispatch.pipeline import CallFacts, Verdict
+from approvals.policies.rulebook import Rulebook, build_rulebook, requesters_named, revisions_in_force
+from catalog.dispatch.pipeline import CallFacts, GateDecision
 from catalog.inventory import snapshot
 
-SECONDS_OLD = 5.0
+MAX_RULES_AGE_SECONDS = 5.0
 """For how long rules are gone on with while another thread reads; then one reads oneself: that thread may hang."""
 
 
@@ -28,7 +28,7 @@ _view = _EMPTY
 _reading = threading.Lock()
 
 
-def gate(facts: CallFacts) -> Verdict:
+def gate(facts: CallFacts) -> GateDecision:
     """Judge one call by the rules in force; a level nobody knows is judged as dangerous."""
     return _fresh().book.verdict(facts)
 
@@ -40,24 +40,24 @@ def refuses(facts: CallFacts) -> bool:
 
 def _fresh() -> _View:
     view = _view
-    return _look_again() if monotonic() - view.read_at > snapshot.SECONDS_TRUSTED else view
+    return _refresh_view() if monotonic() - view.read_at > snapshot.SNAPSHOT_SECONDS else view
 
 
-def forget() -> None:
+def invalidate_rules() -> None:
     """Read the rules again at the next look: this process has just changed them."""
     global _view  # one reference, replaced whole: readers need no lock
     with _reading:
         _view = _EMPTY
 
 
-def _look_again() -> _View:
+def _refresh_view() -> _View:
     """Return a view that is fresh; one thread reads while the others go on with the old one, for a while."""
     global _view  # as above
     old = _view
     if not _reading.acquire(blocking=False):
-        return old if monotonic() - old.read_at < SECONDS_OLD else _read()
+        return old if monotonic() - old.read_at < MAX_RULES_AGE_SECONDS else _read()
     try:
-        if monotonic() - _view.read_at > snapshot.SECONDS_TRUSTED:
+        if monotonic() - _view.read_at > snapshot.SNAPSHOT_SECONDS:
             _view = _read()
         return _view
     finally:
@@ -66,4 +66,4 @@ def _look_again() -> _View:
 
 def _read() -> _View:
     now, revisions = monotonic(), revisions_in_force()
-    return _View(now, rulebook_of(revisions, people_named(revisions)))
+    return _View(now, build_rulebook(revisions, requesters_named(revisions)))

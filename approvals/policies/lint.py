@@ -18,13 +18,13 @@ from approvals.policies.rulebook import GROUP
 from catalog.access.roles import ADMINISTRATOR, REVIEWER
 from catalog.models import Category, Tool, ToolVersion
 
-WILD = str.maketrans("", "", "*?")
-MOST_SCHEMAS = 100
+WILDCARDS = str.maketrans("", "", "*?")
+MAX_SCHEMAS = 100
 """Of a policy that is about more tools than these nothing is said of its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _ToolRow:
     """What rules ask of one tool that may be called."""
 
     pk: int
@@ -34,7 +34,7 @@ class _Row:
     version: int
 
 
-def warnings_about(columns: Mapping[str, Any]) -> dict[str, str]:
+def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
     """Return what is worth a second look in terms that may be saved, by field."""
     return dict(
         [
@@ -45,13 +45,13 @@ def warnings_about(columns: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-def levels_of(columns: Mapping[str, Any]) -> set[str]:
+def matched_levels(columns: Mapping[str, Any]) -> set[str]:
     """Return the safety levels of the tools that terms are about today."""
-    tests = _tests(columns).values()
+    tests = _tool_filters(columns).values()
     return {tool.level for tool in _tools() if all(fits(tool) for fits in tests)}
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def suggest_name(name: str, known: Sequence[str]) -> str:
     """Return a question that names what is there and looks like this; empty when nothing does."""
     found = get_close_matches(name[:128], known, n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(found)}?" if found else ""
@@ -61,29 +61,29 @@ def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not any(columns[name] for name in ("tool", "category", "source", "conditions")):
         return
     tools = _tools()
-    alone = {name: [tool for tool in tools if fits(tool)] for name, fits in _tests(columns).items()}
+    alone = {name: [tool for tool in tools if fits(tool)] for name, fits in _tool_filters(columns).items()}
     for name, fitting in alone.items():
         if not fitting:
-            yield name, _no_tool(name, columns[name], tools)
+            yield name, _no_tool_warning(name, columns[name], tools)
     together = [tool for tool in tools if all(tool in fitting for fitting in alone.values())]
     if not together and all(alone.values()):
         first = next(iter(alone), "tool")
         yield first, "Each of the fields named here fits a tool, but no tool fits them all today."
-    elif together and len(together) <= MOST_SCHEMAS:
+    elif together and len(together) <= MAX_SCHEMAS:
         yield from _warnings_of_rows(columns["conditions"], together)
 
 
-def _tools() -> list[_Row]:
+def _tools() -> list[_ToolRow]:
     called = Tool.objects.filter(registered=True, current_version__isnull=False)
     wanted = ("pk", "name", "current_version__safety_level", "source__name", "current_version_id")
-    return [_Row(*row) for row in called.values_list(*wanted)]
+    return [_ToolRow(*row) for row in called.values_list(*wanted)]
 
 
-def _tests(columns: Mapping[str, Any]) -> dict[str, Callable[[_Row], bool]]:
+def _tool_filters(columns: Mapping[str, Any]) -> dict[str, Callable[[_ToolRow], bool]]:
     """Return what each field that is filled in asks of a tool."""
     named, category = columns["tool"], columns["category"]
     within = set(Category.objects.filter(name=category).values_list("tools__pk", flat=True)) if category else set()
-    tests: dict[str, Callable[[_Row], bool]] = {
+    tests: dict[str, Callable[[_ToolRow], bool]] = {
         "tool": lambda tool: fnmatchcase(tool.name, named),
         "category": lambda tool: tool.pk in within,
         "source": lambda tool: tool.source == columns["source"],
@@ -92,17 +92,16 @@ def _tests(columns: Mapping[str, Any]) -> dict[str, Callable[[_Row], bool]]:
     return {name: test for name, test in tests.items() if columns[name]}
 
 
-def _no_tool(field: str, value: str, tools: Sequence[_Row]) -> str:
+def _no_tool_warning(field: str, value: str, tools: Sequence[_ToolRow]) -> str:
     if field == "tool":
-        return f"This matches no tool today.{nearest(value.translate(WILD), [tool.name for tool in tools])}"
+        return f"This matches no tool today.{suggest_name(value.translate(WILDCARDS), [tool.name for tool in tools])}"
     if field == "category":
-        return (
-            f"No tool is in this category today.{nearest(value, list(Category.objects.values_list('name', flat=True)))}"
-        )
+        known = list(Category.objects.values_list("name", flat=True))
+        return f"No tool is in this category today.{suggest_name(value, known)}"
     return "No tool comes from this source today." if field == "source" else "No tool has this level today."
 
 
-def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_Row]) -> Iterator[tuple[str, str]]:
+def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_ToolRow]) -> Iterator[tuple[str, str]]:
     if not rows:
         return
     versions = ToolVersion.objects.filter(pk__in=[tool.version for tool in tools])
@@ -115,7 +114,7 @@ def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_Row]) 
         if name not in names:
             yield (
                 f"row-{number}",
-                f"No tool that this policy is about names an argument {name}.{nearest(name, list(names))}",
+                f"No tool that this policy is about names an argument {name}.{suggest_name(name, list(names))}",
             )
 
 

@@ -16,19 +16,19 @@ from django.contrib.auth.models import User
 from django.db.models import F
 
 from approvals.models import ApprovalRequest, PolicyRevision
-from approvals.policy_language.conditions import Predicate, compile_rows, sentence_of
+from approvals.policy_language.conditions import Predicate, compile_conditions, condition_sentence
 from approvals.policy_language.hours import Hours, read_hours
 from approvals.policy_language.sentences import requester_in_words
 from approvals.policy_language.stages import Stage, stages_of
 from catalog.calls import vault
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold, Verdict
+from catalog.dispatch.pipeline import Allow, CallFacts, Deny, GateDecision, Hold
 from catalog.models import Call
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Mismatch:
     """Why a policy says nothing about a call: the field of the policy that does not fit, and a sentence."""
 
     field: str
@@ -50,7 +50,7 @@ class Match:
     predicate: Predicate
 
     @property
-    def is_sure(self) -> bool:
+    def depends_on_tool_only(self) -> bool:
         """Say whether the tool alone tells if the rule fits."""
         return not (self.requester or self.plan or self.hours or self.predicate.rows)
 
@@ -75,33 +75,33 @@ class Match:
             and (self.hours is None or self.hours.cover(at or clock.now()))
         )
 
-    def misfits(self, facts: CallFacts, at: datetime) -> list[Misfit]:
+    def mismatches(self, facts: CallFacts, at: datetime) -> list[Mismatch]:
         """Return why the rule is not about this call; nothing when it is."""
-        return [*self._misfits_of_tool(facts), *self._misfits_of_call(facts, at)]
+        return [*self._tool_mismatches(facts), *self._call_mismatches(facts, at)]
 
-    def _misfits_of_tool(self, facts: CallFacts) -> Iterator[Misfit]:
+    def _tool_mismatches(self, facts: CallFacts) -> Iterator[Mismatch]:
         if self.safety_level not in ("", facts.safety_level):
-            yield Misfit("safety_level", f"the call is {facts.safety_level}, not {self.safety_level}")
+            yield Mismatch("safety_level", f"the call is {facts.safety_level}, not {self.safety_level}")
         if self.tool and not fnmatchcase(facts.tool_name, self.tool):
-            yield Misfit("tool", f"{facts.tool_name} is not {self.tool}")
+            yield Mismatch("tool", f"{facts.tool_name} is not {self.tool}")
         if self.category and self.category not in facts.categories:
-            yield Misfit("category", f"the tool is not in the category {self.category}")
+            yield Mismatch("category", f"the tool is not in the category {self.category}")
         if self.source not in ("", facts.source):
-            yield Misfit("source", f"the tool does not come from {self.source}")
+            yield Mismatch("source", f"the tool does not come from {self.source}")
 
-    def _misfits_of_call(self, facts: CallFacts, at: datetime) -> Iterator[Misfit]:
+    def _call_mismatches(self, facts: CallFacts, at: datetime) -> Iterator[Mismatch]:
         if self.requester and facts.requested_by not in self.people:
-            yield Misfit("requester", f"who asks is not {requester_in_words(self.requester)}")
+            yield Mismatch("requester", f"who asks is not {requester_in_words(self.requester)}")
         if self.plan not in ("", facts.plan_ref):
-            yield Misfit("plan", "it is for another plan")
+            yield Mismatch("plan", "it is for another plan")
         if self.hours is not None and not self.hours.cover(at):
-            yield Misfit("hours", "it is outside its hours")
+            yield Mismatch("hours", "it is outside its hours")
         row = self.predicate.failing(facts.arguments)
         if row is not None:
-            yield Misfit("arguments", f"not every condition holds: {sentence_of(row)}")
+            yield Mismatch("arguments", f"not every condition holds: {condition_sentence(row)}")
 
 
-def match_of(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Match:
+def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Match:
     """Return what a revision names. Raises ValueError for hours that cannot be read."""
     return Match(
         tool=revision.tool,
@@ -112,18 +112,18 @@ def match_of(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> 
         people=people,
         plan=revision.plan,
         hours=read_hours(revision.hours) if revision.hours else None,
-        predicate=compile_rows(revision.conditions),
+        predicate=compile_conditions(revision.conditions),
     )
 
 
-def facts_of(call: Call, arguments: Mapping[str, Any] | None = None) -> CallFacts:
+def call_facts(call: Call, arguments: Mapping[str, Any] | None = None) -> CallFacts:
     """Return what is judged of a stored call, or of what it would be with other arguments."""
     version, tool = call.version, call.version.tool
     return CallFacts(
         tool_name=call.tool_name,
         safety_level=SafetyLevel(version.safety_level),
         categories=tuple(tool.categories.values_list("name", flat=True)),
-        arguments=vault.opened(call.arguments, call.plan_ref) if arguments is None else arguments,
+        arguments=vault.load_available(call.arguments, call.plan_ref) if arguments is None else arguments,
         requested_by=call.requested_by_id,
         plan_ref=call.plan_ref,
         source=tool.source.name,
@@ -132,9 +132,9 @@ def facts_of(call: Call, arguments: Mapping[str, Any] | None = None) -> CallFact
 
 Effect = PolicyRevision.Effect
 GROUP = "group:"
-MOST_KNOWN = 2000
-NAMES_NOBODY = "The policy “{policy}” names nobody who may approve; an administrator must mend it."
-UNGUARDED = (
+MAX_CACHED_TOOLS = 2000
+NO_REVIEWERS = "The policy “{policy}” names nobody who may approve; an administrator must mend it."
+NO_HOLDING_POLICY = (
     "Dangerous calls are refused because no policy says who reviews them. "
     "An administrator must enable a policy that holds dangerous calls."
 )
@@ -182,7 +182,7 @@ class Rule:
         return replace(self, min_role_age_seconds=0)
 
 
-def rule_of(revision: PolicyRevision) -> Rule:
+def rule_from_revision(revision: PolicyRevision) -> Rule:
     """Return a revision, its policy loaded, as a rule."""
     return Rule(
         revision_id=revision.pk,
@@ -210,7 +210,7 @@ def rule_of(revision: PolicyRevision) -> Rule:
 
 def rule_for(request: ApprovalRequest) -> Rule:
     """Return the rule that holds a request; once it was escalated, another group may answer too."""
-    return replace(rule_of(request.policy_revision), escalated_to=request.escalated_to)
+    return replace(rule_from_revision(request.policy_revision), escalated_to=request.escalated_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Clause:
     rule: Rule
     match: Match
 
-    def verdict(self, level: str) -> Verdict | None:
+    def verdict(self, level: str) -> GateDecision | None:
         """Return what the rule says of calls of this level; None where it cannot speak: `allow` of dangerous ones."""
         rule = self.rule
         if rule.effect == Effect.ALLOW:
@@ -229,16 +229,16 @@ class Clause:
             said = rule.message or f"The policy “{rule.policy}” refuses {level} calls."
             return Deny(said, rule.policy, rule.sentence)
         if rule.quorum < 1:
-            return Deny(NAMES_NOBODY.format(policy=rule.policy), rule.policy, rule.sentence)
+            return Deny(NO_REVIEWERS.format(policy=rule.policy), rule.policy, rule.sentence)
         return Hold(rule)
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ToolVerdicts:
     """What the rules say of a tool: those that depend on the call, and what is true when none of them fits."""
 
-    conditional: tuple[tuple[Match, Verdict], ...]
-    otherwise: Verdict
+    conditional: tuple[tuple[Match, GateDecision], ...]
+    otherwise: GateDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +246,9 @@ class Rulebook:
     """The rules in their order; what they say of each tool is worked out once."""
 
     clauses: Sequence[Clause] = ()
-    _known: dict[tuple[object, ...], Answers] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], ToolVerdicts] = field(default_factory=dict)
 
-    def verdict(self, facts: CallFacts, at: datetime | None = None) -> Verdict:
+    def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
         """Return what the first rule that fits says, now or `at`; a level that nobody knows is judged as dangerous."""
         answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
@@ -267,36 +267,36 @@ class Rulebook:
                 return is_denied
         return isinstance(answers.otherwise, Deny)
 
-    def _known_answers(self, facts: CallFacts) -> Answers:
+    def _known_answers(self, facts: CallFacts) -> ToolVerdicts:
         key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)
         answers = self._known.get(key)
         if answers is None:
             answers = self._known[key] = self.answers(facts)
         return answers
 
-    def answers(self, facts: CallFacts) -> Answers:
+    def answers(self, facts: CallFacts) -> ToolVerdicts:
         """Return what the rules say of calls of a tool, whatever they are called with."""
-        if len(self._known) >= MOST_KNOWN:
+        if len(self._known) >= MAX_CACHED_TOOLS:
             self._known.clear()
         known = facts.safety_level in LEVELS
         facts = facts if known else replace(facts, safety_level=SafetyLevel.DANGEROUS)
-        conditional: list[tuple[Match, Verdict]] = []
+        conditional: list[tuple[Match, GateDecision]] = []
         for clause in self.clauses:
             verdict = clause.verdict(facts.safety_level) if clause.match.fits_tool(facts) else None
             if verdict is None:
                 continue
-            if clause.match.is_sure:
-                return Answers(tuple(conditional), verdict)
+            if clause.match.depends_on_tool_only:
+                return ToolVerdicts(tuple(conditional), verdict)
             conditional.append((clause.match, verdict))
-        return Answers(tuple(conditional), unruled(facts.safety_level))
+        return ToolVerdicts(tuple(conditional), default_verdict(facts.safety_level))
 
 
 LEVELS = frozenset(SafetyLevel)
 
 
-def unruled(level: str) -> Verdict:
+def default_verdict(level: str) -> GateDecision:
     """Return what is true of calls of this level when no rule fits."""
-    return Deny(UNGUARDED) if level == SafetyLevel.DANGEROUS else Allow()
+    return Deny(NO_HOLDING_POLICY) if level == SafetyLevel.DANGEROUS else Allow()
 
 
 def revisions_in_force() -> list[PolicyRevision]:
@@ -305,33 +305,33 @@ def revisions_in_force() -> list[PolicyRevision]:
     return list(current.select_related("policy").order_by("policy__order", "policy_id"))
 
 
-def rulebook() -> Rulebook:
+def current_rulebook() -> Rulebook:
     """Return the rules in force: one query, and two more where a rule names who asks."""
     revisions = revisions_in_force()
-    return rulebook_of(revisions, people_named(revisions))
+    return build_rulebook(revisions, requesters_named(revisions))
 
 
-def answers_about(facts: CallFacts) -> Answers:
+def verdicts_for_tool(facts: CallFacts) -> ToolVerdicts:
     """Return what the rules in force say of calls of a tool, whoever calls it with what."""
-    return rulebook().answers(facts)
+    return current_rulebook().answers(facts)
 
 
-def rulebook_of(revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]]) -> Rulebook:
+def build_rulebook(revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]]) -> Rulebook:
     """Return these revisions as rules, in the order given; `people` are the keys of who each requester stands for."""
-    return Rulebook([clause_of(revision, people.get(revision.requester, frozenset())) for revision in revisions])
+    return Rulebook([compile_clause(revision, people.get(revision.requester, frozenset())) for revision in revisions])
 
 
-def clause_of(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Clause:
+def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Clause:
     """Return a revision as a clause. One that cannot be read refuses the calls it may be about: it fails closed."""
     try:
-        return Clause(rule_of(revision), match_of(revision, people))
+        return Clause(rule_from_revision(revision), compile_match(revision, people))
     except (ValueError, LookupError, TypeError):
-        return _broken(revision)
+        return _unreadable_clause(revision)
 
 
-def _broken(revision: PolicyRevision) -> Clause:
+def _unreadable_clause(revision: PolicyRevision) -> Clause:
     names: dict[str, Any] = {name: getattr(revision, name) for name in ("tool", "category", "safety_level", "source")}
-    match = Match(**names, requester="", people=frozenset(), plan="", hours=None, predicate=compile_rows([]))
+    match = Match(**names, requester="", people=frozenset(), plan="", hours=None, predicate=compile_conditions([]))
     message = f"The policy “{revision.policy.name}” cannot be read; an administrator must mend it."
     rule = Rule(
         revision_id=revision.pk,
@@ -351,7 +351,7 @@ def _broken(revision: PolicyRevision) -> Clause:
     return Clause(rule, match)
 
 
-def people_named(revisions: Iterable[PolicyRevision]) -> dict[str, frozenset[int]]:
+def requesters_named(revisions: Iterable[PolicyRevision]) -> dict[str, frozenset[int]]:
     """Return the keys of the people that the revisions' requesters stand for; no query where none names any."""
     named = {revision.requester for revision in revisions if revision.requester}
     groups = {name.removeprefix(GROUP) for name in named if name.startswith(GROUP)}

@@ -6,20 +6,27 @@ from datetime import datetime
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policies.rulebook import Clause, Misfit, clause_of, people_named, revisions_in_force, unruled
-from catalog.access.roles import person_named
+from approvals.policies.rulebook import (
+    Clause,
+    Mismatch,
+    compile_clause,
+    default_verdict,
+    requesters_named,
+    revisions_in_force,
+)
+from catalog.access.roles import find_active_user
 from catalog.core import clock
-from catalog.core.canonical_json import with_whole_numbers
+from catalog.core.canonical_json import normalize_numbers
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
-from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold, Verdict
+from catalog.dispatch.pipeline import Allow, CallFacts, Deny, GateDecision, Hold
 from catalog.errors import ParameterError, ToolError
 from catalog.inventory import snapshot
 from catalog.models import Tool
-from catalog.rest.problems import problem_of, sentence_of
-from catalog.schemas import Problem, refuse, validate_tool_args
+from catalog.rest.problems import first_error_detail, problem_for
+from catalog.schemas import ArgumentProblem, raise_for_problems, validate_tool_args
 
-NOT_LIFTED = Misfit("effect", "it fits, but no policy lets dangerous calls run without people")
+CANNOT_ALLOW_DANGEROUS = Mismatch("effect", "it fits, but no policy lets dangerous calls run without people")
 EARLIEST, LATEST = 1970, 3000
 BEFORE_POLICIES = "A call with these arguments is refused before any policy is asked"
 
@@ -28,11 +35,11 @@ class RefusedArguments(ParameterError):
     """The tool does not take the arguments, so that no rule would be asked; `details` has what a call is told."""
 
     def __init__(self, error: ToolError) -> None:
-        told = problem_of(error)
+        told = problem_for(error)
         errors = list(told.errors) if told else []
         errors = errors or [{"path": "", "code": "invalid", "message": error.message}]
         super().__init__(
-            f"{BEFORE_POLICIES}: {sentence_of(errors)}", {"field": errors[0]["path"] or None, "errors": errors}
+            f"{BEFORE_POLICIES}: {first_error_detail(errors)}", {"field": errors[0]["path"] or None, "errors": errors}
         )
 
     def user_message(self) -> str:
@@ -41,21 +48,21 @@ class RefusedArguments(ParameterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RuleTrace:
     """A rule that was asked, and why it said nothing; no reasons where it decided."""
 
     policy: Policy
     revision: PolicyRevision
-    reasons: tuple[Misfit, ...]
+    reasons: tuple[Mismatch, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """The verdict on a call, the rule that gives it (None when none matches), and the rules tried before it."""
 
-    verdict: Verdict
-    decided: Asked | None
-    passed: tuple[Asked, ...]
+    verdict: GateDecision
+    decided: RuleTrace | None
+    passed: tuple[RuleTrace, ...]
 
     @property
     def effect(self) -> str:
@@ -74,7 +81,7 @@ class Simulation:
         )
 
 
-def effect_of(verdict: Verdict) -> str:
+def effect_of(verdict: GateDecision) -> str:
     """Return a verdict in one word: allow, hold or deny."""
     if isinstance(verdict, Allow):
         return "allow"
@@ -90,27 +97,27 @@ def simulate(
     RefusedArguments for arguments that a call of the tool is refused for.
     """
     if at is not None and not EARLIEST <= at.year < LATEST:
-        refuse([Problem("at", "invalid", f"The year must be {EARLIEST} to {LATEST - 1}.")])
+        raise_for_problems([ArgumentProblem("at", "invalid", f"The year must be {EARLIEST} to {LATEST - 1}.")])
     return simulate_among(_facts(tool_name, arguments, requester), revisions_in_force(), at)
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
     """Ask these rules, in the order given."""
     revisions, at = list(revisions), at or clock.now()
-    people = people_named(revisions)
-    passed: list[Asked] = []
+    people = requesters_named(revisions)
+    passed: list[RuleTrace] = []
     for revision in revisions:
-        clause = clause_of(revision, people.get(revision.requester, frozenset()))
-        reasons = clause.match.misfits(facts, at)
+        clause = compile_clause(revision, people.get(revision.requester, frozenset()))
+        reasons = clause.match.mismatches(facts, at)
         verdict = None if reasons else clause.verdict(facts.safety_level)
         if verdict is not None:
-            return Simulation(verdict, Asked(revision.policy, revision, ()), tuple(passed))
-        passed.append(Asked(revision.policy, revision, tuple(reasons) or _why_silent(clause)))
-    return Simulation(unruled(facts.safety_level), None, tuple(passed))
+            return Simulation(verdict, RuleTrace(revision.policy, revision, ()), tuple(passed))
+        passed.append(RuleTrace(revision.policy, revision, tuple(reasons) or _clause_mismatches(clause)))
+    return Simulation(default_verdict(facts.safety_level), None, tuple(passed))
 
 
-def _why_silent(clause: Clause) -> tuple[Misfit, ...]:
-    return (NOT_LIFTED,) if clause.rule.effect == PolicyRevision.Effect.ALLOW else ()
+def _clause_mismatches(clause: Clause) -> tuple[Mismatch, ...]:
+    return (CANNOT_ALLOW_DANGEROUS,) if clause.rule.effect == PolicyRevision.Effect.ALLOW else ()
 
 
 def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> CallFacts:
@@ -118,30 +125,30 @@ def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> Call
     is_name = "\x00" not in tool_name
     tool = tools.filter(name=tool_name, current_version__isnull=False).first() if is_name else None
     if tool is None or tool.current_version is None:
-        refuse([Problem("tool", "unknown", "There is no tool of this name.")])
+        raise_for_problems([ArgumentProblem("tool", "unknown", "There is no tool of this name.")])
         raise AssertionError  # refused above
-    person = person_named(requester) if requester else None
+    person = find_active_user(requester) if requester else None
     if requester and person is None:
-        refuse([Problem("requester", "unknown", "There is nobody of this username.")])
+        raise_for_problems([ArgumentProblem("requester", "unknown", "There is nobody of this username.")])
     return CallFacts(
         tool_name=tool.name,
         safety_level=SafetyLevel(tool.current_version.safety_level),
         categories=tuple(category.name for category in tool.categories.all()),
-        arguments=_checked(tool, dict(arguments)),
+        arguments=_validated_arguments(tool, dict(arguments)),
         requested_by=person.pk if person else None,
         plan_ref="",
         source=tool.source.name,
     )
 
 
-def _checked(tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
+def _validated_arguments(tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
     """Return the arguments as a call of the tool would run with them; raise RefusedArguments."""
-    loaded = snapshot.current(tool.name)
+    loaded = snapshot.callable_tool(tool.name)
     try:
         if loaded is not None:
-            return pipeline.check(loaded.tool, arguments)
+            return pipeline.prepare_arguments(loaded.tool, arguments)
         # Its code is not loaded in this process: what is stored of it says which arguments it takes.
         schema = tool.current_version.input_schema if tool.current_version else {}
-        return dict(with_whole_numbers(validate_tool_args(schema, arguments)))
+        return dict(normalize_numbers(validate_tool_args(schema, arguments)))
     except ToolError as error:
         raise RefusedArguments(error) from None

@@ -16,14 +16,14 @@ from django.contrib.auth.models import Group, User
 from approvals.messaging.addresses import MAIL, Address, read_address
 from approvals.models import PolicyRevision
 from approvals.policies.rulebook import GROUP
-from approvals.policy_language.conditions import check_rows
+from approvals.policy_language.conditions import check_conditions
 from approvals.policy_language.hours import read_hours
 from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
 from catalog.calls.vault import keyring
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ParameterError
 from catalog.models import Source
-from catalog.schemas import Problem, refuse
+from catalog.schemas import ArgumentProblem, raise_for_problems
 
 MAX_NOTIFY = 10
 StoredAddress = dict[str, str] | str
@@ -36,34 +36,34 @@ def shown_address(stored: StoredAddress) -> str:
     if isinstance(stored, dict):
         return stored["shown"]
     try:
-        return _shown_text(read_address(stored))
+        return _address_text(read_address(stored))
     except ParameterError:  # nothing was checked then: whatever it is, it may hold a token
         return f"unreadable…{hashlib.sha256(keyring().fingerprint(stored).encode()).hexdigest()[:ADDRESS_MARK_LENGTH]}"
 
 
-def keep_addresses(sent: Any, before: Sequence[StoredAddress]) -> tuple[list[StoredAddress], list[Problem]]:
+def addresses_to_store(sent: Any, before: Sequence[StoredAddress]) -> tuple[list[StoredAddress], list[ArgumentProblem]]:
     """Return addresses as a revision keeps them, and what is wrong with them; `sent` None: those there were before."""
     texts = [shown_address(each) for each in before] if sent is None else sent
     if not isinstance(texts, list) or len(texts) > MAX_NOTIFY or not all(isinstance(each, str) for each in texts):
-        return [], [Problem("notify", "invalid", f"This must be a list of at most {MAX_NOTIFY} addresses.")]
+        return [], [ArgumentProblem("notify", "invalid", f"This must be a list of at most {MAX_NOTIFY} addresses.")]
     known = {shown_address(each): each for each in before}
     kept: dict[str, StoredAddress] = {}
     problems = []
     for number, text in enumerate(texts):
         try:
-            shown, stored = _kept_address(text.strip(), known)
+            shown, stored = _stored_address(text.strip(), known)
             kept[shown] = stored
         except ParameterError as error:
-            problems.append(Problem(f"notify.{number}", "invalid", error.message))
+            problems.append(ArgumentProblem(f"notify.{number}", "invalid", error.message))
     return list(kept.values()), problems
 
 
-def _kept_address(text: str, known: dict[str, StoredAddress]) -> tuple[str, StoredAddress]:
+def _stored_address(text: str, known: dict[str, StoredAddress]) -> tuple[str, StoredAddress]:
     """Return an address by what is shown of it: as it is kept already, or encrypted now."""
     stored = known.get(text)
     if stored is None:
         address = read_address(text)
-        shown = _shown_text(address)
+        shown = _address_text(address)
         stored = known.get(shown, address.text)
     else:
         shown = text
@@ -75,103 +75,109 @@ def _encrypted_address(text: str) -> StoredAddress:
         address = read_address(text)
     except ParameterError:  # from before addresses were checked: it is told nothing, and stays until it is taken out
         return text
-    return address.kept() | {"shown": _shown_text(address)}
+    return address.kept() | {"shown": _address_text(address)}
 
 
-def _shown_text(address: Address) -> str:
+def _address_text(address: Address) -> str:
     return address.shown if address.channel == MAIL else f"{address.shown}{address.key[:ADDRESS_MARK_LENGTH]}"
 
 
-MATCH = ("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
-OPTIONS = (
+MATCH_TERMS = ("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
+OPTION_TERMS = (
     *("effect", "message", "stages", "expires_seconds", "on_expiry", "escalate_to", "remind", "batchable"),
     *("allow_self_review", "editor_may_approve", "reason_required", "min_review_seconds", "typed_target"),
     *("fresh_sign_in_seconds", "min_role_age_seconds", "notify"),
 )
-COLUMNS = tuple("conditions" if name == "arguments" else name for name in MATCH) + OPTIONS
+TERM_COLUMNS = tuple("conditions" if name == "arguments" else name for name in MATCH_TERMS) + OPTION_TERMS
 MAX_MESSAGE = 1000
 MIN_SECONDS, MAX_SECONDS = 60, 90 * 86_400
-MOST = {"min_review_seconds": 600, "fresh_sign_in_seconds": 30 * 86_400, "min_role_age_seconds": 365 * 86_400}
-LONGEST = {"category": 64, "source": 128, "plan": 40, "hours": 64}
+MAX_SECONDS_BY_TERM = {
+    "min_review_seconds": 600,
+    "fresh_sign_in_seconds": 30 * 86_400,
+    "min_role_age_seconds": 365 * 86_400,
+}
+MAX_LENGTH_BY_TERM = {"category": 64, "source": 128, "plan": 40, "hours": 64}
 GLOB = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
-UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-def columns_of(document: Mapping[str, Any], base: PolicyRevision | None = None) -> dict[str, Any]:
+def term_columns(document: Mapping[str, Any], base: PolicyRevision | None = None) -> dict[str, Any]:
     """Return the columns of a revision with these terms, what is left out being as in `base`, or by default.
 
     Raises ParameterError with every problem that was found.
     """
-    columns = {name: getattr(base or PolicyRevision(), name) for name in COLUMNS}
+    columns = {name: getattr(base or PolicyRevision(), name) for name in TERM_COLUMNS}
     match = dict(document.get("match") or {})
     rows = match.pop("arguments", columns["conditions"])
-    columns |= match | {name: document[name] for name in OPTIONS if name in document}
-    columns["notify"], wrong = keep_addresses(document.get("notify"), base.notify if base else [])
+    columns |= match | {name: document[name] for name in OPTION_TERMS if name in document}
+    columns["notify"], wrong = addresses_to_store(document.get("notify"), base.notify if base else [])
     problems = [*_problems(columns), *_problems_of_source(columns["source"], base.source if base else ""), *wrong]
     try:
-        columns["conditions"] = check_rows(rows, "match.arguments")
+        columns["conditions"] = check_conditions(rows, "match.arguments")
     except ParameterError as error:
-        problems += [Problem(each["path"], each["code"], each["message"]) for each in error.details["errors"]]
-    refuse(problems)
+        problems += [ArgumentProblem(each["path"], each["code"], each["message"]) for each in error.details["errors"]]
+    raise_for_problems(problems)
     return columns
 
 
 def check_name(name: str) -> str:
     """Return the name without space around it; raise ParameterError for one that cannot be seen."""
     stripped = name.strip()
-    if not stripped or len(stripped) > 128 or _has_unseen(stripped):
-        refuse([Problem("name", "invalid", "A name has 1 to 128 characters that can be seen.")])
+    if not stripped or len(stripped) > 128 or _has_invisible(stripped):
+        raise_for_problems([ArgumentProblem("name", "invalid", "A name has 1 to 128 characters that can be seen.")])
     return stripped
 
 
-def _has_unseen(text: str) -> bool:
-    return any(unicodedata.category(letter) in UNSEEN for letter in text)
+def _has_invisible(text: str) -> bool:
+    return any(unicodedata.category(letter) in INVISIBLE_CATEGORIES for letter in text)
 
 
-def _problems(columns: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     yield from _problems_of_match(columns)
     if columns["effect"] not in PolicyRevision.Effect.values:
-        yield Problem("effect", "invalid", "This must be one of allow, hold, deny.")
+        yield ArgumentProblem("effect", "invalid", "This must be one of allow, hold, deny.")
     yield from _problems_of_texts(columns)
     yield from _problems_of_stages(columns)
     yield from _problems_of_time(columns)
 
 
-def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     if columns["tool"] and not GLOB.fullmatch(columns["tool"]):
-        yield Problem("match.tool", "invalid", "Write a tool's name; * stands for any text, ? for one character.")
+        yield ArgumentProblem(
+            "match.tool", "invalid", "Write a tool's name; * stands for any text, ? for one character."
+        )
     if columns["safety_level"] and columns["safety_level"] not in list(SafetyLevel):
-        yield Problem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
+        yield ArgumentProblem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
     for name in ("category", "source", "plan", "hours"):
-        yield from _problems_of_text(f"match.{name}", columns[name], LONGEST[name])
-    if columns["requester"] and not _is_someone(columns["requester"]):
-        yield Problem("match.requester", "unknown", "Write a username, or group: and the name of a group.")
+        yield from _problems_of_text(f"match.{name}", columns[name], MAX_LENGTH_BY_TERM[name])
+    if columns["requester"] and not _is_known_requester(columns["requester"]):
+        yield ArgumentProblem("match.requester", "unknown", "Write a username, or group: and the name of a group.")
     try:
         _ = columns["hours"] and read_hours(columns["hours"])
     except ValueError as error:
-        yield Problem("match.hours", "invalid", str(error))
+        yield ArgumentProblem("match.hours", "invalid", str(error))
 
 
-def _problems_of_text(path: str, text: str, longest: int) -> Iterator[Problem]:
+def _problems_of_text(path: str, text: str, longest: int) -> Iterator[ArgumentProblem]:
     """Refuse a text that is compared whole, if it can match nothing as it stands."""
-    if _has_unseen(text):
-        yield Problem(path, "invalid", "This holds a character that cannot be seen; leave it out.")
+    if _has_invisible(text):
+        yield ArgumentProblem(path, "invalid", "This holds a character that cannot be seen; leave it out.")
     elif text != text.strip():
-        yield Problem(path, "invalid", "This begins or ends with a blank; leave it out.")
+        yield ArgumentProblem(path, "invalid", "This begins or ends with a blank; leave it out.")
     if len(text) > longest:
-        yield Problem(path, "too_long", f"This may have at most {longest} characters.")
+        yield ArgumentProblem(path, "too_long", f"This may have at most {longest} characters.")
 
 
-def _problems_of_source(name: str, kept: str) -> Iterator[Problem]:
+def _problems_of_source(name: str, kept: str) -> Iterator[ArgumentProblem]:
     """Refuse a source that there is not; one that a policy has already may stay though it is gone."""
     known = list(Source.objects.values_list("name", flat=True)) if name not in ("", kept) else [name]
     if name not in known:
         near = get_close_matches(name[:128], known, n=3, cutoff=0.4) or sorted(known)[:5]
         there = f" Did you mean {' or '.join(near)}?" if near else ""
-        yield Problem("match.source", "unknown", f"There is no source of this name.{there}")
+        yield ArgumentProblem("match.source", "unknown", f"There is no source of this name.{there}")
 
 
-def _is_someone(requester: str) -> bool:
+def _is_known_requester(requester: str) -> bool:
     if "\x00" in requester:
         return False
     if requester.startswith(GROUP):
@@ -179,50 +185,50 @@ def _is_someone(requester: str) -> bool:
     return User.objects.filter(username=requester).exists()
 
 
-def _problems_of_texts(columns: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems_of_texts(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     message = columns["message"]
-    if len(message) > MAX_MESSAGE or _has_unseen(message.replace("\n", "")):
-        yield Problem("message", "invalid", f"Write at most {MAX_MESSAGE:,} characters that can be seen.")
+    if len(message) > MAX_MESSAGE or _has_invisible(message.replace("\n", "")):
+        yield ArgumentProblem("message", "invalid", f"Write at most {MAX_MESSAGE:,} characters that can be seen.")
 
 
-def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     stages = columns["stages"]
     if columns["effect"] == PolicyRevision.Effect.HOLD and not stages:
-        yield Problem("stages", "required", "Say who must agree: a group and how many of it.")
+        yield ArgumentProblem("stages", "required", "Say who must agree: a group and how many of it.")
     if len(stages) > MAX_STAGES:
-        yield Problem("stages", "too_many", f"At most {MAX_STAGES} stages are taken.")
+        yield ArgumentProblem("stages", "too_many", f"At most {MAX_STAGES} stages are taken.")
     groups = [stage["group"] for stage in stages]
     known = set(Group.objects.filter(name__in=groups).values_list("name", flat=True)) if groups else set()
     for number, stage in enumerate(stages[:MAX_STAGES]):
         if stage["group"] not in known:
-            yield Problem(f"stages.{number}.group", "unknown", "There is no group of this name.")
+            yield ArgumentProblem(f"stages.{number}.group", "unknown", "There is no group of this name.")
         elif stage["group"] in groups[:number]:
-            yield Problem(
+            yield ArgumentProblem(
                 f"stages.{number}.group", "repeated", "This group stands in an earlier stage; raise its count."
             )
         if not 1 <= stage["count"] <= MAX_COUNT:
-            yield Problem(f"stages.{number}.count", "invalid", f"This must be 1 to {MAX_COUNT}.")
+            yield ArgumentProblem(f"stages.{number}.count", "invalid", f"This must be 1 to {MAX_COUNT}.")
 
 
-def _problems_of_time(columns: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems_of_time(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     seconds = columns["expires_seconds"]
     if seconds is not None and not MIN_SECONDS <= seconds <= MAX_SECONDS:
         message = f"This must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for the installation's time."
-        yield Problem("expires_seconds", "invalid", message)
-    for name, most in MOST.items():
+        yield ArgumentProblem("expires_seconds", "invalid", message)
+    for name, most in MAX_SECONDS_BY_TERM.items():
         if not 0 <= columns[name] <= most:
-            yield Problem(name, "invalid", f"This must be 0 to {most} seconds.")
+            yield ArgumentProblem(name, "invalid", f"This must be 0 to {most} seconds.")
     escalates = columns["on_expiry"] == PolicyRevision.OnExpiry.ESCALATE
     if columns["on_expiry"] not in PolicyRevision.OnExpiry.values:
-        yield Problem("on_expiry", "invalid", "This must be one of fail, skip, cancel_plan, escalate.")
+        yield ArgumentProblem("on_expiry", "invalid", "This must be one of fail, skip, cancel_plan, escalate.")
     if escalates != bool(columns["escalate_to"]):
         message = "Name the group to ask next." if escalates else "This is for on_expiry escalate only; leave it empty."
-        yield Problem("escalate_to", "invalid", message)
+        yield ArgumentProblem("escalate_to", "invalid", message)
     elif escalates and not Group.objects.filter(name=columns["escalate_to"]).exists():
-        yield Problem("escalate_to", "unknown", "There is no group of this name.")
+        yield ArgumentProblem("escalate_to", "unknown", "There is no group of this name.")
 
 
-def taken_name(name: str) -> ParameterError:
+def name_taken_error(name: str) -> ParameterError:
     """Return the error for a name that another policy has."""
     message = "Another policy has this name; take another."
     return ParameterError(message, {"field": "name", "errors": [{"path": "name", "code": "taken", "message": message}]})

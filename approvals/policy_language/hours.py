@@ -7,7 +7,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-FORM = "Write days and hours, such as Mon-Fri 09:00-17:00, and perhaps a time zone, such as Europe/Berlin."
+HOURS_FORMAT = "Write days and hours, such as Mon-Fri 09:00-17:00, and perhaps a time zone, such as Europe/Berlin."
 _TEXT = re.compile(
     r"(?:(?P<days>[A-Za-z]{3}(?:-[A-Za-z]{3})?(?:,[A-Za-z]{3}(?:-[A-Za-z]{3})?)*) )?"
     r"(?P<start>[0-2][0-9]:[0-5][0-9])-(?P<end>[0-2][0-9]:[0-5][0-9])(?: (?P<zone>[A-Za-z0-9_+/-]{1,40}))?"
@@ -39,7 +39,7 @@ def read_hours(text: str) -> Hours:
     """Return the hours that a text says. Raises ValueError with what to write instead."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
-        raise ValueError(FORM)
+        raise ValueError(HOURS_FORMAT)
     start, end = _minutes(found["start"]), _minutes(found["end"])
     if start == end:
         raise ValueError("The hours end when they begin; leave them empty for always.")

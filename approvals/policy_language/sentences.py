@@ -5,14 +5,14 @@ from typing import Any, Protocol
 
 from django.conf import settings
 
-from approvals.policy_language.conditions import compile_rows
+from approvals.policy_language.conditions import compile_conditions
 from approvals.policy_language.stages import people_in_words, stages_of
-from catalog.ui.labels import say_span
+from catalog.ui.labels import format_timespan
 
-MOST_OF_MESSAGE = 120
+MAX_MESSAGE_SHOWN = 120
 
 
-class Terms(Protocol):
+class PolicyTerms(Protocol):
     """The terms of a policy, as a revision stores them."""
 
     tool: Any
@@ -31,20 +31,20 @@ class Terms(Protocol):
     escalate_to: Any
 
 
-def sentence_of(terms: Terms) -> str:
+def policy_sentence(terms: PolicyTerms) -> str:
     """Return the terms as one sentence."""
-    said = {"allow": _allowed, "hold": _held, "deny": _refused}[terms.effect](terms)
+    said = {"allow": _allow_sentence, "hold": _hold_sentence, "deny": _deny_sentence}[terms.effect](terms)
     return f"{calls_in_words(terms)} {said}" + ("" if said.endswith(".”") else ".")
 
 
-def calls_in_words(terms: Terms) -> str:
+def calls_in_words(terms: PolicyTerms) -> str:
     """Say which calls the terms are about."""
     lead = f"{terms.safety_level.capitalize()} calls" if terms.safety_level else "Calls"
-    parts = list(_parts(terms))
+    parts = list(_match_phrases(terms))
     return " ".join([lead, *parts]) if parts or terms.safety_level else "All calls"
 
 
-def _parts(terms: Terms) -> Iterator[str]:
+def _match_phrases(terms: PolicyTerms) -> Iterator[str]:
     if terms.tool:
         yield f"of {terms.tool}"
     if terms.category:
@@ -58,7 +58,7 @@ def _parts(terms: Terms) -> Iterator[str]:
     if terms.hours:
         yield f"during {terms.hours}{'' if terms.hours.count(' ') > 1 else ' UTC'}"
     if terms.conditions:
-        yield f"where {compile_rows(terms.conditions).sentence}"
+        yield f"where {compile_conditions(terms.conditions).sentence}"
 
 
 def requester_in_words(requester: str) -> str:
@@ -67,27 +67,29 @@ def requester_in_words(requester: str) -> str:
     return f"a member of {group}" if group != requester else requester
 
 
-def _allowed(terms: Terms) -> str:
+def _allow_sentence(terms: PolicyTerms) -> str:
     if terms.safety_level == "dangerous":
         return "are left to the next rules: no policy lets dangerous calls run without people"
     return "run by themselves" + ("" if terms.safety_level else ", but for dangerous ones")
 
 
-def _refused(terms: Terms) -> str:
+def _deny_sentence(terms: PolicyTerms) -> str:
     message = terms.message.strip()
     if not message:
         return "are refused"
-    shown = message if len(message) <= MOST_OF_MESSAGE else f"{message[:MOST_OF_MESSAGE]}… ({len(message)} characters)"
+    shown = (
+        message if len(message) <= MAX_MESSAGE_SHOWN else f"{message[:MAX_MESSAGE_SHOWN]}… ({len(message)} characters)"
+    )
     return f"are refused: “{shown}”"
 
 
-def _held(terms: Terms) -> str:
+def _hold_sentence(terms: PolicyTerms) -> str:
     people = people_in_words(stages_of(terms.stages))
     seconds = terms.expires_seconds or settings.TOOLGATE_APPROVAL_TTL_SECONDS
-    return f"wait for {people}, {say_span(seconds)} at most{_after(terms)}"
+    return f"wait for {people}, {format_timespan(seconds)} at most{_expiry_sentence(terms)}"
 
 
-def _after(terms: Terms) -> str:
+def _expiry_sentence(terms: PolicyTerms) -> str:
     """Say what happens when nobody answers, where it is not that the step fails."""
     if terms.on_expiry == "escalate" and terms.escalate_to:
         return f", then also for {terms.escalate_to}"
@@ -96,7 +98,7 @@ def _after(terms: Terms) -> str:
     )
 
 
-def after_expiry(on_expiry: str, escalate_to: str) -> str:
+def expiry_consequence(on_expiry: str, escalate_to: str) -> str:
     """Say what becomes of a call when the time to answer is over."""
     if on_expiry == "escalate" and escalate_to:
         return f"then {escalate_to} may answer, too"
@@ -105,21 +107,24 @@ def after_expiry(on_expiry: str, escalate_to: str) -> str:
     )
 
 
-def frictions_of(terms: Any) -> list[str]:
+def extra_terms_in_words(terms: Any) -> list[str]:
     """Say what else the terms of a rule that holds ask of people, or let them; nothing of other rules."""
     if terms.effect != "hold":
         return []
     said = [
         (terms.reason_required, "Rejecting needs a reason."),
         (terms.typed_target, "Approving takes typing what the call is about."),
-        (terms.min_review_seconds, f"On pages, it must be shown for {say_span(terms.min_review_seconds)} before."),
+        (
+            terms.min_review_seconds,
+            f"On pages, it must be shown for {format_timespan(terms.min_review_seconds)} before.",
+        ),
         (
             terms.fresh_sign_in_seconds,
-            f"On pages, who approves has signed in within {say_span(terms.fresh_sign_in_seconds)}.",
+            f"On pages, who approves has signed in within {format_timespan(terms.fresh_sign_in_seconds)}.",
         ),
         (
             terms.min_role_age_seconds,
-            f"Only who has been in the group for {say_span(terms.min_role_age_seconds)} counts.",
+            f"Only who has been in the group for {format_timespan(terms.min_role_age_seconds)} counts.",
         ),
         (terms.allow_self_review, "Who asked may decide it, too; every time, that is said."),
         (not terms.editor_may_approve, "Who changes what is asked does not approve it."),

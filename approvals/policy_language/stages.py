@@ -36,15 +36,17 @@ def people_in_words(stages: Iterable[Stage]) -> str:
     return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "nobody"
 
 
-def missing_among(stages: Sequence[Stage], memberships: Sequence[frozenset[str]]) -> list[Stage]:
+def unfilled_stages(stages: Sequence[Stage], memberships: Sequence[frozenset[str]]) -> list[Stage]:
     """Return what stages lack when those in these groups, one entry a person, are put where they help most."""
     places = [stage for stage in stages for _ in range(stage.count)]
     held: dict[int, int] = {}
-    lacking = [places[place] for place in range(len(places)) if not _fill(place, places, memberships, held, set())]
+    lacking = [
+        places[place] for place in range(len(places)) if not _fill_place(place, places, memberships, held, set())
+    ]
     return [replace(stage, count=lacking.count(stage)) for stage in dict.fromkeys(lacking)]
 
 
-def _fill(
+def _fill_place(
     place: int, places: Sequence[Stage], people: Sequence[frozenset[str]], held: dict[int, int], asked: set[int]
 ) -> bool:
     """Put somebody into a place, moving those who can stand elsewhere; say whether that worked. `held`: by person.
@@ -55,7 +57,7 @@ def _fill(
         if person in asked or places[place].group not in groups:
             continue
         asked.add(person)
-        if person not in held or _fill(held[person], places, people, held, asked):
+        if person not in held or _fill_place(held[person], places, people, held, asked):
             held[person] = place
             return True
     return False

@@ -13,13 +13,13 @@ from django.db.models import Count, Min, Q
 
 from approvals.models import ApprovalRequest, Review
 from approvals.requests.queries import pending_for
-from approvals.states import RequestStatus, Verdict
-from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, has_role, sees_all
+from approvals.states import RequestStatus, ReviewVerdict
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, can_see_all, has_role
 from catalog.calls.statistics import percentile
 from catalog.core import clock
 
 LEAST_DAYS, USUAL_DAYS, MOST_DAYS = 1, 30, 90
-MOST_REVIEWS = 10_000
+MAX_REVIEWS_COUNTED = 10_000
 """The newest reviews that are counted: more say nothing else."""
 AGES = (3600, 4 * 3600, 24 * 3600)
 """Seconds: the classes of how long something has waited."""
@@ -28,14 +28,14 @@ REFLEX_SECONDS, REFLEX_RATE, REFLEX_LEAST = 10.0, 0.95, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class Durations:
     """How long something took, in seconds: the middle, and what one in twenty exceeds; None of nothing."""
 
     median: float | None
     p95: float | None
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> "Spans":
+    def of(cls, seconds: Iterable[float]) -> "Durations":
         """Return the spans of these."""
         ordered = sorted(seconds)
         return cls(percentile(ordered, 0.5), percentile(ordered, 0.95))
@@ -46,7 +46,7 @@ class Decisions:
     """What was decided, by verdict, and how long after it was asked."""
 
     verdicts: Counter[str]
-    spans: Spans
+    spans: Durations
 
     @property
     def count(self) -> int:
@@ -56,7 +56,7 @@ class Decisions:
     @property
     def approve_rate(self) -> float | None:
         """The share that was approved, from 0 to 1; None of nothing."""
-        return self.verdicts[Verdict.APPROVE] / self.count if self.count else None
+        return self.verdicts[ReviewVerdict.APPROVE] / self.count if self.count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ReviewerLine:
     def is_reflex(self) -> bool:
         """Say whether they may be approving without reading."""
         rate, median = self.reviews.approve_rate or 0.0, self.reviews.spans.median
-        enough = self.reviews.verdicts[Verdict.APPROVE] >= REFLEX_LEAST
+        enough = self.reviews.verdicts[ReviewVerdict.APPROVE] >= REFLEX_LEAST
         return enough and rate >= REFLEX_RATE and median is not None and median < REFLEX_SECONDS
 
 
@@ -125,7 +125,7 @@ class Insights:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _CountedReview:
     """One review that counts, and of what."""
 
     username: str
@@ -140,7 +140,7 @@ class _Given:
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _WaitingTool:
     """What waits about one tool: how many, since when, and how many are younger than each of AGES."""
 
     tool: str
@@ -159,10 +159,10 @@ class _Tally:
         self.seconds.append(max(0.0, seconds))
 
     def done(self) -> Decisions:
-        return Decisions(self.verdicts, Spans.of(self.seconds))
+        return Decisions(self.verdicts, Durations.of(self.seconds))
 
 
-def _named_for(viewer: User, lines: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
+def _hide_names(viewer: User, lines: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
     """Leave out who it is, for all but reviewers and administrators: who is too fast is for those who can help."""
     if has_role(viewer, REVIEWER, ADMINISTRATOR):
         return lines
@@ -174,29 +174,29 @@ def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
 
     Raises NotAllowed for who sees only their own requests: whose work this is about is for those who share it.
     """
-    if not sees_all(viewer):
+    if not can_see_all(viewer):
         raise NotAllowed("Insights are for people with a role; agents' tokens have none.")
     now = clock.now()
     since = now - timedelta(days=days)
-    given = _given_since(since)
-    decided = _decided(given)
-    waiting = _waiting(viewer, now)
+    given = _counted_reviews_since(since)
+    decided = _deciding_reviews(given)
+    waiting = _waiting_by_tool(viewer, now)
     return Insights(
         days=days,
         since=since,
         decisions=_decisions(decided),
-        ended=_ended(since),
+        ended=_ended_unanswered(since),
         waiting=sum(each.count for each in waiting),
         oldest=min((each.oldest for each in waiting), default=None),
         ages=_ages(waiting),
         per_day=_per_day(decided, since.date(), now.date()),
-        reviewers=_named_for(viewer, _reviewers(given)),
+        reviewers=_hide_names(viewer, _reviewers(given)),
         tools=_tools(decided, {each.tool: each.count for each in waiting}),
-        is_cut=len(given) == MOST_REVIEWS,
+        is_cut=len(given) == MAX_REVIEWS_COUNTED,
     )
 
 
-def _given_since(since: datetime) -> list[_Given]:
+def _counted_reviews_since(since: datetime) -> list[_CountedReview]:
     """Return the reviews that count, oldest first."""
     reviews = Review.objects.filter(undone_at=None, at__gte=since).order_by("-id")
     rows = reviews.values_list(
@@ -204,57 +204,57 @@ def _given_since(since: datetime) -> list[_Given]:
         *("round__created_at", "request__opened_at", "request__decided_at", "request__tool_version__tool__name"),
     )
     found = [
-        _Given(username, f"{first} {last}".strip() or username, *rest)
-        for username, first, last, *rest in rows[:MOST_REVIEWS]
+        _CountedReview(username, f"{first} {last}".strip() or username, *rest)
+        for username, first, last, *rest in rows[:MAX_REVIEWS_COUNTED]
     ]
     return found[::-1]
 
 
-def _decided(given: Iterable[_Given]) -> list[_Given]:
+def _deciding_reviews(given: Iterable[_CountedReview]) -> list[_CountedReview]:
     """Return the review that decided, for each request that was decided."""
     last = {each.request: each for each in given if each.decided_at is not None}
     return list(last.values())
 
 
-def _decisions(decided: Iterable[_Given]) -> Decisions:
+def _decisions(decided: Iterable[_CountedReview]) -> Decisions:
     tally = _Tally()
     for each in decided:
         tally.add(each.verdict, (each.at - each.opened_at).total_seconds())
     return tally.done()
 
 
-def _ended(since: datetime) -> Counter[str]:
+def _ended_unanswered(since: datetime) -> Counter[str]:
     """Return how many requests ended without anybody's answer, by status."""
     unanswered = Q(status__in=(RequestStatus.EXPIRED, RequestStatus.WITHDRAWN), decided_at=None)
     ended = ApprovalRequest.objects.filter(unanswered, opened_at__gte=since).order_by()
     return Counter(dict(ended.values_list("status").annotate(count=Count("pk"))))
 
 
-def _waiting(viewer: User, now: datetime) -> list[_Waiting]:
+def _waiting_by_tool(viewer: User, now: datetime) -> list[_WaitingTool]:
     """Return what waits, tool by tool, counted where it lies: it may be ten thousand requests."""
     younger = {f"under_{limit}": Count("pk", filter=Q(opened_at__gt=now - timedelta(seconds=limit))) for limit in AGES}
     by_tool = pending_for(viewer).order_by().values_list("tool_version__tool__name")
     rows = by_tool.annotate(count=Count("pk"), oldest=Min("opened_at"), **younger)
-    return [_Waiting(tool, count, oldest, counts) for tool, count, oldest, *counts in rows]
+    return [_WaitingTool(tool, count, oldest, counts) for tool, count, oldest, *counts in rows]
 
 
-def _ages(waiting: Iterable[_Waiting]) -> list[Age]:
+def _ages(waiting: Iterable[_WaitingTool]) -> list[Age]:
     up_to = [sum(counts) for counts in zip(*(([*each.younger, each.count]) for each in waiting), strict=True)]
     up_to = up_to or [0] * (len(AGES) + 1)
     classes = zip((*AGES, None), up_to, [0, *up_to], strict=False)
     return [Age(limit, count - before) for limit, count, before in classes]
 
 
-def _per_day(decided: Iterable[_Given], first: date, last: date) -> list[Day]:
+def _per_day(decided: Iterable[_CountedReview], first: date, last: date) -> list[Day]:
     approved: Counter[date] = Counter()
     others: Counter[date] = Counter()
     for each in decided:
-        (approved if each.verdict == Verdict.APPROVE else others)[each.at.date()] += 1
+        (approved if each.verdict == ReviewVerdict.APPROVE else others)[each.at.date()] += 1
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     return [Day(day, approved[day], others[day]) for day in days]
 
 
-def _reviewers(given: Sequence[_Given]) -> list[ReviewerLine]:
+def _reviewers(given: Sequence[_CountedReview]) -> list[ReviewerLine]:
     """Return what each person reviewed, who did most first; `given` is in the order of time."""
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     answered_before: dict[str, datetime] = {}
@@ -269,9 +269,9 @@ def _reviewers(given: Sequence[_Given]) -> list[ReviewerLine]:
     return sorted(lines, key=lambda line: (-line.reviews.count, line.username))
 
 
-def _tools(decided: Iterable[_Given], waiting: Mapping[str, int]) -> list[ToolLine]:
+def _tools(decided: Iterable[_CountedReview], waiting: Mapping[str, int]) -> list[ToolLine]:
     """Return how the requests about each tool were decided, the most asked for first."""
-    found: dict[str, list[_Given]] = defaultdict(list)
+    found: dict[str, list[_CountedReview]] = defaultdict(list)
     for each in decided:
         found[each.tool].append(each)
     lines = [ToolLine(tool, _decisions(found[tool]), waiting.get(tool, 0)) for tool in found.keys() | waiting.keys()]

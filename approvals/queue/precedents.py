@@ -28,13 +28,13 @@ ANSWERED = (
     RequestStatus.REVOKED,
 )
 RAN = (RequestStatus.CONSUMED, RequestStatus.RESPONDED)
-LOOKED_AT = 25
+REQUESTS_SEARCHED = 25
 """How many of the tool's last requests are compared."""
-VERSIONS_LOOKED_AT = 3
-MOST_COMPARED = 16_384
+VERSIONS_SEARCHED = 3
+MAX_ARGUMENTS_LENGTH = 16_384
 """Characters of arguments from which on calls are not compared: they are alike in nothing that a person sees."""
 MAIL = re.compile(r"[^@\s/]+@([^@\s/]+)")
-MOST_DEEP = 4
+MAX_SHAPE_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Precedent:
     def outcome(self) -> str | None:
         """How its run ended, in the words of calls; None when it did not run, or runs still."""
         status = self.request.call.status
-        return status if self.request.status in RAN and status in _ENDS else None
+        return status if self.request.status in RAN and status in _FINAL_OUTCOMES else None
 
 
-_ENDS = {*map(str, TERMINAL), "outcome_unknown"}
+_FINAL_OUTCOMES = {*map(str, TERMINAL), "outcome_unknown"}
 
 
 def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
     """Return the last answered requests of the same tool, those alike first, newest first: for who may see them all."""
-    shape = shape_of(request.call.arguments)
-    alike = {pk: shape is not None and shape_of(text) == shape for pk, text in _last_answered(request)}
+    shape = arguments_shape(request.call.arguments)
+    alike = {pk: shape is not None and arguments_shape(text) == shape for pk, text in _last_answered(request)}
     chosen = sorted(alike, key=lambda pk: (alike[pk], pk), reverse=True)[:limit]
     found = _with_reviews(chosen) if chosen else {}
     return [Precedent(found[pk], last_review(found[pk]), alike[pk]) for pk in chosen if pk in found]
@@ -75,27 +75,27 @@ def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:
     """Return keys and arguments of the tool's last answered requests, version by version: each by the order of keys."""
     versions = ToolVersion.objects.filter(tool=request.tool_version.tool_id).order_by("-number")
     found: list[tuple[int, str]] = []
-    for version in versions.values_list("pk", flat=True)[:VERSIONS_LOOKED_AT]:
+    for version in versions.values_list("pk", flat=True)[:VERSIONS_SEARCHED]:
         decided = ApprovalRequest.objects.filter(tool_version=version, decided_at__isnull=False)
         answered = decided.filter(status__in=ANSWERED).exclude(pk=request.pk).order_by("-id")
-        found += answered.values_list("pk", "call__arguments")[: LOOKED_AT - len(found)]
-        if len(found) == LOOKED_AT:
+        found += answered.values_list("pk", "call__arguments")[: REQUESTS_SEARCHED - len(found)]
+        if len(found) == REQUESTS_SEARCHED:
             break
     return found
 
 
-def shape_of(arguments: str) -> Any:
+def arguments_shape(arguments: str) -> Any:
     """Return the shape of a call's arguments, given as stored; None when they are too long to be compared."""
-    return _shape(json.loads(arguments), 0) if len(arguments) <= MOST_COMPARED else None
+    return _shape(json.loads(arguments), 0) if len(arguments) <= MAX_ARGUMENTS_LENGTH else None
 
 
 def _shape(value: Any, depth: int) -> Any:
-    if isinstance(value, Mapping) and depth < MOST_DEEP:
+    if isinstance(value, Mapping) and depth < MAX_SHAPE_DEPTH:
         return {name: _shape(inner, depth + 1) for name, inner in value.items()}
-    return _place(value) if isinstance(value, str) else type(value).__name__
+    return _text_shape(value) if isinstance(value, str) else type(value).__name__
 
 
-def _place(text: str) -> str:
+def _text_shape(text: str) -> str:
     """Say what a text names, without what differs from call to call: a host, a domain, a folder, or any text."""
     if "\n" in text or len(text) > 1000:
         return "text"

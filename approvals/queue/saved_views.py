@@ -15,14 +15,14 @@ from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, W
 from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review, Round, Snooze
 from approvals.policies import eligibility
 from approvals.policies.eligibility import may_decide
-from approvals.policies.rulebook import Rule, rule_of
+from approvals.policies.rulebook import Rule, rule_from_revision
 from approvals.requests.queries import (
-    NOT_ASKED_YET,
+    HIDDEN_PRE_APPROVALS,
     pending_for,
     requests_for,
     waiting_count,
-    whole,
-    whole_list,
+    with_list_related,
+    with_related,
     with_snooze,
 )
 from approvals.states import RequestStatus
@@ -30,7 +30,7 @@ from catalog.access.roles import agent_token_of
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.models import CallRequester, ToolVersion
-from catalog.rest.pagination import Page, PageAt, page_of
+from catalog.rest.pagination import Page, PageParameters, paginate
 
 WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS = (
     "waiting",
@@ -43,11 +43,11 @@ WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS = (
 """All that waits; what the viewer may decide, has not put off and nobody else looks after; what they look after
 themselves; what waits for others; what they put off; what was decided."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
-NOTHING = Q(pk__in=())
+MATCH_NOTHING = Q(pk__in=())
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ViewCounts:
     """How many requests stand in each view of what waits."""
 
     waiting: int
@@ -67,7 +67,7 @@ class Queues:
     def of(self, view: str) -> QuerySet[ApprovalRequest]:
         """Return the requests in a view, in no order yet."""
         if view == DECIDED:
-            return requests_for(self._viewer).exclude(status=RequestStatus.PENDING).exclude(NOT_ASKED_YET)
+            return requests_for(self._viewer).exclude(status=RequestStatus.PENDING).exclude(HIDDEN_PRE_APPROVALS)
         return pending_for(self._viewer).filter(self._within(view))
 
     @cached_property
@@ -76,7 +76,7 @@ class Queues:
         return self.counts.waiting if "counts" in self.__dict__ else waiting_count(self._viewer)
 
     @cached_property
-    def counts(self) -> Counts:
+    def counts(self) -> ViewCounts:
         """How many requests stand in each view of what waits, by one query beside what the rules take.
 
         One more for who looks after some.
@@ -88,7 +88,7 @@ class Queues:
         apart = self._is_mine & ~self._needs_me & ~self._is_snoozed
         mine_apart = pending_for(self._viewer).filter(apart).count() if found[CLAIMED] else 0
         others = found["waiting"] - found[NEEDS_ME] - found[SNOOZED] - mine_apart
-        return Counts(others=max(0, others), **found)
+        return ViewCounts(others=max(0, others), **found)
 
     def _within(self, view: str) -> Q:
         """Say what of what waits stands in a view."""
@@ -104,7 +104,7 @@ class Queues:
     @cached_property
     def _needs_me(self) -> Q:
         if agent_token_of(self._viewer) is not None or not self._viewer.is_active:
-            return NOTHING
+            return MATCH_NOTHING
         of_others = Q(claimed_until__gt=self._now) & ~Q(claimed_by=self._viewer.pk)
         return self._may_decide & ~self._has_answered & ~self._is_snoozed & ~of_others
 
@@ -128,7 +128,7 @@ class Queues:
         held_by, self_review = self._rules
         asked = CallRequester.objects.filter(user=self._viewer.pk).values("call")
         is_own = Q(call__in=asked) & ~Q(policy_revision__in=self_review)
-        apart, allowed = self._judged_apart
+        apart, allowed = self._individually_judged
         return (held_by & ~is_own & ~Q(pk__in=apart)) | Q(pk__in=allowed)
 
     @cached_property
@@ -136,8 +136,8 @@ class Queues:
         """Return which requests are held by rules that the viewer counts for, and which rules let askers decide."""
         waiting = pending_for(self._viewer).order_by().values_list("policy_revision", "escalated_to").distinct()
         pairs = list(waiting)
-        rules = _rules_of({revision for revision, _ in pairs})
-        mine = [pair for pair in pairs if eligibility.groups_counting(_as_escalated(rules, *pair), self._viewer)]
+        rules = _rules_by_revision({revision for revision, _ in pairs})
+        mine = [pair for pair in pairs if eligibility.counting_groups(_escalated_rule(rules, *pair), self._viewer)]
         plain = [revision for revision, group in mine if not group]
         held_by = Q(policy_revision__in=plain, escalated_to="")
         for revision, group in mine:
@@ -146,12 +146,14 @@ class Queues:
         return held_by, [pk for pk, rule in rules.items() if rule.allow_self_review]
 
     @cached_property
-    def _judged_apart(self) -> tuple[list[int], list[int]]:
+    def _individually_judged(self) -> tuple[list[int], list[int]]:
         """Return which requests were delegated to the viewer or edited by them, and which of those they may decide."""
         handed = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
         edited = Round.objects.filter(editor=self._viewer.pk, request__status=RequestStatus.PENDING)
         special = list(handed.values_list("request").union(edited.values_list("request")))
-        found = list(whole(pending_for(self._viewer).filter(pk__in=[pk for (pk,) in special]))) if special else []
+        found = (
+            list(with_related(pending_for(self._viewer).filter(pk__in=[pk for (pk,) in special]))) if special else []
+        )
         return [each.pk for each in found], [each.pk for each in found if may_decide(each, self._viewer) is None]
 
 
@@ -160,16 +162,16 @@ def needed_count(user: User) -> int:
     return Queues(user).of(NEEDS_ME).count()
 
 
-def _rules_of(revisions: Iterable[int]) -> dict[int, Rule]:
+def _rules_by_revision(revisions: Iterable[int]) -> dict[int, Rule]:
     found = PolicyRevision.objects.filter(pk__in=revisions).select_related("policy")
-    return {revision.pk: rule_of(revision) for revision in found}
+    return {revision.pk: rule_from_revision(revision) for revision in found}
 
 
-def _as_escalated(rules: Mapping[int, Rule], revision: int, group: str) -> Rule:
+def _escalated_rule(rules: Mapping[int, Rule], revision: int, group: str) -> Rule:
     return replace(rules[revision], escalated_to=group)
 
 
-def by_risk(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
+def annotate_risk(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Let each request have its `risk`: 0 for what cannot be taken back, more for less."""
     ranks = (Reversibility.IRREVERSIBLE, Reversibility.RESTORABLE, Reversibility.REVERSIBLE)
     cases = [When(tool_version__reversibility=each, then=Value(2 * rank)) for rank, each in enumerate(ranks)]
@@ -178,24 +180,24 @@ def by_risk(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     return requests.annotate(risk=Case(*cases, default=Value(0), output_field=IntegerField()) + level)
 
 
-def count_twins(viewer: User, requests: Iterable[ApprovalRequest]) -> None:
-    """Let each request have its `twins`: how many others wait for the very same call. Each is answered by itself."""
+def count_duplicates(viewer: User, requests: Iterable[ApprovalRequest]) -> None:
+    """Set `duplicates` of each request: how many others wait for the same call. Each is decided by itself."""
     listed = list(requests)
-    alike = {each.likeness for each in listed if _is_as_asked(each)}
+    alike = {each.likeness for each in listed if _is_unedited_pending(each)}
     waiting = pending_for(viewer).filter(likeness__in=alike, round_number=1).order_by().values_list("likeness")
     counts = dict(waiting.annotate(count=Count("pk"))) if alike else {}
     for each in listed:
-        each.twins = max(0, counts.get(each.likeness, 0) - 1) if _is_as_asked(each) else 0  # type: ignore[attr-defined] # for lists
+        each.duplicates = max(0, counts.get(each.likeness, 0) - 1) if _is_unedited_pending(each) else 0  # type: ignore[attr-defined] # for lists
 
 
-def _is_as_asked(request: ApprovalRequest) -> bool:
+def _is_unedited_pending(request: ApprovalRequest) -> bool:
     return bool(request.likeness) and request.round_number == 1 and request.status == RequestStatus.PENDING
 
 
 STATUSES = (*RequestStatus.values, *SAVED_VIEWS)
 """What a list can be narrowed to: a status, or a saved view."""
 ORDERS = ("opened", "-opened", "risk")
-FIRST_IN_LINE = frozenset(SAVED_VIEWS) - {DECIDED} | {RequestStatus.PENDING}
+OLDEST_FIRST_STATUSES = frozenset(SAVED_VIEWS) - {DECIDED} | {RequestStatus.PENDING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,20 +213,20 @@ class RequestFilters:
     @property
     def sorted_by(self) -> str:
         """The field that the list is sorted by: what waits stands oldest first, all else newest first."""
-        waits = self.status in FIRST_IN_LINE
+        waits = self.status in OLDEST_FIRST_STATUSES
         order = self.order or ("opened" if waits else "-opened")
         # Of what waits there is an index by time; of all requests by their keys, which are given in the same order.
         return order if order == "risk" else order.replace("opened", "opened_at" if waits else "id")
 
 
-def page_for(viewer: User, filters: RequestFilters, at: PageAt) -> Page[ApprovalRequest]:
+def page_for(viewer: User, filters: RequestFilters, at: PageParameters) -> Page[ApprovalRequest]:
     """Return one page of the requests that fit, of those the viewer may see, with all that a list shows of them."""
     found = listed_for(viewer, filters).only("pk", "opened_at")  # what is sorted is narrow
-    page = page_of(by_risk(found) if filters.sorted_by == "risk" else found, order=filters.sorted_by, at=at)
+    page = paginate(annotate_risk(found) if filters.sorted_by == "risk" else found, order=filters.sorted_by, at=at)
     keys = [row.pk for row in page.rows]
-    rows = with_snooze(whole_list(ApprovalRequest.objects.filter(pk__in=keys)), viewer).in_bulk() if keys else {}
+    rows = with_snooze(with_list_related(ApprovalRequest.objects.filter(pk__in=keys)), viewer).in_bulk() if keys else {}
     page = replace(page, rows=[rows[key] for key in keys if key in rows])
-    count_twins(viewer, page.rows)
+    count_duplicates(viewer, page.rows)
     return page
 
 
@@ -245,7 +247,7 @@ def listed_for(viewer: User, filters: RequestFilters) -> QuerySet[ApprovalReques
 def _in_status(viewer: User, status: str) -> QuerySet[ApprovalRequest]:
     if status in (*SAVED_VIEWS, RequestStatus.PENDING):
         return Queues(viewer).of(WAITING if status == RequestStatus.PENDING else status)
-    found = requests_for(viewer).exclude(NOT_ASKED_YET)
+    found = requests_for(viewer).exclude(HIDDEN_PRE_APPROVALS)
     return found.filter(status=status) if status else found
 
 
@@ -253,7 +255,7 @@ MOST_DUPLICATES = 20
 """How many a page names; the queue counts all of them."""
 
 
-def twins_of(viewer: User, request: ApprovalRequest) -> list[ApprovalRequest]:
+def duplicates_of(viewer: User, request: ApprovalRequest) -> list[ApprovalRequest]:
     """Return the others that wait for the same call, oldest first, as far as the viewer may see them.
 
     What a reviewer changed is nobody's twin: its arguments are no longer those that were asked for.

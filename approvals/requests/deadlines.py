@@ -13,26 +13,26 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from approvals.models import ApprovalRequest, PolicyRevision
-from approvals.policies.rulebook import rule_of
-from approvals.requests.lifecycle import first_reminder, lapse, locked, next_reminder
-from approvals.requests.queries import NOT_ASKED_YET, request_for
-from approvals.requests.resolution import EXPIRED, Refusal, refuse
+from approvals.policies.rulebook import rule_from_revision
+from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_request, next_reminder
+from approvals.requests.queries import HIDDEN_PRE_APPROVALS, request_for
+from approvals.requests.resolution import EXPIRED, Refusal, refuse_call
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
 from catalog.core import clock
-from catalog.core.canonical_json import time_text
-from catalog.core.transactions import do_each, retried, try_move
-from catalog.signals import announce, record
+from catalog.core.canonical_json import format_utc
+from catalog.core.transactions import retry_on_deadlock, run_each, try_move
+from catalog.signals import announce_call_change, record_fact
 
 OnExpiry = PolicyRevision.OnExpiry
-EARLY_AT_MOST = timedelta(hours=8)
+MAX_PRE_APPROVAL_TIME = timedelta(hours=8)
 """How long an approval lasts that was given before its step was ready."""
 
 
 def expire_due(now: datetime, limit: int = 100) -> int:
     """Expire what is due, each in its own transaction; return how many were."""
     related = ("call", "policy_revision__policy")
-    due = ApprovalRequest.objects.filter(_past(now)).select_related(*related).order_by("expires_at")
-    return do_each(lambda request: _expire(request, now), due[:limit])
+    due = ApprovalRequest.objects.filter(_is_overdue(now)).select_related(*related).order_by("expires_at")
+    return run_each(lambda request: _expire(request, now), due[:limit])
 
 
 def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
@@ -42,7 +42,7 @@ def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
     return end is not None and end <= now and _expire(request, now)
 
 
-def seen_by(viewer: User, public_id: str) -> ApprovalRequest:
+def expire_and_load(viewer: User, public_id: str) -> ApprovalRequest:
     """Return a request with all that a page shows of it, expired if its time has passed.
 
     Raises ApprovalRequest.DoesNotExist when the viewer may not see it.
@@ -67,38 +67,38 @@ def _earliest(requests: QuerySet[ApprovalRequest], field: str, after: datetime) 
     return requests.filter(**{f"{field}__gt": after}).order_by(field).values_list(field, flat=True).first()
 
 
-def _past(now: datetime) -> Q:
+def _is_overdue(now: datetime) -> Q:
     unanswered = Q(status=RequestStatus.PENDING, expires_at__lte=now)
     return unanswered | Q(status=RequestStatus.APPROVED, not_after__lte=now)
 
 
-@retried
+@retry_on_deadlock
 def _expire(request: ApprovalRequest, now: datetime) -> bool:
     """End a request whose time is over, or ask its second group; say whether it has ended."""
     with transaction.atomic():
-        current = locked(request)
-        if current.is_ahead:
-            return _lapse(current, now)
+        current = lock_request(request)
+        if current.is_pre_approval:
+            return _expire_pre_approval(current, now)
         if _escalate(current, now):
             request.refresh_from_db(fields=["escalated_at", "escalated_to", "expires_at"])
             return False
-        if not try_move(ApprovalRequest.objects.filter(_past(now), pk=request.pk), to=RequestStatus.EXPIRED):
+        if not try_move(ApprovalRequest.objects.filter(_is_overdue(now), pk=request.pk), to=RequestStatus.EXPIRED):
             return False
-        effect = _effect_of(current) if current.status == RequestStatus.PENDING else FAIL
-        record("approval.expired", call=current.call, approval=current.public_id, effect=effect)
-        refuse(current, Refusal(EXPIRED, _sentence(current), effect=effect), now=now)
+        effect = _expiry_effect(current) if current.status == RequestStatus.PENDING else FAIL
+        record_fact("approval.expired", call=current.call, approval=current.public_id, effect=effect)
+        refuse_call(current, Refusal(EXPIRED, _sentence(current), effect=effect), now=now)
         return True
 
 
-def _lapse(request: ApprovalRequest, now: datetime) -> bool:
+def _expire_pre_approval(request: ApprovalRequest, now: datetime) -> bool:
     """End one that was asked before its step was ready, whether it was answered or not; say whether that was now."""
-    if not try_move(ApprovalRequest.objects.filter(_past(now), pk=request.pk), to=RequestStatus.EXPIRED):
+    if not try_move(ApprovalRequest.objects.filter(_is_overdue(now), pk=request.pk), to=RequestStatus.EXPIRED):
         return False
-    lapse(request, f"{_sentence(request)} Its step asks when it is ready.")
+    expire_pre_approval(request, f"{_sentence(request)} Its step asks when it is ready.")
     return True
 
 
-def _effect_of(request: ApprovalRequest) -> str:
+def _expiry_effect(request: ApprovalRequest) -> str:
     """Return what the rule lets become of a step that nobody answered about; one that was escalated fails."""
     outcome = request.policy_revision.on_expiry
     return outcome if outcome in REJECTION_EFFECTS else FAIL
@@ -109,7 +109,7 @@ def _escalate(request: ApprovalRequest, now: datetime) -> bool:
     revision = request.policy_revision
     if revision.on_expiry != OnExpiry.ESCALATE or not revision.escalate_to:
         return False
-    rule = rule_of(revision)
+    rule = rule_from_revision(revision)
     until, remind_at = now + timedelta(seconds=rule.expires_seconds), first_reminder(now, rule)
     unanswered = ApprovalRequest.objects.filter(
         pk=request.pk, status=RequestStatus.PENDING, expires_at__lte=now, escalated_at=None
@@ -117,17 +117,17 @@ def _escalate(request: ApprovalRequest, now: datetime) -> bool:
     anew = {"expires_at": until, "remind_at": remind_at}
     if not unanswered.update(escalated_at=now, escalated_to=revision.escalate_to, **anew):
         return False
-    record(
+    record_fact(
         "approval.escalated",
         call=request.call,
         approval=request.public_id,
         to=revision.escalate_to,
-        expires_at=time_text(until),
+        expires_at=format_utc(until),
     )
     return True
 
 
-def window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:
+def run_window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:
     """Return until when an approval may be used: so long from its effect on, or from when its step is ready.
 
     One given before its step is ready lasts until then, at most 8 h.
@@ -135,34 +135,34 @@ def window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:
     window = timedelta(seconds=settings.TOOLGATE_RUN_WINDOW_SECONDS)
     if not request.is_early:
         return effective_at + window
-    longest = effective_at + EARLY_AT_MOST
+    longest = effective_at + MAX_PRE_APPROVAL_TIME
     if request.ready_at is None:
         return longest
     return min(max(effective_at, request.ready_at) + window, longest)
 
 
-def became_ready(request: ApprovalRequest, now: datetime) -> None:
+def start_run_window(request: ApprovalRequest, now: datetime) -> None:
     """Note that the step of a request that was asked early is ready: the run window of its approval begins."""
     request.ready_at = now
     # Should the decision be undone, the request waits like any other from now on.
-    expires_at = now + timedelta(seconds=rule_of(request.policy_revision).expires_seconds)
+    expires_at = now + timedelta(seconds=rule_from_revision(request.policy_revision).expires_seconds)
     fields: dict[str, datetime] = {"ready_at": now, "expires_at": expires_at}
     if request.status == RequestStatus.APPROVED and request.effective_at is not None:
-        fields["not_after"] = window_end(request, request.effective_at)
+        fields["not_after"] = run_window_end(request, request.effective_at)
     ApprovalRequest.objects.filter(pk=request.pk, status__in=OPEN).update(**fields)
 
 
 def _sentence(request: ApprovalRequest) -> str:
     if request.not_after is not None and request.effective_at is not None:
         begins = max(request.effective_at, request.ready_at or request.effective_at)
-        window = _span(request.not_after - begins)
+        window = _duration_in_words(request.not_after - begins)
         return f"Approved, but not started within {window}: the approval has expired and the call was not run."
-    waited = _span(request.expires_at - (request.escalated_at or request.opened_at))
+    waited = _duration_in_words(request.expires_at - (request.escalated_at or request.opened_at))
     asked = f", after {request.escalated_to} was asked too" if request.escalated_to else ""
     return f"Nobody answered within {waited}{asked}: the request has expired and the call was not run."
 
 
-def _span(duration: timedelta) -> str:
+def _duration_in_words(duration: timedelta) -> str:
     """Say a configured duration in its largest whole unit: 24 h, 15 min, 90 s."""
     seconds = round(duration.total_seconds())
     whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
@@ -170,33 +170,33 @@ def _span(duration: timedelta) -> str:
     return f"{seconds // size} {unit}"
 
 
-def remind_due(now: datetime, limit: int = 100) -> int:
+def send_due_reminders(now: datetime, limit: int = 100) -> int:
     """Remind of what is due, each request in its own transaction; return how many were spoken of.
 
     Where both times passed unseen, it is spoken of once.
     """
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, remind_at__lte=now, expires_at__gt=now)
-    due = waiting.exclude(NOT_ASKED_YET).select_related("call").order_by("remind_at")
-    return do_each(lambda request: _remind(request, now), due[:limit])
+    due = waiting.exclude(HIDDEN_PRE_APPROVALS).select_related("call").order_by("remind_at")
+    return run_each(lambda request: _remind(request, now), due[:limit])
 
 
-@retried
+@retry_on_deadlock
 def _remind(request: ApprovalRequest, now: datetime) -> bool:
     """Take the reminder that is due, unless someone else has, and say so."""
     began = request.escalated_at or request.opened_at
     following = next_reminder(began, request.expires_at, now)
     with transaction.atomic():
-        announce(request.call)
+        announce_call_change(request.call)
         unspoken = ApprovalRequest.objects.filter(
             pk=request.pk, status=RequestStatus.PENDING, remind_at=request.remind_at, expires_at__gt=now
         )
         if not unspoken.update(reminders=F("reminders") + 1, remind_at=following):
             return False
-        record(
+        record_fact(
             "approval.reminded",
             call=request.call,
             approval=request.public_id,
             number=request.reminders + 1,
-            expires_at=time_text(request.expires_at),
+            expires_at=format_utc(request.expires_at),
         )
         return True

@@ -11,15 +11,15 @@ from approvals.models import Instance
 from approvals.policies.rulebook import Rule
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.models import Call
-from catalog.schemas.normalization import with_defaults
+from catalog.schemas.normalization import fill_defaults
 
-ACTION, INTENT, LIKENESS = "action-v1", "intent-v1", "likeness-v1"
+ACTION_DOMAIN, INTENT_DOMAIN, CALL_DOMAIN = "action-v1", "intent-v1", "likeness-v1"
 NO_CREDENTIAL = ""
 """Stands for the credential a call runs under; none of today's tools has one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class ApprovalBinding:
     """What would run: the version's fingerprint, its code's digest, canonical arguments, the target's state."""
 
     fingerprint: str
@@ -36,7 +36,7 @@ class Origin:
     epoch: int
 
 
-def this_origin() -> Origin:
+def current_origin() -> Origin:
     """Return this installation in its present epoch. Raises Instance.DoesNotExist without its row."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT name, epoch FROM approvals_instance WHERE id = 1")
@@ -46,11 +46,11 @@ def this_origin() -> Origin:
     return Origin(*row)
 
 
-def action_digest(call: Call, binding: Binding, rule: Rule, origin: Origin | None = None) -> str:
+def action_digest(call: Call, binding: ApprovalBinding, rule: Rule, origin: Origin | None = None) -> str:
     """Return the digest over everything an approval of `call`, held by `rule`, is bound to: here, unless told where."""
-    origin = origin or this_origin()
+    origin = origin or current_origin()
     return digest(
-        ACTION,
+        ACTION_DOMAIN,
         origin.name,
         str(origin.epoch),
         call.plan_ref,
@@ -69,21 +69,21 @@ def action_digest(call: Call, binding: Binding, rule: Rule, origin: Origin | Non
 
 def intent_digest(call: Call) -> str:
     """Return the digest of what is wanted, whichever call asks for it: same plan, tool and arguments."""
-    return intent_of(call.plan_ref, call.tool_name, call.arguments, call.version.input_schema)
+    return intent_digest_for(call.plan_ref, call.tool_name, call.arguments, call.version.input_schema)
 
 
-def intent_of(plan_ref: str, tool_name: str, arguments: str, schema: Mapping[str, Any]) -> str:
+def intent_digest_for(plan_ref: str, tool_name: str, arguments: str, schema: Mapping[str, Any]) -> str:
     """Return the digest of what a call of this tool with these arguments, as RFC 8785 text, would want in a plan.
 
     An argument that is left out counts as the default that `schema`, the tool's input schema, has for it.
     """
-    return digest(INTENT, this_origin().name, plan_ref, tool_name, _with_defaults(arguments, schema))
+    return digest(INTENT_DOMAIN, current_origin().name, plan_ref, tool_name, _with_defaults(arguments, schema))
 
 
 def _with_defaults(arguments: str, schema: Mapping[str, Any]) -> str:
-    return canonical_text(with_defaults(dict(schema), json.loads(arguments)))
+    return canonical_text(fill_defaults(dict(schema), json.loads(arguments)))
 
 
-def likeness(call: Call) -> str:
+def call_digest(call: Call) -> str:
     """Return the digest of what is wanted, wherever it is asked for: same tool and arguments."""
-    return digest(LIKENESS, call.tool_name, call.arguments)
+    return digest(CALL_DOMAIN, call.tool_name, call.arguments)

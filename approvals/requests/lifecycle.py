@@ -16,24 +16,24 @@ from django.db import transaction
 from django.db.models import F, Model, prefetch_related_objects
 from pydantic_core import to_jsonable_python
 
-from approvals.audit.log import NOBODY
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.log import SYSTEM_ACTOR
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
 from approvals.policies.eligibility import is_own
-from approvals.policies.rulebook import Rule, rule_of
-from approvals.requests.digests import Binding, action_digest, intent_digest, likeness
+from approvals.policies.rulebook import Rule, rule_from_revision
+from approvals.requests.digests import ApprovalBinding, action_digest, call_digest, intent_digest
 from approvals.requests.queries import status_sentence
 from approvals.states import OPEN, RequestStatus
-from catalog.access.roles import NotAllowed, name_of
+from catalog.access.roles import NotAllowed, user_display_name
 from catalog.core import clock
-from catalog.core.canonical_json import time_text
-from catalog.core.transactions import do_each, move, retried, try_move
+from catalog.core.canonical_json import format_utc
+from catalog.core.transactions import move, retry_on_deadlock, run_each, try_move
 from catalog.errors import Conflict, field_error
 from catalog.models import Call
 from catalog.results import Preview
-from catalog.secrets.placeholders import scrub_words
-from catalog.signals import announce, record
+from catalog.secrets.placeholders import redact_text
+from catalog.signals import announce_call_change, record_fact
 from catalog.states import CallStatus
 
 MAX_COMMENT = 4000
@@ -57,18 +57,18 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-CHANGED = "changed:"
+CHANGED_PREFIX = "changed:"
 """Leads the kind of error of a call whose request came to nothing because something changed; then follows what."""
 ASKED_AGAIN = "asked_again"
 """The kind of error of a call that was asked about early and came to nothing: its step asks when it is ready."""
-GOES_ON: dict[str, Any] = {"asks_again": True}
+ASKS_AGAIN_DATA: dict[str, Any] = {"asks_again": True}
 """What a fact says of such a call: its step is not ended with it."""
-WRITTEN_ONCE = {"tool_version": "tool_version", "policy_revision": "policy_revision__policy"}
+IMMUTABLE_RELATIONS = {"tool_version": "tool_version", "policy_revision": "policy_revision__policy"}
 """Rows of a request that never change, and what is read with them: one who has read them needs not read them again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Background:
+class RequestProvenance:
     """The origin of a request: who asks for it before its step is ready, and by whose work its call came by values.
 
     Those are the keys of `input_authors`, who are not the only ones to approve it.
@@ -79,14 +79,20 @@ class Background:
 
 
 def open_request(
-    call: Call, *, rule: Rule, preview: Preview | None, now: datetime, background: Background = Background()
+    call: Call,
+    *,
+    rule: Rule,
+    preview: Preview | None,
+    now: datetime,
+    background: RequestProvenance = RequestProvenance(),
 ) -> ApprovalRequest:
     """Ask people about a held call, on the rule's terms, in the caller's transaction, whose time is `now`.
 
-    One that a person has asked early, before its step is ready, is in no list and reminds nobody until `ask_now`.
+    One that a person has asked early, before its step is ready, is in no list and reminds nobody until
+    `activate_pre_approval`.
     """
     early_by = background.early_by
-    announce(call)
+    announce_call_change(call)
     binding = _binding(call, preview)
     request = ApprovalRequest.objects.create(
         call=call,
@@ -96,7 +102,7 @@ def open_request(
         tool_version=call.version,
         plan_ref=call.plan_ref,
         opened_at=now,
-        likeness=likeness(call),
+        likeness=call_digest(call),
         expires_at=now + timedelta(seconds=rule.expires_seconds),
         remind_at=None if early_by else first_reminder(now, rule),
         is_early=early_by is not None,
@@ -104,27 +110,27 @@ def open_request(
     )
     _first_round(request, binding, rule, preview)
     if early_by is not None:
-        _tell_opening("approval.prepared", request, early_by)
+        _announce_opening("approval.prepared", request, early_by)
     else:
-        _tell_opening("approval.opened", request, call.requested_by)
+        _announce_opening("approval.opened", request, call.requested_by)
     return request
 
 
-def _tell_opening(kind: str, request: ApprovalRequest, by: "User | None") -> None:
-    record(
+def _announce_opening(kind: str, request: ApprovalRequest, by: "User | None") -> None:
+    record_fact(
         kind,
         call=request.call,
         by=by,
         approval=request.public_id,
         digest=request.digest,
-        expires_at=time_text(request.expires_at),
+        expires_at=format_utc(request.expires_at),
     )
 
 
-def ask_now(request: ApprovalRequest, now: datetime) -> None:
+def activate_pre_approval(request: ApprovalRequest, now: datetime) -> None:
     """Let a request that was made early, and that nobody has decided, wait as any other does: its step is ready."""
-    announce(request.call)
-    rule = rule_of(request.policy_revision)
+    announce_call_change(request.call)
+    rule = rule_from_revision(request.policy_revision)
     times = {
         "ready_at": now,
         "opened_at": now,
@@ -135,11 +141,11 @@ def ask_now(request: ApprovalRequest, now: datetime) -> None:
     if not early.update(is_early=False, **times):
         raise Conflict("This request was answered meanwhile.")
     request.refresh_from_db()
-    _tell_opening("approval.opened", request, request.call.requested_by)
+    _announce_opening("approval.opened", request, request.call.requested_by)
 
 
-def _binding(call: Call, preview: Preview | None) -> Binding:
-    return Binding(
+def _binding(call: Call, preview: Preview | None) -> ApprovalBinding:
+    return ApprovalBinding(
         fingerprint=call.version.fingerprint,
         implementation_digest=call.implementation.digest if call.implementation else "",
         arguments=call.arguments,
@@ -147,7 +153,7 @@ def _binding(call: Call, preview: Preview | None) -> Binding:
     )
 
 
-def _first_round(request: ApprovalRequest, binding: Binding, rule: Rule, preview: Preview | None) -> None:
+def _first_round(request: ApprovalRequest, binding: ApprovalBinding, rule: Rule, preview: Preview | None) -> None:
     Round.objects.create(
         request=request,
         number=request.round_number,
@@ -161,21 +167,21 @@ def _first_round(request: ApprovalRequest, binding: Binding, rule: Rule, preview
     )
 
 
-def locked(request: ApprovalRequest) -> ApprovalRequest:
+def lock_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request as it is now, its plan and itself locked until the caller's transaction ends."""
-    announce(request.call)
-    related = [path for name, path in WRITTEN_ONCE.items() if name not in request._state.fields_cache]
+    announce_call_change(request.call)
+    related = [path for name, path in IMMUTABLE_RELATIONS.items() if name not in request._state.fields_cache]
     rows = ApprovalRequest.objects.select_for_update(of=("self",)).select_related("call", *related)
     current = rows.get(pk=request.pk)
-    _take_over(request, current, *WRITTEN_ONCE)
-    _take_over(request.call, current.call, "requested_by")
+    _reuse_related(request, current, *IMMUTABLE_RELATIONS)
+    _reuse_related(request.call, current.call, "requested_by")
     # The askers are written with the request and never changed: read once, however often four eyes are asked for.
     prefetch_related_objects([request.call], "requesters")
     current.call._prefetched_objects_cache = {"requesters": request.call.requesters.all()}  # type: ignore[attr-defined]
     return current
 
 
-def _take_over(known: Model, current: Model, *names: str) -> None:
+def _reuse_related(known: Model, current: Model, *names: str) -> None:
     """Let a row that was read again refer to the rows that were read with it before, where those are the same."""
     for name in names:
         row = known._state.fields_cache.get(name)
@@ -189,60 +195,62 @@ def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
     Raises NotAllowed for who did not ask for the call, ParameterError for the reason, and Conflict when the request is
     no longer open, or the database was set back.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     if not is_own(request, by):
         raise NotAllowed("Only who asked for the call may withdraw its request.")
     check_text(reason)
     try:
-        take_back(request, by=by, reason=reason.strip())
+        withdraw_for_plan(request, by=by, reason=reason.strip())
     except Conflict:
         request.refresh_from_db()
         raise Conflict(f"There is nothing to withdraw. {status_sentence(request)}") from None
 
 
-@retried
-def take_back(request: ApprovalRequest, *, by: "User | None", reason: str, asks_again: bool = False) -> None:
+@retry_on_deadlock
+def withdraw_for_plan(request: ApprovalRequest, *, by: "User | None", reason: str, asks_again: bool = False) -> None:
     """Withdraw an open request because of what became of its plan or step. Raises Conflict when it is no longer open.
 
     `by` may do to the plan what they did: the caller has seen to that. None: no person did, but time. With
     `asks_again` its step, which is not ready yet, asks when it is.
     """
-    name, reason = name_of(by) if by else NOBODY, scrub_words(reason)
+    name, reason = user_display_name(by) if by else SYSTEM_ACTOR, redact_text(reason)
     message = f"Withdrawn by {name}: {reason}" if reason else f"Withdrawn by {name}."
     with transaction.atomic():
-        announce(request.call)
+        announce_call_change(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.WITHDRAWN)
         _cancel(request, message, kind=ASKED_AGAIN if asks_again else "")
         told = {"approval": request.public_id, "reason": reason, "message": message}
-        more = GOES_ON if asks_again else {}
-        record("approval.withdrawn", call=request.call, by=by, **told, **more)
+        more = ASKS_AGAIN_DATA if asks_again else {}
+        record_fact("approval.withdrawn", call=request.call, by=by, **told, **more)
 
 
-def lapse(request: ApprovalRequest, message: str) -> None:
+def expire_pre_approval(request: ApprovalRequest, message: str) -> None:
     """Record that a request which was asked early has expired, and cancel its call: its step asks when it is ready."""
     _cancel(request, message, kind=ASKED_AGAIN)
-    record("approval.expired", call=request.call, approval=request.public_id, **GOES_ON)
+    record_fact("approval.expired", call=request.call, approval=request.public_id, **ASKS_AGAIN_DATA)
 
 
 def invalidate(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> None:
     """End an open request whose call may not run as it was approved: the call is cancelled, and says what differs."""
     with transaction.atomic():
-        announce(request.call)
+        announce_call_change(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.INVALIDATED)
-        _cancel(request, reason, kind=f"{CHANGED}{what}")
-        record("approval.invalidated", call=request.call, approval=request.public_id, reason=reason, what=str(what))
+        _cancel(request, reason, kind=f"{CHANGED_PREFIX}{what}")
+        record_fact(
+            "approval.invalidated", call=request.call, approval=request.public_id, reason=reason, what=str(what)
+        )
 
 
-def void(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> bool:
+def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> bool:
     """End an open request, in a transaction of its own, and have its call asked for anew.
 
     Return False, with nothing done, when it was answered, withdrawn or started meanwhile.
     """
     try:
         with transaction.atomic():
-            announce(request.call)
+            announce_call_change(request.call)
             invalidate(request, reason=reason, what=what)
-            record("call.voided", call=request.call)
+            record_fact("call.voided", call=request.call)
     except Conflict:
         return False
     return True
@@ -259,7 +267,7 @@ def supersede(old: Call, new: ApprovalRequest) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RequestChange:
     """Why a request took the place of another: what differs, in a sentence, and what was asked before and is now."""
 
     what: Drift
@@ -269,15 +277,15 @@ class Change:
     was_approved: bool
 
 
-def change_before(request: ApprovalRequest) -> Change | None:
+def find_request_change(request: ApprovalRequest) -> RequestChange | None:
     """Return what changed since the request that this one replaces was open; None where nothing did, or none was."""
     old = ApprovalRequest.objects.select_related("call").filter(superseded_by=request).first()
-    if old is None or not old.call.error_kind.startswith(CHANGED):
+    if old is None or not old.call.error_kind.startswith(CHANGED_PREFIX):
         return None
-    word = old.call.error_kind.removeprefix(CHANGED)
+    word = old.call.error_kind.removeprefix(CHANGED_PREFIX)
     what = Drift(word) if word in set(map(str, Drift)) else Drift.OTHER
     before = old.rounds.get(number=old.round_number)
-    return Change(what, old.call.message, before, request.rounds.get(number=1), old.decided_at is not None)
+    return RequestChange(what, old.call.message, before, request.rounds.get(number=1), old.decided_at is not None)
 
 
 def _cancel(request: ApprovalRequest, message: str, *, kind: str = "") -> None:
@@ -285,24 +293,26 @@ def _cancel(request: ApprovalRequest, message: str, *, kind: str = "") -> None:
     move(calls, to=CallStatus.CANCELLED, message=message, error_kind=kind, finished_at=clock.now())
 
 
-MOST_VOIDED_BY_TICKER = 100
+MAX_INVALIDATED_PER_TICK = 100
 
 
-def void_outdated(most: int = MOST_VOIDED_BY_TICKER) -> int:
+def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
     """End open requests about earlier versions of their tools; return how many were. Their calls are asked for anew."""
     requests = ApprovalRequest.objects.filter(status__in=OPEN)
     outdated = requests.exclude(tool_version=F("tool_version__tool__current_version")).order_by("pk")
     found = outdated.select_related("call", "tool_version__tool__current_version")[:most]
-    return do_each(lambda request: void(request, reason=_reason_of_void(request), what=Drift.DEFINITION), found)
+    return run_each(
+        lambda request: invalidate_and_reopen(request, reason=_outdated_reason(request), what=Drift.DEFINITION), found
+    )
 
 
-def _reason_of_void(request: ApprovalRequest) -> str:
+def _outdated_reason(request: ApprovalRequest) -> str:
     before, tool = request.tool_version, request.tool_version.tool
     now = tool.current_version.number if tool.current_version else before.number
     return f"The definition of {tool.name} changed from version {before.number} to {now} while this waited."
 
 
-REMINDED_AT_PARTS = (0.5, 0.9)
+REMINDER_FRACTIONS = (0.5, 0.9)
 """Which parts of the time to answer have passed."""
 
 
@@ -316,5 +326,5 @@ def next_reminder(opened: datetime, expires: datetime, after: datetime) -> datet
 
     `opened`: when the time to answer began, which is anew where a request was escalated.
     """
-    moments = (opened + (expires - opened) * part for part in REMINDED_AT_PARTS)
+    moments = (opened + (expires - opened) * part for part in REMINDER_FRACTIONS)
     return next((moment for moment in moments if moment > after), None)

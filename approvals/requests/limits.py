@@ -12,13 +12,13 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest
-from approvals.requests.queries import NOT_ASKED_YET
+from approvals.requests.queries import HIDDEN_PRE_APPROVALS
 from approvals.states import RequestStatus
 from catalog.errors import RateLimited
 
-AGAIN_SECONDS = 60
+RETRY_AFTER_SECONDS = 60
 """When a client may ask again: people need longer, but one of them may have answered."""
-LOCKS = 8_042
+ADVISORY_LOCK_CLASS = 8_042
 """The first half of the keys of PostgreSQL's advisory locks; the second is the requester."""
 
 
@@ -29,7 +29,7 @@ class TooManyWaiting(RateLimited):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequesterScope:
     """Whose request it would be: a person's, through which token, in which plan; "" for a plan of its own."""
 
     user_id: int | None
@@ -37,37 +37,39 @@ class Asking:
     plan_ref: str = ""
 
 
-def take_room(asking: Asking) -> None:
+def reserve_slot(asking: RequesterScope) -> None:
     """See that one more request may wait, and that nobody else takes its place before the transaction ends.
 
     Raises TooManyWaiting.
     """
-    lock_room(asking)
-    look_for_room(asking)
+    lock_slots(asking)
+    check_pending_limit(asking)
 
 
-def lock_room(asking: Asking) -> None:
+def lock_slots(asking: RequesterScope) -> None:
     """Let nobody else take this requester's room before the transaction ends; must precede the audit head's lock."""
     if asking.user_id is not None and (_per_requester() or _per_token()) and connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [LOCKS, asking.user_id])
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, asking.user_id])
 
 
-def look_for_room(asking: Asking) -> None:
+def check_pending_limit(asking: RequesterScope) -> None:
     """See whether one more request may wait now. Raises TooManyWaiting."""
-    for condition, most, whose in _caps(asking):
-        if _waiting().filter(condition)[:most].count() >= most:
+    for condition, most, whose in _pending_limits(asking):
+        if _waiting_requests().filter(condition)[:most].count() >= most:
             words = f"{most} requests of {whose} wait for people already, and no more may."
-            raise TooManyWaiting(f"{words} Ask again when some are answered, or withdraw some.", AGAIN_SECONDS)
+            raise TooManyWaiting(f"{words} Ask again when some are answered, or withdraw some.", RETRY_AFTER_SECONDS)
 
 
-def room_for(asking: Asking, wanted: int) -> int:
+def free_slots(asking: RequesterScope, wanted: int) -> int:
     """Return how many more requests may wait now, `wanted` at most."""
-    counts = (most - _waiting().filter(condition)[:most].count() for condition, most, _ in _caps(asking))
-    return max(0, min(wanted, *counts)) if _caps(asking) else wanted
+    counts = (
+        most - _waiting_requests().filter(condition)[:most].count() for condition, most, _ in _pending_limits(asking)
+    )
+    return max(0, min(wanted, *counts)) if _pending_limits(asking) else wanted
 
 
-def _caps(asking: Asking) -> list[tuple[Q, int, str]]:
+def _pending_limits(asking: RequesterScope) -> list[tuple[Q, int, str]]:
     """Return each limit that holds here: which requests it counts, how many may be, and whose they are called."""
     caps = [
         (Q(call__requested_by=asking.user_id), _per_requester() if asking.user_id else 0, "yours"),
@@ -77,8 +79,8 @@ def _caps(asking: Asking) -> list[tuple[Q, int, str]]:
     return [cap for cap in caps if cap[1]]
 
 
-def _waiting() -> QuerySet[ApprovalRequest]:
-    return ApprovalRequest.objects.filter(status=RequestStatus.PENDING).exclude(NOT_ASKED_YET).order_by()
+def _waiting_requests() -> QuerySet[ApprovalRequest]:
+    return ApprovalRequest.objects.filter(status=RequestStatus.PENDING).exclude(HIDDEN_PRE_APPROVALS).order_by()
 
 
 def _per_requester() -> int:

@@ -18,13 +18,13 @@ from approvals.policies.eligibility import may_decide
 from approvals.requests.queries import current_round
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.calls import vault
-from catalog.calls.privacy import Hidden, asked_for, mask, private_in, sees_private, value_at
-from catalog.core.transactions import retried
+from catalog.calls.privacy import PrivateCallParts, can_see_private, is_own_call, mask, private_parts_of, value_at
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, ParameterError
-from catalog.secrets.placeholders import placeholders
-from catalog.signals import announce, record
+from catalog.secrets.placeholders import find_placeholders
+from catalog.signals import announce_call_change, record_fact
 
-GONE = "The secrets of this call are not kept any more: they were deleted when it ended."
+SECRETS_DELETED = "The secrets of this call are not kept any more: they were deleted when it ended."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SecretField:
 
 def secret_fields(arguments: Any) -> list[SecretField]:
     """Return where secrets stood in arguments as they are shown, each place once; in keys, which have none, unsaid."""
-    return [SecretField(number, path) for number, path in enumerate(dict(placeholders(arguments, keys=False)))]
+    return [SecretField(number, path) for number, path in enumerate(dict(find_placeholders(arguments, keys=False)))]
 
 
 def may_reveal(request: ApprovalRequest, user: User) -> bool:
@@ -48,8 +48,8 @@ def may_reveal(request: ApprovalRequest, user: User) -> bool:
     return has_role(user, ADMINISTRATOR) or may_decide(request, user) is None
 
 
-@retried
-def reveal(request: ApprovalRequest, path: str, *, by: User) -> Any:
+@retry_on_deadlock
+def reveal_secret(request: ApprovalRequest, path: str, *, by: User) -> Any:
     """Return one secret by its dotted path in the arguments, and keep in the audit log who saw it, never what it is.
 
     Raises NotAllowed, ParameterError for a path where no secret is, and Conflict when it is not kept any more.
@@ -59,45 +59,45 @@ def reveal(request: ApprovalRequest, path: str, *, by: User) -> Any:
     round_ = current_round(request)
     known = [field.path for field in secret_fields(round_.arguments_json)]
     if path not in known:
-        raise _no_secret(known)
-    opened = vault.opened(round_.arguments, request.call.plan_ref)
+        raise _no_secret_error(known)
+    opened = vault.load_available(round_.arguments, request.call.plan_ref)
     value = value_at(opened, path)
-    if next(placeholders(value), None) is not None:
-        raise Conflict(GONE)
+    if next(find_placeholders(value), None) is not None:
+        raise Conflict(SECRETS_DELETED)
     with transaction.atomic():
-        announce(request.call)
-        record("call.revealed", call=request.call, by=by, approval=request.public_id, path=path)
+        announce_call_change(request.call)
+        record_fact("call.revealed", call=request.call, by=by, approval=request.public_id, path=path)
     return value
 
 
 def reveal_field(request: ApprovalRequest, path: str, *, by: User) -> SecretField:
     """Reveal one secret for a page; raise what `reveal` raises."""
-    value = reveal(request, path, by=by)
+    value = reveal_secret(request, path, by=by)
     fields = secret_fields(current_round(request).arguments_json)
     number = next(field.number for field in fields if field.path == path)
     return SecretField(number, path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-def _no_secret(known: list[str]) -> ParameterError:
+def _no_secret_error(known: list[str]) -> ParameterError:
     where = f"The secrets are at {', '.join(known[:20])}." if known else "Nothing of this call is secret."
     error = {"path": "path", "code": "not_a_secret", "message": f"There is no secret at this path. {where}"}
     return ParameterError(error["message"], {"field": "path", "errors": [error]})
 
 
-def hidden_from(viewer: User, requests: Iterable[ApprovalRequest]) -> Mapping[int, Hidden]:
+def hidden_from(viewer: User, requests: Iterable[ApprovalRequest]) -> Mapping[int, PrivateCallParts]:
     """Return what the viewer must not see of these requests, by their calls' keys."""
-    if sees_private(viewer):
+    if can_see_private(viewer):
         return {}
-    calls = [request.call for request in requests if not _is_own(viewer, request)]
-    return private_in(calls) if calls else {}
+    calls = [request.call for request in requests if not _is_own_request(viewer, request)]
+    return private_parts_of(calls) if calls else {}
 
 
-def _is_own(viewer: User, request: ApprovalRequest) -> bool:
+def _is_own_request(viewer: User, request: ApprovalRequest) -> bool:
     in_set = agent_token_of(viewer) is None and viewer.pk in {each.user_id for each in request.call.requesters.all()}
-    return in_set or asked_for(viewer, request.call) or _may_answer(viewer, request)
+    return in_set or is_own_call(viewer, request.call) or _is_delegate(viewer, request)
 
 
-def _may_answer(viewer: User, request: ApprovalRequest) -> bool:
+def _is_delegate(viewer: User, request: ApprovalRequest) -> bool:
     """Say whether the viewer was asked to answer it in someone's place."""
     return agent_token_of(viewer) is None and viewer.pk in {each.to_id for each in request.delegations.all()}
 

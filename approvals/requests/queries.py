@@ -14,22 +14,26 @@ from approvals.models import (
     Round,
     Snooze,
 )
-from approvals.states import REVIEWED, RequestStatus, Verdict
-from catalog.access.roles import agent_token_of, name_of, sees_all
+from approvals.states import REVIEWED, RequestStatus, ReviewVerdict
+from catalog.access.roles import agent_token_of, can_see_all, user_display_name
 from catalog.core import clock
 from catalog.models import CallRequester, ToolVersion
-from catalog.ui.labels import say_ago
+from catalog.ui.labels import format_time_ago
 
-NOT_ASKED_YET = Q(is_early=True, ready_at=None, decided_at=None)
+HIDDEN_PRE_APPROVALS = Q(is_early=True, ready_at=None, decided_at=None)
 """Of a request that was asked before its step is ready: it is in no list and no count until then."""
 
 
 def requests_for(viewer: User) -> QuerySet[ApprovalRequest]:
     """Return the requests the viewer may see: all with any role, else those about their own calls or handed to them."""
-    return ApprovalRequest.objects.all() if sees_all(viewer) else ApprovalRequest.objects.filter(_own(viewer))
+    return (
+        ApprovalRequest.objects.all()
+        if can_see_all(viewer)
+        else ApprovalRequest.objects.filter(_own_or_delegated(viewer))
+    )
 
 
-def _own(viewer: User) -> Q:
+def _own_or_delegated(viewer: User) -> Q:
     token = agent_token_of(viewer)
     if token is not None:
         return Q(call__token=token)
@@ -42,7 +46,7 @@ def pending_for(viewer: User) -> QuerySet[ApprovalRequest]:
     """Return what can be answered still: neither what nobody has marked as expired yet, nor what is asked early."""
     waiting = requests_for(viewer).filter(status=RequestStatus.PENDING)
     # Nearly all that waits has time left: said so, SQLite reads the index of the queue and not that of the time left.
-    return waiting.exclude(expires_at__lte=clock.now()).exclude(NOT_ASKED_YET)
+    return waiting.exclude(expires_at__lte=clock.now()).exclude(HIDDEN_PRE_APPROVALS)
 
 
 def request_for(viewer: User, public_id: str) -> ApprovalRequest:
@@ -51,7 +55,7 @@ def request_for(viewer: User, public_id: str) -> ApprovalRequest:
     What the audit log tells up to its entry `told_up_to` is in what is shown.
     """
     newest = Instance.objects.values("audit_seq")[:1]
-    requests = with_snooze(whole(requests_for(viewer)), viewer).annotate(told_up_to=Subquery(newest))
+    requests = with_snooze(with_related(requests_for(viewer)), viewer).annotate(told_up_to=Subquery(newest))
     return requests.get(public_id=public_id)
 
 
@@ -75,31 +79,33 @@ def waiting_count(user: User) -> int:
     return pending_for(user).count()
 
 
-def whole(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
+def with_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load a request's relations: a page costs the same few queries however many requests it shows."""
     related = ("call__requested_by", "call__token", "tool_version__tool", "policy_revision__policy", "superseded_by")
-    return _with_all_beside(requests.select_related(*related, "claimed_by"))
+    return _prefetch_all(requests.select_related(*related, "claimed_by"))
 
 
-PERSON = ("username", "first_name", "last_name")
-LISTED = (
+PERSON_FIELDS = ("username", "first_name", "last_name")
+LISTED_REQUEST_FIELDS = (
     *(field.name for field in ApprovalRequest._meta.concrete_fields if not field.is_relation),
     *("policy_revision", "tool_version", "superseded_by__public_id"),
     *(f"call__{name}" for name in ("public_id", "tool_name", "plan_ref", "step_ref", "reason", "token__name")),
-    *(f"{person}__{name}" for person in ("claimed_by", "call__requested_by") for name in PERSON),
+    *(f"{person}__{name}" for person in ("claimed_by", "call__requested_by") for name in PERSON_FIELDS),
 )
 
 
-def whole_list(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
+def with_list_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load what a list shows of requests: a rule or a tool, which many of them share, is read once for all."""
-    listed = requests.select_related("call__requested_by", "call__token", "superseded_by", "claimed_by").only(*LISTED)
-    return _with_all_beside(listed).prefetch_related(
+    listed = requests.select_related("call__requested_by", "call__token", "superseded_by", "claimed_by").only(
+        *LISTED_REQUEST_FIELDS
+    )
+    return _prefetch_all(listed).prefetch_related(
         Prefetch("tool_version", ToolVersion.objects.select_related("tool")),
         Prefetch("policy_revision", PolicyRevision.objects.select_related("policy")),
     )
 
 
-def _with_all_beside(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
+def _prefetch_all(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load what of other tables belongs to each request, the texts of its rounds once."""
     reviews = Review.objects.select_related("person", "on_behalf_of", "round")
     return requests.prefetch_related(
@@ -125,44 +131,46 @@ def last_review(request: ApprovalRequest) -> Review | None:
 def answered_by(request: ApprovalRequest) -> str:
     """Name who answered, where the request stands as they left it; empty for every other end."""
     review = last_review(request) if request.status in REVIEWED else None
-    return name_of(review.person) if review else ""
+    return user_display_name(review.person) if review else ""
 
 
 def counted_approvals(round_: Round) -> list[Review]:
     """Return the approvals that count in a round, their people loaded."""
-    reviews = round_.reviews.filter(verdict=Verdict.APPROVE, undone_at=None)
+    reviews = round_.reviews.filter(verdict=ReviewVerdict.APPROVE, undone_at=None)
     return list(reviews.select_related("person", "on_behalf_of").order_by("id"))
 
 
 def status_sentence(request: ApprovalRequest) -> str:
     """Say where the request stands: who answered, what and when."""
     call = request.call
-    if request.status in _TAKEN_BACK and call.message and call.finished_at:
-        return f"{_TAKEN_BACK[request.status]} {say_ago(call.finished_at)}. {call.message}"
-    sentence = _ENDS.get(request.status)
+    if request.status in _WITHDRAWN_SENTENCES and call.message and call.finished_at:
+        return f"{_WITHDRAWN_SENTENCES[request.status]} {format_time_ago(call.finished_at)}. {call.message}"
+    sentence = _END_SENTENCES.get(request.status)
     if sentence is not None:
         return sentence
     review = last_review(request)
     if request.status == RequestStatus.PENDING or review is None:
         return "This request waits for an answer."
     started = ", and it was started" if request.status == RequestStatus.CONSUMED else ""
-    return f"{name_of(review.person)} {_DID[review.verdict]} {say_ago(review.at)}{started}."
+    return (
+        f"{user_display_name(review.person)} {_VERDICT_PHRASES[review.verdict]} {format_time_ago(review.at)}{started}."
+    )
 
 
-_DID: dict[str, str] = {
-    Verdict.APPROVE: "approved this",
-    Verdict.REJECT: "rejected this",
-    Verdict.RESPOND: "answered this in the tool's place",
-    Verdict.REQUEST_CHANGES: "asked for changes to this",
+_VERDICT_PHRASES: dict[str, str] = {
+    ReviewVerdict.APPROVE: "approved this",
+    ReviewVerdict.REJECT: "rejected this",
+    ReviewVerdict.RESPOND: "answered this in the tool's place",
+    ReviewVerdict.REQUEST_CHANGES: "asked for changes to this",
 }
 
-_TAKEN_BACK: dict[str, str] = {
+_WITHDRAWN_SENTENCES: dict[str, str] = {
     RequestStatus.REVOKED: "The approval was taken back",
     RequestStatus.WITHDRAWN: "This no longer waits, since it was withdrawn",
 }
 """What leads the words of who took it back, which the call keeps."""
 
-_ENDS: dict[str, str] = {
+_END_SENTENCES: dict[str, str] = {
     RequestStatus.EXPIRED: "This request has expired: its time was over before the call could start.",
     RequestStatus.WITHDRAWN: "This request was withdrawn.",
     RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
@@ -170,14 +178,14 @@ _ENDS: dict[str, str] = {
 }
 
 
-MOST_TOLD_OF = 1000
+MAX_REQUESTS_AUDITED = 1000
 """Entries that are gone through for who was away: of one who was away for longer, the older ones are not missed."""
 
 
-def requests_told_of_since(viewer: User, number: int) -> QuerySet[ApprovalRequest]:
+def requests_audited_since(viewer: User, number: int) -> QuerySet[ApprovalRequest]:
     """Return the requests that the viewer may see and that the newest entries above `number` tell of."""
     newest = AuditEntry.objects.filter(seq__gt=number).order_by("-seq")
-    told_of = set(newest.values_list("object_ref", flat=True)[:MOST_TOLD_OF])
+    told_of = set(newest.values_list("object_ref", flat=True)[:MAX_REQUESTS_AUDITED])
     # Of a request in another's place only the new one is told; it says of the old one that it is over.
     replaced = ApprovalRequest.objects.filter(superseded_by__public_id__in=told_of).values_list("public_id", flat=True)
     return requests_for(viewer).filter(public_id__in=told_of.union(replaced))

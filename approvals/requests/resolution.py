@@ -14,16 +14,16 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, Review
-from approvals.requests.digests import intent_of
-from approvals.states import FAIL, RequestStatus, Verdict
-from catalog.access.roles import name_of
-from catalog.calls.vault import under_every_key
+from approvals.requests.digests import intent_digest_for
+from approvals.states import FAIL, RequestStatus, ReviewVerdict
+from catalog.access.roles import user_display_name
+from catalog.calls.vault import variants_for_rotated_keys
 from catalog.core import clock
 from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import answer_response
 from catalog.models import Call
 from catalog.secrets.placeholders import Secret
-from catalog.signals import record
+from catalog.signals import record_fact
 from catalog.states import CallStatus
 from catalog.tools.registry import get_tool
 
@@ -45,28 +45,28 @@ class Refusal:
     effect: str = FAIL
 
 
-def release(request: ApprovalRequest, *, by: "User | None") -> None:
+def release_call(request: ApprovalRequest, *, by: "User | None") -> None:
     """Let an approved call run."""
     if try_move(Call.objects.filter(pk=request.call_id), to=CallStatus.READY):
-        record("call.released", call=request.call, by=by, approval=request.public_id)
+        record_fact("call.released", call=request.call, by=by, approval=request.public_id)
 
 
-def refuse(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None:
+def refuse_call(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None:
     """Fail the held call; what becomes of its step, the effect says."""
     if _fail(request, refusal, now):
         told = {"approval": request.public_id, "effect": refusal.effect, "message": refusal.message}
-        record("call.refused", call=request.call, by=refusal.by, **told)
+        record_fact("call.refused", call=request.call, by=refusal.by, **told)
 
 
-def send_back(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
+def send_back_call(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
     """Fail the held call with what is to be changed; whoever may change it is waited for, or asks anew."""
-    refusal = Refusal(SENT_BACK, said("Changes requested", review), review.person)
+    refusal = Refusal(SENT_BACK, attributed_comment("Changes requested", review), review.person)
     if _fail(request, refusal, now):
         told = {"approval": request.public_id, "message": refusal.message}
-        record("call.sent_back", call=request.call, by=review.person, **told)
+        record_fact("call.sent_back", call=request.call, by=review.person, **told)
 
 
-def respond(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
+def respond_for_tool(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
     """Complete the held call with a person's answer, in the standard shape and marked so: its tool does not run."""
     call = request.call
     query_type, parameters = call.asked
@@ -76,27 +76,27 @@ def respond(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
         Call.objects.filter(pk=call.pk),
         to=CallStatus.COMPLETED,
         response=json.dumps(response, ensure_ascii=False),
-        message=said("Answered", review, " in the tool's place; the tool did not run"),
+        message=attributed_comment("Answered", review, " in the tool's place; the tool did not run"),
         finished_at=now,
     )
     if moved:
         call.refresh_from_db(fields=["status", "response", "message", "finished_at"])
-        record("call.responded", call=call, by=review.person, approval=request.public_id)
+        record_fact("call.responded", call=call, by=review.person, approval=request.public_id)
 
 
-def rejection(review: Review) -> Refusal:
+def refusal_from_review(review: Review) -> Refusal:
     """Return the refusal that a rejection means: the reviewer's words, and what the tool has to say to it."""
     call = review.request.call
     tool = get_tool(call.tool_name)
-    own = tool.told_when_rejected(call.arguments_json) if tool else ""
-    message = said("Rejected", review)
+    own = tool.rejection_message(call.arguments_json) if tool else ""
+    message = attributed_comment("Rejected", review)
     return Refusal(REJECTED, f"{message} {own}" if own else message, review.person, review.effect)
 
 
-def said(what: str, review: Review, how: str = "") -> str:
+def attributed_comment(what: str, review: Review, how: str = "") -> str:
     """Say who answered, and their comment word for word."""
     comment = review.comment.strip()
-    return f"{what} by {name_of(review.person)}{how}" + (f": {comment}" if comment else ".")
+    return f"{what} by {user_display_name(review.person)}{how}" + (f": {comment}" if comment else ".")
 
 
 def _fail(request: ApprovalRequest, refusal: Refusal, now: datetime) -> int:
@@ -110,10 +110,10 @@ def _fail(request: ApprovalRequest, refusal: Refusal, now: datetime) -> int:
     )
 
 
-REFUSED_BEFORE = "refused_before"
+PREVIOUSLY_REJECTED = "refused_before"
 
 
-def refused_before(
+def find_previous_rejection(
     plan_ref: str, tool_name: str, schema: Mapping[str, Any], arguments: str, secrets: Sequence[Secret] = ()
 ) -> ApprovalRequest | None:
     """Return the first request about this that people rejected in the plan, once that took effect; None for none.
@@ -123,15 +123,17 @@ def refused_before(
     """
     if not plan_ref:
         return None
-    intents = [intent_of(plan_ref, tool_name, text, schema) for text in under_every_key(arguments, secrets)]
+    intents = [
+        intent_digest_for(plan_ref, tool_name, text, schema) for text in variants_for_rotated_keys(arguments, secrets)
+    ]
     refused = ApprovalRequest.objects.filter(plan_ref=plan_ref, status=RequestStatus.REJECTED)
     rejected = refused.filter(intent_digest__in=intents)
     return rejected.exclude(applied_at=None).order_by("pk").first()
 
 
-def refuse_again(call: Call, first: ApprovalRequest) -> None:
+def repeat_rejection(call: Call, first: ApprovalRequest) -> None:
     """Fail a call that was just stored, as its first request was refused; nobody is asked."""
-    refusal = refusal_of(first)
+    refusal = repeated_refusal(first)
     now = clock.now()
     moved = try_move(
         Call.objects.filter(pk=call.pk),
@@ -142,7 +144,7 @@ def refuse_again(call: Call, first: ApprovalRequest) -> None:
         finished_at=now,
     )
     if moved:
-        record(
+        record_fact(
             "call.refused",
             call=call,
             approval=first.public_id,
@@ -152,15 +154,15 @@ def refuse_again(call: Call, first: ApprovalRequest) -> None:
         )
 
 
-def refusal_of(first: ApprovalRequest) -> Refusal:
+def repeated_refusal(first: ApprovalRequest) -> Refusal:
     """Return the refusal that an earlier rejection means for whoever asks the same again."""
-    rejections = Review.objects.filter(request=first, verdict=Verdict.REJECT, undone_at=None)
+    rejections = Review.objects.filter(request=first, verdict=ReviewVerdict.REJECT, undone_at=None)
     review = rejections.select_related("person").order_by("pk").last()
-    who = name_of(review.person) if review else "someone"
+    who = user_display_name(review.person) if review else "someone"
     reason = review.comment.strip() if review else ""
     words = f": {reason}" if reason else "."
     message = (
         "Refused again without asking. Ask for something else, or with other arguments: "
         f"{who} rejected exactly this in this plan before ({first.public_id}){words}"
     )
-    return Refusal(REFUSED_BEFORE, message)
+    return Refusal(PREVIOUSLY_REJECTED, message)

@@ -12,17 +12,17 @@ from django.contrib.auth.models import User
 from django.core import signing
 
 from approvals.models import ApprovalRequest
-from catalog.access.roles import acts_in_session, signed_in_at
+from catalog.access.roles import is_session_user, signed_in_at
 from catalog.core import clock
 from catalog.errors import ParameterError, field_error
-from catalog.ui.labels import say_span
+from catalog.ui.labels import format_timespan
 
 SALT = "toolgate.friction"
-LONGEST_TARGET = 60
-CLOSER_LOOK = "Its policy asks for a closer look: open it by itself."
+MAX_TARGET_LENGTH = 60
+INDIVIDUAL_REVIEW_REQUIRED = "Its policy asks for a closer look: open it by itself."
 
 
-class Terms(Protocol):
+class ConfirmationTerms(Protocol):
     """What of a rule, or of a policy's revision, says what approving takes."""
 
     @property
@@ -38,13 +38,13 @@ class Terms(Protocol):
         """How old the sign-in may be; 0 for any age."""
 
 
-def needs_a_closer_look(terms: Terms) -> bool:
+def requires_individual_review(terms: ConfirmationTerms) -> bool:
     """Say whether what these terms hold is approved one by one only, on its own page."""
     return bool(terms.typed_target or terms.min_review_seconds or terms.fresh_sign_in_seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Friction:
+class ConfirmationRequirements:
     """What approving takes here: what must be typed, seconds to look, whether to sign in again first; nothing is "".
 
     `since` says, signed, when this person was first shown what is asked now.
@@ -57,7 +57,7 @@ class Friction:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Confirmation:
     """What a form sent of it."""
 
     typed: str = ""
@@ -65,54 +65,58 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Matter:
+class ApprovalSubject:
     """What is approved: whose terms hold it, and what it is about."""
 
-    terms: Terms
+    terms: ConfirmationTerms
     target: str
 
 
-def friction_of(request: ApprovalRequest, viewer: User, matter: Matter, given: Given | None = None) -> Friction:
+def confirmation_requirements(
+    request: ApprovalRequest, viewer: User, subject: ApprovalSubject, confirmation: Confirmation | None = None
+) -> ConfirmationRequirements:
     """Return what is asked of a viewer who approves: by the rule of the request, or of what they make of it."""
-    terms, since = matter.terms, given.since if given else ""
-    shown_at = _shown_at(request, viewer, since)
+    terms, since = subject.terms, confirmation.since if confirmation else ""
+    shown_at = _first_shown_at(request, viewer, since)
     if shown_at is None:
-        shown_at, since = clock.now(), _signed(request, viewer)
+        shown_at, since = clock.now(), _sign_first_shown(request, viewer)
     waited = (clock.now() - shown_at).total_seconds()
-    return Friction(
-        target=_last_segment(matter.target, request.call.tool_name) if terms.typed_target else "",
+    return ConfirmationRequirements(
+        target=_last_segment(subject.target, request.call.tool_name) if terms.typed_target else "",
         wait_seconds=max(0, round(terms.min_review_seconds - waited)) if terms.min_review_seconds else 0,
-        needs_sign_in=_is_stale(terms, viewer),
+        needs_sign_in=_is_sign_in_stale(terms, viewer),
         since=since if terms.min_review_seconds else "",
     )
 
 
-def see_that_it_counts(request: ApprovalRequest, viewer: User, matter: Matter, given: Given) -> None:
+def check_confirmation(
+    request: ApprovalRequest, viewer: User, subject: ApprovalSubject, confirmation: Confirmation
+) -> None:
     """Raise ParameterError when an approval lacks what the rule asks of the person."""
-    asked = friction_of(request, viewer, matter, given)
+    asked = confirmation_requirements(request, viewer, subject, confirmation)
     if asked.needs_sign_in:
-        raise _stale(matter.terms)
+        raise _stale_sign_in_error(subject.terms)
     if asked.wait_seconds:
         raise field_error(
             "review", "too_soon", f"Look at it for {asked.wait_seconds} s more: the policy asks for that."
         )
-    if given.typed.strip() != asked.target:
+    if confirmation.typed.strip() != asked.target:
         raise field_error("typed", "mismatch", f"Type {asked.target} to approve: that is what the call is about.")
 
 
-def see_that_the_session_is_fresh(terms: Terms, by: User) -> None:
+def check_sign_in_age(terms: ConfirmationTerms, by: User) -> None:
     """Raise ParameterError when someone approves through a session that was signed in too long ago."""
-    if acts_in_session(by) and _is_stale(terms, by):
-        raise _stale(terms)
+    if is_session_user(by) and _is_sign_in_stale(terms, by):
+        raise _stale_sign_in_error(terms)
 
 
-def _stale(terms: Terms) -> ParameterError:
-    span = say_span(terms.fresh_sign_in_seconds)
+def _stale_sign_in_error(terms: ConfirmationTerms) -> ParameterError:
+    span = format_timespan(terms.fresh_sign_in_seconds)
     words = f"Approving this takes a sign-in of the last {span}. Sign in again, then approve."
     return field_error("sign_in", "stale", words)
 
 
-def _is_stale(terms: Terms, viewer: User) -> bool:
+def _is_sign_in_stale(terms: ConfirmationTerms, viewer: User) -> bool:
     if not terms.fresh_sign_in_seconds:
         return False
     at = signed_in_at(viewer)
@@ -122,14 +126,14 @@ def _is_stale(terms: Terms, viewer: User) -> bool:
 def _last_segment(target: str, tool_name: str) -> str:
     """Return the end of a path or address, if it can be typed; the tool's name where it cannot."""
     last = target.rstrip("/").rpartition("/")[2].strip()
-    return last if last.isascii() and last.isprintable() and 0 < len(last) <= LONGEST_TARGET else tool_name
+    return last if last.isascii() and last.isprintable() and 0 < len(last) <= MAX_TARGET_LENGTH else tool_name
 
 
-def _signed(request: ApprovalRequest, viewer: User) -> str:
+def _sign_first_shown(request: ApprovalRequest, viewer: User) -> str:
     return signing.dumps([request.digest, viewer.pk, clock.now().timestamp()], salt=SALT)
 
 
-def _shown_at(request: ApprovalRequest, viewer: User, since: str) -> datetime | None:
+def _first_shown_at(request: ApprovalRequest, viewer: User, since: str) -> datetime | None:
     """Return when what is asked now was first shown to this person; None when the form does not prove it."""
     try:
         digest, pk, at = signing.loads(since, salt=SALT)

@@ -15,27 +15,34 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Prefetch, prefetch_related_objects
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest, Comment, Review, Round
-from approvals.policies.eligibility import decided_for, editor_counts, is_enough, may_decide, may_revoke, remarks_on
+from approvals.policies.eligibility import (
+    delegator_of,
+    editor_counts,
+    is_enough,
+    may_decide,
+    may_revoke_approval,
+    review_audit_details,
+)
 from approvals.requests import resolution
-from approvals.requests.deadlines import expire_if_due, window_end
-from approvals.requests.lifecycle import check_text, locked
+from approvals.requests.deadlines import expire_if_due, run_window_end
+from approvals.requests.lifecycle import check_text, lock_request
 from approvals.requests.queries import counted_approvals, current_round, last_review, status_sentence
 from approvals.requests.resolution import Refusal
-from approvals.reviews.confirmation import see_that_the_session_is_fresh
-from approvals.reviews.edits import Edit, check_edit, edit, narrowing_of, take_back
-from approvals.states import APPLYING, FAIL, REJECTION_EFFECTS, UNDOABLE, RequestStatus, Verdict
-from catalog.access.roles import NotAllowed, name_of
+from approvals.reviews.confirmation import check_sign_in_age
+from approvals.reviews.edits import Edit, apply_edit, check_edit, narrow_to_hunks, undo_edit
+from approvals.states import APPLYING, FAIL, REJECTION_EFFECTS, UNDOABLE, RequestStatus, ReviewVerdict
+from catalog.access.roles import NotAllowed, user_display_name
 from catalog.calls import vault
 from catalog.core import clock
-from catalog.core.canonical_json import size_of, time_text
-from catalog.core.transactions import do_each, move, move_row, retried
+from catalog.core.canonical_json import format_utc, json_size
+from catalog.core.transactions import move, move_row, retry_on_deadlock, run_each
 from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, ParameterError, field_error, nested_errors
-from catalog.schemas import Problem, compile_schema, plain_json, refuse
-from catalog.secrets.placeholders import scrub_words, shown_text
-from catalog.signals import announce, record
+from catalog.schemas import ArgumentProblem, check_json_arguments, compile_schema, raise_for_problems
+from catalog.secrets.placeholders import redact_text, without_macs
+from catalog.signals import announce_call_change, record_fact
 from catalog.states import CallStatus
 
 MAX_RESPONSE = 256 * 1024
@@ -60,7 +67,7 @@ class Decision:
     what a rejection does to the plan: fail the step, skip it, or cancel the plan.
     """
 
-    verdict: Verdict
+    verdict: ReviewVerdict
     seen_digest: str
     _: KW_ONLY
     comment: str = ""
@@ -71,47 +78,47 @@ class Decision:
     effect: str = FAIL
 
 
-def whole(decision: Decision) -> Decision:
+def normalise_decision(decision: Decision) -> Decision:
     """Return the decision as it is meant: one that accepts no hunk is a rejection.
 
     Raises ParameterError for parts that do not go with the verdict.
     """
     _check_parts(decision)
     check_text(decision.comment)
-    decision = replace(decision, comment=scrub_words(decision.comment))
+    decision = replace(decision, comment=redact_text(decision.comment))
     if decision.hunks is None or decision.hunks:
         return decision
-    return replace(decision, verdict=Verdict.REJECT, hunks=None)
+    return replace(decision, verdict=ReviewVerdict.REJECT, hunks=None)
 
 
 def _check_parts(decision: Decision) -> None:
     """Refuse what belongs to another verdict, rather than leave it out unseen."""
     verdict = decision.verdict
-    if decision.hunks is not None and verdict != Verdict.APPROVE:
+    if decision.hunks is not None and verdict != ReviewVerdict.APPROVE:
         raise field_error(
             "hunks", "invalid", "Hunks are for approving; a rejection is of the whole change. Leave them out."
         )
-    if decision.arguments is not None and (verdict != Verdict.APPROVE or decision.hunks is not None):
+    if decision.arguments is not None and (verdict != ReviewVerdict.APPROVE or decision.hunks is not None):
         why = "Changed arguments go with the verdict approve, and not with hunks."
         raise field_error("arguments", "invalid", f"{why} Leave one of them out.")
-    if decision.response is not UNSET and verdict != Verdict.RESPOND:
+    if decision.response is not UNSET and verdict != ReviewVerdict.RESPOND:
         raise field_error("response", "invalid", "A response goes with the verdict respond. Leave it out.")
-    if decision.response is UNSET and verdict == Verdict.RESPOND:
+    if decision.response is UNSET and verdict == ReviewVerdict.RESPOND:
         raise field_error("response", "required", "Give the answer that the agent gets in the tool's place.")
     if decision.effect not in REJECTION_EFFECTS:
         raise field_error("effect", "invalid_choice", f"This must be one of {', '.join(REJECTION_EFFECTS)}.")
-    if decision.effect != FAIL and verdict != Verdict.REJECT:
+    if decision.effect != FAIL and verdict != ReviewVerdict.REJECT:
         raise field_error("effect", "invalid", "Only a rejection says what becomes of the plan. Leave the effect out.")
 
 
-def judge_comment(request: ApprovalRequest, decision: Decision) -> None:
+def check_comment(request: ApprovalRequest, decision: Decision) -> None:
     """Refuse a comment that cannot be kept, and a rejection or a wish for changes without one where it is needed."""
     if decision.comment.strip():
         return
     verdict = decision.verdict
-    if verdict == Verdict.REQUEST_CHANGES:
+    if verdict == ReviewVerdict.REQUEST_CHANGES:
         raise field_error("comment", "required", "Say what is to be changed: whoever asked has nothing else to go by.")
-    if verdict == Verdict.REJECT and needs_reason(request):
+    if verdict == ReviewVerdict.REJECT and needs_reason(request):
         raise field_error(
             "comment", "required", "Say why you reject this: the agent and the audit log need the reason."
         )
@@ -124,31 +131,33 @@ def needs_reason(request: ApprovalRequest) -> bool:
     return irreversible if required is None else required
 
 
-def judge_response(request: ApprovalRequest, response: Any) -> None:
+def check_response(request: ApprovalRequest, response: Any) -> None:
     """Refuse an answer that the tool itself could not have given. Raises ParameterError under `response`."""
     try:
-        value = plain_json(response)
-        if size_of(value) > MAX_RESPONSE:
-            refuse([Problem("", "too_large", f"A response has at most {MAX_RESPONSE:,} bytes as JSON.")])
+        value = check_json_arguments(response)
+        if json_size(value) > MAX_RESPONSE:
+            raise_for_problems(
+                [ArgumentProblem("", "too_large", f"A response has at most {MAX_RESPONSE:,} bytes as JSON.")]
+            )
         schema = request.tool_version.output_schema
         if schema is not None:
-            refuse(compile_schema(schema).problems(value))
+            raise_for_problems(compile_schema(schema).problems(value))
     except ParameterError as error:
         raise nested_errors("response", error) from None
 
 
-def without_secrets(response: Any) -> str:
+def redact_response(response: Any) -> str:
     """Return a response as it is stored: JSON, known shapes of secrets cut out for good; empty where there is none."""
-    return "" if response is UNSET else shown_text(vault.sealed(None, response).text)
+    return "" if response is UNSET else without_macs(vault.redact_arguments(None, response).text)
 
 
 NOT_RECORDED = "Your answer was not recorded."
 UNDONE = "undone"
-LEADS_TO = {
-    Verdict.APPROVE: RequestStatus.APPROVED,
-    Verdict.REJECT: RequestStatus.REJECTED,
-    Verdict.RESPOND: RequestStatus.RESPONDED,
-    Verdict.REQUEST_CHANGES: RequestStatus.CHANGES_REQUESTED,
+STATUS_BY_VERDICT = {
+    ReviewVerdict.APPROVE: RequestStatus.APPROVED,
+    ReviewVerdict.REJECT: RequestStatus.REJECTED,
+    ReviewVerdict.RESPOND: RequestStatus.RESPONDED,
+    ReviewVerdict.REQUEST_CHANGES: RequestStatus.CHANGES_REQUESTED,
 }
 
 
@@ -161,48 +170,48 @@ def decide(
     Raises Conflict (too late, or something changed), NotAllowed, or ParameterError for what was sent: its paths are
     relative to the arguments where those are wrong, else they name the field of the answer.
     """
-    refuse_to_begin()
-    decision = whole(decision)
+    ensure_not_restored()
+    decision = normalise_decision(decision)
     if expire_if_due(request, clock.now()):
         raise Conflict(f"Nobody answered this in time: it has expired. {NOT_RECORDED}")
     if decision.response is not UNSET:
-        _judge(request, by, decision)
-        judge_response(request, decision.response)
-    made = _edit_of(request, by, decision) if isinstance(edit, Unset) else edit
+        _check_decision(request, by, decision)
+        check_response(request, decision.response)
+    made = _compute_edit(request, by, decision) if isinstance(edit, Unset) else edit
     return _record_answer(request, by, decision, made)
 
 
-@retried
+@retry_on_deadlock
 def _record_answer(request: ApprovalRequest, by: User, decision: Decision, made: Edit | None) -> ApprovalRequest:
     with transaction.atomic():
-        current = locked(request)
-        _judge(current, by, decision)
+        current = lock_request(request)
+        _check_decision(current, by, decision)
         if made is not None:
-            edit(current, made, by=by, comment=decision.comment)
-        if decision.verdict == Verdict.APPROVE:
-            see_that_the_session_is_fresh(current.policy_revision, by)
+            apply_edit(current, made, by=by, comment=decision.comment)
+        if decision.verdict == ReviewVerdict.APPROVE:
+            check_sign_in_age(current.policy_revision, by)
         prefetch_related_objects([current], Prefetch("rounds", Round.objects.defer("arguments", "preview")))
         if editor_counts(current, by):
-            review = _keep(current, by, decision)
+            review = _store_review(current, by, decision)
             if _is_enough(review):
                 _settle(current, review)
         else:
-            _keep_words(current, by, decision.comment)
+            _store_comment(current, by, decision.comment)
         return current
 
 
-def _edit_of(request: ApprovalRequest, by: User, decision: Decision) -> Edit | None:
+def _compute_edit(request: ApprovalRequest, by: User, decision: Decision) -> Edit | None:
     """Work out, for who may decide and before anything is locked, what the answer changes of the call, if anything."""
     if decision.hunks is None and decision.arguments is None:
         return None
-    _judge(request, by, decision)
+    _check_decision(request, by, decision)
     if decision.hunks is not None:
-        return narrowing_of(request, decision.hunks)
+        return narrow_to_hunks(request, decision.hunks)
     made = check_edit(request, decision.arguments or {})
     return made if made.text != current_round(request).arguments else None
 
 
-def _judge(request: ApprovalRequest, by: User, decision: Decision) -> None:
+def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> None:
     if request.status != RequestStatus.PENDING:
         raise Conflict(f"{status_sentence(request)} {NOT_RECORDED}")
     why_not = may_decide(request, by)
@@ -210,10 +219,10 @@ def _judge(request: ApprovalRequest, by: User, decision: Decision) -> None:
         raise NotAllowed(why_not)
     if decision.seen_digest != request.digest:
         raise Conflict(f"What is asked has changed since you looked at it. {NOT_RECORDED} Look again, then decide.")
-    judge_comment(request, decision)
+    check_comment(request, decision)
 
 
-def _keep(request: ApprovalRequest, by: User, decision: Decision) -> Review:
+def _store_review(request: ApprovalRequest, by: User, decision: Decision) -> Review:
     """Store the review, of the round that stands: one per person and round."""
     try:
         with transaction.atomic():
@@ -221,10 +230,10 @@ def _keep(request: ApprovalRequest, by: User, decision: Decision) -> Review:
                 request=request,
                 round=current_round(request),
                 person=by,
-                on_behalf_of=decided_for(request, by),
+                on_behalf_of=delegator_of(request, by),
                 verdict=decision.verdict,
                 comment=decision.comment,
-                response=without_secrets(decision.response),
+                response=redact_response(decision.response),
                 effect=decision.effect,
                 seen_digest=request.digest,
                 channel=decision.channel,
@@ -236,7 +245,7 @@ def _keep(request: ApprovalRequest, by: User, decision: Decision) -> Review:
     return review
 
 
-def _keep_words(request: ApprovalRequest, by: User, text: str) -> None:
+def _store_comment(request: ApprovalRequest, by: User, text: str) -> None:
     """Keep in the thread what came with something that is no answer: an edit that others judge, a revocation."""
     if text.strip():
         Comment.objects.create(request=request, person=by, text=text, at=clock.now())
@@ -244,12 +253,12 @@ def _keep_words(request: ApprovalRequest, by: User, text: str) -> None:
 
 def _is_enough(review: Review) -> bool:
     """Say whether this review decides: anything but an approval does, or enough people's approvals for every stage."""
-    return review.verdict != Verdict.APPROVE or is_enough(review.request, counted_approvals(review.round))
+    return review.verdict != ReviewVerdict.APPROVE or is_enough(review.request, counted_approvals(review.round))
 
 
 def _settle(request: ApprovalRequest, review: Review) -> None:
     """Decide the request; what a page decided takes effect after the undo window, a wish for changes at once."""
-    status = LEADS_TO[Verdict(review.verdict)]
+    status = STATUS_BY_VERDICT[ReviewVerdict(review.verdict)]
     undo_seconds = settings.TOOLGATE_UNDO_SECONDS if review.channel == "page" and status in UNDOABLE else 0
     effective_at = review.at + timedelta(seconds=undo_seconds)
     move_row(
@@ -258,9 +267,9 @@ def _settle(request: ApprovalRequest, review: Review) -> None:
         to=status,
         decided_at=review.at,
         effective_at=effective_at,
-        not_after=window_end(request, effective_at) if status == RequestStatus.APPROVED else None,
+        not_after=run_window_end(request, effective_at) if status == RequestStatus.APPROVED else None,
     )
-    _record("approval.decided", request, review, effective_at=time_text(effective_at))
+    _record("approval.decided", request, review, effective_at=format_utc(effective_at))
     if not undo_seconds:
         apply_decision(request, review.at, review)
 
@@ -270,32 +279,32 @@ def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) ->
         "approval": request.public_id,
         "digest": request.digest,
         "verdict": review.verdict,
-        "reviewer": name_of(review.person),
+        "reviewer": user_display_name(review.person),
         "reason": review.comment,
     }
-    effect = {"effect": review.effect} if review.verdict == Verdict.REJECT else {}
-    record(kind, call=request.call, by=review.person, **(told | effect | remarks_on(review) | more))
+    effect = {"effect": review.effect} if review.verdict == ReviewVerdict.REJECT else {}
+    record_fact(kind, call=request.call, by=review.person, **(told | effect | review_audit_details(review) | more))
 
 
-@retried
-def undo(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
+@retry_on_deadlock
+def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Take back one's own decision before it takes effect: the request is pending again, as it was asked before.
 
     Raises Conflict when there is nothing to undo (any more), NotAllowed when someone else decided.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     with transaction.atomic():
-        current = locked(request)
+        current = lock_request(request)
         review = last_review(current)
         if review is None or current.status not in UNDOABLE:
             raise Conflict(f"There is no decision to undo. {status_sentence(current)}")
         if review.person_id != by.pk:
-            raise NotAllowed(f"Only {name_of(review.person)}, who decided this, may undo it.")
+            raise NotAllowed(f"Only {user_display_name(review.person)}, who decided this, may undo it.")
         _reopen(current)
         Review.objects.filter(pk=review.pk).update(undone_at=clock.now())
         # Told as a review, a kind of event that clients know: whoever watches sees the request wait again.
         _record("approval.reviewed", current, review, verdict=UNDONE)
-        take_back(current, by=by)
+        undo_edit(current, by=by)
         current.refresh_from_db()
         return current
 
@@ -310,34 +319,41 @@ def _reopen(request: ApprovalRequest) -> None:
         raise Conflict(f"The time to undo is over. {status_sentence(request)}") from None
 
 
-@retried
+@retry_on_deadlock
 def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> ApprovalRequest:
     """Take an approval away that was not used yet, once its time to undo is over: the call fails and says so.
 
     Raises NotAllowed for who may not revoke it, Conflict when there is no approval to revoke (any more), and
     ParameterError for the comment.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     check_text(comment)
-    comment = scrub_words(comment)
+    comment = redact_text(comment)
     expire_if_due(request, clock.now())
     with transaction.atomic():
-        current, now = locked(request), clock.now()
-        why_not = may_revoke(current, by)
+        current, now = lock_request(request), clock.now()
+        why_not = may_revoke_approval(current, by)
         if why_not is not None:
             raise NotAllowed(why_not)
-        _take_away(current, now)
+        _mark_revoked(current, now)
         current.refresh_from_db()
-        told = {"approval": current.public_id, "digest": current.digest, "reviewer": name_of(by), "reason": comment}
-        record("approval.revoked", call=current.call, by=by, **told)
-        _keep_words(current, by, comment)
+        told = {
+            "approval": current.public_id,
+            "digest": current.digest,
+            "reviewer": user_display_name(by),
+            "reason": comment,
+        }
+        record_fact("approval.revoked", call=current.call, by=by, **told)
+        _store_comment(current, by, comment)
         words = f": {comment.strip()}" if comment.strip() else "."
-        resolution.refuse(current, Refusal(resolution.REVOKED, f"Revoked by {name_of(by)}{words}", by), now=now)
+        resolution.refuse_call(
+            current, Refusal(resolution.REVOKED, f"Revoked by {user_display_name(by)}{words}", by), now=now
+        )
         current.refresh_from_db()
         return current
 
 
-def _take_away(request: ApprovalRequest, now: datetime) -> None:
+def _mark_revoked(request: ApprovalRequest, now: datetime) -> None:
     """Move an approval that is in effect to revoked."""
     if request.status != RequestStatus.APPROVED:
         raise Conflict(f"There is no approval to revoke. {status_sentence(request)}")
@@ -353,30 +369,30 @@ def apply_due(now: datetime, limit: int = 100) -> int:
         status__in=APPLYING, applied_at=None, decided_at__isnull=False, effective_at__lte=now
     )
     requests = due.select_related("call").order_by("effective_at")[:limit]
-    return do_each(lambda request: apply_decision(request, now), requests)
+    return run_each(lambda request: apply_decision(request, now), requests)
 
 
 def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review | None = None) -> bool:
     """Carry one decision to its call, once; say whether that happened now. `decided_by`: its review, where known."""
     with transaction.atomic(savepoint=False):
-        announce(request.call)
+        announce_call_change(request.call)
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)
         if not decided.filter(applied_at=None, effective_at__lte=now).update(applied_at=now):
             return False
         request.applied_at = now
         review = decided_by or last_review(request)
         if request.status == RequestStatus.APPROVED:
-            resolution.release(request, by=review.person if review else None)
+            resolution.release_call(request, by=review.person if review else None)
         elif review is not None:
-            _carry_out(request, review, now)
+            _apply_to_call(request, review, now)
         return True
 
 
-def _carry_out(request: ApprovalRequest, review: Review, now: datetime) -> None:
+def _apply_to_call(request: ApprovalRequest, review: Review, now: datetime) -> None:
     """Let a call end as its reviewer said."""
-    if review.verdict == Verdict.RESPOND:
-        resolution.respond(request, review, now=now)
-    elif review.verdict == Verdict.REQUEST_CHANGES:
-        resolution.send_back(request, review, now=now)
+    if review.verdict == ReviewVerdict.RESPOND:
+        resolution.respond_for_tool(request, review, now=now)
+    elif review.verdict == ReviewVerdict.REQUEST_CHANGES:
+        resolution.send_back_call(request, review, now=now)
     else:
-        resolution.refuse(request, resolution.rejection(review), now=now)
+        resolution.refuse_call(request, resolution.refusal_from_review(review), now=now)

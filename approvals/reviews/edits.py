@@ -16,13 +16,13 @@ from pydantic_core import to_jsonable_python
 
 from approvals.models import ApprovalRequest, Round
 from approvals.policies.gate import gate
-from approvals.policies.rulebook import Rule, facts_of, rule_of
-from approvals.requests.digests import Binding, action_digest
+from approvals.policies.rulebook import Rule, call_facts, rule_from_revision
+from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.queries import current_round
 from approvals.states import RequestStatus
-from catalog.access.roles import name_of
+from catalog.access.roles import user_display_name
 from catalog.calls import vault
-from catalog.calls.vault import Place
+from catalog.calls.vault import SecretScope
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.tool import Tool
@@ -32,19 +32,19 @@ from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.results import Preview
-from catalog.secrets.placeholders import Secret, shown_text
-from catalog.signals import record
+from catalog.secrets.placeholders import Secret, without_macs
+from catalog.signals import record_fact
 from catalog.states import CallStatus
-from catalog.text.diff import Division
+from catalog.text.diff import HunkedDiff
 from catalog.tools.registry import get_tool
 
 APPROVED = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
-MOST_NAMED = 50
+MAX_FIELDS_NAMED = 50
 """Changed fields that are named, and characters of each name."""
 
 
 @dataclass(frozen=True)
-class Part:
+class DivisibleChange:
     """What a tool lets people accept in part: the parameter, and the texts it leads from and to."""
 
     tool: Tool[Any, Any]
@@ -53,9 +53,9 @@ class Part:
     after: str
 
     @cached_property
-    def division(self) -> Division:
+    def division(self) -> HunkedDiff:
         """The change in its hunks. Comparing long texts takes its time."""
-        return Division(self.before, self.after)
+        return HunkedDiff(self.before, self.after)
 
     @property
     def total(self) -> int:
@@ -89,7 +89,7 @@ class Edit:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments as they may be shown."""
-        arguments: dict[str, Any] = json.loads(shown_text(self.text))
+        arguments: dict[str, Any] = json.loads(without_macs(self.text))
         return arguments
 
     @property
@@ -99,7 +99,7 @@ class Edit:
         return {"fields": list(self.fields), "quorum": self.quorum, **parts}
 
 
-def part_of(round_: Round, tool_name: str) -> Part | None:
+def find_divisible_change(round_: Round, tool_name: str) -> DivisibleChange | None:
     """Return what may be accepted in part of a round; None when its tool shows no such change."""
     tool, preview = get_tool(tool_name), round_.preview_json or {}
     if tool is None or tool.hunks is None or preview.get("kind") != "diff":
@@ -107,14 +107,14 @@ def part_of(round_: Round, tool_name: str) -> Part | None:
     text = json.loads(round_.arguments).get(tool.hunks)
     if not isinstance(text, str) or text != preview.get("after"):
         return None
-    return Part(tool, tool.hunks, preview.get("before"), text)
+    return DivisibleChange(tool, tool.hunks, preview.get("before"), text)
 
 
-def progress_of(request: ApprovalRequest) -> str:
+def hunk_progress(request: ApprovalRequest) -> str:
     """Say how many hunks of what was asked first are applied, rejected and open; empty for an indivisible change."""
     rounds = sorted(request.rounds.all(), key=lambda round_: round_.number)
-    first = part_of(rounds[0], request.call.tool_name)
-    last = part_of(rounds[-1], request.call.tool_name) if len(rounds) > 1 else first
+    first = find_divisible_change(rounds[0], request.call.tool_name)
+    last = find_divisible_change(rounds[-1], request.call.tool_name) if len(rounds) > 1 else first
     if first is None or last is None or first.total < 2:
         return ""
     is_open, is_approved = request.status == RequestStatus.PENDING, request.status in APPROVED
@@ -123,38 +123,38 @@ def progress_of(request: ApprovalRequest) -> str:
     return f"Progress: {applied}/{first.total} applied, {first.total - applied - pending} rejected, {pending} pending"
 
 
-def narrowing_of(request: ApprovalRequest, hunks: Collection[int]) -> Edit | None:
+def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | None:
     """Work out what accepting these hunks makes of a request; None where they are all of its change.
 
     It compares texts, so it comes before anything is locked. Raises ParameterError for hunks that there are not, and
     Conflict when a policy refuses the narrower call.
     """
     round_ = current_round(request)
-    part = part_of(round_, request.call.tool_name)
+    part = find_divisible_change(round_, request.call.tool_name)
     if part is None:
         raise field_error("hunks", "not_divisible", "This change is accepted or rejected as a whole; leave hunks out.")
-    accepted = _accepted(part, hunks)
+    accepted = _check_hunks(part, hunks)
     if len(accepted) == part.total:
         return None
     after, before = part.division.apply(accepted), json.loads(round_.arguments)
     narrowed = canonical_text(before | {part.parameter: after})
-    arguments = pipeline.check(part.tool, vault.restored(narrowed, request.call.plan_ref))
-    cut = vault.sealed(part.tool, arguments)
-    shown = {**(round_.preview_json or {}), "after": after, "rows": Division(part.before, after).rows}
+    arguments = pipeline.prepare_arguments(part.tool, vault.load_complete(narrowed, request.call.plan_ref))
+    cut = vault.redact_arguments(part.tool, arguments)
+    shown = {**(round_.preview_json or {}), "after": after, "rows": HunkedDiff(part.before, after).rows}
     return Edit(
         base=request.digest,
         text=cut.text,
         secrets=cut.secrets,
         preview=shown,
         state_token=round_.state_token,
-        rule=_judged_again(request, arguments),
+        rule=_rule_for_edit(request, arguments),
         fields=(part.parameter,),
         hunks=accepted,
         of=part.total,
     )
 
 
-def _accepted(part: Part, hunks: Collection[int]) -> list[int]:
+def _check_hunks(part: DivisibleChange, hunks: Collection[int]) -> list[int]:
     accepted, total = sorted(set(hunks)), part.total
     unknown = sorted(set(accepted).difference(range(total)))
     if unknown:
@@ -170,13 +170,13 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     Nothing is locked or stored. Raises ParameterError, its paths relative to the arguments, when the tool does not take
     them or knows already that it cannot do it; Conflict when a policy refuses them or the tool has changed.
     """
-    round_, target = current_round(request), _target_of(request)
-    wanted = vault.refilled(arguments, round_.arguments, request.call.plan_ref)
-    checked = pipeline.check(target.tool, wanted.in_place())
-    cut = vault.sealed(target.tool, checked)
+    round_, target = current_round(request), _callable_tool(request)
+    wanted = vault.restore_edited_arguments(arguments, round_.arguments, request.call.plan_ref)
+    checked = pipeline.prepare_arguments(target.tool, wanted.in_place())
+    cut = vault.redact_arguments(target.tool, checked)
     wanted.check(cut)
-    rule = _judged_again(request, checked)
-    shown = _previewed(request.call, checked)
+    rule = _rule_for_edit(request, checked)
+    shown = _preview_edit(request.call, checked)
     return Edit(
         base=request.digest,
         text=cut.text,
@@ -188,20 +188,20 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     )
 
 
-def _target_of(request: ApprovalRequest) -> CallableTool:
+def _callable_tool(request: ApprovalRequest) -> CallableTool:
     """Return the tool as it may be called here. Raises Conflict when it is not the one that people were asked about."""
     call = request.call
-    target = snapshot.current(call.tool_name)
+    target = snapshot.callable_tool(call.tool_name)
     if target is None or target.drifted or target.version_pk != request.tool_version_id:
         raise Conflict(f"{call.tool_name} has changed since this was asked, so it cannot be edited; look again.")
     if not target.enabled:
         raise Conflict(f"{call.tool_name} is switched off, so it cannot be edited.")
-    return target.chosen_for(call.plan_ref, call.implementation_id)
+    return target.select_implementation(call.plan_ref, call.implementation_id)
 
 
-def _previewed(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
+def _preview_edit(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     try:
-        return preview_of(call, arguments)
+        return compute_preview(call, arguments)
     except ParameterError:
         raise
     except ToolError as error:
@@ -215,8 +215,8 @@ def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
 
     A secret in a key is told by its name.
     """
-    paths = sorted({shown_text(path) for path in _differing(before, after)})
-    return tuple(path[:MOST_NAMED] for path in paths[:MOST_NAMED])
+    paths = sorted({without_macs(path) for path in _differing(before, after)})
+    return tuple(path[:MAX_FIELDS_NAMED] for path in paths[:MAX_FIELDS_NAMED])
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -228,7 +228,7 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
             yield name
 
 
-def edit(request: ApprovalRequest, made: Edit, *, by: User, comment: str = "") -> None:
+def apply_edit(request: ApprovalRequest, made: Edit, *, by: User, comment: str = "") -> None:
     """Open the round that an edit makes of a request, locked by the caller.
 
     Raises Conflict when the request is another one by now, or its call no longer waits.
@@ -236,16 +236,16 @@ def edit(request: ApprovalRequest, made: Edit, *, by: User, comment: str = "") -
     if made.base != request.digest:
         raise Conflict("The request was changed while this was being changed. Look again, then decide.")
     _open_round(request, made, editor=by)
-    told = {"reviewer": name_of(by), "reason": comment} if comment else {"reviewer": name_of(by)}
+    told = {"reviewer": user_display_name(by), "reason": comment} if comment else {"reviewer": user_display_name(by)}
     _record(request, made, by=by, **told)
 
 
 def _record(request: ApprovalRequest, made: Edit, *, by: User, **told: str) -> None:
     names = {"approval": request.public_id, "digest": request.digest, "edited_digest": made.base}
-    record("approval.edited", call=request.call, by=by, **names, **made.told, **told)
+    record_fact("approval.edited", call=request.call, by=by, **names, **made.told, **told)
 
 
-def take_back(request: ApprovalRequest, *, by: User) -> None:
+def undo_edit(request: ApprovalRequest, *, by: User) -> None:
     """Undo the edit that came with an answer just undone: what was asked before stands again, in a round of its own."""
     round_ = current_round(request)
     if round_.editor_id != by.pk:
@@ -256,26 +256,26 @@ def take_back(request: ApprovalRequest, *, by: User) -> None:
         text=before.arguments,
         preview=before.preview_json,
         state_token=before.state_token,
-        rule=_rule_for_what_was_asked(request, before),
+        rule=_rule_for_original(request, before),
         fields=changed_fields(json.loads(round_.arguments), json.loads(before.arguments)),
     )
     _open_round(request, made, editor=None)
     _record(request, made, by=by)
 
 
-def _rule_for_what_was_asked(request: ApprovalRequest, before: Round) -> Rule:
+def _rule_for_original(request: ApprovalRequest, before: Round) -> Rule:
     """Return today's rule for what was asked before an edit; that one's own where today's would refuse it."""
     try:
-        return _judged_again(request, vault.opened(before.arguments, request.call.plan_ref))
+        return _rule_for_edit(request, vault.load_available(before.arguments, request.call.plan_ref))
     except Conflict:  # it is refused when it is to start
-        return rule_of(before.policy_revision)
+        return rule_from_revision(before.policy_revision)
 
 
 def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") -> None:
     """Open the next round with what would run now, on the terms of the rule that holds it now."""
     call, rule = request.call, made.rule
     code = call.implementation.digest if call.implementation else ""
-    binding = Binding(call.version.fingerprint, code, made.text, made.state_token)
+    binding = ApprovalBinding(call.version.fingerprint, code, made.text, made.state_token)
     digest, number = action_digest(call, binding, rule), request.round_number + 1
     Round.objects.create(
         request=request,
@@ -303,33 +303,33 @@ def _rewrite(call: Call, made: Edit) -> None:
         raise Conflict("The call no longer waits for an answer, so what it would run with stays as it is.")
     call.arguments, call.query_type = made.text, query_type
     if made.secrets:
-        vault.keep(Place(call.plan_ref, call.step_ref), made.secrets)
+        vault.store_secrets(SecretScope(call.plan_ref, call.step_ref), made.secrets)
 
 
-def _judged_again(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Rule:
+def _rule_for_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Rule:
     """Ask policy about the edited call: a rule that holds it sets the terms, else those of before stay."""
-    verdict = gate(facts_of(request.call, arguments))
+    verdict = gate(call_facts(request.call, arguments))
     if isinstance(verdict, pipeline.Deny):
         raise Conflict(f"A policy refuses the call as you would have it: {verdict.message}")
     rule = verdict.terms if isinstance(verdict, pipeline.Hold) else None
-    return rule if isinstance(rule, Rule) else rule_of(request.policy_revision)
+    return rule if isinstance(rule, Rule) else rule_from_revision(request.policy_revision)
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditSummary:
     """What people changed of a call before it was approved: who, and the dotted paths of the arguments."""
 
     by: Sequence[str]
     fields: Sequence[str]
 
 
-def edited_by_people(request: ApprovalRequest) -> Edited | None:
+def summarise_edits(request: ApprovalRequest) -> EditSummary | None:
     """Return what stands otherwise than it was asked; None when nothing does."""
     rounds = list(request.rounds.select_related("editor").order_by("number"))
     fields = changed_fields(json.loads(rounds[0].arguments), json.loads(rounds[-1].arguments))
     if not fields:
         return None
-    return Edited(list(dict.fromkeys(name_of(each.editor) for each in rounds if each.editor)), fields)
+    return EditSummary(list(dict.fromkeys(user_display_name(each.editor) for each in rounds if each.editor)), fields)
 
 
 Previewer = Callable[[Call, Mapping[str, Any]], Preview | None]
@@ -341,7 +341,7 @@ def register_previewer(previewer: Previewer) -> None:
     _previewers[:] = [previewer]
 
 
-def preview_of(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
+def compute_preview(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     """Return what the call would do with these checked arguments; None when its tool has no preview.
 
     Raises ToolError when the tool already knows that it cannot do it. Never called inside a transaction.

@@ -8,27 +8,27 @@ from datetime import datetime
 from django import template
 
 from approvals.models import ApprovalRequest
-from approvals.notifications.messages import KINDS
-from approvals.policies.rulebook import Rule, answers_about
+from approvals.notifications.messages import KIND_LABELS
+from approvals.policies.rulebook import Rule, verdicts_for_tool
 from approvals.policy_language.stages import people_in_words
 from approvals.requests.queries import current_round
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch.pipeline import CallFacts, Deny, Hold, Verdict
+from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
 from catalog.models import Tool, ToolVersion
-from catalog.ui.labels import say_duration, say_span
+from catalog.ui.labels import format_duration, format_timespan
 
 register = template.Library()
-BY_ITSELF = {
+RUNS_WITHOUT_APPROVAL = {
     "safe": "It reads only, so every call runs by itself.",
     "cautious": "It changes something, so every call runs by itself and is kept in the audit log.",
 }
-DEPENDS = "{count} polic{ies} with higher priority may decide otherwise, depending on the arguments."
+CONDITIONAL_POLICIES = "{count} polic{ies} with higher priority may decide otherwise, depending on the arguments."
 
 
 @register.filter
 def notice_kind(kind: str) -> str:
     """Say what a notice is about."""
-    return KINDS.get(kind, kind)
+    return KIND_LABELS.get(kind, kind)
 
 
 @register.simple_tag
@@ -41,43 +41,43 @@ def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
         arguments={},
         source=tool.source.name,
     )
-    answers = answers_about(facts)
+    answers = verdicts_for_tool(facts)
     count = len(answers.conditional)
-    depends = DEPENDS.format(count=count, ies="y" if count == 1 else "ies") if count else ""
-    return _said(answers.otherwise, version.safety_level) | {"depends": depends}
+    depends = CONDITIONAL_POLICIES.format(count=count, ies="y" if count == 1 else "ies") if count else ""
+    return _verdict_sentences(answers.otherwise, version.safety_level) | {"depends": depends}
 
 
-def _said(verdict: Verdict, level: str) -> dict[str, str]:
+def _verdict_sentences(verdict: GateDecision, level: str) -> dict[str, str]:
     if isinstance(verdict, Deny):
         return {"lead": "Every call is refused.", "rest": verdict.message}
     if isinstance(verdict, Hold) and isinstance(verdict.terms, Rule):
-        return {"lead": "Every call waits for a person.", "rest": _terms(verdict.terms)}
-    return {"lead": "Runs without approval.", "rest": BY_ITSELF.get(level, "Every call runs by itself.")}
+        return {"lead": "Every call waits for a person.", "rest": _rule_sentence(verdict.terms)}
+    return {"lead": "Runs without approval.", "rest": RUNS_WITHOUT_APPROVAL.get(level, "Every call runs by itself.")}
 
 
-def _terms(rule: Rule) -> str:
+def _rule_sentence(rule: Rule) -> str:
     others = "" if rule.allow_self_review else " who did not ask for it"
     return (
-        f"{people_in_words(rule.stages)}{others}, within {say_span(rule.expires_seconds)}. "
+        f"{people_in_words(rule.stages)}{others}, within {format_timespan(rule.expires_seconds)}. "
         "If nobody answers, the call does not run and the agent is told so."
     )
 
 
-NOTHING = "\N{EN DASH}"
+NO_VALUE = "\N{EN DASH}"
 
 
 @register.filter
 def percent(share: float | None) -> str:
     """Say a share: 96 %; an en dash of nothing. All is said only of all, nothing only of nothing."""
     if share is None:
-        return NOTHING
+        return NO_VALUE
     return f"{share if share in (0, 1) else min(0.99, max(0.01, share)):.0%}".replace("%", " %")
 
 
 @register.filter
 def seconds(span: float | None) -> str:
     """Say a span: 12 s, 4 min 09 s; an en dash of nothing."""
-    return NOTHING if span is None else say_duration(span * 1000)
+    return NO_VALUE if span is None else format_duration(span * 1000)
 
 
 @register.filter

@@ -8,17 +8,24 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from approvals.errors import GrantRefused
-from approvals.grants.conditions import check_grant_rows, in_words
-from approvals.grants.proposals import History, Part, Proposal, Row, held_against_history, propose
-from approvals.grants.services import Terms, make, may_make_from
+from approvals.grants.conditions import check_grant_conditions, conditions_sentence
+from approvals.grants.proposals import (
+    ArgumentProposal,
+    CoverageHistory,
+    GrantCondition,
+    Proposal,
+    propose_grant,
+    replay_history,
+)
+from approvals.grants.services import GrantTerms, create_grant, may_create_from
 from approvals.models import ApprovalRequest, Grant
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import ToolgateError
-from catalog.rest.problems import problem_of
+from catalog.rest.problems import problem_for
 
-WORDS = {
+OPERATOR_LABELS = {
     "": "Choose…",
     "equals": "is exactly",
     "in": "is one of (a line each)",
@@ -30,19 +37,19 @@ WORDS = {
     "greater_than": "is more than",
     "exists": "may be anything",
 }
-OF_TEXTS = ("equals", "in", "starts_with", "ends_with", "contains", "matches", "exists")
-OF_NUMBERS = ("equals", "in", "less_than", "greater_than", "exists")
-OF_OTHERS = ("equals", "exists")
-SCOPES = {"plan": "This plan only", "session": "The session {}", "requester": "Everything that {} asks for"}
-FIELDS = {"expires_at": "hours", "max_uses": "uses", "scope": "scope", "scope_ref": "scope"}
+TEXT_OPERATORS = ("equals", "in", "starts_with", "ends_with", "contains", "matches", "exists")
+NUMBER_OPERATORS = ("equals", "in", "less_than", "greater_than", "exists")
+OTHER_OPERATORS = ("equals", "exists")
+SCOPE_LABELS = {"plan": "This plan only", "session": "The session {}", "requester": "Everything that {} asks for"}
+FIELD_BY_PATH = {"expires_at": "hours", "max_uses": "uses", "scope": "scope", "scope_ref": "scope"}
 
 
 @dataclass(slots=True)
-class RowField:
+class ConditionField:
     """One argument in the form."""
 
     number: int
-    part: Part
+    part: ArgumentProposal
     operator: str
     value: str
     problem: str = ""
@@ -55,21 +62,21 @@ class RowField:
     @property
     def operators(self) -> list[tuple[str, str]]:
         """What may be chosen, with words; a secret may only be anything."""
-        known: Sequence[str] = OF_OTHERS
+        known: Sequence[str] = OTHER_OPERATORS
         if self.is_text:
-            known = OF_TEXTS
+            known = TEXT_OPERATORS
         elif isinstance(self.part.value, int | float) and not isinstance(self.part.value, bool):
-            known = OF_NUMBERS
+            known = NUMBER_OPERATORS
         elif isinstance(self.part.value, dict) and self.part.value:
             known = ("exists",)
-        return [(word, WORDS[word]) for word in ("", *known)]
+        return [(word, OPERATOR_LABELS[word]) for word in ("", *known)]
 
     @property
     def seen(self) -> list[str]:
         """What it was in the calls like this, as texts."""
-        return [text_of(value) for value in self.part.seen]
+        return [value_as_text(value) for value in self.part.seen]
 
-    def row(self) -> Row:
+    def row(self) -> GrantCondition:
         """Return the row as it is written. Raises GrantRefused."""
         if self.operator not in dict(self.operators) or not self.operator:
             raise GrantRefused(f"arguments.{self.number}", "Choose what this may be.")
@@ -92,7 +99,7 @@ class RowField:
             raise GrantRefused(f"arguments.{self.number}", message) from None
 
 
-def text_of(value: Any) -> str:
+def value_as_text(value: Any) -> str:
     """Return a value as the form shows it."""
     return value if isinstance(value, str) else canonical_text(value)
 
@@ -102,12 +109,12 @@ class GrantForm:
     """The form as it stands: what is proposed or was entered, what is wrong, what history says."""
 
     proposal: Proposal
-    rows: list[RowField]
+    rows: list[ConditionField]
     scope: str
     hours: str
     uses: str
     problems: dict[str, str] = field(default_factory=dict)
-    tested: History | None = None
+    tested: CoverageHistory | None = None
     answered_with: int = 200
 
     @property
@@ -118,23 +125,23 @@ class GrantForm:
     @property
     def scopes(self) -> list[tuple[str, str]]:
         """The scopes that may be chosen, with words, narrowest first."""
-        return [(scope, SCOPES[scope].format(ref)) for scope, ref in self.proposal.scopes.items()]
+        return [(scope, SCOPE_LABELS[scope].format(ref)) for scope, ref in self.proposal.scopes.items()]
 
     @property
     def in_words(self) -> str:
         """What calls it would be about; empty while something is to be chosen."""
         try:
-            return in_words(self.checked())
+            return conditions_sentence(self.checked())
         except ToolgateError:
             return ""
 
-    def checked(self) -> list[Row]:
+    def checked(self) -> list[GrantCondition]:
         """Return the rows in their plain form. Raises ParameterError naming the row."""
-        return check_grant_rows([each.row() for each in self.rows])
+        return check_grant_conditions([each.row() for each in self.rows])
 
     def note(self, error: ToolgateError) -> None:
         """Tell what is wrong at its field."""
-        told = problem_of(error)
+        told = problem_for(error)
         self.answered_with = told.status if told else 422
         errors = (told.errors if told else ()) or [{"path": "", "message": error.message}]
         for each in errors:
@@ -143,59 +150,59 @@ class GrantForm:
             if path == "arguments" and number.isdecimal() and int(number) < len(self.rows):
                 self.rows[int(number)].problem = str(each["message"])
             else:
-                self.problems[FIELDS.get(path, "")] = str(each["message"])
+                self.problems[FIELD_BY_PATH.get(path, "")] = str(each["message"])
 
 
-def proposed(request: ApprovalRequest, by: User) -> GrantForm:
+def initial_grant_form(request: ApprovalRequest, by: User) -> GrantForm:
     """Return the form with what is proposed. Raises NotAllowed for who may not make a grant out of this request."""
-    why_not = may_make_from(request, by)
+    why_not = may_create_from(request, by)
     if why_not is not None:
         raise NotAllowed(why_not)
-    found = propose(request, by)
-    rows = [_field(number, part, part.row) for number, part in enumerate(found.parts)]
+    found = propose_grant(request, by)
+    rows = [_condition_field(number, part, part.row) for number, part in enumerate(found.parts)]
     return GrantForm(found, rows, found.scope, str(found.hours), str(found.uses), tested=found.history)
 
 
-def _field(number: int, part: Part, row: Row | None) -> RowField:
+def _condition_field(number: int, part: ArgumentProposal, row: GrantCondition | None) -> ConditionField:
     if row is None:
-        return RowField(number, part, "", text_of(part.value) if len(part.seen) == 1 else "")
-    return RowField(number, part, row["operator"], text_of(row.get("value", "")))
+        return ConditionField(number, part, "", value_as_text(part.value) if len(part.seen) == 1 else "")
+    return ConditionField(number, part, row["operator"], value_as_text(row.get("value", "")))
 
 
-def entered(request: ApprovalRequest, by: User, sent: Mapping[str, str]) -> GrantForm:
+def bind_grant_form(request: ApprovalRequest, by: User, sent: Mapping[str, str]) -> GrantForm:
     """Return the form as it was sent, held against history. Raises NotAllowed."""
-    form = proposed(request, by)
+    form = initial_grant_form(request, by)
     for each in form.rows:
         each.operator = sent.get(f"operator-{each.number}", "")
         each.value = sent.get(f"value-{each.number}", "").replace("\r\n", "\n")
     form.scope, form.hours, form.uses = (sent.get(name, "").strip() for name in ("scope", "hours", "uses"))
     form.tested = None
     try:
-        form.tested = held_against_history(request, form.checked(), form.scope)
+        form.tested = replay_history(request, form.checked(), form.scope)
     except ToolgateError as error:
         form.note(error)
     return form
 
 
-def make_from(form: GrantForm, by: User) -> Grant | None:
+def submit_grant_form(form: GrantForm, by: User) -> Grant | None:
     """Make the grant; None where something is wrong, which the form then says."""
     try:
-        request, hours = form.request, _whole("hours", form.hours)
-        terms = Terms(
+        request, hours = form.request, _whole_number("hours", form.hours)
+        terms = GrantTerms(
             tool=request.tool_version.tool.name,
             rows=form.checked(),
             scope=form.scope,
             scope_ref=form.proposal.scopes.get(form.scope, ""),
             expires_at=clock.now() + timedelta(hours=hours),
-            max_uses=_whole("uses", form.uses),
+            max_uses=_whole_number("uses", form.uses),
         )
-        return make(terms, by=by, created_from=request)
+        return create_grant(terms, by=by, created_from=request)
     except ToolgateError as error:
         form.note(error)
         return None
 
 
-def _whole(name: str, text: str) -> int:
+def _whole_number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 7):
         field_name = "expires_at" if name == "hours" else "max_uses"
         raise GrantRefused(field_name, "This must be a whole number of at least 1.")

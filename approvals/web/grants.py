@@ -11,20 +11,20 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from approvals.grants.conditions import conditions_for, in_words
-from approvals.grants.services import Standing, grants_for, may_revoke, revoke, standing_of
+from approvals.grants.conditions import conditions_for, conditions_sentence
+from approvals.grants.services import GrantStatus, grant_status, grants_for, may_revoke_grant, revoke_grant
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.requests.queries import request_for
-from approvals.web.grant_form import entered, make_from, proposed
-from catalog.access.roles import name_of
+from approvals.web.grant_form import bind_grant_form, initial_grant_form, submit_grant_form
+from catalog.access.roles import user_display_name
 from catalog.errors import Conflict
-from catalog.ui.requests import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, sign_in_required
 
-MOST_ACTIVE = 200
-MOST_ENDED = 50
-MOST_USES = 10
+MAX_ACTIVE_GRANTS = 200
+MAX_ENDED_GRANTS = 50
+MAX_USES_SHOWN = 10
 """How many of the calls that ran by a grant its line names."""
-SCOPES = {"plan": "in plan {}", "session": "in session {}", "requester": "asked for by {}"}
+SCOPE_PHRASES = {"plan": "in plan {}", "session": "in session {}", "requester": "asked for by {}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,18 @@ class GrantLine:
     """One grant in words."""
 
     grant: Grant
-    standing: Standing
+    status: GrantStatus
     rows: list[dict[str, Any]]
 
     @property
     def conditions(self) -> str:
         """What a call must be like."""
-        return in_words(self.rows)
+        return conditions_sentence(self.rows)
 
     @property
     def scope(self) -> str:
         """Whose calls it is about."""
-        return SCOPES[self.grant.scope].format(self.grant.scope_ref)
+        return SCOPE_PHRASES[self.grant.scope].format(self.grant.scope_ref)
 
     @property
     def used(self) -> list[GrantUse]:
@@ -54,7 +54,7 @@ class GrantLine:
     @property
     def maker(self) -> str:
         """Who made it."""
-        return name_of(self.grant.created_by)
+        return user_display_name(self.grant.created_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +70,25 @@ class GrantsPage:
     def ended_in_words(self) -> str:
         """How many of those that have ended are listed."""
         count = len(self.ended)
-        return f"the last {count}" if count == MOST_ENDED else str(count)
+        return f"the last {count}" if count == MAX_ENDED_GRANTS else str(count)
 
 
 def grants_page(viewer: User, query: Mapping[str, str]) -> GrantsPage:
     """Return the grants the viewer may see; `?grant=` marks one."""
-    active = _lines(viewer, grants_for(viewer, active=True).order_by("-pk")[:MOST_ACTIVE])
-    ended = _lines(viewer, grants_for(viewer, active=False).order_by("-pk")[:MOST_ENDED])
-    return GrantsPage(active, ended, may_revoke(viewer), query.get("grant", ""))
+    active = _lines(viewer, grants_for(viewer, active=True).order_by("-pk")[:MAX_ACTIVE_GRANTS])
+    ended = _lines(viewer, grants_for(viewer, active=False).order_by("-pk")[:MAX_ENDED_GRANTS])
+    return GrantsPage(active, ended, may_revoke_grant(viewer), query.get("grant", ""))
 
 
 def _lines(viewer: User, grants: QuerySet[Grant]) -> list[GrantLine]:
     calls = GrantUse.objects.select_related("call").only("grant", "at", "call__plan_ref", "call__step_ref")
-    found = list(grants.prefetch_related(Prefetch("used", calls.order_by("-pk")[:MOST_USES], "last_used")))
+    found = list(grants.prefetch_related(Prefetch("used", calls.order_by("-pk")[:MAX_USES_SHOWN], "last_used")))
     rows = conditions_for(viewer, found)
-    return [GrantLine(grant, standing_of(grant), rows[grant.pk]) for grant in found]
+    return [GrantLine(grant, grant_status(grant), rows[grant.pk]) for grant in found]
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def grants(request: PageRequest) -> HttpResponse:
     """Show the grants in force and those that have ended."""
     page = grants_page(request.user, request.GET)
@@ -96,11 +96,11 @@ def grants(request: PageRequest) -> HttpResponse:
 
 
 @require_POST
-@signed_in
-def revoke_grant(request: PageRequest, public_id: str) -> HttpResponse:
+@sign_in_required
+def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     """End a grant."""
     try:
-        revoke(grants_for(request.user).get(public_id=public_id), by=request.user)
+        revoke_grant(grants_for(request.user).get(public_id=public_id), by=request.user)
         messages.success(request, "Revoked. Calls like these wait for people again.")
     except Grant.DoesNotExist:
         raise Http404 from None
@@ -110,20 +110,26 @@ def revoke_grant(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
-def grant_from(request: PageRequest, public_id: str) -> HttpResponse:
+@sign_in_required
+def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Propose a grant out of an approved request; a POST holds what was entered against history, or makes it."""
-    held = _held(request, public_id)
+    held = _request_or_404(request, public_id)
     form = (
-        entered(held, request.user, request.POST.dict()) if request.method == "POST" else proposed(held, request.user)
+        bind_grant_form(held, request.user, request.POST.dict())
+        if request.method == "POST"
+        else initial_grant_form(held, request.user)
     )
-    if request.method == "POST" and request.POST.get("do") == "make" and make_from(form, request.user) is not None:
+    if (
+        request.method == "POST"
+        and request.POST.get("do") == "make"
+        and submit_grant_form(form, request.user) is not None
+    ):
         messages.success(request, "Remembered. Calls like this run without asking until it ends.")
         return redirect("grants")
     return render(request, "approvals/grant.html", {"section": "approvals", "form": form}, status=form.answered_with)
 
 
-def _held(request: PageRequest, public_id: str) -> ApprovalRequest:
+def _request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
     try:
         return request_for(request.user, public_id)
     except ApprovalRequest.DoesNotExist:

@@ -8,8 +8,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day, insights_for
-from catalog.ui.labels import say_span
-from catalog.ui.requests import PageRequest, signed_in
+from catalog.ui.labels import format_timespan
+from catalog.ui.requests import PageRequest, sign_in_required
 
 CHOICES = (7, USUAL_DAYS, MOST_DAYS)
 WIDTH, HEIGHT, FLOOR = 600, 90, 2
@@ -38,7 +38,7 @@ class AgeBar:
     length: float
 
 
-def days_of(query: QueryDict) -> int:
+def parse_days(query: QueryDict) -> int:
     """Read for how many days the page is asked; what means nothing is the usual number."""
     text = query.get("days", "")
     days = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else USUAL_DAYS
@@ -77,14 +77,14 @@ def age_bars(ages: Sequence[Age]) -> list[AgeBar]:
 
 def _age_label(under: int | None, since: int | None) -> str:
     if under is None:
-        return f"Over {say_span(since or 0)}"
-    return f"{say_span(since)} to {say_span(under)}" if since else f"Under {say_span(under)}"
+        return f"Over {format_timespan(since or 0)}"
+    return f"{format_timespan(since)} to {format_timespan(under)}" if since else f"Under {format_timespan(under)}"
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def insights(request: PageRequest) -> HttpResponse:
     """Show how people decided."""
-    found = insights_for(request.user, days_of(request.GET))
+    found = insights_for(request.user, parse_days(request.GET))
     shown = {"found": found, "bars": day_bars(found.per_day), "ages": age_bars(found.ages), "choices": CHOICES}
     return render(request, "approvals/insights.html", {"section": "approvals", **shown})

@@ -6,17 +6,17 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import Delivery
-from approvals.notifications.delivery import send_again
-from approvals.notifications.preferences import change_choice, choice_page, deliveries_for
+from approvals.notifications.delivery import retry_delivery
+from approvals.notifications.preferences import change_choice, deliveries_for, preferences_page
 from catalog.errors import Conflict, ParameterError
-from catalog.ui.requests import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, sign_in_required
 
 PAGE_SIZE = 100
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
-def choice(request: PageRequest) -> HttpResponse:
+@sign_in_required
+def preferences(request: PageRequest) -> HttpResponse:
     """Show how I am told, and change it."""
     problem = None
     if request.method == "POST":
@@ -25,7 +25,7 @@ def choice(request: PageRequest) -> HttpResponse:
             return redirect("/profile/notifications/?saved=1")
         except ParameterError as error:
             problem = error.details["errors"][0] if error.details else {"message": error.message}
-    shown = {"page": choice_page(request.user), "problem": problem, "saved": "saved" in request.GET}
+    shown = {"page": preferences_page(request.user), "problem": problem, "saved": "saved" in request.GET}
     shown |= {"section": "notifications"}
     if problem:
         shown |= {"typed": request.POST, "removed": request.POST.getlist("remove")}
@@ -33,7 +33,7 @@ def choice(request: PageRequest) -> HttpResponse:
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def deliveries(request: PageRequest) -> HttpResponse:
     """Show administrators what was sent to whom, newest first."""
     status, text = request.GET.get("status", ""), request.GET.get("before", "")
@@ -45,11 +45,11 @@ def deliveries(request: PageRequest) -> HttpResponse:
 
 
 @require_POST
-@signed_in
-def retry(request: PageRequest, number: int) -> HttpResponse:
+@sign_in_required
+def retry_delivery_page(request: PageRequest, number: int) -> HttpResponse:
     """Send a notice that failed once more, and lead back to the list."""
     try:
-        send_again(deliveries_for(request.user).get(pk=number), by=request.user)
+        retry_delivery(deliveries_for(request.user).get(pk=number), by=request.user)
         messages.success(request, "It is sent once more.")
     except (Delivery.DoesNotExist, OverflowError):
         raise Http404 from None

@@ -14,7 +14,7 @@ from django.db.models import prefetch_related_objects
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 
-SIGNED_IN = "toolgate.signed_in"
+SIGNED_IN_AT_KEY = "toolgate.signed_in"
 """Under what a session keeps when it was signed in: seconds since 1970."""
 
 
@@ -34,7 +34,7 @@ def groups_of(user: User | AnonymousUser) -> frozenset[str]:
     return known
 
 
-def read_groups(people: Iterable[User]) -> None:
+def prefetch_groups(people: Iterable[User]) -> None:
     """Read the groups of several people by one query, so that `groups_of` asks for none of them."""
     read = list(people)
     prefetch_related_objects(read, "groups")
@@ -54,12 +54,12 @@ def has_role(user: User | AnonymousUser, *names: str) -> bool:
     return not roles_of(user).isdisjoint(names)
 
 
-def sees_all(user: User | AnonymousUser) -> bool:
+def can_see_all(user: User | AnonymousUser) -> bool:
     """Say whether the user sees everyone's plans, calls and requests: any role does, agents' tokens never."""
     return agent_token_of(user) is None and bool(roles_of(user))
 
 
-def act_through(token: ApiToken) -> User:
+def user_for_token(token: ApiToken) -> User:
     """Return the token's user, marked as acting through it, so that an agent's token sees only its own."""
     token.user._toolgate_token = token  # type: ignore[attr-defined] # a mark on the instance, not a field
     return token.user
@@ -71,12 +71,12 @@ def agent_token_of(user: User | AnonymousUser) -> ApiToken | None:
     return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
 
 
-def act_in_session(user: User, signed_in: float | None) -> None:
+def mark_session_user(user: User, signed_in: float | None) -> None:
     """Mark the user with when the session was signed in through which they act, in seconds since 1970."""
     user._toolgate_signed_in = signed_in  # type: ignore[attr-defined] # a mark on the instance, not a field
 
 
-def acts_in_session(user: User) -> bool:
+def is_session_user(user: User) -> bool:
     """Say whether the user acts through a session: on a page, or over REST with its cookie."""
     return hasattr(user, "_toolgate_signed_in")
 
@@ -87,12 +87,12 @@ def signed_in_at(user: User) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
 
 
-def name_of(user: User) -> str:
+def user_display_name(user: User) -> str:
     """Return how people are called in sentences: the full name, else the username."""
     return user.get_full_name() or user.get_username()
 
 
-def person_named(username: str) -> "User | None":
+def find_active_user(username: str) -> "User | None":
     """Return whose account in use has this name; None for a text that cannot be a name, or is nobody's."""
     if "\x00" in username:
         return None

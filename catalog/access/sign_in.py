@@ -24,42 +24,42 @@ from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 
 from catalog.core import clock
-from catalog.core.rate_limits import MOST_CLEARED
-from catalog.core.transactions import retried
+from catalog.core.rate_limits import MAX_CLEARED_ROWS
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import SignInThrottled
 from catalog.models import SignInCount
 
-WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 15))
+THROTTLE_WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 15))
 """The wait after the last attempt that is free, after the next one, and so on; the last is the longest."""
-REMEMBERED = timedelta(days=1)
+COUNT_LIFETIME = timedelta(days=1)
 """The time without an attempt after which a count begins anew."""
 IPV6_NETWORK_BITS = 64
 """The part of an IPv6 address that a provider gives to one customer, who chooses the rest freely."""
 
-refused = Signal()
+sign_in_refused = Signal()
 """Sent with `request`, `username` and `retry_after` at the first refusal of each wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class AttemptKey:
     """One side of an attempt: the key its row is found by, and how many attempts are free."""
 
     key: str
     free: int
 
 
-def authenticate(request: HttpRequest, *, username: str, password: str) -> User | None:
+def authenticate_user(request: HttpRequest, *, username: str, password: str) -> User | None:
     """Return the user of this name if the password is theirs, else None. Raises SignInThrottled, right or wrong."""
-    account = Counted(_key("account", username), free=10)
-    address = Counted(_key("address", network_of(client_address(request))), free=100)
+    account = AttemptKey(_attempt_key("account", username), free=10)
+    address = AttemptKey(_attempt_key("address", network_of(client_address(request))), free=100)
     try:
-        _count(account, address)
+        _count_attempt(account, address)
     except SignInThrottled as refusal:
-        _announce(refusal, request, username, keys=[account.key, address.key])
+        _announce_refusal(refusal, request, username, keys=[account.key, address.key])
         raise
     user = auth.authenticate(request, username=username, password=password)
     if user is not None:
-        _forgive(account, address)
+        _reset_counts(account, address)
     return user
 
 
@@ -86,12 +86,12 @@ def network_of(address: str) -> str:
 
 def clear_sign_in_counts(*, now: datetime) -> int:
     """Delete some of the counts that are no longer remembered; return how many."""
-    old = SignInCount.objects.filter(last_at__lt=now - REMEMBERED).order_by("pk").values("pk")[:MOST_CLEARED]
+    old = SignInCount.objects.filter(last_at__lt=now - COUNT_LIFETIME).order_by("pk").values("pk")[:MAX_CLEARED_ROWS]
     return SignInCount.objects.filter(pk__in=list(old.values_list("pk", flat=True))).delete()[0]
 
 
-@retried
-def _count(account: Counted, address: Counted) -> None:
+@retry_on_deadlock
+def _count_attempt(account: AttemptKey, address: AttemptKey) -> None:
     """Count one attempt on both sides, or on neither. Raises SignInThrottled.
 
     The account's row is always locked before the address's.
@@ -99,17 +99,17 @@ def _count(account: Counted, address: Counted) -> None:
     now = clock.now()
     with transaction.atomic():
         for counted in (account, address):
-            _count_one(counted, now)
+            _increment_count(counted, now)
 
 
-def _count_one(counted: Counted, now: datetime) -> None:
+def _increment_count(counted: AttemptKey, now: datetime) -> None:
     rows = SignInCount.objects.filter(key=counted.key)
-    rows.filter(last_at__lt=now - REMEMBERED).delete()
+    rows.filter(last_at__lt=now - COUNT_LIFETIME).delete()
     fresh = SignInCount(key=counted.key, attempts=0, last_at=now)
     SignInCount.objects.bulk_create([fresh], ignore_conflicts=True)
-    last_free, longest = counted.free - 1, len(WAITS) - 1
-    steps = [When(attempts=last_free + step, then=Value(now + wait)) for step, wait in enumerate(WAITS)]
-    steps.append(When(attempts__gt=last_free + longest, then=Value(now + WAITS[-1])))
+    last_free, longest = counted.free - 1, len(THROTTLE_WAITS) - 1
+    steps = [When(attempts=last_free + step, then=Value(now + wait)) for step, wait in enumerate(THROTTLE_WAITS)]
+    steps.append(When(attempts__gt=last_free + longest, then=Value(now + THROTTLE_WAITS[-1])))
     taken = rows.filter(Q(waits_until=None) | Q(waits_until__lte=now)).update(
         attempts=F("attempts") + 1,
         last_at=now,
@@ -121,23 +121,23 @@ def _count_one(counted: Counted, now: datetime) -> None:
         raise SignInThrottled(max(1, ceil((ends - clock.now()).total_seconds())))
 
 
-@retried
-def _forgive(account: Counted, address: Counted) -> None:
+@retry_on_deadlock
+def _reset_counts(account: AttemptKey, address: AttemptKey) -> None:
     with transaction.atomic():
         SignInCount.objects.filter(key=account.key).delete()
         counted = SignInCount.objects.filter(key=address.key, attempts__gt=0)
         counted.update(attempts=F("attempts") - 1, waits_until=None)
 
 
-@retried
-def _announce(refusal: SignInThrottled, request: HttpRequest, username: str, *, keys: list[str]) -> None:
+@retry_on_deadlock
+def _announce_refusal(refusal: SignInThrottled, request: HttpRequest, username: str, *, keys: list[str]) -> None:
     """Send the signal unless it was sent during this wait: an attacker does not fill the audit log with refusals."""
     with transaction.atomic():
         waiting = SignInCount.objects.filter(key__in=keys, waits_until__gt=clock.now(), refusal_kept=False)
         if waiting.update(refusal_kept=True):
-            refused.send(sender=None, request=request, username=username, retry_after=refusal.retry_after)
+            sign_in_refused.send(sender=None, request=request, username=username, retry_after=refusal.retry_after)
 
 
-def _key(kind: str, text: str) -> str:
+def _attempt_key(kind: str, text: str) -> str:
     """Return the key of a row. It does not show the name: people type their password there, too."""
     return salted_hmac(f"toolgate.sign_in.{kind}", text, algorithm="sha256").hexdigest()

@@ -29,23 +29,23 @@ SCOPES = (
     "audit:read",
 )
 # An agent asks; it never decides, never changes what is asked of it, and reads only what is its own.
-NEVER_FOR_AGENTS = frozenset({"approvals:decide", "catalog:write", "policies:write", "audit:read"})
+SCOPES_DENIED_TO_AGENTS = frozenset({"approvals:decide", "catalog:write", "policies:write", "audit:read"})
 TOKEN_PREFIX = "tg_"  # noqa: S105 - how a token begins, so that scanners of leaked secrets can find one
 TOKEN_BYTES = 32
-SHOWN_CHARACTERS = 10
-DEFAULT_DAYS = 90
-MAX_DAYS = 366
-MAX_NAME = 128
-SECONDS_BETWEEN_USES = 60
+PREFIX_CHARACTERS = 10
+DEFAULT_TOKEN_DAYS = 90
+MAX_TOKEN_DAYS = 366
+MAX_TOKEN_NAME = 128
+USE_RECORD_INTERVAL_SECONDS = 60
 
 
 def create_token(
-    *, user: User, kind: str, scopes: Iterable[str], name: str = "", days: int = DEFAULT_DAYS
+    *, user: User, kind: str, scopes: Iterable[str], name: str = "", days: int = DEFAULT_TOKEN_DAYS
 ) -> tuple[ApiToken, str]:
     """Make a token for `days` days; return it with its text, shown only here. Raises ParameterError."""
     wanted = list(dict.fromkeys(scopes))
-    _judge(kind, wanted, days)
-    _judge_name(name)
+    _validate_token(kind, wanted, days)
+    _validate_token_name(name)
     text = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     with transaction.atomic():
         token = ApiToken.objects.create(
@@ -53,54 +53,54 @@ def create_token(
             user=user,
             kind=kind,
             scopes=wanted,
-            secret_digest=_digest(text),
-            prefix=text[:SHOWN_CHARACTERS],
+            secret_digest=_token_digest(text),
+            prefix=text[:PREFIX_CHARACTERS],
             expires_at=clock.now() + timedelta(days=days),
         )
-        signals.record("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
+        signals.record_fact("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
     return token, text
 
 
-def authenticate(text: str) -> ApiToken | None:
+def authenticate_token(text: str) -> ApiToken | None:
     """Return the live token with this text, its user loaded; None when it or its user is no longer good."""
-    token = ApiToken.objects.select_related("user").filter(secret_digest=_digest(text)).order_by().first()
+    token = ApiToken.objects.select_related("user").filter(secret_digest=_token_digest(text)).order_by().first()
     if token is None or not token.is_live or not token.user.is_active:
         return None
-    _note_use(token)
+    _record_use(token)
     return token
 
 
-def _note_use(token: ApiToken) -> None:
+def _record_use(token: ApiToken) -> None:
     """Keep when the token was last used, writing at most once a minute."""
     now = clock.now()
-    long_ago = now - timedelta(seconds=SECONDS_BETWEEN_USES)
+    long_ago = now - timedelta(seconds=USE_RECORD_INTERVAL_SECONDS)
     if token.last_used_at is None or token.last_used_at < long_ago:
         not_just_now = Q(last_used_at=None) | Q(last_used_at__lt=long_ago)
         ApiToken.objects.filter(not_just_now, pk=token.pk).update(last_used_at=now)
 
 
-def _digest(text: str) -> str:
+def _token_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _judge(kind: str, scopes: list[str], days: int) -> None:
+def _validate_token(kind: str, scopes: list[str], days: int) -> None:
     if kind not in ApiToken.Kind.values:
-        raise _refused("kind", f"A token's kind is one of {', '.join(ApiToken.Kind.values)}, not '{kind}'.")
+        raise _parameter_error("kind", f"A token's kind is one of {', '.join(ApiToken.Kind.values)}, not '{kind}'.")
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise _refused("scopes", f"Name at least one scope; the scopes are {', '.join(SCOPES)}.")
-    forbidden = [scope for scope in scopes if scope in NEVER_FOR_AGENTS]
+        raise _parameter_error("scopes", f"Name at least one scope; the scopes are {', '.join(SCOPES)}.")
+    forbidden = [scope for scope in scopes if scope in SCOPES_DENIED_TO_AGENTS]
     if kind == ApiToken.Kind.AGENT and forbidden:
-        raise _refused("scopes", f"An agent token never has {', '.join(forbidden)}; use a personal token.")
-    if not 1 <= days <= MAX_DAYS:
-        raise _refused("days", f"A token lives 1 to {MAX_DAYS} days.")
+        raise _parameter_error("scopes", f"An agent token never has {', '.join(forbidden)}; use a personal token.")
+    if not 1 <= days <= MAX_TOKEN_DAYS:
+        raise _parameter_error("days", f"A token lives 1 to {MAX_TOKEN_DAYS} days.")
 
 
-def _judge_name(name: str) -> None:
-    if len(name) > MAX_NAME or "\0" in name:
-        raise _refused("name", f"A token's name is a text of at most {MAX_NAME} characters.")
+def _validate_token_name(name: str) -> None:
+    if len(name) > MAX_TOKEN_NAME or "\0" in name:
+        raise _parameter_error("name", f"A token's name is a text of at most {MAX_TOKEN_NAME} characters.")
 
 
-def _refused(field: str, message: str) -> ParameterError:
+def _parameter_error(field: str, message: str) -> ParameterError:
     error = {"path": field, "code": "invalid", "message": message}
     return ParameterError(message, {"field": field, "errors": [error]})

@@ -5,12 +5,19 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from catalog.calls.statistics import outcomes_of
+from catalog.calls.statistics import implementation_stats
 from catalog.exports.providers import PROVIDERS
 from catalog.inventory import snapshot
-from catalog.inventory.selectors import LEVELS, SORTS, usage_of
+from catalog.inventory.selectors import LEVELS, SORT_KEYS, call_counts
 from catalog.models import Tool
-from catalog.rest.serializers import BlankIsNull, Choice, JsonObject, PageQuery, QuerySerializer, StrictSerializer
+from catalog.rest.serializers import (
+    BlankAsNullField,
+    JsonObjectField,
+    PageQuery,
+    QuerySerializer,
+    StrictChoiceField,
+    StrictSerializer,
+)
 
 
 class ToolQuery(PageQuery):
@@ -18,11 +25,11 @@ class ToolQuery(PageQuery):
 
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     category = serializers.ListField(child=serializers.CharField(max_length=64), required=False, max_length=50)
-    safety_level = Choice(choices=LEVELS, required=False)
-    max_level = Choice(choices=LEVELS, required=False)
+    safety_level = StrictChoiceField(choices=LEVELS, required=False)
+    max_level = StrictChoiceField(choices=LEVELS, required=False)
     source = serializers.CharField(required=False, max_length=128)  # type: ignore[assignment] # a field of that name
     enabled = serializers.BooleanField(required=False)
-    sort = Choice(choices=SORTS, default="name")
+    sort = StrictChoiceField(choices=SORT_KEYS, default="name")
 
 
 class VersionQuery(PageQuery):
@@ -32,7 +39,7 @@ class VersionQuery(PageQuery):
 class ProviderQuery(QuerySerializer):
     """Whose form a schema should have."""
 
-    provider = Choice(choices=sorted(PROVIDERS), default="json")
+    provider = StrictChoiceField(choices=sorted(PROVIDERS), default="json")
     strict = serializers.BooleanField(
         default=False, help_text="OpenAI's strict mode, for the tools that have a form there."
     )
@@ -49,15 +56,15 @@ class CatalogQuery(ProviderQuery):
 
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     category = serializers.ListField(child=serializers.CharField(max_length=64), required=False, max_length=50)
-    safety_level = Choice(choices=LEVELS, required=False)
-    max_level = Choice(choices=LEVELS, required=False)
+    safety_level = StrictChoiceField(choices=LEVELS, required=False)
+    max_level = StrictChoiceField(choices=LEVELS, required=False)
     source = serializers.CharField(required=False, max_length=128)  # type: ignore[assignment] # a field of that name
 
 
 class ValidateBody(StrictSerializer):
     """Arguments to judge."""
 
-    arguments = JsonObject()
+    arguments = JsonObjectField()
 
 
 class ValidSerializer(serializers.Serializer[Any]):
@@ -73,7 +80,7 @@ class ToolSerializer(serializers.Serializer[Any]):
     description = serializers.CharField(source="current_version.description")
     version = serializers.IntegerField(source="current_version.number")
     fingerprint = serializers.CharField(source="current_version.fingerprint")
-    safety_level = Choice(choices=LEVELS, source="current_version.safety_level")
+    safety_level = StrictChoiceField(choices=LEVELS, source="current_version.safety_level")
     reversibility = serializers.CharField(source="current_version.reversibility")
     categories = serializers.SerializerMethodField()
     source = serializers.CharField(source="source.name")  # type: ignore[assignment] # a field of that name
@@ -133,9 +140,9 @@ class ToolDetailSerializer(ToolSerializer):
     timeout = serializers.FloatField(source="current_version.timeout")
     annotations = serializers.JSONField(source="current_version.annotations")
     declared_description = serializers.CharField(help_text="What the author wrote.")
-    description_override = BlankIsNull(help_text="What models read instead.")
+    description_override = BlankAsNullField(help_text="What models read instead.")
     declared_level = serializers.CharField(help_text="What the author's code says now.")
-    level_override = BlankIsNull(help_text="What holds instead, until an administrator sets another level.")
+    level_override = BlankAsNullField(help_text="What holds instead, until an administrator sets another level.")
     categories_override = serializers.JSONField(allow_null=True, help_text="Set by an administrator.")
     grantable = serializers.JSONField(allow_null=True, help_text="max_hours and max_uses of one grant; null: not set.")
     accepts_overrides = serializers.BooleanField()
@@ -149,18 +156,18 @@ class ToolDetailSerializer(ToolSerializer):
 
     def get_drifted(self, tool: Tool) -> bool:
         """Say whether this process runs other code than the catalog knows."""
-        loaded = snapshot.current(tool.name)
+        loaded = snapshot.callable_tool(tool.name)
         return loaded is not None and loaded.drifted
 
     @extend_schema_field(OutcomeSerializer(many=True))
     def get_implementations(self, tool: Tool) -> Any:
         """Return the code that serves the tool."""
-        return OutcomeSerializer(outcomes_of(tool), many=True).data
+        return OutcomeSerializer(implementation_stats(tool), many=True).data
 
     @extend_schema_field(UsageSerializer)
     def get_usage(self, tool: Tool) -> Any:
         """Return how the tool's calls ended."""
-        return UsageSerializer(usage_of(tool)).data
+        return UsageSerializer(call_counts(tool)).data
 
 
 class VersionSerializer(serializers.Serializer[Any]):
@@ -174,7 +181,7 @@ class VersionSerializer(serializers.Serializer[Any]):
     output_schema = serializers.JSONField(allow_null=True)
     query_types = serializers.ListField(child=serializers.CharField())
     output_key = serializers.CharField()
-    safety_level = Choice(choices=LEVELS)
+    safety_level = StrictChoiceField(choices=LEVELS)
     reversibility = serializers.CharField()
     retry_safe = serializers.BooleanField()
     timeout = serializers.FloatField()

@@ -7,7 +7,7 @@ from catalog.api import views
 urlpatterns = [
     path("tools/", views.ToolList.as_view(), name="api-tools"),
     path("tools/<slug:name>/", views.ToolChange.as_view(), name="api-tool"),
-    path("tools/<slug:name>/outcomes/", views.ToolOutcomes.as_view(), name="api-tool-outcomes"),
+    path("tools/<slug:name>/outcomes/", views.ToolOutcomesEndpoint.as_view(), name="api-tool-outcomes"),
     path("tools/<slug:name>/versions/", views.ToolVersions.as_view(), name="api-tool-versions"),
     path("tools/<slug:name>/schema/", views.ToolSchema.as_view(), name="api-tool-schema"),
     path("tools/<slug:name>/validate/", views.ToolValidate.as_view(), name="api-tool-validate"),

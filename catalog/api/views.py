@@ -25,22 +25,35 @@ from catalog.api.serializers import (
     VersionQuery,
     VersionSerializer,
 )
-from catalog.calls.statistics import outcomes_of
-from catalog.definitions.levels import MOST_HOURS, MOST_USES, USUAL_HOURS, USUAL_USES
+from catalog.calls.statistics import implementation_stats
+from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, MAX_GRANT_HOURS, MAX_GRANT_USES
 from catalog.definitions.tool import MAX_CATEGORY
 from catalog.dispatch import pipeline
 from catalog.exports import providers
 from catalog.inventory import selectors, snapshot
-from catalog.inventory.overrides import MAX_CATEGORIES, MAX_DESCRIPTION, MAX_REASON, MAX_WEIGHT, change_tool
+from catalog.inventory.overrides import (
+    MAX_CATEGORIES,
+    MAX_DESCRIPTION_OVERRIDE,
+    MAX_REASON,
+    MAX_WEIGHT,
+    apply_overrides,
+)
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Tool, ToolVersion
-from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.serializers import Choice, Flag, OptionalText, StrictSerializer, Text, Whole
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.serializers import (
+    OptionalTextField,
+    StrictBooleanField,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictSerializer,
+    StrictTextField,
+)
 from catalog.rest.views import Endpoint
 
-EXPORTED = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
-ALL_EXPORTED = {**EXPORTED, (200, "application/json"): {"type": "array", "items": {"type": "object"}}}
-NOTES = OpenApiParameter(
+EXPORT_RESPONSES = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
+EXPORT_LIST_RESPONSES = {**EXPORT_RESPONSES, (200, "application/json"): {"type": "array", "items": {"type": "object"}}}
+NOTES_HEADER_PARAMETER = OpenApiParameter(
     providers.NOTES_HEADER,
     location=OpenApiParameter.HEADER,
     response=True,
@@ -48,25 +61,25 @@ NOTES = OpenApiParameter(
 )
 
 
-def tool_or_404(name: str) -> Tool:
+def tool_row_or_404(name: str) -> Tool:
     """Return the tool of this name; raise Http404."""
     try:
-        return selectors.tool_named(name)
+        return selectors.get_tool_row(name)
     except Tool.DoesNotExist:
         raise Http404 from None
 
 
-def answered(query: dict[str, Any], versions: Iterable[ToolVersion], *, alone: bool = False) -> HttpResponseBase:
+def export_response(query: dict[str, Any], versions: Iterable[ToolVersion], *, alone: bool = False) -> HttpResponseBase:
     """Answer with tools as a provider reads them, gram as text; a header says what their form cannot."""
     provider = query["provider"]
-    documents, notes = providers.exported(provider, versions, strictly=query["strict"])
+    documents, notes = providers.export_tool(provider, versions, strictly=query["strict"])
     if alone and not documents:
         raise ValidationError({"provider": [note.message for note in notes]})
     response: HttpResponseBase = Response(documents[0] if alone else documents)
     if provider == "gram":
         response = HttpResponse("\n\n".join(map(str, documents)), content_type="text/plain; charset=utf-8")
     if notes:
-        response[providers.NOTES_HEADER] = providers.notes_text(notes)
+        response[providers.NOTES_HEADER] = providers.warnings_header(notes)
     return response
 
 
@@ -80,10 +93,10 @@ class ToolList(Endpoint):
         """List the tools that a source offers."""
         query, at = self.page_query(ToolQuery)
         sort = query.pop("sort")
-        found = selectors.tools(selectors.ToolFilters(**query).as_q(), sort)
-        page = page_of(found, order=selectors.order_of(sort), at=at)
-        shown = replace(page, rows=selectors.in_full(page.rows, counted=True))
-        return paged(request, shown, lambda tool: ListedToolSerializer(tool).data)
+        found = selectors.filtered_tools(selectors.ToolFilters(**query).as_q(), sort)
+        page = paginate(found, order=selectors.sort_column(sort), at=at)
+        shown = replace(page, rows=selectors.with_list_details(page.rows, counted=True))
+        return paginated_response(request, shown, lambda tool: ListedToolSerializer(tool).data)
 
 
 class ToolDetail(Endpoint):
@@ -94,7 +107,7 @@ class ToolDetail(Endpoint):
     @extend_schema("tools_read", responses=ToolDetailSerializer)
     def get(self, request: Request, name: str) -> Response:
         """Show one tool with its contract, code and use."""
-        return Response(ToolDetailSerializer(tool_or_404(name)).data)
+        return Response(ToolDetailSerializer(tool_row_or_404(name)).data)
 
 
 class ToolVersions(Endpoint):
@@ -106,8 +119,8 @@ class ToolVersions(Endpoint):
     def get(self, request: Request, name: str) -> Response:
         """List the versions of a tool, newest first."""
         _, at = self.page_query(VersionQuery)
-        page = page_of(selectors.versions_of(tool_or_404(name)), order="-number", at=at)
-        return paged(request, page, lambda version: VersionSerializer(version).data)
+        page = paginate(selectors.tool_versions(tool_row_or_404(name)), order="-number", at=at)
+        return paginated_response(request, page, lambda version: VersionSerializer(version).data)
 
 
 class ToolSchema(Endpoint):
@@ -115,11 +128,11 @@ class ToolSchema(Endpoint):
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
-    @extend_schema("tools_schema", parameters=[ProviderQuery, NOTES], responses=EXPORTED)
+    @extend_schema("tools_schema", parameters=[ProviderQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_RESPONSES)
     def get(self, request: Request, name: str) -> HttpResponseBase:
         """Show the tool in a provider's form."""
-        version = selectors.current_version_of(tool_or_404(name))
-        return answered(self.query(ProviderQuery), [version], alone=True)
+        version = selectors.get_current_version(tool_row_or_404(name))
+        return export_response(self.query(ProviderQuery), [version], alone=True)
 
 
 class ToolSchemas(Endpoint):
@@ -127,12 +140,12 @@ class ToolSchemas(Endpoint):
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
-    @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES], responses=ALL_EXPORTED)
+    @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_LIST_RESPONSES)
     def get(self, request: Request) -> HttpResponseBase:
         """List the tools in a provider's form, ready to be sent to it; narrowed as the list of tools is."""
         query = self.query(CatalogQuery)
         wanted = {name: query[name] for name in query.keys() - {"provider", "strict"}}
-        return answered(query, selectors.callable_versions(selectors.ToolFilters(**wanted).as_q()))
+        return export_response(query, selectors.callable_versions(selectors.ToolFilters(**wanted).as_q()))
 
 
 class ToolValidate(Endpoint):
@@ -144,10 +157,10 @@ class ToolValidate(Endpoint):
     def post(self, request: Request, name: str) -> Response:
         """Say whether the tool takes these arguments; 422 names what is wrong."""
         arguments = self.body(ValidateBody)["arguments"]
-        loaded = snapshot.current(name)
+        loaded = snapshot.callable_tool(name)
         if loaded is None:
             raise Http404
-        pipeline.check(loaded.tool, arguments)
+        pipeline.prepare_arguments(loaded.tool, arguments)
         return Response({"valid": True})
 
 
@@ -157,33 +170,37 @@ MAX_IMPLEMENTATIONS = 100
 class ImplementationBody(StrictSerializer):
     """How much of a tool's plans one implementation gets."""
 
-    id = Whole()
-    weight = Whole(required=False, min_value=0, max_value=MAX_WEIGHT)
-    enabled = Flag(required=False)
+    id = StrictIntegerField()
+    weight = StrictIntegerField(required=False, min_value=0, max_value=MAX_WEIGHT)
+    enabled = StrictBooleanField(required=False)
 
 
 class GrantableBody(StrictSerializer):
     """What one grant may allow at most."""
 
-    max_hours = Whole(default=USUAL_HOURS, min_value=1, max_value=MOST_HOURS)
-    max_uses = Whole(default=USUAL_USES, min_value=1, max_value=MOST_USES)
+    max_hours = StrictIntegerField(default=DEFAULT_GRANT_HOURS, min_value=1, max_value=MAX_GRANT_HOURS)
+    max_uses = StrictIntegerField(default=DEFAULT_GRANT_USES, min_value=1, max_value=MAX_GRANT_USES)
 
 
 class ToolChangeBody(StrictSerializer):
     """What is to be different about a tool; what is left out stays."""
 
-    safety_level = Choice(choices=LEVELS, required=False)
-    reason = OptionalText(max_length=MAX_REASON)
+    safety_level = StrictChoiceField(choices=LEVELS, required=False)
+    reason = OptionalTextField(max_length=MAX_REASON)
     categories = serializers.ListField(
-        child=Text(max_length=MAX_CATEGORY),
+        child=StrictTextField(max_length=MAX_CATEGORY),
         required=False,
         allow_null=True,
         max_length=MAX_CATEGORIES,
         help_text="Null: the author's again.",
     )
-    enabled = Flag(required=False)
-    description_override = Text(
-        required=False, allow_blank=True, allow_null=True, max_length=MAX_DESCRIPTION, help_text="Null: the author's."
+    enabled = StrictBooleanField(required=False)
+    description_override = StrictTextField(
+        required=False,
+        allow_blank=True,
+        allow_null=True,
+        max_length=MAX_DESCRIPTION_OVERRIDE,
+        help_text="Null: the author's.",
     )
     grantable = GrantableBody(
         required=False, allow_null=True, help_text="Null: as its level says, for dangerous tools no grants."
@@ -208,13 +225,13 @@ class ToolChange(ToolDetail):
         values = self.body(ToolChangeBody)
         reason = values.pop("reason", "")
         try:
-            change_tool(name, values, by=self.user, reason=reason)
+            apply_overrides(name, values, by=self.user, reason=reason)
         except Tool.DoesNotExist:
             raise Http404 from None
         return self.get(request, name)
 
 
-class ToolOutcomes(Endpoint):
+class ToolOutcomesEndpoint(Endpoint):
     """A tool's implementations beside each other."""
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
@@ -222,4 +239,4 @@ class ToolOutcomes(Endpoint):
     @extend_schema("tools_outcomes", responses=OutcomeSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
         """Compare the implementations of a tool over its last 1,000 calls."""
-        return Response(OutcomeSerializer(outcomes_of(tool_or_404(name)), many=True).data)
+        return Response(OutcomeSerializer(implementation_stats(tool_row_or_404(name)), many=True).data)

@@ -1,7 +1,7 @@
 """Private data: how it is masked, what of a call is private, and one masked field at a time for who may see it.
 
 A mask stands where a value would: `{"$private": "string"}` names its JSON type; keys and the lengths of lists are
-kept. Only plans know what later steps made of private data: they answer `private_in` through
+kept. Only plans know what later steps made of private data: they answer `private_parts_of` through
 `register_privacy_judge`.
 """
 
@@ -16,16 +16,16 @@ from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, has_ro
 from catalog.errors import ParameterError
 from catalog.models import Call
 
-MARK = "$private"
-FRAME = frozenset({"query_type", "output_key", "success"})
+PRIVATE_MARKER = "$private"
+UNMASKED_FIELDS = frozenset({"query_type", "output_key", "success"})
 """The fields of a standard response that say nothing of anybody."""
-WORDS = "What this says is private: only who asked for it, reviewers and administrators see it."
-NAMED = 80
+PRIVATE_NOTICE = "What this says is private: only who asked for it, reviewers and administrators see it."
+MAX_REPEATED_NAME = 80
 """Characters of a name that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ResponseField:
     """One value in a response: its dotted path and its JSON type."""
 
     path: str
@@ -33,7 +33,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class PrivateCallParts:
     """What of one call is private beside its response: the arguments named here, or all of them."""
 
     names: frozenset[str] = frozenset()
@@ -45,27 +45,27 @@ class Hidden:
         return {name: mask(value) if name in hidden else value for name, value in arguments.items()}
 
 
-Judge = Callable[[Collection[Call]], Mapping[int, Hidden]]
-_judges: list[Judge] = []
+PrivacyJudge = Callable[[Collection[Call]], Mapping[int, PrivateCallParts]]
+_privacy_judges: list[PrivacyJudge] = []
 
 
-def register_privacy_judge(judge: Judge) -> None:
+def register_privacy_judge(judge: PrivacyJudge) -> None:
     """Let `judge` say which of some calls are private, and what of them: by the calls' keys, others left out."""
-    if judge not in _judges:
-        _judges.append(judge)
+    if judge not in _privacy_judges:
+        _privacy_judges.append(judge)
 
 
-def private_in(calls: Collection[Call]) -> Mapping[int, Hidden]:
+def private_parts_of(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
     """Return what is private of these calls, by their keys; calls without anything private are left out."""
-    return {pk: hidden for judge in _judges for pk, hidden in judge(calls).items()}
+    return {pk: hidden for judge in _privacy_judges for pk, hidden in judge(calls).items()}
 
 
-def sees_private(viewer: User | AnonymousUser) -> bool:
+def can_see_private(viewer: User | AnonymousUser) -> bool:
     """Say whether the viewer sees everyone's private data: reviewers and administrators, never through an agent."""
     return agent_token_of(viewer) is None and has_role(viewer, REVIEWER, ADMINISTRATOR)
 
 
-def asked_for(viewer: User, call: Call) -> bool:
+def is_own_call(viewer: User, call: Call) -> bool:
     """Say whether the call is the viewer's own; an agent's token has asked for what came with that token."""
     token = agent_token_of(viewer)
     return call.token_id == token.pk if token is not None else call.requested_by_id == viewer.pk
@@ -77,24 +77,24 @@ def mask(value: Any) -> Any:
         return {name: mask(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [mask(inner) for inner in value]
-    return {MARK: kind_of(value)}
+    return {PRIVATE_MARKER: json_type_of(value)}
 
 
 def is_mask(value: Any) -> bool:
     """Say whether a mask stands there, or in it."""
     if isinstance(value, list):
         return any(map(is_mask, value))
-    return isinstance(value, Mapping) and (MARK in value or any(map(is_mask, value.values())))
+    return isinstance(value, Mapping) and (PRIVATE_MARKER in value or any(map(is_mask, value.values())))
 
 
 def mask_response(response: Any) -> Any:
     """Return a standard response in its own shape, with everything masked that a tool or its caller has put in."""
     if not isinstance(response, Mapping):
         return response if response is None else mask(response)
-    return {name: value if name in FRAME else mask(value) for name, value in response.items()}
+    return {name: value if name in UNMASKED_FIELDS else mask(value) for name, value in response.items()}
 
 
-def kind_of(value: Any) -> str:
+def json_type_of(value: Any) -> str:
     """Return the JSON type of a value."""
     if value is None:
         return "null"
@@ -105,25 +105,27 @@ def kind_of(value: Any) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
 
 
-def fields_of(response: Any, path: str = "") -> Iterator[Field]:
+def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
     """Yield what a mask stands for in a response, in its order."""
     if isinstance(response, Mapping):
-        names = (name for name in response if path or name not in FRAME)
+        names = (name for name in response if path or name not in UNMASKED_FIELDS)
         for name in names:
-            yield from fields_of(response[name], f"{path}.{name}" if path else name)
+            yield from masked_fields(response[name], f"{path}.{name}" if path else name)
     elif isinstance(response, list):
         for index, inner in enumerate(response):
-            yield from fields_of(inner, f"{path}.{index}" if path else str(index))
+            yield from masked_fields(inner, f"{path}.{index}" if path else str(index))
     else:
-        yield Field(path, kind_of(response))
+        yield ResponseField(path, json_type_of(response))
 
 
 def field_at(response: Any, path: str) -> Any:
     """Return the one value at a dotted path of a response. Raises ParameterError naming what is there instead."""
     value = value_at(response, path)
     if isinstance(value, Mapping | list) and value:
-        names = ", ".join(name[:NAMED] for name in list(_members(value))[:5])
-        raise _refusal(f"{_place(path)} holds more than one value; name one of those in it: {names}.", "not_a_field")
+        names = ", ".join(name[:MAX_REPEATED_NAME] for name in list(_container_items(value))[:5])
+        raise _path_error(
+            f"{_location(path)} holds more than one value; name one of those in it: {names}.", "not_a_field"
+        )
     return value
 
 
@@ -131,30 +133,32 @@ def value_at(whole: Any, path: str) -> Any:
     """Return what is at a dotted path of a JSON value. Raises ParameterError naming what is there instead."""
     value, rest, done = whole, path, ""
     while rest:
-        members = _members(value)
+        members = _container_items(value)
         name = rest if rest in members else rest.partition(".")[0]
         if name not in members:
-            raise _missing(done, name, members)
+            raise _missing_value_error(done, name, members)
         value, rest, done = members[name], rest[len(name) + 1 :], f"{done}.{name}" if done else name
     return value
 
 
-def _members(value: Any) -> Mapping[str, Any]:
+def _container_items(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     return {str(index): inner for index, inner in enumerate(value)} if isinstance(value, list) else {}
 
 
-def _missing(done: str, name: str, members: Mapping[str, Any]) -> ParameterError:
-    near = difflib.get_close_matches(name[:NAMED], list(members)[:1000], n=3, cutoff=0.4) or list(members)[:5]
-    there = f"there is {', '.join(each[:NAMED] for each in near)}" if near else "it has nothing in it"
-    return _refusal(f"{_place(done)} has no {name[:NAMED]!r}; {there}.", "missing_path")
+def _missing_value_error(done: str, name: str, members: Mapping[str, Any]) -> ParameterError:
+    near = (
+        difflib.get_close_matches(name[:MAX_REPEATED_NAME], list(members)[:1000], n=3, cutoff=0.4) or list(members)[:5]
+    )
+    there = f"there is {', '.join(each[:MAX_REPEATED_NAME] for each in near)}" if near else "it has nothing in it"
+    return _path_error(f"{_location(done)} has no {name[:MAX_REPEATED_NAME]!r}; {there}.", "missing_path")
 
 
-def _place(done: str) -> str:
-    return done[: 3 * NAMED] if done else "The response"
+def _location(done: str) -> str:
+    return done[: 3 * MAX_REPEATED_NAME] if done else "The response"
 
 
-def _refusal(message: str, code: str) -> ParameterError:
+def _path_error(message: str, code: str) -> ParameterError:
     error = {"path": "path", "code": code, "message": message}
     return ParameterError(message, {"field": "path", "errors": [error]})

@@ -11,18 +11,18 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import TruncDate
 
-from catalog.access.roles import sees_all
+from catalog.access.roles import can_see_all
 from catalog.core import clock
 from catalog.models import Call, Implementation, Tool
 from catalog.states import CallStatus
 
 DAYS = 14
-MOST_TIMED = 1000
-SHOWN = 3
+MAX_TIMED_CALLS = 1000
+LAST_CALLS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DailyCalls:
     """The calls that were made on one day, and how those that have ended did."""
 
     day: date
@@ -35,7 +35,7 @@ class Day:
 class Usage:
     """One entry for each of the last days, today last."""
 
-    days: tuple[Day, ...]
+    days: tuple[DailyCalls, ...]
 
     @property
     def calls(self) -> int:
@@ -62,14 +62,14 @@ class UtcDay(TruncDate):
 def usage_by_tool(names: Iterable[str]) -> Mapping[str, Usage]:
     """Return the usage of each of these tools, in one query that reads an index alone."""
     names, days = list(names), _last_days()
-    counted: dict[str, dict[date, Day]] = defaultdict(dict)
-    for name, day, *counts in _counts(names):
-        counted[name][day] = Day(day, *counts)
-    without = [Day(day) for day in days]
+    counted: dict[str, dict[date, DailyCalls]] = defaultdict(dict)
+    for name, day, *counts in _daily_counts(names):
+        counted[name][day] = DailyCalls(day, *counts)
+    without = [DailyCalls(day) for day in days]
     return {name: Usage(tuple(counted[name].get(each.day, each) for each in without)) for name in names}
 
 
-def since() -> datetime:
+def usage_window_start() -> datetime:
     """Return when the first of the last days began."""
     return datetime.combine(_last_days()[0], time.min, tzinfo=UTC)
 
@@ -79,8 +79,8 @@ def _last_days() -> list[date]:
     return [today - timedelta(days=back) for back in reversed(range(DAYS))]
 
 
-def _counts(names: list[str]) -> "QuerySet[Call, tuple[Any, ...]]":
-    calls = Call.objects.filter(tool_name__in=names, created_at__gte=since()).order_by()
+def _daily_counts(names: list[str]) -> "QuerySet[Call, tuple[Any, ...]]":
+    calls = Call.objects.filter(tool_name__in=names, created_at__gte=usage_window_start()).order_by()
     counted = calls.values("tool_name", day=UtcDay("created_at")).annotate(
         made=Count("*"),
         completed=Count("status", filter=Q(status=CallStatus.COMPLETED)),
@@ -92,7 +92,7 @@ def _counts(names: list[str]) -> "QuerySet[Call, tuple[Any, ...]]":
 def p95_ms(tool: Tool) -> float | None:
     """Return how long the slowest twentieth of the tool's last timed calls took at least; None without any."""
     timed = Call.objects.filter(tool_name=tool.name, status=CallStatus.COMPLETED, started_at__isnull=False)
-    spans = timed.order_by("-created_at", "-pk").values_list("started_at", "finished_at")[:MOST_TIMED]
+    spans = timed.order_by("-created_at", "-pk").values_list("started_at", "finished_at")[:MAX_TIMED_CALLS]
     seconds = sorted((end - start).total_seconds() for start, end in spans if start and end)
     return seconds[min(len(seconds) - 1, int(len(seconds) * 0.95))] * 1000 if seconds else None
 
@@ -100,16 +100,16 @@ def p95_ms(tool: Tool) -> float | None:
 def last_calls(tool: Tool, viewer: User) -> list[Call]:
     """Return the tool's newest calls that the viewer may see, without what is in them."""
     calls = Call.objects.filter(tool_name=tool.name)
-    seen = calls if sees_all(viewer) else calls.filter(requested_by=viewer)
-    return list(seen.defer("arguments", "response", "message").order_by("-created_at", "-pk")[:SHOWN])
+    seen = calls if can_see_all(viewer) else calls.filter(requested_by=viewer)
+    return list(seen.defer("arguments", "response", "message").order_by("-created_at", "-pk")[:LAST_CALLS_SHOWN])
 
 
-LAST_CALLS = 1000
+COMPARED_CALLS = 1000
 """The newest calls of the tool that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ImplementationStats:
     """How one implementation did in the tool's newest calls; times in milliseconds, None while nothing was timed."""
 
     implementation: Implementation
@@ -128,18 +128,18 @@ class Outcome:
         return self.completed / ended if ended else None
 
 
-def outcomes_of(tool: Tool) -> list[Outcome]:
+def implementation_stats(tool: Tool) -> list[ImplementationStats]:
     """Return how each implementation did, in two queries; `share` is the part of new plans that it gets, 0 to 1."""
     implementations = list(tool.implementations.order_by("pk"))
-    seen: dict[int | None, list[_Seen]] = defaultdict(list)
+    seen: dict[int | None, list[_CallRow]] = defaultdict(list)
     for each in _newest_calls(tool):
         seen[each.implementation].append(each)
     shares = _shares(implementations)
-    return [_outcome(each, shares[each.pk], seen[each.pk]) for each in implementations]
+    return [_stats_for(each, shares[each.pk], seen[each.pk]) for each in implementations]
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _CallRow:
     implementation: int | None
     status: str
     created_at: datetime
@@ -147,10 +147,10 @@ class _Seen:
     finished_at: datetime | None
 
 
-def _newest_calls(tool: Tool) -> Iterable[_Seen]:
+def _newest_calls(tool: Tool) -> Iterable[_CallRow]:
     calls = Call.objects.filter(tool_name=tool.name).order_by("-created_at")
     columns: Any = ("implementation_id", "status", "created_at", "started_at", "finished_at")
-    return (_Seen(*values) for values in calls.values_list(*columns)[:LAST_CALLS])
+    return (_CallRow(*values) for values in calls.values_list(*columns)[:COMPARED_CALLS])
 
 
 def _shares(implementations: list[Implementation]) -> dict[int, float]:
@@ -159,7 +159,7 @@ def _shares(implementations: list[Implementation]) -> dict[int, float]:
     return {pk: weight / total if total else 0.0 for pk, weight in weights.items()}
 
 
-def _outcome(implementation: Implementation, share: float, seen: list[_Seen]) -> Outcome:
+def _stats_for(implementation: Implementation, share: float, seen: list[_CallRow]) -> ImplementationStats:
     statuses = [each.status for each in seen]
     timed = (each for each in seen if each.status == CallStatus.COMPLETED)
     spans = sorted(
@@ -167,7 +167,7 @@ def _outcome(implementation: Implementation, share: float, seen: list[_Seen]) ->
         for each in timed
         if each.started_at and each.finished_at
     )
-    return Outcome(
+    return ImplementationStats(
         implementation=implementation,
         share=share,
         calls=len(seen),

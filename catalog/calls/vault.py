@@ -25,7 +25,15 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, ToolError
 from catalog.models import Call, CallSecret
-from catalog.secrets.placeholders import Sealed, Secret, holds_secret, macs_in, placeholders, refill, seal
+from catalog.secrets.placeholders import (
+    RedactedArguments,
+    Secret,
+    find_macs,
+    find_placeholders,
+    holds_secret,
+    redact_secrets,
+    restore_secrets,
+)
 from catalog.signals import Fact
 
 
@@ -75,14 +83,16 @@ def _keyring(keys: tuple[str, ...]) -> Keyring:
     return Keyring(keys)
 
 
-GONE = (
+GONE_MESSAGE = (
     "The secret '{name}' is not kept any more: it was deleted when its call or plan ended. Ask anew, and give it again."
 )
-MOVED = (
+MOVED_MESSAGE = (
     "The secret that stood elsewhere is not put here: leave it just where and as it stood, or give the value itself."
 )
-HIDDEN = "A reference puts a secret here among words that hide what it is: refer to it alone, or put spaces around it."
-SHORTEST_SHOWN = 8
+OBSCURED_MESSAGE = (
+    "A reference puts a secret here among words that hide what it is: refer to it alone, or put spaces around it."
+)
+MIN_SEARCHED_CHARACTERS = 8
 """Characters of a secret that is looked for in what references made: shorter ones stand everywhere."""
 
 
@@ -93,20 +103,20 @@ class SecretGone(ToolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SecretScope:
     """Whose secrets: those of a plan, or of one of its steps."""
 
     plan_ref: str
     step_ref: str = ""
 
 
-def sealed(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bool = False) -> Sealed:
-    """Cut the secrets out of checked arguments (`catalog.secrets.placeholders.seal`) under this installation's keys."""
-    places = tool.secret_places if tool is not None else None
-    return seal(places, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
+def redact_arguments(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bool = False) -> RedactedArguments:
+    """Cut the secrets out of checked arguments under this installation's keys."""
+    places = tool.secret_locations if tool is not None else None
+    return redact_secrets(places, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
 
 
-def keep(place: Place, secrets: Iterable[Secret]) -> None:
+def store_secrets(place: SecretScope, secrets: Iterable[Secret]) -> None:
     """Keep secrets for a step, in the caller's transaction; those that it has already are left as they are."""
     keys, now = keyring(), clock.now()
     CallSecret.objects.bulk_create(
@@ -124,22 +134,22 @@ def keep(place: Place, secrets: Iterable[Secret]) -> None:
     )
 
 
-def opened(text: str, plan_ref: str) -> Any:
+def load_available(text: str, plan_ref: str) -> Any:
     """Return stored JSON text with its secrets as they were given; those that are gone stay `{"$secret": name}`."""
     value = json.loads(text)
-    return refill(value, _Kept(macs_in(text), plan_ref)) if holds_secret(text) else value
+    return restore_secrets(value, _StoredSecrets(find_macs(text), plan_ref)) if holds_secret(text) else value
 
 
-def restored(text: str, plan_ref: str) -> Any:
+def load_complete(text: str, plan_ref: str) -> Any:
     """Return stored JSON text with its secrets as they were given. Raises SecretGone where one is not kept any more."""
-    value = opened(text, plan_ref)
+    value = load_available(text, plan_ref)
     if holds_secret(text):
-        for _, name in placeholders(value):
-            raise SecretGone(GONE.format(name=name))
+        for _, name in find_placeholders(value):
+            raise SecretGone(GONE_MESSAGE.format(name=name))
     return value
 
 
-def values_at(place: Place) -> dict[str, Any]:
+def secret_values_in(place: SecretScope) -> dict[str, Any]:
     """Return the secrets that are kept in one place, by where each stood; not those that no key here reads."""
     keys, found = keyring(), dict[str, Any]()
     rows = CallSecret.objects.filter(plan_ref=place.plan_ref, step_ref=place.step_ref)
@@ -151,7 +161,7 @@ def values_at(place: Place) -> dict[str, Any]:
     return found
 
 
-def under_every_key(text: str, secrets: Iterable[Secret]) -> list[str]:
+def variants_for_rotated_keys(text: str, secrets: Iterable[Secret]) -> list[str]:
     """Return stored text, these secrets cut out of it, as it is and as it would be under each of the keys.
 
     So what was stored before a key was changed is known again.
@@ -167,27 +177,27 @@ def under_every_key(text: str, secrets: Iterable[Secret]) -> list[str]:
     return list(texts)
 
 
-def secrets_of(call: Call) -> list[Secret]:
+def load_call_secrets(call: Call) -> list[Secret]:
     """Return the secrets of a stored call that are kept still."""
     if not holds_secret(call.arguments):
         return []
-    kept, found = _Kept(macs_in(call.arguments), call.plan_ref), list[Secret]()
+    kept, found = _StoredSecrets(find_macs(call.arguments), call.plan_ref), list[Secret]()
 
     def note(name: str, mac: str, path: str) -> Any:
         found.append(Secret(name, *kept.found(name, mac), mac))
         raise KeyError(name)
 
-    refill(json.loads(call.arguments), note)
+    restore_secrets(json.loads(call.arguments), note)
     return found
 
 
-def arguments_of(call: Call) -> Any:
+def load_call_arguments(call: Call) -> Any:
     """Return what a stored call runs with. Raises SecretGone."""
-    return restored(call.arguments, call.plan_ref)
+    return load_complete(call.arguments, call.plan_ref)
 
 
 @dataclass(frozen=True, slots=True)
-class Refilled:
+class RestoredArguments:
     """Arguments as a person changed them, with the secrets in them that stayed in their places.
 
     `put_back` counts those by path and canonical value; `moved` are the paths to which others were to be taken.
@@ -199,19 +209,23 @@ class Refilled:
 
     def in_place(self) -> Any:
         """Return the arguments. Raises ParameterError (`secret_moved`) where a secret was to be taken elsewhere."""
-        _refuse_moved(self.moved, MOVED)
+        _raise_if_moved(self.moved, MOVED_MESSAGE)
         return self.arguments
 
-    def check(self, cut: Sealed) -> None:
+    def check(self, cut: RedactedArguments) -> None:
         """Raise ParameterError (`secret_moved`) where what is to be stored holds in clear what was put back."""
-        _refuse_moved(self.clear_in(cut), MOVED)
+        _raise_if_moved(self.unredacted_paths(cut), MOVED_MESSAGE)
 
-    def check_shown(self, cut: Sealed) -> None:
+    def check_references(self, cut: RedactedArguments) -> None:
         """Raise ParameterError (`secret_moved`) where a reference put a secret among words that hide its shape."""
-        shown = [where for where, text in self.put_back if len(text) - 2 >= SHORTEST_SHOWN and text[1:-1] in cut.text]
-        _refuse_moved(sorted(set(shown)), HIDDEN)
+        shown = [
+            where
+            for where, text in self.put_back
+            if len(text) - 2 >= MIN_SEARCHED_CHARACTERS and text[1:-1] in cut.text
+        ]
+        _raise_if_moved(sorted(set(shown)), OBSCURED_MESSAGE)
 
-    def clear_in(self, cut: Sealed) -> list[str]:
+    def unredacted_paths(self, cut: RedactedArguments) -> list[str]:
         """Return the paths at which sealing did not cut out again all that was put back.
 
         A tool may call less secret than it did, and a shape may be known only by the words around it. It is not looked
@@ -221,14 +235,14 @@ class Refilled:
         return sorted({where[0] for where, times in self.put_back.items() if again.get(where, 0) < times})
 
 
-def refilled(arguments: Any, before: str, plan_ref: str) -> Refilled:
+def restore_edited_arguments(arguments: Any, before: str, plan_ref: str) -> RestoredArguments:
     """Return arguments as a person changed them, with the secrets that they left in place as `{"$secret": name}`.
 
     `before` is the stored text that they changed. A secret comes back only where it was cut out. What names no secret
     of it stays as it is, and is refused later.
     """
-    names = _names_in(json.loads(before)) if holds_secret(before) else {}
-    kept = _Kept(set(names.values()), plan_ref) if names else None
+    names = _macs_by_name(json.loads(before)) if holds_secret(before) else {}
+    kept = _StoredSecrets(set(names.values()), plan_ref) if names else None
     put_back, moved = Counter[tuple[str, str]](), set[str]()
 
     def known(name: str, mac: str, path: str) -> Any:
@@ -241,42 +255,42 @@ def refilled(arguments: Any, before: str, plan_ref: str) -> Refilled:
         put_back[path, canonical_text(value)] += 1
         return value
 
-    return Refilled(refill(arguments, known), put_back, tuple(sorted(moved)))
+    return RestoredArguments(restore_secrets(arguments, known), put_back, tuple(sorted(moved)))
 
 
-def refill_kept(value: Any, plan_ref: str) -> Refilled:
+def load_references(value: Any, plan_ref: str) -> RestoredArguments:
     """Return a JSON value, made of a plan's memory, with the secrets in it that the plan was given."""
     text, put_back = to_json(value).decode(), Counter[tuple[str, str]]()
     if not holds_secret(text):
-        return Refilled(value)
-    kept = _Kept(macs_in(text), plan_ref)
+        return RestoredArguments(value)
+    kept = _StoredSecrets(find_macs(text), plan_ref)
 
     def known(name: str, mac: str, path: str) -> Any:
         found = kept(name, mac, path)
         put_back[path, canonical_text(found)] += 1
         return found
 
-    return Refilled(refill(value, known), put_back)
+    return RestoredArguments(restore_secrets(value, known), put_back)
 
 
-def _refuse_moved(paths: Iterable[str], message: str) -> None:
+def _raise_if_moved(paths: Iterable[str], message: str) -> None:
     errors = [{"path": path, "code": "secret_moved", "message": message} for path in paths]
     if errors:
         raise ParameterError(message, {"field": errors[0]["path"] or None, "errors": errors})
 
 
-def _names_in(value: Any) -> dict[str, str]:
+def _macs_by_name(value: Any) -> dict[str, str]:
     names: dict[str, str] = {}
 
     def note(name: str, mac: str, path: str) -> Any:
         names[name] = mac
         raise KeyError(name)
 
-    refill(value, note)
+    restore_secrets(value, note)
     return names
 
 
-class _Kept:
+class _StoredSecrets:
     """The values of a plan's secrets by their HMACs, read at once and each compared with its HMAC."""
 
     def __init__(self, macs: set[str], plan_ref: str) -> None:
@@ -302,24 +316,26 @@ class _Kept:
         return path, value
 
 
-ENDS = frozenset({"call.refused", "call.responded", "approval.withdrawn", "approval.expired", "approval.revoked"})
+CALL_ENDING_FACTS = frozenset(
+    {"call.refused", "call.responded", "approval.withdrawn", "approval.expired", "approval.revoked"}
+)
 """What says that a held call has ended for good, so that nothing of it will be asked or run again."""
 
 
-def on_fact(sender: object, *, fact: Fact, **kwargs: object) -> None:
+def delete_secrets_of_ended_call(sender: object, *, fact: Fact, **kwargs: object) -> None:
     """Delete the secrets of a call that people refused, answered, took back or did not answer; not if asked again."""
     settled = fact.kind == "call.settled" and fact.data.get("verdict") == "happened"
-    if fact.call is not None and (fact.kind in ENDS or settled) and not fact.data.get("asks_again"):
-        forget_call(fact.call)
+    if fact.call is not None and (fact.kind in CALL_ENDING_FACTS or settled) and not fact.data.get("asks_again"):
+        delete_call_secrets(fact.call)
 
 
-def forget_call(call: Call) -> None:
+def delete_call_secrets(call: Call) -> None:
     """Delete the secrets of a call that ends, in the caller's transaction."""
     if holds_secret(call.arguments):
-        forget(Place(call.plan_ref, call.step_ref))
+        delete_secrets(SecretScope(call.plan_ref, call.step_ref))
 
 
-def forget(place: Place) -> None:
+def delete_secrets(place: SecretScope) -> None:
     """Delete the secrets of a step, or of a whole plan."""
     step = Q(step_ref=place.step_ref) if place.step_ref else Q()
     CallSecret.objects.filter(step, plan_ref=place.plan_ref).delete()

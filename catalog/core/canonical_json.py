@@ -17,14 +17,14 @@ from catalog.errors import MalformedJSON, TooLarge
 
 Json = dict[str, Any] | list[Any] | str | int | float | bool | None
 
-MAX_BYTES = 1024 * 1024
-MAX_DEPTH = 64
-MAX_INTEGER = 2**53 - 1
-WITH_EXPONENT = 1e21
+MAX_JSON_BYTES = 1024 * 1024
+MAX_JSON_DEPTH = 64
+MAX_SAFE_INTEGER = 2**53 - 1
+EXPONENT_THRESHOLD = 1e21
 """The least number that canonical text writes with an exponent: a smaller whole one reads as an integer."""
 
 
-def parse_json(text: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Json:
+def parse_json(text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_depth: int = MAX_JSON_DEPTH) -> Json:
     """Read one JSON document (RFC 8259, no duplicate keys); raise MalformedJSON or TooLarge."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > max_bytes:
@@ -33,22 +33,22 @@ def parse_json(text: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int 
     return value
 
 
-def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> Any:
+def check_json(value: object, *, max_depth: int = MAX_JSON_DEPTH) -> Any:
     """Return the value when it is plain JSON within our limits; raise MalformedJSON naming the path."""
-    _judge(value, max_depth)
+    _validate(value, max_depth)
     return value
 
 
-def with_whole_numbers(value: Any) -> Any:
+def normalize_numbers(value: Any) -> Any:
     """Return a JSON value as its canonical text reads: 2.0 is the integer 2. The same object where nothing differs."""
     kind = type(value)
     if kind is float:
-        return int(value) if value.is_integer() and abs(value) < WITH_EXPONENT else value
+        return int(value) if value.is_integer() and abs(value) < EXPONENT_THRESHOLD else value
     if kind is dict:
-        changed = _changed(value.items())
+        changed = _normalized_items(value.items())
         return value | changed if changed else value
     if kind is list:
-        changed = _changed(enumerate(value))
+        changed = _normalized_items(enumerate(value))
         return [changed.get(index, each) for index, each in enumerate(value)] if changed else value
     return value
 
@@ -56,11 +56,11 @@ def with_whole_numbers(value: Any) -> Any:
 _MAY_DIFFER = frozenset({float, dict, list})
 
 
-def _changed(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+def _normalized_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return the items, by key or index, that read otherwise in canonical text, as they read there."""
     changed = {}
     for key, each in items:
-        if type(each) in _MAY_DIFFER and (read := with_whole_numbers(each)) is not each:
+        if type(each) in _MAY_DIFFER and (read := normalize_numbers(each)) is not each:
             changed[key] = read
     return changed
 
@@ -80,12 +80,12 @@ def digest(*fields: str | bytes) -> str:
     return sha.hexdigest()
 
 
-def time_text(moment: datetime) -> str:
+def format_utc(moment: datetime) -> str:
     """Return an aware time as clients are told it: UTC, ISO 8601 to the microsecond, with Z."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-def size_of(value: object) -> int:
+def json_size(value: object) -> int:
     """Return the bytes of a JSON value as compact UTF-8 text."""
     try:
         return len(to_json(value))
@@ -111,7 +111,7 @@ def _decode(text: str) -> object:
         message = f"{error.msg} at line {error.lineno}, column {error.colno}."
         raise MalformedJSON(message, line=error.lineno, column=error.colno) from None
     except RecursionError:
-        raise _too_deep(MAX_DEPTH) from None
+        raise _too_deep_error(MAX_JSON_DEPTH) from None
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -124,82 +124,82 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise MalformedJSON(f"{name} is not JSON: numbers must be finite.", code="not_finite")
 
 
-def _finite(text: str) -> float:
+def _parse_float(text: str) -> float:
     number = float(text)
     if not isfinite(number):
         raise MalformedJSON(f"The number {text[:20]} is too large to hold.", code="not_finite")
     return number
 
 
-def _exact(text: str) -> int:
+def _parse_integer(text: str) -> int:
     # Long runs of digits never reach int(): Python refuses them with an error of its own.
-    number = int(text) if len(text) <= 17 else MAX_INTEGER + 1
-    if abs(number) > MAX_INTEGER:
-        raise _inexact()
+    number = int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1
+    if abs(number) > MAX_SAFE_INTEGER:
+        raise _inexact_error()
     return number
 
 
 _decoder = json.JSONDecoder(
     object_pairs_hook=_without_duplicates,
-    parse_constant=_refuse_constant,
-    parse_float=_finite,
-    parse_int=_exact,
+    parse_constant=_reject_constant,
+    parse_float=_parse_float,
+    parse_int=_parse_integer,
 )
 
 
-def _judge(value: object, depth: int) -> None:
+def _validate(value: object, depth: int) -> None:
     kind = type(value)
     if kind is str:
         if not value.isascii():  # type: ignore[attr-defined] # asked here: most texts are, and calls are dear
-            _judge_text(value)  # type: ignore[arg-type]
+            _validate_text(value)  # type: ignore[arg-type]
     elif kind is dict:
-        _judge_members(value, depth)  # type: ignore[arg-type]
+        _validate_members(value, depth)  # type: ignore[arg-type]
     elif kind is list:
-        _judge_items(value, depth)  # type: ignore[arg-type]
+        _validate_items(value, depth)  # type: ignore[arg-type]
     elif kind is int or kind is float:
-        _judge_number(value)  # type: ignore[arg-type]
+        _validate_number(value)  # type: ignore[arg-type]
     elif value is not None and kind is not bool:
         raise MalformedJSON(f"A value of type {kind.__name__} is not JSON.", code="not_json")
 
 
-def _judge_members(members: dict[object, object], depth: int) -> None:
+def _validate_members(members: dict[object, object], depth: int) -> None:
     if depth <= 0:
-        raise _too_deep(MAX_DEPTH)
+        raise _too_deep_error(MAX_JSON_DEPTH)
     for key, value in members.items():
         if type(key) is not str:
             raise MalformedJSON(f"A key of type {type(key).__name__} is not JSON.", code="not_json").inside(
                 repr(key)[:64]
             )
         if not key.isascii():
-            _judge_text(key)
+            _validate_text(key)
         try:
-            _judge(value, depth - 1)
+            _validate(value, depth - 1)
         except MalformedJSON as problem:
             raise problem.inside(key) from None
 
 
-def _judge_items(items: list[object], depth: int) -> None:
+def _validate_items(items: list[object], depth: int) -> None:
     if depth <= 0:
-        raise _too_deep(MAX_DEPTH)
+        raise _too_deep_error(MAX_JSON_DEPTH)
     for index, value in enumerate(items):
         try:
-            _judge(value, depth - 1)
+            _validate(value, depth - 1)
         except MalformedJSON as problem:
             raise problem.inside(index) from None
 
 
-def _judge_number(number: float) -> None:
-    if type(number) is int and abs(number) > MAX_INTEGER:
-        raise _inexact()
+def _validate_number(number: float) -> None:
+    if type(number) is int and abs(number) > MAX_SAFE_INTEGER:
+        raise _inexact_error()
     if not isfinite(number):
         raise MalformedJSON("A number must be finite.", code="not_finite")
 
 
-def _judge_text(text: str) -> None:
+def _validate_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -207,10 +207,10 @@ def _judge_text(text: str) -> None:
         raise MalformedJSON(message, code="lone_surrogate") from None
 
 
-def _too_deep(limit: int) -> MalformedJSON:
+def _too_deep_error(limit: int) -> MalformedJSON:
     return MalformedJSON(f"The document nests deeper than {limit} levels.", code="too_deep")
 
 
-def _inexact() -> MalformedJSON:
-    message = f"An integer lies beyond ±{MAX_INTEGER}; send it as a string."
+def _inexact_error() -> MalformedJSON:
+    message = f"An integer lies beyond ±{MAX_SAFE_INTEGER}; send it as a string."
     return MalformedJSON(message, code="integer_range")

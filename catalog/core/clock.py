@@ -19,31 +19,31 @@ from django.utils import timezone
 REFRESH_SECONDS = 10.0
 SLOW_SECONDS = 0.5
 """An answer that took this long says too little about now; the measurement before it is kept."""
-_COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_MONOTONIC_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measurement:
     """The database's time at one moment of this process's own counter, in seconds."""
 
     moment: datetime
     counted: float
 
 
-_measured: _Measured | None = None
+_last_measurement: _Measurement | None = None
 
 
 def now() -> datetime:
     """Return the present moment by the database's clock (UTC)."""
-    measured = _measured
+    measured = _last_measurement
     if measured is None:
         return datetime.now(UTC)
-    return measured.moment + timedelta(seconds=_count() - measured.counted)
+    return measured.moment + timedelta(seconds=_monotonic_seconds() - measured.counted)
 
 
 def offset_seconds() -> float:
     """Return how far the database's clock is ahead of this process's, in seconds; 0 where they are one."""
-    return (now() - timezone.now()).total_seconds() if _measured is not None else 0.0
+    return (now() - timezone.now()).total_seconds() if _last_measurement is not None else 0.0
 
 
 def refresh() -> None:
@@ -53,30 +53,30 @@ def refresh() -> None:
 
 def is_stale() -> bool:
     """Say whether the last measurement is old enough for another."""
-    return _measured is not None and _count() - _measured.counted >= REFRESH_SECONDS
+    return _last_measurement is not None and _monotonic_seconds() - _last_measurement.counted >= REFRESH_SECONDS
 
 
-def _count() -> float:
-    return time.clock_gettime(_COUNTER)
+def _monotonic_seconds() -> float:
+    return time.clock_gettime(_MONOTONIC_CLOCK)
 
 
 def _measure(database: BaseDatabaseWrapper) -> None:
-    global _measured
+    global _last_measurement
     if database.vendor != "postgresql":
         return
     with database.cursor() as cursor:
-        asked = _count()
+        asked = _monotonic_seconds()
         cursor.execute("SELECT clock_timestamp()")
         [moment] = cursor.fetchone()
-    answered = _count()
-    if _measured is None or answered - asked < SLOW_SECONDS:
-        _measured = _Measured(moment, answered)
+    answered = _monotonic_seconds()
+    if _last_measurement is None or answered - asked < SLOW_SECONDS:
+        _last_measurement = _Measurement(moment, answered)
 
 
-def measure_first(*, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+def measure_on_connect(*, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     """Measure when this process first reaches the database: nothing is compared before."""
-    if _measured is None:
+    if _last_measurement is None:
         _measure(connection)
 
 
-connection_created.connect(measure_first, dispatch_uid="toolgate.clock")
+connection_created.connect(measure_on_connect, dispatch_uid="toolgate.clock")

@@ -13,14 +13,14 @@ from simpleeval import EvalWithCompoundTypes, InvalidExpression  # type: ignore[
 
 from catalog.errors import ToolError
 
-MAX_FORM = 500
-MAX_DEPTH = 20
+MAX_EXPRESSION_LENGTH = 500
+MAX_EXPRESSION_DEPTH = 20
 MAX_NUMBER = 10**30
 MAX_ITEMS = 1000
 MAX_EXPONENT = 100
 MAX_DIGITS = 15
 
-_NODES = (
+_ALLOWED_NODES = (
     *(
         ast.Expression,
         ast.Constant,
@@ -50,13 +50,13 @@ _NODES = (
 )
 
 
-def evaluate(form: str) -> Any:
+def evaluate_expression(form: str) -> Any:
     """Return the value of an expression; raise ToolError with the reason it cannot be had."""
-    tree = _parsed(form)
-    _judge(tree.body, MAX_DEPTH)
+    tree = _parse(form)
+    _validate(tree.body, MAX_EXPRESSION_DEPTH)
     evaluator = EvalWithCompoundTypes(operators=_OPERATORS, functions=dict(_FUNCTIONS), names={})
     try:
-        return _bounded(evaluator.eval("", previously_parsed=tree.body))
+        return _check_bounds(evaluator.eval("", previously_parsed=tree.body))
     except ToolError:
         raise
     except InvalidExpression as error:
@@ -65,9 +65,9 @@ def evaluate(form: str) -> Any:
         raise ToolError(f"This cannot be evaluated: {type(error).__name__}: {_first_line(error)}") from None
 
 
-def _parsed(form: str) -> ast.Expression:
-    if len(form) > MAX_FORM:
-        raise ToolError(f"An expression may have at most {MAX_FORM} characters.")
+def _parse(form: str) -> ast.Expression:
+    if len(form) > MAX_EXPRESSION_LENGTH:
+        raise ToolError(f"An expression may have at most {MAX_EXPRESSION_LENGTH} characters.")
     try:
         return ast.parse(form.strip(), mode="eval")
     except SyntaxError as error:
@@ -76,30 +76,30 @@ def _parsed(form: str) -> ast.Expression:
         raise ToolError(f"This is not an expression: {_first_line(error)}") from None
 
 
-def _judge(node: ast.AST, depth: int) -> None:
+def _validate(node: ast.AST, depth: int) -> None:
     if depth <= 0:
-        raise ToolError(f"An expression may nest at most {MAX_DEPTH} levels.")
-    if not isinstance(node, _NODES):
+        raise ToolError(f"An expression may nest at most {MAX_EXPRESSION_DEPTH} levels.")
+    if not isinstance(node, _ALLOWED_NODES):
         raise ToolError(
             f"{type(node).__name__} is not allowed here: only values, operators and {', '.join(_FUNCTIONS)}."
         )
     if isinstance(node, ast.Call):
-        _judge_call(node)
+        _validate_call(node)
     elif isinstance(node, ast.Name):
         raise ToolError(f"The name '{node.id}' means nothing here; write the value itself.")
     elif isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float | str | None):
         raise ToolError(f"A value of type {type(node.value).__name__} is not allowed here.")
     for child in ast.iter_child_nodes(node):
         if not (isinstance(node, ast.Call) and child is node.func):
-            _judge(child, depth - 1)
+            _validate(child, depth - 1)
 
 
-def _judge_call(node: ast.Call) -> None:
+def _validate_call(node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
         raise ToolError(f"Only these functions can be called, with plain arguments: {', '.join(_FUNCTIONS)}.")
 
 
-def _bounded(value: Any) -> Any:
+def _check_bounds(value: Any) -> Any:
     if isinstance(value, int | float) and (not isfinite(value) or abs(value) > MAX_NUMBER):
         raise ToolError("The number becomes too large.")
     if isinstance(value, str | list | tuple | dict) and len(value) > MAX_ITEMS:
@@ -113,20 +113,20 @@ def _number(value: object) -> Any:
     return value
 
 
-def _on_numbers(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda left, right: _bounded(operation(_number(left), _number(right)))
+def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: _check_bounds(operation(_number(left), _number(right)))
 
 
 def _add(left: Any, right: Any) -> Any:
     if type(left) is type(right) and isinstance(left, str | list):
-        return _bounded(left + right)
-    return _bounded(_number(left) + _number(right))
+        return _check_bounds(left + right)
+    return _check_bounds(_number(left) + _number(right))
 
 
 def _power(base: Any, exponent: Any) -> Any:
     if abs(_number(exponent)) > MAX_EXPONENT:
         raise ToolError(f"An exponent may be at most {MAX_EXPONENT}.")
-    return _number(_bounded(_number(base) ** exponent))
+    return _number(_check_bounds(_number(base) ** exponent))
 
 
 def _round(number: Any, digits: int = 0) -> Any:
@@ -137,11 +137,11 @@ def _round(number: Any, digits: int = 0) -> Any:
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: _add,
-    ast.Sub: _on_numbers(operator.sub),
-    ast.Mult: _on_numbers(operator.mul),
-    ast.Div: _on_numbers(operator.truediv),
-    ast.FloorDiv: _on_numbers(operator.floordiv),
-    ast.Mod: _on_numbers(operator.mod),
+    ast.Sub: _numeric(operator.sub),
+    ast.Mult: _numeric(operator.mul),
+    ast.Div: _numeric(operator.truediv),
+    ast.FloorDiv: _numeric(operator.floordiv),
+    ast.Mod: _numeric(operator.mod),
     ast.Pow: _power,
     ast.UAdd: lambda value: +_number(value),
     ast.USub: lambda value: -_number(value),

@@ -23,19 +23,19 @@ from catalog.errors import FilesystemError
 MAX_NAME_BYTES = 255
 MAX_PATH_CHARACTERS = 1024
 MAX_PARTS = 32
-TEMPORARY = ".toolgate-tmp-"
+TEMPORARY_PREFIX = ".toolgate-tmp-"
 
 _DEVICES = frozenset({"con", "prn", "aux", "nul", "conin$", "conout$", "clock$"}) | {
     f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"
 }
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Parts = tuple[str, ...]
+PathParts = tuple[str, ...]
 
 
-def split_path(path: object) -> Parts:
+def split_path(path: object) -> PathParts:
     """Return the components of a workspace path; raise FilesystemError with the remedy."""
     if not isinstance(path, str) or not path:
         raise FilesystemError("A path is needed, such as 'reports/summary.md'.")
@@ -51,7 +51,7 @@ def split_path(path: object) -> Parts:
     if len(parts) > MAX_PARTS:
         raise FilesystemError(f"The path {path!r} goes through more than {MAX_PARTS} folders.")
     for part in parts:
-        _judge_part(part, path)
+        _validate_part(part, path)
     return parts
 
 
@@ -63,7 +63,7 @@ def is_plain_name(name: str) -> bool:
         return False
 
 
-def _judge_part(part: str, path: str) -> None:
+def _validate_part(part: str, path: str) -> None:
     if part == "..":
         raise FilesystemError(f"The path {path!r} leads out of its folder with '..'; name the file from the root.")
     if part in ("", "."):
@@ -74,12 +74,12 @@ def _judge_part(part: str, path: str) -> None:
         raise FilesystemError(f"The path {path!r} names a device ({part}); choose another name.")
     if ":" in part or part != part.strip() or part.endswith("."):
         raise FilesystemError(f"The name {part!r} has a colon, a space at an end or a final dot; choose another name.")
-    if part.startswith(TEMPORARY):
-        raise FilesystemError(f"Names that begin with {TEMPORARY!r} are the workspace's own.")
+    if part.startswith(TEMPORARY_PREFIX):
+        raise FilesystemError(f"Names that begin with {TEMPORARY_PREFIX!r} are the workspace's own.")
 
 
 @contextmanager
-def opened_root(root: Path) -> Iterator[int]:
+def open_root(root: Path) -> Iterator[int]:
     """Open the root folder, making it when it is missing."""
     root.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -90,9 +90,9 @@ def opened_root(root: Path) -> Iterator[int]:
 
 
 @contextmanager
-def opened_folder(root: Path, parts: Parts, *, made: list[Parts] | None = None) -> Iterator[int]:
+def open_folder(root: Path, parts: PathParts, *, made: list[PathParts] | None = None) -> Iterator[int]:
     """Open a folder below the root, following no link; `made` notes the folders it may make."""
-    with opened_root(root) as start:
+    with open_root(root) as start:
         current = os.dup(start)
         try:
             for depth, part in enumerate(parts, start=1):
@@ -102,22 +102,22 @@ def opened_folder(root: Path, parts: Parts, *, made: list[Parts] | None = None) 
             os.close(current)
 
 
-def open_file(folder: int, parts: Parts) -> int:
+def open_file(folder: int, parts: PathParts) -> int:
     """Open a regular file in an open folder; raise FilesystemError for links, devices and folders."""
     try:
-        _judge_kind(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), parts)
-        descriptor = os.open(parts[-1], _FILE, dir_fd=folder)
+        _check_is_folder(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), parts)
+        descriptor = os.open(parts[-1], _OPEN_FILE_FLAGS, dir_fd=folder)
     except OSError as error:
-        refuse(error, parts)
+        raise_filesystem_error(error, parts)
     try:
-        _judge_kind(os.fstat(descriptor), parts)
+        _check_is_folder(os.fstat(descriptor), parts)
     except FilesystemError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def refuse(error: OSError, parts: Parts) -> NoReturn:
+def raise_filesystem_error(error: OSError, parts: PathParts) -> NoReturn:
     """Raise the FilesystemError that says what this system error means for this path."""
     path = "/".join(parts)
     if error.errno == errno.ENOENT:
@@ -129,21 +129,21 @@ def refuse(error: OSError, parts: Parts) -> NoReturn:
     raise FilesystemError(f"{path!r} cannot be used: {os.strerror(error.errno or 0)}.") from None
 
 
-def _step_into(current: int, parts: Parts, part: str, made: list[Parts] | None) -> int:
+def _step_into(current: int, parts: PathParts, part: str, made: list[PathParts] | None) -> int:
     """Exchange a folder's descriptor for that of a folder in it; the first is closed only if that worked."""
     try:
         if made is not None:
             with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=current)
                 made.append(parts)
-        inner = os.open(part, _DIRECTORY, dir_fd=current)
+        inner = os.open(part, _OPEN_DIRECTORY_FLAGS, dir_fd=current)
     except OSError as error:
-        refuse(error, parts)
+        raise_filesystem_error(error, parts)
     os.close(current)
     return inner
 
 
-def _judge_kind(status: os.stat_result, parts: Parts) -> None:
+def _check_is_folder(status: os.stat_result, parts: PathParts) -> None:
     path = "/".join(parts)
     if stat.S_ISLNK(status.st_mode):
         raise FilesystemError(f"{path!r} is a symbolic link, which the workspace never follows.")
@@ -157,12 +157,12 @@ MAX_FILE_BYTES = 1024 * 1024
 MAX_ENTRIES = 1000
 MAX_MATCHES = 200
 MAX_SEARCH_BYTES = 64 * MAX_FILE_BYTES
-MAX_LINE = 300
-ABSENT = "absent"
+MAX_LINE_LENGTH = 300
+ABSENT_STATE = "absent"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """One file or folder of a listing; `size` in bytes, 0 for folders."""
 
     path: str
@@ -171,7 +171,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FileState:
     """What one look at a path found: its bytes (None when absent) and the token of exactly these."""
 
     data: bytes | None
@@ -179,7 +179,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class LineMatch:
     """One line that holds what was searched for; lines count from 1."""
 
     path: str
@@ -188,13 +188,13 @@ class Match:
 
 
 # Inside the class `list` is a method, so its annotations need names of their own.
-Entries = list[Entry]
-Matches = list[Match]
+Entries = list[FolderEntry]
+Matches = list[LineMatch]
 Lines = list[str]
 
 
 @dataclass(slots=True)
-class _Change:
+class _JournalEntry:
     """What a path held before this call, and the tokens of what the call may have left there."""
 
     before: bytes | None
@@ -206,13 +206,13 @@ class Filesystem:
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
-        self._changes: dict[Parts, _Change] = {}
-        self._made: list[Parts] = []
+        self._changes: dict[PathParts, _JournalEntry] = {}
+        self._made: list[PathParts] = []
 
     def read_bytes(self, path: str) -> bytes:
         """Return a file's bytes; raise FilesystemError when it is missing, too large or not regular."""
         parts = split_path(path)
-        with opened_folder(self.root, parts[:-1]) as folder:
+        with open_folder(self.root, parts[:-1]) as folder:
             return _read(folder, parts)
 
     def read_text(self, path: str) -> str:
@@ -222,17 +222,17 @@ class Filesystem:
         except UnicodeDecodeError:
             raise FilesystemError(f"{path!r} is not UTF-8 text; read it as bytes.") from None
 
-    def look(self, path: str) -> Seen:
+    def look(self, path: str) -> FileState:
         """Return what a path holds now, read once: bytes and token belong to the same moment."""
         parts = split_path(path)
         try:
-            with opened_folder(self.root, parts[:-1]) as folder:
-                data = _look(folder, parts)
+            with open_folder(self.root, parts[:-1]) as folder:
+                data = _read_if_present(folder, parts)
         except FilesystemError as error:
             if not error.details.get("missing"):
                 raise
             data = None
-        return Seen(data, _token(data))
+        return FileState(data, _state_token(data))
 
     def exists(self, path: str) -> bool:
         """Say whether a file is there that could be read."""
@@ -284,7 +284,7 @@ class Filesystem:
         for entry in entries:
             for number, line in enumerate(self._lines(entry), start=1):
                 if wanted in line.casefold():
-                    matches.append(Match(entry.path, number, line[:MAX_LINE]))
+                    matches.append(LineMatch(entry.path, number, line[:MAX_LINE_LENGTH]))
                 if len(matches) == MAX_MATCHES:
                     return matches
         return matches
@@ -296,7 +296,7 @@ class Filesystem:
         """
         undone = [self._undo(parts, change, may_undo) for parts, change in reversed(self._changes.items())]
         for parts in reversed(self._made):
-            with suppress(OSError, FilesystemError), opened_folder(self.root, parts[:-1]) as folder, _locked(folder):
+            with suppress(OSError, FilesystemError), open_folder(self.root, parts[:-1]) as folder, _folder_lock(folder):
                 if may_undo():
                     os.rmdir(parts[-1], dir_fd=folder)  # only ever succeeds on an empty folder
         self._changes.clear()
@@ -311,49 +311,49 @@ class Filesystem:
     def _change(self, path: str, data: bytes | None, expect: str | None) -> str:
         parts = split_path(path)
         made = None if data is None else self._made
-        with opened_folder(self.root, parts[:-1], made=made) as folder, _locked(folder):
-            before = _look(folder, parts)
-            if expect is not None and _token(before) != expect:
+        with open_folder(self.root, parts[:-1], made=made) as folder, _folder_lock(folder):
+            before = _read_if_present(folder, parts)
+            if expect is not None and _state_token(before) != expect:
                 raise FilesystemError(f"{path!r} has changed since it was approved; look at it again and decide again.")
-            change, token = self._journal(parts, before), _token(data)
+            change, token = self._journal(parts, before), _state_token(data)
             change.wrote |= {token}  # noted first: a step that fails may have been taken all the same
-            _put(folder, parts, data)
+            _write_or_remove(folder, parts, data)
             change.wrote = frozenset({token})
         return token
 
-    def _journal(self, parts: Parts, before: bytes | None) -> _Change:
+    def _journal(self, parts: PathParts, before: bytes | None) -> _JournalEntry:
         """Return the note of a path that is about to change; what others wrote since this call did is kept anew."""
-        change, token = self._changes.get(parts), _token(before)
+        change, token = self._changes.get(parts), _state_token(before)
         if change is None or token not in change.wrote:
-            change = self._changes[parts] = _Change(before)
+            change = self._changes[parts] = _JournalEntry(before)
         else:
             change.wrote = frozenset({token})
         return change
 
-    def _undo(self, parts: Parts, change: _Change, may_undo: Callable[[], bool]) -> bool:
-        with suppress(FilesystemError, OSError), opened_folder(self.root, parts[:-1]) as folder, _locked(folder):
+    def _undo(self, parts: PathParts, change: _JournalEntry, may_undo: Callable[[], bool]) -> bool:
+        with suppress(FilesystemError, OSError), open_folder(self.root, parts[:-1]) as folder, _folder_lock(folder):
             if not may_undo():
                 return False
-            token = _token(_look(folder, parts))
-            if token in change.wrote and token != _token(change.before):
-                _put(folder, parts, change.before)
-            return token in change.wrote or token == _token(change.before)
+            token = _state_token(_read_if_present(folder, parts))
+            if token in change.wrote and token != _state_token(change.before):
+                _write_or_remove(folder, parts, change.before)
+            return token in change.wrote or token == _state_token(change.before)
         return False
 
-    def _walk(self, parts: Parts, *, recursive: bool) -> Iterator[Entry]:
-        with opened_folder(self.root, parts) as folder:
+    def _walk(self, parts: PathParts, *, recursive: bool) -> Iterator[FolderEntry]:
+        with open_folder(self.root, parts) as folder:
             names = sorted(filter(is_plain_name, os.listdir(folder)))  # noqa: PTH208 - pathlib knows no descriptors
-            found = [(name, status) for name in names if (status := _status(folder, name)) is not None]
+            found = [(name, status) for name in names if (status := _stat(folder, name)) is not None]
         for name, status in found:
             inner = (*parts, name)
             if stat.S_ISREG(status.st_mode):
-                yield Entry("/".join(inner), "file", status.st_size)
+                yield FolderEntry("/".join(inner), "file", status.st_size)
             elif stat.S_ISDIR(status.st_mode):
-                yield Entry("/".join(inner), "folder", 0)
+                yield FolderEntry("/".join(inner), "folder", 0)
                 if recursive:
                     yield from self._walk(inner, recursive=True)
 
-    def _lines(self, entry: Entry) -> Lines:
+    def _lines(self, entry: FolderEntry) -> Lines:
         if entry.kind != "file" or entry.size > MAX_FILE_BYTES:
             return []
         try:
@@ -362,7 +362,7 @@ class Filesystem:
             return []  # not text, or gone since it was listed
 
 
-def _read(folder: int, parts: Parts) -> bytes:
+def _read(folder: int, parts: PathParts) -> bytes:
     with os.fdopen(open_file(folder, parts), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(MAX_FILE_BYTES + 1)
@@ -372,23 +372,23 @@ def _read(folder: int, parts: Parts) -> bytes:
     return data
 
 
-def _look(folder: int, parts: Parts) -> bytes | None:
+def _read_if_present(folder: int, parts: PathParts) -> bytes | None:
     """Return what a path holds now, None when nothing is there."""
-    return None if _status(folder, parts[-1]) is None else _read(folder, parts)
+    return None if _stat(folder, parts[-1]) is None else _read(folder, parts)
 
 
-def _status(folder: int, name: str) -> os.stat_result | None:
+def _stat(folder: int, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def _token(data: bytes | None) -> str:
-    return ABSENT if data is None else f"sha256:{hashlib.sha256(data).hexdigest()}"
+def _state_token(data: bytes | None) -> str:
+    return ABSENT_STATE if data is None else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _put(folder: int, parts: Parts, data: bytes | None) -> None:
+def _write_or_remove(folder: int, parts: PathParts, data: bytes | None) -> None:
     """Make a name hold these bytes, or nothing, in one atomic and durable step."""
     try:
         if data is None:
@@ -397,13 +397,13 @@ def _put(folder: int, parts: Parts, data: bytes | None) -> None:
             _replace(folder, parts[-1], data)
         os.fsync(folder)
     except OSError as error:
-        refuse(error, parts)
+        raise_filesystem_error(error, parts)
 
 
 def _replace(folder: int, name: str, data: bytes) -> None:
-    held = _status(folder, name)
+    held = _stat(folder, name)
     mode = stat.S_IMODE(held.st_mode) if held else 0o644
-    temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
+    temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb") as file:
@@ -418,7 +418,7 @@ def _replace(folder: int, name: str, data: bytes) -> None:
 
 
 @contextmanager
-def _locked(folder: int) -> Iterator[None]:
+def _folder_lock(folder: int) -> Iterator[None]:
     """Hold the folder's lock, against other threads and other processes."""
     fcntl.flock(folder, fcntl.LOCK_EX)
     try:

@@ -16,12 +16,12 @@ from django.db.backends.utils import CursorWrapper
 
 from catalog.errors import RateLimited, ToolDefinitionError
 
-SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
-RATE = re.compile(rf"([1-9][0-9]{{0,8}})/([1-9][0-9]?)?({'|'.join(SECONDS)})")
-LONGEST_WINDOW = max(SECONDS.values())
-GROUP = re.compile(r"[A-Za-z0-9_.-]{1,60}")
-MOST_CLEARED = 1000
-COUNT = (
+UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
+RATE_PATTERN = re.compile(rf"([1-9][0-9]{{0,8}})/([1-9][0-9]?)?({'|'.join(UNIT_SECONDS)})")
+LONGEST_WINDOW = max(UNIT_SECONDS.values())
+GROUP_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+MAX_CLEARED_ROWS = 1000
+ACQUIRE_SQL = (
     'INSERT INTO catalog_ratebucket ("group", owner, window_started_at, used) VALUES (%s, %s, %s, 1) '
     'ON CONFLICT ("group", owner) DO UPDATE SET '
     "used = CASE WHEN catalog_ratebucket.window_started_at <= %s THEN 1 ELSE catalog_ratebucket.used + 1 END, "
@@ -29,18 +29,18 @@ COUNT = (
     "ELSE catalog_ratebucket.window_started_at END "
     "WHERE catalog_ratebucket.window_started_at <= %s OR catalog_ratebucket.used < %s RETURNING used"
 )
-GIVE_BACK = (
+RELEASE_SQL = (
     'UPDATE catalog_ratebucket SET used = used - 1 WHERE "group" = %s AND owner = %s AND used > 0 '
     "AND window_started_at <= %s"
 )
-CLEAR = (
+CLEAR_SQL = (
     "DELETE FROM catalog_ratebucket WHERE id IN "
     "(SELECT id FROM catalog_ratebucket WHERE window_started_at < %s ORDER BY id LIMIT %s)"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateLimit:
     """At most `limit` uses in one window of so many of this unit: s, min, h or day."""
 
     limit: int
@@ -50,7 +50,7 @@ class Rate:
     @property
     def window(self) -> timedelta:
         """How long a window lasts."""
-        return timedelta(seconds=self.units * SECONDS[self.unit])
+        return timedelta(seconds=self.units * UNIT_SECONDS[self.unit])
 
     @property
     def window_name(self) -> str:
@@ -62,93 +62,98 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Ration:
+class RateLimitKey:
     """What one caller may do with one group; `owner` is `user:ID` or `token:ID`."""
 
     group: str
-    rates: tuple[Rate, ...]
+    rates: tuple[RateLimit, ...]
     owner: str
 
 
-def parse_rates(text: object, tool_name: str) -> tuple[Rate, ...]:
+def parse_rate_limits(text: object, tool_name: str) -> tuple[RateLimit, ...]:
     """Return the limits that a text such as "5/min,20/h" names, shortest window first. Raises ToolDefinitionError."""
-    found = [RATE.fullmatch(part.strip()) for part in text.split(",")] if isinstance(text, str) else [None]
-    rates = [Rate(int(match[1]), match[3], int(match[2] or 1)) for match in found if match is not None]
+    found = [RATE_PATTERN.fullmatch(part.strip()) for part in text.split(",")] if isinstance(text, str) else [None]
+    rates = [RateLimit(int(match[1]), match[3], int(match[2] or 1)) for match in found if match is not None]
     windows = {rate.window for rate in rates}
     if len(rates) < len(found) or len(windows) < len(rates) or max(windows).total_seconds() > LONGEST_WINDOW:
         raise ToolDefinitionError(
             f'The rate_limit of {tool_name} must be such as "5/min" or "1/30s,5/min,20/h": numbers of uses in '
-            f"different windows of {', '.join(SECONDS)}, none longer than a day, not {text!r}."
+            f"different windows of {', '.join(UNIT_SECONDS)}, none longer than a day, not {text!r}."
         )
     return tuple(sorted(rates, key=lambda rate: rate.window))
 
 
-def check_group(group: object, tool_name: str) -> None:
+def check_rate_limit_group(group: object, tool_name: str) -> None:
     """See that this is the name of a rate limit group. Raises ToolDefinitionError."""
-    if not isinstance(group, str) or not GROUP.fullmatch(group):
+    if not isinstance(group, str) or not GROUP_PATTERN.fullmatch(group):
         raise ToolDefinitionError(
             f"The rate_limit_key of {tool_name} must be 1 to 60 letters, digits, '_', '.' or '-', not {group!r}."
         )
 
 
-def count_use(ration: Ration, *, now: datetime) -> None:
+def acquire_use(ration: RateLimitKey, *, now: datetime) -> None:
     """Count one use, in every window or, when one of them is full, in none. Raises RateLimited.
 
     Call it outside of a plan's transaction: callers of one group take turns here.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        full = [rate for rate in ration.rates if not _fits(cursor, ration, rate, now)]
+        full = [rate for rate in ration.rates if not _try_acquire(cursor, ration, rate, now)]
         if not full:
             return
         seconds = max(_seconds_left(cursor, ration, rate, now) for rate in full)
         said = " and ".join(str(rate) for rate in full)
-        message = f"The limit of {ration.group} is reached ({said} for one caller); try again in {_said(seconds)}."
+        message = (
+            f"The limit of {ration.group} is reached ({said} for one caller); try again in {_format_wait(seconds)}."
+        )
         raise RateLimited(message, seconds)
 
 
-def give_back_use(ration: Ration, *, counted_at: datetime) -> None:
+def release_use(ration: RateLimitKey, *, counted_at: datetime) -> None:
     """Take back one use that was counted at a moment, as far as the windows of that time still last."""
     with transaction.atomic(), connection.cursor() as cursor:
         for rate in ration.rates:
-            cursor.execute(GIVE_BACK, [_bucket(ration, rate), ration.owner, _bound(counted_at)])
+            cursor.execute(RELEASE_SQL, [_bucket_columns(ration, rate), ration.owner, _to_database_time(counted_at)])
 
 
-def _fits(cursor: CursorWrapper, ration: Ration, rate: Rate, now: datetime) -> bool:
-    ended = _bound(now - rate.window)
-    cursor.execute(COUNT, [_bucket(ration, rate), ration.owner, _bound(now), ended, ended, ended, rate.limit])
+def _try_acquire(cursor: CursorWrapper, ration: RateLimitKey, rate: RateLimit, now: datetime) -> bool:
+    ended = _to_database_time(now - rate.window)
+    cursor.execute(
+        ACQUIRE_SQL,
+        [_bucket_columns(ration, rate), ration.owner, _to_database_time(now), ended, ended, ended, rate.limit],
+    )
     return cursor.fetchone() is not None
 
 
-def _seconds_left(cursor: CursorWrapper, ration: Ration, rate: Rate, now: datetime) -> int:
+def _seconds_left(cursor: CursorWrapper, ration: RateLimitKey, rate: RateLimit, now: datetime) -> int:
     """Return the whole seconds until a full window ends, at least one."""
     query = 'SELECT window_started_at FROM catalog_ratebucket WHERE "group" = %s AND owner = %s'
-    cursor.execute(query, [_bucket(ration, rate), ration.owner])
-    ends = _read(cursor.fetchone()[0]) + rate.window
+    cursor.execute(query, [_bucket_columns(ration, rate), ration.owner])
+    ends = _from_database_time(cursor.fetchone()[0]) + rate.window
     return max(1, ceil((ends - now).total_seconds()))
 
 
-def _bucket(ration: Ration, rate: Rate) -> str:
+def _bucket_columns(ration: RateLimitKey, rate: RateLimit) -> str:
     return f"{ration.group}:{rate.window_name}"
 
 
-def _said(seconds: int) -> str:
-    whole = next(((size, unit) for unit, size in reversed(SECONDS.items()) if seconds >= 2 * size), (1, "s"))
+def _format_wait(seconds: int) -> str:
+    whole = next(((size, unit) for unit, size in reversed(UNIT_SECONDS.items()) if seconds >= 2 * size), (1, "s"))
     return f"{ceil(seconds / whole[0])} {whole[1]}"
 
 
-def clear_buckets(*, now: datetime) -> int:
+def clear_rate_buckets(*, now: datetime) -> int:
     """Delete some of the counts whose every possible window is over; return how many."""
     with connection.cursor() as cursor:
-        cursor.execute(CLEAR, [_bound(now - timedelta(seconds=LONGEST_WINDOW)), MOST_CLEARED])
+        cursor.execute(CLEAR_SQL, [_to_database_time(now - timedelta(seconds=LONGEST_WINDOW)), MAX_CLEARED_ROWS])
         return int(cursor.rowcount)
 
 
-def _bound(moment: datetime) -> Any:
+def _to_database_time(moment: datetime) -> Any:
     """Return the moment as the database's driver wants it."""
     return connection.ops.adapt_datetimefield_value(moment)
 
 
-def _read(value: Any) -> datetime:
+def _from_database_time(value: Any) -> datetime:
     """Return a moment as a cursor gives it: SQLite's has lost its zone."""
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

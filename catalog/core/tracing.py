@@ -18,16 +18,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-KINDS = {"request": SpanKind.SERVER}
+SPAN_KINDS = {"request": SpanKind.SERVER}
 
-Ids = Mapping[str, str | int]
+SpanAttributes = Mapping[str, str | int]
 
 tracer: trace.Tracer | None = None
 """Makes the spans; None where nobody collects them."""
 _propagator = TraceContextTextMapPropagator()
 
 
-def start() -> str:
+def start_tracing() -> str:
     """Make spans from now on, where a collector is named; return why there are none although one is, else nothing."""
     global tracer
     if tracer is not None or not any(os.environ.get(name) for name in ENDPOINTS):
@@ -53,18 +53,18 @@ def _exporting_tracer() -> trace.Tracer:
     return provider.get_tracer("toolgate")
 
 
-def told(**facts: object) -> dict[str, dict[str, object]]:
+def log_extra(**facts: object) -> dict[str, dict[str, object]]:
     """Return `extra` for a log line: ids, names and numbers that stand beside its words; never arguments."""
     return {"facts": facts}
 
 
-def accepted(traceparent: str) -> str:
+def parse_traceparent(traceparent: str) -> str:
     """Return a traceparent as it is kept: empty when it is not one; of a later version what this one knows of it."""
     return _traceparent_in(_propagator.extract({"traceparent": traceparent})) if traceparent else ""
 
 
 @contextmanager
-def belonging_to(traceparent: str) -> Iterator[None]:
+def remote_parent(traceparent: str) -> Iterator[None]:
     """Let what is made inside belong to a trace that began elsewhere; empty: to none."""
     token = context.attach(_propagator.extract({"traceparent": traceparent}))
     try:
@@ -73,7 +73,7 @@ def belonging_to(traceparent: str) -> Iterator[None]:
         context.detach(token)
 
 
-def here() -> str:
+def current_traceparent() -> str:
     """Return the traceparent of what is being done here: of the span, else what the request named, else a new one."""
     return _traceparent_in(None) or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
@@ -90,7 +90,7 @@ def trace_id_of(traceparent: str) -> str | None:
     return traceparent[3:35] or None
 
 
-def span(name: str, ids: Ids, parent: str = "") -> AbstractContextManager[object]:
+def span(name: str, ids: SpanAttributes, parent: str = "") -> AbstractContextManager[object]:
     """Open a span, where spans are made; `parent` is a traceparent, empty for the span that is open here.
 
     Attributes are led by `toolgate.`, unless their names have a dot already.
@@ -101,18 +101,18 @@ def span(name: str, ids: Ids, parent: str = "") -> AbstractContextManager[object
     return tracer.start_as_current_span(
         name,
         _propagator.extract({"traceparent": parent}) if parent else None,
-        KINDS.get(name, SpanKind.INTERNAL),
-        _named(ids),
+        SPAN_KINDS.get(name, SpanKind.INTERNAL),
+        _prefixed(ids),
         record_exception=False,
         set_status_on_exception=False,
     )
 
 
-def note(**ids: str | int) -> None:
+def add_span_attributes(**ids: str | int) -> None:
     """Add attributes to the span that is open here, where spans are made."""
     if tracer is not None:
-        trace.get_current_span().set_attributes(_named(ids))
+        trace.get_current_span().set_attributes(_prefixed(ids))
 
 
-def _named(ids: Ids) -> dict[str, str | int]:
+def _prefixed(ids: SpanAttributes) -> dict[str, str | int]:
     return {name if "." in name else f"toolgate.{name}": value for name, value in ids.items()}

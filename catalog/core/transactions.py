@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, Error, InterfaceError, OperationalError, connection, models
 
-from catalog.core.tracing import told
+from catalog.core.tracing import log_extra
 from catalog.errors import Conflict
 
 log = logging.getLogger("toolgate.api")
@@ -27,54 +27,54 @@ def log_unexpected(error: BaseException) -> None:
 
     A database that is away, or a row of it that is locked, is expected: that is a warning.
     """
-    name, away = type(error).__name__, isinstance(error, Exception) and is_away(error)
+    name, away = type(error).__name__, isinstance(error, Exception) and is_unavailable(error)
     where = "".join(traceback.format_tb(error.__traceback__))
     words, level = ("The database was away: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
-    log.log(level, words, name, extra=told(stack=where))
+    log.log(level, words, name, extra=log_extra(stack=where))
 
 
 ArgumentsP = ParamSpec("ArgumentsP")
 ResultT = TypeVar("ResultT")
 
-TRIES = 5
+MAX_ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.01
-ASKS_FOR_ANOTHER = frozenset({"40001", "40P01"})
+RETRYABLE_STATES = frozenset({"40001", "40P01"})
 """SQLSTATEs: a serialization failure, a deadlock."""
-LOCKED = frozenset({"55P03"})
+LOCK_TIMEOUT_STATES = frozenset({"55P03"})
 """A lock that was not to be had in time: someone may have frozen with it."""
-BUSY = frozenset({"SQLITE_BUSY"})
+SQLITE_BUSY_STATES = frozenset({"SQLITE_BUSY"})
 """SQLite's only lock: another program writes to the file."""
-AWAY = frozenset({"25P03", "25006"})
+UNAVAILABLE_STATES = frozenset({"25P03", "25006"})
 """What is no OperationalError and yet no fault of the statement: the server ended a transaction that said nothing for
 long, or takes no writes since another took over."""
-BRIEF = "500ms"
+SHORT_LOCK_TIMEOUT = "500ms"
 
 
-def retried(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
+def retry_on_deadlock(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
     """Let a function that is one transaction run again, five times at most, after pauses that grow and differ.
 
     Raises OperationalError when the fifth failed too, and at once for a lock that was not to be had: whoever asked
     learns that soon, and may ask again.
     """
-    return _again_after(ASKS_FOR_ANOTHER, act)
+    return _retry_on(RETRYABLE_STATES, act)
 
 
-def retried_patiently(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
+def retry_on_lock(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
     """Be `retried`, and wait for a lock longer than a frozen process can hold it: something was done that must be kept.
 
     Raises OperationalError when the fifth failed too.
     """
-    return _again_after(ASKS_FOR_ANOTHER | LOCKED | BUSY, act)
+    return _retry_on(RETRYABLE_STATES | LOCK_TIMEOUT_STATES | SQLITE_BUSY_STATES, act)
 
 
-def _again_after(states: frozenset[str], act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
+def _retry_on(states: frozenset[str], act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
     @wraps(act)
     def try_it(*args: ArgumentsP.args, **kwargs: ArgumentsP.kwargs) -> ResultT:
-        for done in range(1, TRIES):
+        for done in range(1, MAX_ATTEMPTS):
             try:
                 return act(*args, **kwargs)
             except OperationalError as error:
-                if connection.in_atomic_block or _state(error) not in states:
+                if connection.in_atomic_block or _sql_state(error) not in states:
                     raise
             time.sleep(FIRST_PAUSE_SECONDS * 2**done * random.uniform(0.5, 1.5))  # noqa: S311 (jitter, not a secret)
         return act(*args, **kwargs)
@@ -82,31 +82,31 @@ def _again_after(states: frozenset[str], act: Callable[ArgumentsP, ResultT]) -> 
     return try_it
 
 
-def is_locked(error: Exception) -> bool:
+def is_lock_timeout(error: Exception) -> bool:
     """Say whether a row was someone else's for too long, while the database itself is well."""
-    return isinstance(error, DatabaseError) and _state(error) in LOCKED
+    return isinstance(error, DatabaseError) and _sql_state(error) in LOCK_TIMEOUT_STATES
 
 
-def is_away(error: Exception) -> bool:
+def is_unavailable(error: Exception) -> bool:
     """Say whether the database could not be asked, or not in time; the same may well succeed in a moment."""
     if isinstance(error, OperationalError):
         return getattr(error.__cause__, "sqlite_errorname", "") != "SQLITE_ERROR"  # no such table: a fault of ours
-    return isinstance(error, InterfaceError) or (isinstance(error, Error) and _state(error) in AWAY)
+    return isinstance(error, InterfaceError) or (isinstance(error, Error) and _sql_state(error) in UNAVAILABLE_STATES)
 
 
-def _state(error: Exception) -> str:
+def _sql_state(error: Exception) -> str:
     """Return PostgreSQL's SQLSTATE, or SQLite's name of the error; empty when there is neither."""
     return getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "sqlite_errorname", None) or ""
 
 
 @contextmanager
-def waiting_briefly() -> Iterator[None]:
+def short_lock_timeout() -> Iterator[None]:
     """Let this thread's statements wait for locks half a second at most: for those that come again by themselves."""
     if connection.vendor != "postgresql":
         yield
         return
     with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [BRIEF])
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [SHORT_LOCK_TIMEOUT])
     try:
         yield
     finally:
@@ -118,7 +118,7 @@ def waiting_briefly() -> Iterator[None]:
 ItemT = TypeVar("ItemT")
 
 
-def do_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
+def run_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
     """Do `act` to every item, in a transaction of its own; return how often it said yes.
 
     One that fails is logged and left for the next time, and so is one whose lock is someone else's for half a second:
@@ -128,31 +128,31 @@ def do_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
     due = list(items)
     if not due:
         return 0
-    with waiting_briefly():
-        return sum(_is_done(act, item) for item in due)
+    with short_lock_timeout():
+        return sum(_run_one(act, item) for item in due)
 
 
-def _is_done(act: Callable[[ItemT], object], item: ItemT) -> bool:
+def _run_one(act: Callable[[ItemT], object], item: ItemT) -> bool:
     try:
-        return bool(retried(act)(item))
+        return bool(retry_on_deadlock(act)(item))
     except Exception as error:
-        if is_away(error) and not is_locked(error):
+        if is_unavailable(error) and not is_lock_timeout(error):
             raise
         log_unexpected(error)
         return False
 
 
-Moves = dict[str, frozenset[str]]
+StatusMoves = dict[str, frozenset[str]]
 
 
-def sources(moves: Moves, to: str) -> list[str]:
+def allowed_sources(moves: StatusMoves, to: str) -> list[str]:
     """Return the statuses from which `to` may be reached, in the table's order."""
     return [status for status, targets in moves.items() if to in targets]
 
 
 def try_move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> int:
     """Move the rows of `queryset` that may move to `to`; return how many did."""
-    allowed = sources(queryset.model.MOVES, to)
+    allowed = allowed_sources(queryset.model.MOVES, to)
     return queryset.filter(status__in=allowed).update(status=to, **fields)
 
 

@@ -17,20 +17,24 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
 from catalog.results import ToolResult
-from catalog.schemas import Problem, Validator, compile_schema, refuse
+from catalog.schemas import ArgumentProblem, Validator, compile_schema, raise_for_problems
 from catalog.schemas.resolver import subschemas
 
 Handler = Callable[..., Any]
 Schema = dict[str, Any]
 
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), Any, dict, list})
-_NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_CONTAINERS = frozenset({dict, list, Union, types.UnionType})
+_KEYWORD_PARAMETER_KINDS = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
+_CONTAINER_ORIGINS = frozenset({dict, list, Union, types.UnionType})
 _MISSING = inspect.Parameter.empty
 UNTYPED: Any = _MISSING
 """Stands for the result of a handler that does not say what it gives."""
 # Fields of the model made from a function's keywords are prefixed, so that none hides one of pydantic's own names.
-_FIELD = "argument_"
+_FIELD_PREFIX = "argument_"
 _ENVELOPE = frozenset({"query_type", "parameters"})
 
 
@@ -48,8 +52,10 @@ class Binding:
         """Raise ParameterError unless the arguments fit."""
         found = self.validator.problems(arguments)
         if found and self._is_for_query_types(arguments):
-            found = [Problem("query_type", "query_type", "This tool has no query types; send its arguments alone.")]
-        refuse(found)
+            found = [
+                ArgumentProblem("query_type", "query_type", "This tool has no query types; send its arguments alone.")
+            ]
+        raise_for_problems(found)
 
     def _is_for_query_types(self, arguments: dict[str, Any]) -> bool:
         """Say whether arguments are wrapped as a tool with query types takes them."""
@@ -60,7 +66,7 @@ class Binding:
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call a handler or preview hook with checked arguments."""
-        if "context" in accepted_names(function):
+        if "context" in parameter_names(function):
             return function(arguments, context=context)
         return function(arguments)
 
@@ -77,7 +83,7 @@ class CheckedBinding(Binding):
         """Make the binding of a model, a dataclass or a JSON Schema, which takes no unknown keys unless it says so."""
         if not isinstance(declared, Mapping):
             adapter = TypeAdapter[Any](declared)
-            return cls(schema_of(adapter, declared), adapter)
+            return cls(parameter_schema(adapter, declared), adapter)
         if declared.get("type") != "object":
             raise ToolDefinitionError(
                 f"The parameters of {tool_name} must be the schema of an object, not {declared!r}."
@@ -89,7 +95,7 @@ class CheckedBinding(Binding):
         """Raise ParameterError unless the arguments fit the schema, then the model's own validators."""
         super().check(arguments, tool_name)
         if self._adapter is not None:
-            build(self._adapter, arguments, names=self.input_schema["properties"])
+            build_params(self._adapter, arguments, names=self.input_schema["properties"])
 
 
 class KeywordBinding(Binding):
@@ -99,7 +105,7 @@ class KeywordBinding(Binding):
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with one keyword for each argument."""
-        if "context" in accepted_names(function):
+        if "context" in parameter_names(function):
             return function(**arguments, context=context)
         return function(**arguments)
 
@@ -111,7 +117,7 @@ class ModelBinding(Binding):
         self.params_type = params_type
         self._spread = spread
         self.adapter = TypeAdapter[Any](params_type)
-        super().__init__(schema_of(self.adapter, params_type))
+        super().__init__(parameter_schema(self.adapter, params_type))
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
         """Raise ParameterError unless the arguments fit the schema, then the type's own validators."""
@@ -119,15 +125,15 @@ class ModelBinding(Binding):
         self._build(arguments)
 
     def _build(self, arguments: dict[str, Any]) -> Any:
-        return build(self.adapter, arguments, names=self.input_schema["properties"])
+        return build_params(self.adapter, arguments, names=self.input_schema["properties"])
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with the typed value."""
         value = self._build(arguments)
         if not self._spread:
-            return _called_with(function, value, context)
-        given = {name.removeprefix(_FIELD): getattr(value, name) for name in value.model_fields_set}
-        return function(**given, **_wanted(function, {"context": context}))
+            return _call_with_value(function, value, context)
+        given = {name.removeprefix(_FIELD_PREFIX): getattr(value, name) for name in value.model_fields_set}
+        return function(**given, **_matching_keywords(function, {"context": context}))
 
 
 class NoParameters(Binding):
@@ -140,7 +146,7 @@ class NoParameters(Binding):
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with None."""
-        return _called_with(function, None, context)
+        return _call_with_value(function, None, context)
 
 
 class QueryBinding(Binding):
@@ -151,14 +157,14 @@ class QueryBinding(Binding):
             raise ToolDefinitionError("query_types names no query type.")
         self.adapters = {name: TypeAdapter[Any](model) for name, model in models.items()}
         self.query_types: Mapping[str, Schema] = {
-            name: schema_of(self.adapters[name], model) for name, model in models.items()
+            name: parameter_schema(self.adapters[name], model) for name, model in models.items()
         }
         self.params_type = tuple(models.values())
         self._validators = {name: compile_schema(schema) for name, schema in self.query_types.items()}
         branches = [
-            _branch(
+            _query_type_branch(
                 name,
-                schema_of(self.adapters[name], model, f"#/oneOf/{index}/properties/parameters/$defs/{{model}}"),
+                parameter_schema(self.adapters[name], model, f"#/oneOf/{index}/properties/parameters/$defs/{{model}}"),
             )
             for index, (name, model) in enumerate(models.items())
         ]
@@ -166,41 +172,41 @@ class QueryBinding(Binding):
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
         """Raise QueryTypeUnsupported, or ParameterError with paths below `parameters`."""
-        refuse(_envelope.problems(arguments))
+        raise_for_problems(_envelope.problems(arguments))
         query_type = arguments["query_type"]
         if query_type not in self.adapters:
             raise QueryTypeUnsupported(query_type, tool_name, list(self.adapters))
         parameters = arguments.get("parameters", {})
         found = self._validators[query_type].problems(parameters)
-        refuse([dataclasses.replace(each, path=_below("parameters", each.path)) for each in found])
+        raise_for_problems([dataclasses.replace(each, path=_nested_path("parameters", each.path)) for each in found])
         self._build(query_type, parameters)
 
     def _build(self, query_type: str, parameters: Any) -> Any:
         names = self.query_types[query_type]["properties"]
-        return build(self.adapters[query_type], parameters, "parameters", names=names)
+        return build_params(self.adapters[query_type], parameters, "parameters", names=names)
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call with the query type's model."""
         query_type = arguments["query_type"]
         params = self._build(query_type, arguments.get("parameters", {}))
         offered = {"params": params, "query_type": query_type, "context": context}
-        return function(**_wanted(function, offered))
+        return function(**_matching_keywords(function, offered))
 
 
 def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) -> Binding:
     """Return the binding that a handler's annotations (or its query types) ask for."""
     if query_types is not None:
         return QueryBinding(query_types)
-    hints = hints_of(handler)
+    hints = resolved_hints(handler)
     parameters = [each for each in inspect.signature(handler).parameters.values() if each.name != "context"]
     if len(parameters) == 1 and parameters[0].name == "params":
         if "params" not in hints:
             raise ToolDefinitionError(f"{handler.__name__}: annotate params with its pydantic model or dataclass.")
         return model_binding(hints["params"])
-    fields = {_FIELD + each.name: _field(each, hints) for each in parameters}
+    fields = {_FIELD_PREFIX + each.name: _model_field(each, hints) for each in parameters}
     model = create_model(handler.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
     typed = ModelBinding(model, spread=True)
-    plain = all(_is_plain(annotation) for annotation, _ in fields.values())
+    plain = all(_is_json_type(annotation) for annotation, _ in fields.values())
     return KeywordBinding(typed.input_schema) if plain else typed
 
 
@@ -211,7 +217,7 @@ def is_unannotated(handler: Handler) -> bool:
     except (TypeError, ValueError):
         return False
     one = parameters[0] if len(parameters) == 1 else None
-    return one is not None and one.kind in _NAMED and one.name not in hints_of(handler)
+    return one is not None and one.kind in _KEYWORD_PARAMETER_KINDS and one.name not in resolved_hints(handler)
 
 
 def model_binding(params_type: Any) -> Binding:
@@ -219,7 +225,7 @@ def model_binding(params_type: Any) -> Binding:
     return NoParameters() if params_type in (None, type(None)) else ModelBinding(params_type)
 
 
-def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "", *, names: Iterable[str] = ()) -> Any:
+def build_params(adapter: TypeAdapter[Any], arguments: object, prefix: str = "", *, names: Iterable[str] = ()) -> Any:
     """Return the typed value; raise ParameterError where a validator of the author refuses it.
 
     A validator of the whole model names no place: then it is the first of `names` that its message speaks of.
@@ -230,10 +236,12 @@ def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "", *, nam
         found = error.errors(include_url=False, include_input=False, include_context=False)
     except Exception as error:
         raise ParameterError(f"A validator of the tool failed with {type(error).__name__}.") from error
-    refuse(
+    raise_for_problems(
         [
-            Problem(
-                _below(prefix, _dotted(each["loc"]) or _spoken_of(names, each["msg"])), each["type"], _text(each["msg"])
+            ArgumentProblem(
+                _nested_path(prefix, _dotted_path(each["loc"]) or _first_name_in_message(names, each["msg"])),
+                each["type"],
+                _without_prefix(each["msg"]),
             )
             for each in found
         ]
@@ -241,7 +249,7 @@ def build(adapter: TypeAdapter[Any], arguments: object, prefix: str = "", *, nam
     raise ParameterError("The parameters do not fit.")
 
 
-def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_REF_TEMPLATE) -> Schema:
+def parameter_schema(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_REF_TEMPLATE) -> Schema:
     """Return the JSON Schema of a parameter type: no titles, no unknown keys."""
     try:
         schema = adapter.json_schema(ref_template=references)
@@ -258,7 +266,7 @@ def schema_of(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_RE
     return schema | {"properties": schema.get("properties", {}), "additionalProperties": False}
 
 
-def identifier_in(schema: Schema, named: str | None = None) -> str | None:
+def identifier_parameter(schema: Schema, named: str | None = None) -> str | None:
     """Return the parameter that says whom or what a call is about: the named one, `identifier`, the first required."""
     properties = schema.get("properties", {})
     if not properties and schema.get("additionalProperties", True) is not False:
@@ -269,15 +277,15 @@ def identifier_in(schema: Schema, named: str | None = None) -> str | None:
     return next(iter(candidates), None)
 
 
-def output_of(handler: Handler) -> tuple[Any, Schema | None]:
+def handler_output(handler: Handler) -> tuple[Any, Schema | None]:
     """Return the type a handler gives (the one inside ToolResult) and its JSON Schema where there is one."""
-    kind = hints_of(handler).get("return", _MISSING)
+    kind = resolved_hints(handler).get("return", _MISSING)
     if get_origin(kind) is ToolResult:
         kind = get_args(kind)[0]
-    return (_MISSING, None) if kind is ToolResult else typed_output(kind)
+    return (_MISSING, None) if kind is ToolResult else output_type_and_schema(kind)
 
 
-def typed_output(kind: Any) -> tuple[Any, Schema | None]:
+def output_type_and_schema(kind: Any) -> tuple[Any, Schema | None]:
     """Return a result type and its JSON Schema where there is one; of Any or none at all that it is not known."""
     if kind in (_MISSING, Any):
         return _MISSING, None
@@ -290,22 +298,22 @@ def typed_output(kind: Any) -> tuple[Any, Schema | None]:
     return kind, schema
 
 
-def accepted_names(function: Handler) -> frozenset[str]:
+def parameter_names(function: Handler) -> frozenset[str]:
     """Return the parameter names of a function, looked up once."""
-    names = _names.get(function)
+    names = _parameter_names.get(function)
     if names is None:
-        names = _names[function] = _names_of(function)
+        names = _parameter_names[function] = _read_parameter_names(function)
     return names
 
 
-def _names_of(function: Handler) -> frozenset[str]:
+def _read_parameter_names(function: Handler) -> frozenset[str]:
     try:
         return frozenset(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return frozenset()  # written in C: Python does not say what it takes
 
 
-def hints_of(handler: Handler) -> dict[str, Any]:
+def resolved_hints(handler: Handler) -> dict[str, Any]:
     """Return a handler's resolved annotations; raise ToolDefinitionError where one cannot be resolved."""
     try:
         return get_type_hints(handler, include_extras=True)
@@ -313,7 +321,7 @@ def hints_of(handler: Handler) -> dict[str, Any]:
         raise ToolDefinitionError(f"{handler.__qualname__}: an annotation cannot be resolved: {error}") from None
 
 
-_names: dict[Handler, frozenset[str]] = {}
+_parameter_names: dict[Handler, frozenset[str]] = {}
 _envelope = compile_schema(
     {
         "type": "object",
@@ -324,7 +332,7 @@ _envelope = compile_schema(
 )
 
 
-def _branch(name: str, parameters: Schema) -> Schema:
+def _query_type_branch(name: str, parameters: Schema) -> Schema:
     required = ["query_type", "parameters"] if parameters.get("required") else ["query_type"]
     return {
         "type": "object",
@@ -334,7 +342,7 @@ def _branch(name: str, parameters: Schema) -> Schema:
     }
 
 
-def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, Any]:
+def _model_field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, Any]:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
         raise ToolDefinitionError(f"{parameter}: a tool's parameters are named one by one.")
     if parameter.name not in hints:
@@ -347,44 +355,44 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any,
     return hints[parameter.name], Field(default, alias=parameter.name)
 
 
-def _is_plain(annotation: Any) -> bool:
+def _is_json_type(annotation: Any) -> bool:
     """Say whether values of this annotation are what JSON already gives."""
     if get_origin(annotation) is Annotated:
-        return _is_plain(get_args(annotation)[0])
+        return _is_json_type(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return all(type(choice) in _JSON_TYPES for choice in get_args(annotation))
-    if get_origin(annotation) in _CONTAINERS:
-        return all(_is_plain(inner) for inner in get_args(annotation))
+    if get_origin(annotation) in _CONTAINER_ORIGINS:
+        return all(_is_json_type(inner) for inner in get_args(annotation))
     return annotation in _JSON_TYPES
 
 
-def _wanted(function: Handler, offered: Mapping[str, Any]) -> dict[str, Any]:
-    names = accepted_names(function)
+def _matching_keywords(function: Handler, offered: Mapping[str, Any]) -> dict[str, Any]:
+    names = parameter_names(function)
     return {name: value for name, value in offered.items() if name in names}
 
 
-def _called_with(function: Handler, value: object, context: object) -> Any:
+def _call_with_value(function: Handler, value: object, context: object) -> Any:
     """Call a function of one value, which it names `params` or, where a type says what it is, as it likes."""
-    names = accepted_names(function)
+    names = parameter_names(function)
     beside = {"context": context} if "context" in names else {}
     if "params" in names:
         return function(params=value, **beside)
     return function(value, **beside) if names - {"context"} else function(**beside)
 
 
-def _below(prefix: str, path: str) -> str:
+def _nested_path(prefix: str, path: str) -> str:
     return ".".join(part for part in (prefix, path) if part)
 
 
-def _dotted(steps: tuple[int | str, ...]) -> str:
+def _dotted_path(steps: tuple[int | str, ...]) -> str:
     return ".".join(str(step) for step in steps)
 
 
-def _spoken_of(names: Iterable[str], message: str) -> str:
+def _first_name_in_message(names: Iterable[str], message: str) -> str:
     """Return the first of the names that stands in a message as a word of its own; empty when none does."""
     words = set(re.findall(r"\w+", message))
     return next((name for name in names if name in words), "")
 
 
-def _text(message: str) -> str:
+def _without_prefix(message: str) -> str:
     return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")

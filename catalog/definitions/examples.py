@@ -11,32 +11,32 @@ from catalog.definitions.tool import Tool, ToolExample
 from catalog.errors import MalformedJSON
 
 
-def examples_of(tool: Tool[Any, Any]) -> list[dict[str, Any]]:
+def serialize_examples(tool: Tool[Any, Any]) -> list[dict[str, Any]]:
     """Return each example as an object with description, arguments and result."""
     return [
         {
             "description": each.description.strip(),
-            "arguments": _arguments(each, tool),
-            "result": _plain(each.output),
+            "arguments": _example_arguments(each, tool),
+            "result": _to_storable_json(each.output),
         }
         for each in tool.examples
     ]
 
 
-def _arguments(example: ToolExample[Any, Any], tool: Tool[Any, Any]) -> Any:
+def _example_arguments(example: ToolExample[Any, Any], tool: Tool[Any, Any]) -> Any:
     """Return the input as a caller would write it: what goes without saying is left out."""
     given = example.input
     if given is None:
         return {}
     if isinstance(given, dict):
-        return _plain(given)
+        return _to_storable_json(given)
     arguments = TypeAdapter(type(given)).dump_python(given, mode="json", by_alias=True, exclude_unset=True)
     models = tool.query_type_models or {}
     query_type = next((name for name, model in models.items() if model is type(given)), None)
-    return _plain(arguments if query_type is None else {"query_type": query_type, "parameters": arguments})
+    return _to_storable_json(arguments if query_type is None else {"query_type": query_type, "parameters": arguments})
 
 
-def _plain(value: object) -> Any:
+def _to_storable_json(value: object) -> Any:
     """Return a value as JSON that every database takes; None for one that cannot be kept."""
     try:
         plain = check_json(to_jsonable_python(value, by_alias=True, fallback=lambda odd: type(odd).__name__))

@@ -31,9 +31,9 @@ class SafetyLevel(StrEnum):
         return cls.CAUTIOUS if value == "moderate" else None
 
 
-def level_of(value: str) -> SafetyLevel:
+def parse_level(value: str) -> SafetyLevel:
     """Return the level of this name; raise ToolDefinitionError."""
-    return _member(SafetyLevel, value, "safety level")
+    return _parse_member(SafetyLevel, value, "safety level")
 
 
 def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
@@ -53,12 +53,12 @@ class Reversibility(StrEnum):
     IRREVERSIBLE = "irreversible"
 
 
-def usual_reversibility(level: SafetyLevel) -> Reversibility:
+def default_reversibility(level: SafetyLevel) -> Reversibility:
     """Return what taking a call back costs where the author of its tool does not say."""
     return Reversibility.IRREVERSIBLE if level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
 
 
-def _member(kind: type[MemberT], value: str, what: str) -> MemberT:
+def _parse_member(kind: type[MemberT], value: str, what: str) -> MemberT:
     try:
         return kind(value)
     except ValueError:
@@ -66,16 +66,16 @@ def _member(kind: type[MemberT], value: str, what: str) -> MemberT:
         raise ToolDefinitionError(f"The {what} must be one of {choices}, not {value!r}.") from None
 
 
-USUAL_HOURS, USUAL_USES = 8, 20
-MOST_HOURS, MOST_USES = 720, 10_000
+DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES = 8, 20
+MAX_GRANT_HOURS, MAX_GRANT_USES = 720, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class GrantLimits:
     """The longest time, in hours, and the most uses that one grant may have."""
 
-    max_hours: int = USUAL_HOURS
-    max_uses: int = USUAL_USES
+    max_hours: int = DEFAULT_GRANT_HOURS
+    max_uses: int = DEFAULT_GRANT_USES
 
     @property
     def longest(self) -> timedelta:
@@ -83,16 +83,16 @@ class GrantLimits:
         return timedelta(hours=self.max_hours)
 
 
-def limits_of(setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:
+def grant_limits_for(setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:
     """Return the limits of a tool by what was set and by its level; None where no grant may be made or used."""
     if setting is not None:
         return GrantLimits(int(setting["max_hours"]), int(setting["max_uses"]))
     return None if level not in (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS) else GrantLimits()
 
 
-def objection_to(setting: Mapping[str, Any]) -> tuple[str, str]:
+def grant_limits_error(setting: Mapping[str, Any]) -> tuple[str, str]:
     """Return which of the limits is wrong, and why; two empty texts when both fit."""
-    for name, most in (("max_hours", MOST_HOURS), ("max_uses", MOST_USES)):
+    for name, most in (("max_hours", MAX_GRANT_HOURS), ("max_uses", MAX_GRANT_USES)):
         value = setting.get(name)
         if type(value) is not int or not 1 <= value <= most:
             return name, f"This must be a whole number from 1 to {most:,}."

@@ -21,32 +21,32 @@ from pydantic import BaseModel
 
 from catalog.context import ToolContext
 from catalog.core.canonical_json import canonical_text, digest
-from catalog.core.rate_limits import Rate, check_group, parse_rates
+from catalog.core.rate_limits import RateLimit, check_rate_limit_group, parse_rate_limits
 from catalog.definitions.binding import (
     UNTYPED,
     Binding,
     Handler,
     ModelBinding,
     binding_for,
-    identifier_in,
+    handler_output,
+    identifier_parameter,
     is_unannotated,
     model_binding,
-    output_of,
-    typed_output,
+    output_type_and_schema,
 )
 from catalog.definitions.levels import (
     Reversibility,
     SafetyLevel,
-    _member,
+    _parse_member,
     annotations_for,
-    level_of,
-    usual_reversibility,
+    default_reversibility,
+    parse_level,
 )
-from catalog.errors import IdentifierRequired, ParameterError, PromptEvaluationError, ToolDefinitionError, about_tool
-from catalog.results import ToolResult, as_result, format_error_response, format_success_response
+from catalog.errors import IdentifierRequired, ParameterError, PromptEvaluationError, ToolDefinitionError, naming_tool
+from catalog.results import ToolResult, format_error_response, format_success_response, to_result
 from catalog.schemas import Validator
 from catalog.schemas.resolver import subschemas
-from catalog.secrets.placeholders import SecretPlaces
+from catalog.secrets.placeholders import SecretLocations
 
 ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")
@@ -103,21 +103,21 @@ class Tool(Generic[ParamsT, ResultT]):
     hunks: str | None = None
     when_rejected: str = ""
     bound: Binding | None = None
-    reads: Callable[[Any], ToolResult[Any]] = as_result
-    typed_result: bool = True
+    reads: Callable[[Any], ToolResult[Any]] = to_result
+    result_type_known: bool = True
     hides_errors: bool = False
     binding: Binding = field(init=False)
     output_schema: dict[str, Any] | None = field(init=False, default=None)
-    rates: tuple[Rate, ...] = field(init=False, default=())
+    rates: tuple[RateLimit, ...] = field(init=False, default=())
     _declared_reversibility: Reversibility | None = field(init=False, default=None, repr=False)
     _previewer: Handler | None = field(init=False, default=None, repr=False)
     _alias: Any = field(init=False, default=None, repr=False)
-    _awaits_types: bool = field(init=False, default=False, repr=False)
+    _types_pending: bool = field(init=False, default=False, repr=False)
     _refusal: ToolDefinitionError | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
-        judge_name(self.name)
-        with about_tool(self.name):
+        validate_name(self.name)
+        with naming_tool(self.name):
             self._settle()
 
     def _settle(self) -> None:
@@ -125,36 +125,36 @@ class Tool(Generic[ParamsT, ResultT]):
         description: object = self.description  # what an author wrote; other types are refused below
         if isinstance(description, str):
             self.description = description.strip()
-        self.safety_level = level_of(self.safety_level)
+        self.safety_level = parse_level(self.safety_level)
         if self.reversibility:
-            self._declared_reversibility = _member(Reversibility, self.reversibility, "reversibility")
+            self._declared_reversibility = _parse_member(Reversibility, self.reversibility, "reversibility")
         self.reversibility = self.reversibility_at(self.safety_level)
-        self.categories = words_of(self.categories, "The categories", self.name)
-        self.secret = words_of(self.secret, "The secret parameters", self.name)
+        self.categories = unique_strings(self.categories, "The categories", self.name)
+        self.secret = unique_strings(self.secret, "The secret parameters", self.name)
         self.examples = tuple(self.examples)
         if self.bound is None:
-            judge_typed(self)
+            validate_typed_tool(self)
         if self.handler is not None and not callable(self.handler):
             raise ToolDefinitionError(f"The handler of {self.name} must be a function, not {self.handler!r}.")
         is_declared = self.bound is not None or self.query_type_models is not None
-        self._awaits_types = not is_declared and self.handler is not None and is_unannotated(self.handler)
+        self._types_pending = not is_declared and self.handler is not None and is_unannotated(self.handler)
         self._take(*self._types())
 
     def _types(self) -> tuple[Binding, Any, dict[str, Any] | None]:
-        if self.handler is None or self._awaits_types:
+        if self.handler is None or self._types_pending:
             return self.bound or Binding({"type": "object"}), UNTYPED, None
         binding = self.bound or binding_for(self.handler, self.query_type_models)
-        return (binding, *(output_of(self.handler) if self.typed_result else (UNTYPED, None)))
+        return (binding, *(handler_output(self.handler) if self.result_type_known else (UNTYPED, None)))
 
     def _take(self, binding: Binding, result_type: Any, output_schema: dict[str, Any] | None) -> None:
         """Settle what the tool takes and gives, and judge what depends on it."""
         self.binding, self._result_type, self.output_schema = binding, result_type, output_schema
-        self.rates = _rates_of(self)
-        if self._awaits_types:
+        self.rates = _parse_tool_rates(self)
+        if self._types_pending:
             return
-        judge_options(self)
+        validate_options(self)
         if self.handler is not None:
-            judge_examples(self, result_type)
+            validate_examples(self, result_type)
 
     @property
     def __orig_class__(self) -> Any:
@@ -167,18 +167,18 @@ class Tool(Generic[ParamsT, ResultT]):
         params, result = get_args(alias)
         if self.handler is None and self.bound is None:
             self._take(model_binding(params), result, None)
-        elif self._awaits_types:
-            self._take_types(params, result)
-        elif self.bound is None and self._result_type is UNTYPED and is_concrete(result):
-            self._result_type, self.output_schema = typed_output(result)
+        elif self._types_pending:
+            self._accept_types(params, result)
+        elif self.bound is None and self._result_type is UNTYPED and is_concrete_type(result):
+            self._result_type, self.output_schema = output_type_and_schema(result)
 
-    def _take_types(self, params: Any, result: Any) -> None:
+    def _accept_types(self, params: Any, result: Any) -> None:
         """Take what `Tool[Params, Result]` says in place of annotations; typing may keep its errors to itself."""
         try:
-            with about_tool(self.name):
-                binding, output = model_binding(params), output_of(self.handler)
-                self._awaits_types = False
-                self._take(binding, *(typed_output(result) if output[0] is UNTYPED else output))
+            with naming_tool(self.name):
+                binding, output = model_binding(params), handler_output(self.handler)
+                self._types_pending = False
+                self._take(binding, *(output_type_and_schema(result) if output[0] is UNTYPED else output))
         except ToolDefinitionError as refusal:
             self._refusal = refusal
             raise
@@ -187,15 +187,15 @@ class Tool(Generic[ParamsT, ResultT]):
         """Raise ToolDefinitionError for a handler without types, or of other ones than `Tool[Params, Result]` says."""
         if self._refusal is not None:
             raise self._refusal
-        if self._awaits_types:
-            with about_tool(self.name):
+        if self._types_pending:
+            with naming_tool(self.name):
                 binding_for(self.handler)
         if self._alias is not None:
-            judge_types(self, get_args(self._alias), self._result_type)
+            validate_types(self, get_args(self._alias), self._result_type)
 
     def judge_examples(self) -> None:
         """Raise ToolDefinitionError for an example that is not what the tool takes and gives."""
-        judge_examples(self, self._result_type)
+        validate_examples(self, self._result_type)
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -218,9 +218,9 @@ class Tool(Generic[ParamsT, ResultT]):
         return inspect.iscoroutinefunction(self.handler)
 
     @cached_property
-    def secret_places(self) -> SecretPlaces | None:
+    def secret_locations(self) -> SecretLocations | None:
         """Return which places of the arguments are secret; None where none is."""
-        places = SecretPlaces(self.input_schema, self.secret)
+        places = SecretLocations(self.input_schema, self.secret)
         return places if places.any else None
 
     @cached_property
@@ -243,7 +243,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
     def reversibility_at(self, level: SafetyLevel) -> Reversibility:
         """Return what taking a call back costs at a level: what the author declared, else what is usual there."""
-        return self._declared_reversibility or usual_reversibility(level)
+        return self._declared_reversibility or default_reversibility(level)
 
     def contract(self) -> dict[str, Any]:
         """Return what the fingerprint covers, as JSON."""
@@ -272,7 +272,7 @@ class Tool(Generic[ParamsT, ResultT]):
         vars(other).update(identity)
         return other
 
-    def with_terms(
+    def with_changes(
         self, *, description: str, safety_level: SafetyLevel, categories: tuple[str, ...]
     ) -> "Tool[ParamsT, ResultT]":
         """Return the tool as an administrator has set it; itself where nothing differs."""
@@ -294,11 +294,11 @@ class Tool(Generic[ParamsT, ResultT]):
         other, schema = copy(self), contract["input_schema"]
         other.binding = Binding(schema)
         if query_types:
-            other.binding.query_types = _query_types_in(schema)
+            other.binding.query_types = _query_type_schemas(schema)
         other.description, other.safety_level = contract["description"], SafetyLevel(contract["safety_level"])
         other.requires_identifier = False
-        other.secret = (*self.secret, *sorted(_names_in(schema) - _names_in(self.input_schema)))
-        for name in ("fingerprint", "secret_places"):
+        other.secret = (*self.secret, *sorted(_property_names(schema) - _property_names(self.input_schema)))
+        for name in ("fingerprint", "secret_locations"):
             vars(other).pop(name, None)
         return other
 
@@ -330,15 +330,15 @@ class Tool(Generic[ParamsT, ResultT]):
         Without the identifier that the tool requires this is IdentifierRequired, with a question for the user.
         """
         if self.requires_identifier:
-            self._ask_for_identifier(arguments)
+            self._require_identifier(arguments)
         self.binding.check(arguments, self.name)
 
-    def _ask_for_identifier(self, arguments: dict[str, Any]) -> None:
+    def _require_identifier(self, arguments: dict[str, Any]) -> None:
         given, schema, path = arguments, self.input_schema, ""
         if self.query_types is not None:
             given, schema = arguments.get("parameters", {}), self.query_types.get(str(arguments.get("query_type")), {})
             path = "parameters."
-        name = identifier_in(schema, self.identifier)
+        name = identifier_parameter(schema, self.identifier)
         if not schema or name is None or not isinstance(given, dict):
             return  # what is wrong with these arguments is for the binding to say
         value = given.get(name)
@@ -346,7 +346,7 @@ class Tool(Generic[ParamsT, ResultT]):
             described = schema.get("properties", {}).get(name, {}).get("description", "")
             raise IdentifierRequired(path + name, described)
 
-    def told_when_rejected(self, arguments: Mapping[str, Any]) -> str:
+    def rejection_message(self, arguments: Mapping[str, Any]) -> str:
         """Return what the model is told beside the reviewer's reason when people reject a call; empty for nothing."""
         texts = {name: value if isinstance(value, str) else "(secret)" for name, value in arguments.items()}
         return self.when_rejected.format_map(texts)
@@ -371,22 +371,22 @@ class Tool(Generic[ParamsT, ResultT]):
         return partial(format_error_response, tool_name=self.name)
 
 
-def _names_in(schema: dict[str, Any]) -> set[str]:
+def _property_names(schema: dict[str, Any]) -> set[str]:
     """Return the names of all properties that a schema declares."""
     return {name for _, each in subschemas(schema) for name in each.get("properties", ())}
 
 
-def _query_types_in(schema: dict[str, Any]) -> dict[str, Any]:
+def _query_type_schemas(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of each query type in the schema of a tool that has some."""
     forms = [form["properties"] for form in schema.get("oneOf", ())]
     return {form["query_type"]["const"]: form["parameters"] for form in forms}
 
 
-def _rates_of(tool: Tool[Any, Any]) -> tuple[Rate, ...]:
+def _parse_tool_rates(tool: Tool[Any, Any]) -> tuple[RateLimit, ...]:
     """Return how often one caller may use the tool; raise ToolDefinitionError for a limit that cannot be read."""
     if tool.rate_limit_key is not None or tool.rate_limit is not None:
-        check_group(tool.rate_group, tool.name)
-    return () if tool.rate_limit is None else parse_rates(tool.rate_limit, tool.name)
+        check_rate_limit_group(tool.rate_group, tool.name)
+    return () if tool.rate_limit is None else parse_rate_limits(tool.rate_limit, tool.name)
 
 
 @cache
@@ -400,34 +400,34 @@ CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TYPED_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_TIMEOUT = 24 * 60 * 60
-MAX_DESCRIPTION = 200
+MAX_TOOL_DESCRIPTION = 200
 MAX_CATEGORY = 64
-FLAGS = ("retry_safe", "requires_identifier", "returns_private_data", "accepts_overrides")
+BOOLEAN_OPTIONS = ("retry_safe", "requires_identifier", "returns_private_data", "accepts_overrides")
 
 
-def judge_name(name: object, rule: re.Pattern[str] = CATALOG_NAME) -> None:
+def validate_name(name: object, rule: re.Pattern[str] = CATALOG_NAME) -> None:
     """Raise ToolDefinitionError unless the name follows the rule of the way it is declared."""
     if not isinstance(name, str) or not rule.fullmatch(name):
-        raise ToolDefinitionError(f"The tool name {name!r} must be {_RULES[rule]}.")
+        raise ToolDefinitionError(f"The tool name {name!r} must be {_NAME_RULES[rule]}.")
 
 
-_RULES = {
+_NAME_RULES = {
     CATALOG_NAME: "1 to 64 letters, digits, '_' or '-'",
     TYPED_NAME: "1 to 64 of a-z, 0-9, '_' and '-'",
     SNAKE_CASE: "snake_case: 1 to 64 of a-z, 0-9 and '_', a letter first",
 }
 
 
-def judge_typed(tool: "Tool[Any, Any]") -> None:
+def validate_typed_tool(tool: "Tool[Any, Any]") -> None:
     """Raise ToolDefinitionError unless a tool whose handler's types say what it takes has fit name and text.
 
     A tool with query types may go without a description: contract A gives it none by default.
     """
-    judge_name(tool.name, TYPED_NAME)
-    judge_description(tool.name, tool.description, least=0 if tool.query_type_models is not None else 1)
+    validate_name(tool.name, TYPED_NAME)
+    validate_description(tool.name, tool.description, least=0 if tool.query_type_models is not None else 1)
 
 
-def judge_description(name: str, text: object, *, least: int = 1, most: int | None = MAX_DESCRIPTION) -> None:
+def validate_description(name: str, text: object, *, least: int = 1, most: int | None = MAX_TOOL_DESCRIPTION) -> None:
     """Raise ToolDefinitionError unless a description is a text of this many characters."""
     length = len(text.strip()) if isinstance(text, str) else -1
     if not least <= length <= (length if most is None else most):
@@ -436,7 +436,7 @@ def judge_description(name: str, text: object, *, least: int = 1, most: int | No
         raise ToolDefinitionError(f"The description of {name} must have {limits}, not {found}: models choose by it.")
 
 
-def words_of(words: object, what: str, name: str) -> tuple[str, ...]:
+def unique_strings(words: object, what: str, name: str) -> tuple[str, ...]:
     """Return words that an author listed, each once; raise ToolDefinitionError for one text or for other things."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ToolDefinitionError(f"{what} of {name} must be a list of texts, not {words!r}.")
@@ -447,9 +447,9 @@ def words_of(words: object, what: str, name: str) -> tuple[str, ...]:
     return listed
 
 
-def judge_options(tool: "Tool[Any, Any]") -> None:
+def validate_options(tool: "Tool[Any, Any]") -> None:
     """Raise ToolDefinitionError for a flag, a timeout, a secret or an identifier that cannot be."""
-    _judge_flags(tool)
+    _validate_flags(tool)
     seconds: object = tool.timeout
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT:
         raise ToolDefinitionError(
@@ -460,21 +460,21 @@ def judge_options(tool: "Tool[Any, Any]") -> None:
     if unknown:
         raise ToolDefinitionError(f"secret names parameters that {tool.name} does not have: {', '.join(unknown)}.")
     if tool.requires_identifier:
-        _judge_identifier(tool)
-    _judge_rejection(tool)
+        _validate_identifier(tool)
+    _validate_rejection_text(tool)
     text = tool.input_schema.get("properties", {}).get(tool.hunks, {})
     if tool.hunks is not None and text.get("type") != "string":
         raise ToolDefinitionError(f"hunks of {tool.name} must name a parameter that is a text, not {tool.hunks!r}.")
 
 
-def _judge_flags(tool: "Tool[Any, Any]") -> None:
-    for flag in FLAGS:
+def _validate_flags(tool: "Tool[Any, Any]") -> None:
+    for flag in BOOLEAN_OPTIONS:
         value = getattr(tool, flag)
         if not isinstance(value, bool):
             raise ToolDefinitionError(f"{flag} of {tool.name} must be True or False, not {value!r}.")
 
 
-def judge_known(given: Iterable[str], known: Iterable[str], how: str) -> None:
+def validate_option_names(given: Iterable[str], known: Iterable[str], how: str) -> None:
     """Raise ToolDefinitionError for an option that a way of declaring does not have, with the nearest it has."""
     options = sorted(known)
     for name in given:
@@ -484,7 +484,7 @@ def judge_known(given: Iterable[str], known: Iterable[str], how: str) -> None:
             raise ToolDefinitionError(f"{how} has no option '{name}'; {hint}")
 
 
-def _judge_rejection(tool: "Tool[Any, Any]") -> None:
+def _validate_rejection_text(tool: "Tool[Any, Any]") -> None:
     """Raise ToolDefinitionError where the words for a rejection name something else than a required parameter."""
     try:
         named = {name for _, name, _, _ in Formatter().parse(tool.when_rejected) if name is not None}
@@ -496,25 +496,25 @@ def _judge_rejection(tool: "Tool[Any, Any]") -> None:
         )
 
 
-def _judge_identifier(tool: "Tool[Any, Any]") -> None:
+def _validate_identifier(tool: "Tool[Any, Any]") -> None:
     for schema in (tool.query_types or {"": tool.input_schema}).values():
-        if identifier_in(schema, tool.identifier) is None:
+        if identifier_parameter(schema, tool.identifier) is None:
             named = f"'{tool.identifier}' is no parameter of it" if tool.identifier else "it has no parameters"
             raise ToolDefinitionError(f"{tool.name} requires an identifier, but {named}.")
 
 
-def judge_examples(tool: "Tool[Any, Any]", result_type: Any) -> None:
+def validate_examples(tool: "Tool[Any, Any]", result_type: Any) -> None:
     """Raise ToolDefinitionError unless every example takes what the tool takes and gives what it gives."""
     for example in tool.examples:
-        _judge_example(example, tool, result_type)
+        _validate_example(example, tool, result_type)
 
 
-def _judge_example(example: "ToolExample[Any, Any]", tool: "Tool[Any, Any]", result_type: Any) -> None:
+def _validate_example(example: "ToolExample[Any, Any]", tool: "Tool[Any, Any]", result_type: Any) -> None:
     text = getattr(example, "description", example)
-    if text is example or not isinstance(text, str) or not 1 <= len(text.strip()) <= MAX_DESCRIPTION:
+    if text is example or not isinstance(text, str) or not 1 <= len(text.strip()) <= MAX_TOOL_DESCRIPTION:
         raise ToolDefinitionError(
-            f"An example of {tool.name} must be a ToolExample with a description of 1 to {MAX_DESCRIPTION} characters,"
-            f" not {text!r}."
+            f"An example of {tool.name} must be a ToolExample with a description of 1 to {MAX_TOOL_DESCRIPTION}"
+            f" characters, not {text!r}."
         )
     if not _fits_params(example.input, tool.binding):
         kind = type(example.input).__name__
@@ -524,28 +524,29 @@ def _judge_example(example: "ToolExample[Any, Any]", tool: "Tool[Any, Any]", res
         raise ToolDefinitionError(f"The output of the example {text!r} is not what {tool.name} gives: {kind}.")
 
 
-def judge_types(tool: "Tool[Any, Any]", declared: Sequence[Any], result_type: Any) -> None:
+def validate_types(tool: "Tool[Any, Any]", declared: Sequence[Any], result_type: Any) -> None:
     """Raise ToolDefinitionError unless the types written as `Tool[Params, Result]` are those of the handler."""
     params, result = declared
     binding = tool.binding
-    if isinstance(binding, ModelBinding) and is_concrete(params) and binding.params_type is not params:
+    if isinstance(binding, ModelBinding) and is_concrete_type(params) and binding.params_type is not params:
         raise ToolDefinitionError(
-            f"{tool.name} is declared to take {_named(params)}, but its handler takes {_named(binding.params_type)}."
+            f"{tool.name} is declared to take {_type_name(params)}, but its handler takes"
+            f" {_type_name(binding.params_type)}."
         )
-    if is_concrete(result) and is_concrete(result_type) and result_type != result:
+    if is_concrete_type(result) and is_concrete_type(result_type) and result_type != result:
         raise ToolDefinitionError(
-            f"{tool.name} is declared to give {_named(result)}, but its handler gives {_named(result_type)}."
+            f"{tool.name} is declared to give {_type_name(result)}, but its handler gives {_type_name(result_type)}."
         )
 
 
-def is_concrete(kind: Any) -> bool:
+def is_concrete_type(kind: Any) -> bool:
     """Say whether an annotation names a type to compare: not Any, not a type variable, not missing."""
     return (
         kind is not Any and kind is not inspect.Parameter.empty and (isinstance(kind, type) or bool(get_origin(kind)))
     )
 
 
-def _named(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 

@@ -12,11 +12,17 @@ from typing import Any
 from pydantic_core import to_json, to_jsonable_python
 
 from catalog.context import Deadline, ToolContext
-from catalog.core.canonical_json import check_json, with_whole_numbers
+from catalog.core.canonical_json import check_json, normalize_numbers
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
-from catalog.dispatch.runner import settle
-from catalog.dispatch.serialization import reason_of, storable, storable_message, storable_rendering, words
+from catalog.dispatch.runner import await_result
+from catalog.dispatch.serialization import (
+    exception_summary,
+    serialize_message,
+    serialize_rendering,
+    serialize_result,
+    storable_error_text,
+)
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,
@@ -34,19 +40,19 @@ from catalog.results import (
     format_error_response,
     format_success_response,
 )
-from catalog.schemas import Problem, plain_json, refuse
-from catalog.schemas.normalization import without_left_out
-from catalog.secrets.placeholders import Secret, refuse_placeholders, secrets_in
-from catalog.secrets.scrubber import Scrubber, scrubber
+from catalog.schemas import ArgumentProblem, check_json_arguments, raise_for_problems
+from catalog.schemas.normalization import drop_omitted_nulls
+from catalog.secrets.placeholders import Secret, find_argument_secrets, reject_placeholders
+from catalog.secrets.scrubber import Scrubber, scrubber_for
 
 MAX_ARGUMENTS = 256 * 1024
 PREVIEW_SECONDS = 10.0
 """How long a preview may take, where the tool's own timeout is not shorter."""
-WHOLE_FLOAT = re.compile(rb"\d\.0|\de\+?(?:1|20)")
-HIDDEN_ERROR = "Tool '{name}' encountered an error"
-HIDDEN_ERROR_FOR_USERS = "I ran into a problem looking that up. Could you try again?"
-NOT_TAKEN_IN = "Reducer errors prevented applying tool result: {errors}"
-STOPPED, NOT_BEGUN = "stopped", "cancelled"
+WHOLE_FLOAT_PATTERN = re.compile(rb"\d\.0|\de\+?(?:1|20)")
+HIDDEN_ERROR_MESSAGE = "Tool '{name}' encountered an error"
+HIDDEN_ERROR_USER_MESSAGE = "I ran into a problem looking that up. Could you try again?"
+REDUCER_ERRORS_MESSAGE = "Reducer errors prevented applying tool result: {errors}"
+CANCELLED_WHILE_RUNNING, CANCELLED_BEFORE_START = "stopped", "cancelled"
 """The kinds of error of calls that were told to stop: while their handler ran, and before it began."""
 # Whatever a handler raises fails its call; it does not end the thread that runs it.
 HANDLER_FAILURES = BaseException
@@ -88,12 +94,12 @@ class CallFacts:
     source: str | None = None
 
 
-Verdict = Allow | Hold | Deny
-Gate = Callable[[CallFacts], Verdict]
+GateDecision = Allow | Hold | Deny
+Gate = Callable[[CallFacts], GateDecision]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CallOutcome:
     """How a call ended; `message` is for the model, `error` for a person, `fields` join the response.
 
     `restored` says that what it changed was undone, `not_restored` names the resources where that failed.
@@ -118,46 +124,48 @@ class Outcome:
     returned: Any = field(default=None, compare=False, repr=False)
     rendering: str | None = None
     cause: BaseException | None = field(default=None, compare=False, repr=False)
-    late: "Outcome | None" = None
+    late: "CallOutcome | None" = None
     left_running: bool = False
 
 
 def dispatch(
     tool: Tool[Any, Any], arguments: object, *, gate: Gate, context: ToolContext, facts: CallFacts
-) -> Outcome | Hold:
+) -> CallOutcome | Hold:
     """Take one call as far as it may go: to an outcome, or to a hold."""
     try:
-        checked = check(tool, arguments)
+        checked = prepare_arguments(tool, arguments)
     except ToolError as error:
-        return _failed(tool, error)
+        return _outcome_from_exception(tool, error)
     verdict = gate(replace(facts, arguments=checked))
     if isinstance(verdict, Hold):
         return verdict
     if isinstance(verdict, Deny):
-        return Outcome(success=False, message=verdict.message, error=verdict.message, error_kind="denied")
-    return run(tool, checked, context, secrets=secrets_in(tool.secret_places, checked))
+        return CallOutcome(success=False, message=verdict.message, error=verdict.message, error_kind="denied")
+    return run_call(tool, checked, context, secrets=find_argument_secrets(tool.secret_locations, checked))
 
 
-def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
+def prepare_arguments(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
     """Return the arguments as the tool takes them; raise ParameterError or QueryTypeUnsupported.
 
     A null for what is optional and never null counts as left out: strict forms of a tool make models send those.
     """
     if not isinstance(arguments, dict):
-        refuse([Problem("", "type", "The arguments must be a JSON object.")])
-    checked: dict[str, Any] = plain_json(arguments)
+        raise_for_problems([ArgumentProblem("", "type", "The arguments must be a JSON object.")])
+    checked: dict[str, Any] = check_json_arguments(arguments)
     written = to_json(checked)
     if len(written) > MAX_ARGUMENTS:
         message = f"The arguments have {len(written):,} bytes; at most {MAX_ARGUMENTS:,} are accepted."
-        refuse([Problem("", "too_large", message)])
+        raise_for_problems([ArgumentProblem("", "too_large", message)])
     if b"$secret" in written:
-        refuse_placeholders(checked)
-    if WHOLE_FLOAT.search(written):  # it is recorded as an integer, so that is what must run; or refused as too large
-        checked = plain_json(with_whole_numbers(checked))
+        reject_placeholders(checked)
+    if WHOLE_FLOAT_PATTERN.search(
+        written
+    ):  # it is recorded as an integer, so that is what must run; or refused as too large
+        checked = check_json_arguments(normalize_numbers(checked))
     try:
         tool.check(checked)
     except ParameterError:
-        meant = without_left_out(tool.validator, checked)
+        meant = drop_omitted_nulls(tool.validator, checked)
         if meant is checked:
             raise
         checked = meant
@@ -165,42 +173,46 @@ def check(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
     return checked
 
 
-def run(
+def run_call(
     tool: Tool[Any, Any],
     arguments: dict[str, Any],
     context: ToolContext,
     may_undo: Callable[[], bool] = lambda: True,
     *,
     secrets: Sequence[Secret] = (),
-) -> Outcome:
+) -> CallOutcome:
     """Run one checked call and end its resources; a failure undoes what it changed and never raises.
 
     `may_undo` is asked right before: by then someone else may have run the call, or said that it happened. The secrets
     of the arguments are replaced in everything that the outcome holds.
     """
-    outcome = _run(tool, arguments, context, may_undo)
-    return _without_secrets(outcome, Scrubber(secrets)) if secrets else outcome
+    outcome = _run_unscrubbed(tool, arguments, context, may_undo)
+    return _scrub_outcome(outcome, Scrubber(secrets)) if secrets else outcome
 
 
-def _run(
+def _run_unscrubbed(
     tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext, may_undo: Callable[[], bool]
-) -> Outcome:
+) -> CallOutcome:
     if context.deadline is not None and context.deadline.expired():
-        return _settled(not_begun(tool) if context.deadline.stopped else too_late(tool), context, may_undo)
-    limit = _limit(tool, context)
+        return _finalize(
+            cancelled_before_start(tool) if context.deadline.stopped else expired_before_start(tool), context, may_undo
+        )
+    limit = _effective_deadline(tool, context)
     context.resources.adopt(context.session)
     try:
-        outcome = _accepted(tool, settle(tool.call(arguments, context), limit))
+        outcome = _outcome_from_return(tool, await_result(tool.call(arguments, context), limit))
     except HANDLER_FAILURES as error:
-        outcome = _failed(tool, error)
+        outcome = _outcome_from_exception(tool, error)
     if limit.stopped:
-        outcome = replace(stopped(tool), late=None if isinstance(outcome.cause, DeadlineExceededError) else outcome)
+        outcome = replace(
+            cancelled_while_running(tool), late=None if isinstance(outcome.cause, DeadlineExceededError) else outcome
+        )
     elif not tool.is_async and limit.expired():  # nobody could stop it; an async handler was stopped in time
         outcome = replace(timed_out(tool), late=outcome)
-    return _settled(outcome, context, may_undo)
+    return _finalize(outcome, context, may_undo)
 
 
-def _without_secrets(outcome: Outcome, scrub: Scrubber) -> Outcome:
+def _scrub_outcome(outcome: CallOutcome, scrub: Scrubber) -> CallOutcome:
     value = scrub.value(outcome.value)
     return replace(
         outcome,
@@ -210,18 +222,18 @@ def _without_secrets(outcome: Outcome, scrub: Scrubber) -> Outcome:
         rendering=outcome.rendering and scrub.text(outcome.rendering),
         error=outcome.error and scrub.text(outcome.error),
         fields=scrub.value(dict(outcome.fields)),
-        late=outcome.late and _without_secrets(outcome.late, scrub),
+        late=outcome.late and _scrub_outcome(outcome.late, scrub),
     )
 
 
-def preview(
+def preview_call(
     tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext, *, secrets: Sequence[Secret] = ()
 ) -> Preview | None:
     """Return what the tool says the call would do, without the secrets of the arguments; None when it has no preview.
 
     Raises ToolError when the tool already knows that the call cannot be carried out.
     """
-    scrub = scrubber(secrets)
+    scrub = scrubber_for(secrets)
     try:
         shown = _preview_from_hook(tool, arguments, context)
         return scrub.preview(shown) if shown and scrub else shown
@@ -238,38 +250,38 @@ def _preview_from_hook(tool: Tool[Any, Any], arguments: dict[str, Any], context:
     """Return what the tool's hook shows, None without a hook. Raises what the hook raises, TypeError for no Preview."""
     if not tool.has_preview:
         return None
-    shown = settle(tool.preview_for(arguments, context), Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
+    shown = await_result(tool.preview_for(arguments, context), Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
     if not isinstance(shown, Preview):
         raise TypeError(f"A preview hook must return a Preview, not {type(shown).__name__}.")
     check_json(to_jsonable_python(shown))
     return shown
 
 
-def timed_out(tool: Tool[Any, Any]) -> Outcome:
+def timed_out(tool: Tool[Any, Any]) -> CallOutcome:
     """Return the outcome of a handler that did not come back in time; what it did meanwhile is not known."""
     message = f"Tool '{tool.name}' exceeded the deadline."
-    return Outcome(success=False, message=message, error=message, error_kind="timeout", retryable=True)
+    return CallOutcome(success=False, message=message, error=message, error_kind="timeout", retryable=True)
 
 
-def stopped(tool: Tool[Any, Any]) -> Outcome:
+def cancelled_while_running(tool: Tool[Any, Any]) -> CallOutcome:
     """Return the outcome of a handler that was told to stop while it ran; what it did until then is not known."""
     message = f"Tool '{tool.name}' was told to stop before it was done."
-    return Outcome(success=False, message=message, error=message, error_kind=STOPPED)
+    return CallOutcome(success=False, message=message, error=message, error_kind=CANCELLED_WHILE_RUNNING)
 
 
-def not_begun(tool: Tool[Any, Any]) -> Outcome:
+def cancelled_before_start(tool: Tool[Any, Any]) -> CallOutcome:
     """Return the outcome of a call that was told to stop before its handler began: it did nothing."""
     message = f"Tool '{tool.name}' was told to stop before it began."
-    return Outcome(success=False, message=message, error=message, error_kind=NOT_BEGUN)
+    return CallOutcome(success=False, message=message, error=message, error_kind=CANCELLED_BEFORE_START)
 
 
-def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcome: CallOutcome) -> dict[str, Any]:
     """Return an outcome as query_type, parameters, results, output_key, success and the tool's fields."""
     query_type, parameters = None, arguments
     if tool.query_types is not None:
         query_type, parameters = arguments.get("query_type"), arguments.get("parameters", {})
     if outcome.success:
-        results = _results_of(outcome.value)
+        results = _standard_results(outcome.value)
         return format_success_response(query_type, parameters, results, tool_name=tool.name, **outcome.fields)
     kind = "warning" if outcome.warning else "error"
     text = outcome.error or outcome.message
@@ -278,21 +290,23 @@ def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcom
 
 def answer_response(query_type: str | None, parameters: object, value: object, **fields: Any) -> dict[str, Any]:
     """Return the standard response of a value that a person gave in a tool's place; `fields` has its `tool_name`."""
-    return format_success_response(query_type, parameters, _results_of(value), **{**_fields_of(value), **fields})
+    return format_success_response(
+        query_type, parameters, _standard_results(value), **{**_additional_fields(value), **fields}
+    )
 
 
-def _limit(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
+def _effective_deadline(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
     own = Deadline.after(tool.timeout)
     if context.deadline is None:
         return own
     return Deadline(min(own.expires_at, context.deadline.expires_at), context.deadline.stop)
 
 
-def too_late(tool: Tool[Any, Any]) -> Outcome:
+def expired_before_start(tool: Tool[Any, Any]) -> CallOutcome:
     """Return the outcome of a call whose time was over before its handler began: it did nothing."""
     message = f"Deadline expired before executing tool '{tool.name}'."
     cause = DeadlineExceededError(message)
-    return Outcome(
+    return CallOutcome(
         success=False,
         message=message,
         error=message,
@@ -302,11 +316,13 @@ def too_late(tool: Tool[Any, Any]) -> Outcome:
     )
 
 
-def _settled(outcome: Outcome, context: ToolContext, may_undo: Callable[[], bool]) -> Outcome:
+def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[], bool]) -> CallOutcome:
     """Undo a failed call's changes, also where its session could not take them in; then close what it opened."""
     refused: tuple[str, ...] = getattr(context.session, "reducer_errors", ()) if outcome.success else ()
     if refused:
-        outcome = replace(outcome, message=words(NOT_TAKEN_IN.format(errors="; ".join(refused))))
+        outcome = replace(
+            outcome, message=storable_error_text(REDUCER_ERRORS_MESSAGE.format(errors="; ".join(refused)))
+        )
     if refused or not outcome.success:
         undone = context.resources.restore(may_undo)
         outcome = replace(outcome, restored=undone.all, not_restored=undone.failed)
@@ -318,36 +334,36 @@ def _settled(outcome: Outcome, context: ToolContext, may_undo: Callable[[], bool
     return outcome
 
 
-def _accepted(tool: Tool[Any, Any], returned: object) -> Outcome:
+def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
     """Turn what a handler returned into an outcome; raise what cannot be stored."""
     result = tool.reads(returned)
-    value, message = storable(tool.name, result.value), storable_message(tool.name, result.message)
-    told = {"user_message": words(result.user_message)} if result.user_message else {}
+    value, message = serialize_result(tool.name, result.value), serialize_message(tool.name, result.message)
+    told = {"user_message": storable_error_text(result.user_message)} if result.user_message else {}
     if not result.success:
-        return Outcome(
+        return CallOutcome(
             success=False,
-            message=words(message),
+            message=storable_error_text(message),
             value=value,
-            error=words(message),
+            error=storable_error_text(message),
             error_kind="tool_error",
             fields=told,
             returned=result.value,
             exclude_value_from_context=result.exclude_value_from_context,
         )
     if _is_error_response(value):
-        return _reported(value)
-    return Outcome(
+        return _outcome_from_error_response(value)
+    return CallOutcome(
         success=True,
         message=message,
         value=value,
-        fields=_fields_of(value) | told,
+        fields=_additional_fields(value) | told,
         returned=result.value,
-        rendering=storable_rendering(result.value),
+        rendering=serialize_rendering(result.value),
         exclude_value_from_context=result.exclude_value_from_context,
     )
 
 
-def _results_of(value: object) -> list[Any]:
+def _standard_results(value: object) -> list[Any]:
     if isinstance(value, dict) and "results" in value:
         value = value["results"]
     if value is None:
@@ -355,7 +371,7 @@ def _results_of(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _fields_of(value: object) -> dict[str, Any]:
+def _additional_fields(value: object) -> dict[str, Any]:
     if isinstance(value, dict) and "results" in value:
         return {key: each for key, each in value.items() if key not in STANDARD_FIELDS}
     return {}
@@ -366,26 +382,26 @@ def _is_error_response(value: object) -> bool:
     return isinstance(value, dict) and value.get("success") is False and value.keys() >= STANDARD_FIELDS
 
 
-def _reported(response: dict[str, Any]) -> Outcome:
+def _outcome_from_error_response(response: dict[str, Any]) -> CallOutcome:
     warning = "warning" in response
-    message = words(str(response.get("warning" if warning else "error", "The tool reported an error.")))
-    fields = {key: each for key, each in _fields_of(response).items() if key not in ("error", "warning")}
+    message = storable_error_text(str(response.get("warning" if warning else "error", "The tool reported an error.")))
+    fields = {key: each for key, each in _additional_fields(response).items() if key not in ("error", "warning")}
     kind = "data_not_found" if warning else "tool_error"
-    return Outcome(success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields)
+    return CallOutcome(success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields)
 
 
-def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:
+def _outcome_from_exception(tool: Tool[Any, Any], error: BaseException) -> CallOutcome:
     """Classify what a call raised: the kind, the text for the model, the text for a person."""
     kind = error.kind if isinstance(error, ToolgateError) else "unknown_error"
     logger.info("tool_error tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
     try:
-        message, text = _texts(tool, error)
+        message, text = _error_texts(tool, error)
     except HANDLER_FAILURES:  # an exception of an author may fail to say what it is
         message = text = f"Tool '{tool.name}' failed with {type(error).__name__}."
-    return Outcome(
+    return CallOutcome(
         success=False,
-        message=words(message),
-        error=words(text),
+        message=storable_error_text(message),
+        error=storable_error_text(text),
         error_kind=kind,
         warning=isinstance(error, DataNotFound),
         retryable=not isinstance(error, ToolError | PromptEvaluationError | VisibilityExpansionRequired),
@@ -394,15 +410,15 @@ def _failed(tool: Tool[Any, Any], error: BaseException) -> Outcome:
     )
 
 
-def _texts(tool: Tool[Any, Any], error: BaseException) -> tuple[str, str]:
+def _error_texts(tool: Tool[Any, Any], error: BaseException) -> tuple[str, str]:
     """Return the text for the model and the text for a person."""
     if tool.hides_errors and not isinstance(error, ToolgateError):
-        return HIDDEN_ERROR.format(name=tool.name), HIDDEN_ERROR_FOR_USERS
-    message = _message(tool.name, error)
+        return HIDDEN_ERROR_MESSAGE.format(name=tool.name), HIDDEN_ERROR_USER_MESSAGE
+    message = _model_error_text(tool.name, error)
     return message, error.user_message() if isinstance(error, ToolError) else message
 
 
-def _message(name: str, error: BaseException) -> str:
+def _model_error_text(name: str, error: BaseException) -> str:
     """Return the text for the model."""
     match error:
         case ParameterError() | QueryTypeUnsupported() | ToolValidationError():
@@ -414,5 +430,5 @@ def _message(name: str, error: BaseException) -> str:
         case PromptEvaluationError() | VisibilityExpansionRequired():
             return error.message or f"Tool '{name}' raised {type(error).__name__}."
         case TypeError():
-            return f"Tool '{name}' raised TypeError: {reason_of(error)}"
-    return f"Tool '{name}' execution failed: {reason_of(error)}"
+            return f"Tool '{name}' raised TypeError: {exception_summary(error)}"
+    return f"Tool '{name}' execution failed: {exception_summary(error)}"

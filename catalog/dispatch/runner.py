@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from catalog.context import Deadline, Stop
+from catalog.context import CancelToken, Deadline
 from catalog.core import clock
 from catalog.errors import DeadlineExceededError
 
 GRACE_SECONDS = 0.5
-MOMENT_SECONDS = 0.02
+SHORT_WAIT_SECONDS = 0.02
 """How long a thread waits for an async handler as it stands: stepping aside would cost as much as a quick one takes."""
-Aside = Callable[[], AbstractContextManager[None]]
+WaitContext = Callable[[], AbstractContextManager[None]]
 
 
-class _Loop:
+class _BackgroundLoop:
     """The process's one background loop, started when first needed and again after a fork."""
 
     def __init__(self) -> None:
@@ -35,24 +35,24 @@ class _Loop:
             return self._loop
 
 
-_background = _Loop()
+_background_loop = _BackgroundLoop()
 
 
-class _Waits(threading.local):
+class _ThreadWaitContext(threading.local):
     """Inside what each thread waits for an async handler that takes longer than a moment."""
 
-    aside: Aside = nullcontext
+    aside: WaitContext = nullcontext
 
 
-_waits = _Waits()
+_thread_wait_context = _ThreadWaitContext()
 
 
-def wait_inside(aside: Aside) -> None:
+def set_wait_context(aside: WaitContext) -> None:
     """From now on wait in this thread for async handlers inside `aside()`, which lets others have what it occupies."""
-    _waits.aside = aside
+    _thread_wait_context.aside = aside
 
 
-def settle(returned: object, deadline: Deadline) -> object:
+def await_result(returned: object, deadline: Deadline) -> object:
     """Return a handler's value, awaited if it must be; raise DeadlineExceededError when time runs out.
 
     A call that is told to stop is cancelled on its loop, and waited for until it has ended.
@@ -60,9 +60,11 @@ def settle(returned: object, deadline: Deadline) -> object:
     if not inspect.isawaitable(returned):
         return returned
     seconds = max(0.0, (deadline.expires_at - clock.now()).total_seconds())
-    future = asyncio.run_coroutine_threadsafe(_stoppable(returned, seconds, deadline.stop), _background.running())
+    future = asyncio.run_coroutine_threadsafe(
+        _run_cancellable(returned, seconds, deadline.stop), _background_loop.running()
+    )
     try:
-        return _awaited(future, seconds + GRACE_SECONDS)
+        return _wait_for_result(future, seconds + GRACE_SECONDS)
     except concurrent.futures.CancelledError:
         if deadline.stopped:
             raise DeadlineExceededError from None
@@ -74,23 +76,23 @@ def settle(returned: object, deadline: Deadline) -> object:
         raise DeadlineExceededError from None
 
 
-def _awaited(future: concurrent.futures.Future[object], seconds: float) -> object:
+def _wait_for_result(future: concurrent.futures.Future[object], seconds: float) -> object:
     """Wait for a handler on the loop: for a moment as the thread stands, for longer inside what it steps aside by."""
-    done, _ = concurrent.futures.wait([future], MOMENT_SECONDS)
+    done, _ = concurrent.futures.wait([future], SHORT_WAIT_SECONDS)
     if done:
         return future.result()
-    with _waits.aside():
-        return future.result(seconds - MOMENT_SECONDS)
+    with _thread_wait_context.aside():
+        return future.result(seconds - SHORT_WAIT_SECONDS)
 
 
-async def _stoppable(awaitable: Awaitable[object], seconds: float, stop: Stop | None) -> object:
+async def _run_cancellable(awaitable: Awaitable[object], seconds: float, stop: CancelToken | None) -> object:
     task = asyncio.current_task()
     if stop is not None and task is not None:
         stop.listen(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
-    return await _within(awaitable, seconds)
+    return await _run_with_timeout(awaitable, seconds)
 
 
-async def _within(awaitable: Awaitable[object], seconds: float) -> object:
+async def _run_with_timeout(awaitable: Awaitable[object], seconds: float) -> object:
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

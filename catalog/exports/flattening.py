@@ -6,29 +6,29 @@ What is lost only loosens: arguments are judged by the tool's own schema when th
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from catalog.schemas.resolver import Schema, target_of, targets, with_children
+from catalog.schemas.resolver import Schema, index_references, map_subschemas, resolve_reference
 
-_NOT_AT_THE_TOP = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
-_NOWHERE = ("$schema", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$dynamicRef", "$comment")
-_STEPS = 8
+_FORBIDDEN_AT_TOP_LEVEL = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
+_FORBIDDEN_KEYWORDS = ("$schema", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$dynamicRef", "$comment")
+_MAX_REFERENCE_HOPS = 8
 
 
-def one_object(schema: Mapping[str, Any]) -> Schema:
+def flatten_to_object(schema: Mapping[str, Any]) -> Schema:
     """Return the schema as one object: alternatives at the top become one set of members, references `#/$defs/…`."""
-    root, definitions = with_definitions(schema)
-    root = _merged(root, definitions)
-    flat = {keyword: value for keyword, value in root.items() if keyword not in _NOT_AT_THE_TOP}
+    root, definitions = collect_definitions(schema)
+    root = _merge_alternatives(root, definitions)
+    flat = {keyword: value for keyword, value in root.items() if keyword not in _FORBIDDEN_AT_TOP_LEVEL}
     flat |= {"type": "object", "properties": root.get("properties", {})}
-    used = _used(flat, definitions)
+    used = _reachable_definitions(flat, definitions)
     return flat | ({"$defs": used} if used else {})
 
 
-def with_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, Any]]:
+def collect_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, Any]]:
     """Return the schema with every reference as `#/$defs/name`, and what those names stand for.
 
     A reference that leads nowhere stands for anything: no tool can be registered with one, but a row may be older.
     """
-    named = targets(dict(schema))
+    named = index_references(dict(schema))
     nowhere: Schema = {}
     names: dict[int, str] = {}
     definitions: dict[str, Any] = {}
@@ -36,13 +36,13 @@ def with_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, Any]]
     def moved(place: object) -> Any:
         if not isinstance(place, dict):
             return place
-        copy = with_children({word: place[word] for word in place if word not in _NOWHERE}, moved)
+        copy = map_subschemas({word: place[word] for word in place if word not in _FORBIDDEN_KEYWORDS}, moved)
         reference = place.get("$ref", place.get("$dynamicRef"))
         return copy | ({"$ref": f"#/$defs/{name_of(reference)}"} if reference else {})
 
     def name_of(reference: str) -> str:
         try:
-            target = target_of(reference, named)
+            target = resolve_reference(reference, named)
         except KeyError:
             target = nowhere
         if id(target) not in names:
@@ -55,9 +55,9 @@ def with_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, Any]]
     return root, definitions
 
 
-def resolved(schema: Schema, definitions: Mapping[str, Any]) -> Schema:
+def resolve_with_siblings(schema: Schema, definitions: Mapping[str, Any]) -> Schema:
     """Return what a schema is once its reference is followed, with what stands beside the reference."""
-    for _ in range(_STEPS):
+    for _ in range(_MAX_REFERENCE_HOPS):
         if "$ref" not in schema:
             break
         target = definitions[schema["$ref"].rpartition("/")[2]]
@@ -72,22 +72,26 @@ def _free_name(wanted: str, taken: Mapping[str, Any]) -> str:
     return name if name not in taken else next(free for n in range(2, 9999) if (free := f"{name}_{n}") not in taken)
 
 
-def _merged(schema: Schema, definitions: Mapping[str, Any], depth: int = _STEPS) -> Schema:
+def _merge_alternatives(schema: Schema, definitions: Mapping[str, Any], depth: int = _MAX_REFERENCE_HOPS) -> Schema:
     """Return the schema with the members of its alternatives, each of which may be left out unless all ask for it."""
-    schema = resolved(schema, definitions)
+    schema = resolve_with_siblings(schema, definitions)
     if depth == 0:
         return schema
-    together = [_merged(each, definitions, depth - 1) for each in schema.get("allOf", ()) if isinstance(each, dict)]
+    together = [
+        _merge_alternatives(each, definitions, depth - 1) for each in schema.get("allOf", ()) if isinstance(each, dict)
+    ]
     members, required = dict(schema.get("properties", {})), list(schema.get("required", ()))
     for part in together:
         members |= {name: each for name, each in part.get("properties", {}).items() if name not in members}
         required += part.get("required", ())
     for word in ("anyOf", "oneOf"):
-        forms = [_merged(each, definitions, depth - 1) for each in schema.get(word, ()) if isinstance(each, dict)]
+        forms = [
+            _merge_alternatives(each, definitions, depth - 1) for each in schema.get(word, ()) if isinstance(each, dict)
+        ]
         for name in dict.fromkeys(name for form in forms for name in form.get("properties", {})):
             found = [form["properties"][name] for form in forms if name in form.get("properties", {})]
-            members.setdefault(name, _either(found))
-        required += _in_all([form.get("required", ()) for form in forms])
+            members.setdefault(name, _any_of_forms(found))
+        required += _common_items([form.get("required", ()) for form in forms])
         if forms and "additionalProperties" not in schema:
             closed = all(form.get("additionalProperties") is False for form in forms)
             schema = schema | ({"additionalProperties": False} if closed else {})
@@ -95,7 +99,7 @@ def _merged(schema: Schema, definitions: Mapping[str, Any], depth: int = _STEPS)
     return schema | {"properties": members} | ({"required": required} if required else {})
 
 
-def _either(found: list[Any]) -> Any:
+def _any_of_forms(found: list[Any]) -> Any:
     """Return a schema that any of these fits."""
     different = [each for index, each in enumerate(found) if each not in found[:index]]
     if len(different) == 1:
@@ -105,12 +109,12 @@ def _either(found: list[Any]) -> Any:
     return {"anyOf": different}
 
 
-def _in_all(lists: Iterable[Iterable[str]]) -> list[str]:
+def _common_items(lists: Iterable[Iterable[str]]) -> list[str]:
     several = [list(each) for each in lists]
     return [name for name in several[0] if all(name in each for each in several)] if several else []
 
 
-def _used(schema: Schema, definitions: Mapping[str, Any]) -> dict[str, Schema]:
+def _reachable_definitions(schema: Schema, definitions: Mapping[str, Any]) -> dict[str, Schema]:
     """Return the definitions that the schema reaches."""
     used: dict[str, Schema] = {}
 
@@ -120,7 +124,7 @@ def _used(schema: Schema, definitions: Mapping[str, Any]) -> dict[str, Schema]:
             if "$ref" in place and name not in used:
                 used[name] = definitions[name]
                 look(definitions[name])
-            with_children(place, look)
+            map_subschemas(place, look)
         return place
 
     look(schema)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text
-from catalog.exports.flattening import one_object, resolved
-from catalog.schemas.resolver import Schema, children, subschemas
+from catalog.exports.flattening import flatten_to_object, resolve_with_siblings
+from catalog.schemas.resolver import Schema, child_schemas, subschemas
 
 MAX_PROPERTIES = 5_000
 MAX_LEVELS = 10
@@ -17,13 +17,13 @@ MAX_CHOICES = 1_000
 MANY_CHOICES, MAX_CHOICE_TEXT = 250, 15_000
 MAX_TEXT = 120_000
 
-_KEPT = (
+_KEPT_KEYWORDS = (
     *("type", "description", "enum", "const", "anyOf", "$ref", "properties", "items", "pattern", "multipleOf"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems"),
 )
-_FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"))
-_MEANS_NOTHING = ("description", "title", "default", "examples", "deprecated", "readOnly", "writeOnly")
-_BY_TYPE = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+_SUPPORTED_FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"))
+_ANNOTATION_KEYWORDS = ("description", "title", "default", "examples", "deprecated", "readOnly", "writeOnly")
+_JSON_TYPE_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 _NULL: Schema = {"type": "null"}
 
 
@@ -31,18 +31,18 @@ class NotStrict(Exception):
     """The schema has no strict form; the text says why."""
 
 
-def strict(schema: Mapping[str, Any]) -> Schema:
+def to_strict_schema(schema: Mapping[str, Any]) -> Schema:
     """Return the strict form of a tool's argument schema; raise NotStrict."""
-    flat = one_object(schema)
+    flat = flatten_to_object(schema)
     definitions = flat.pop("$defs", {})
-    form = _Strict(definitions).form({"additionalProperties": False, **flat}, "")
+    form = _StrictConverter(definitions).form({"additionalProperties": False, **flat}, "")
     if definitions:
-        form["$defs"] = {name: _Strict(definitions).form(each, name) for name, each in definitions.items()}
-    _judge_limits(form)
+        form["$defs"] = {name: _StrictConverter(definitions).form(each, name) for name, each in definitions.items()}
+    _check_limits(form)
     return form
 
 
-class _Strict:
+class _StrictConverter:
     """Rewrites the parts of one schema."""
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
@@ -51,14 +51,16 @@ class _Strict:
     def form(self, schema: object, path: str) -> Schema:
         """Return the strict form of one subschema; raise NotStrict."""
         if not isinstance(schema, dict):
-            raise NotStrict(f"{_named(path)} takes anything or nothing")
+            raise NotStrict(f"{_quoted_path(path)} takes anything or nothing")
         schema = self._simple(schema, path)
         if "$ref" in schema:
             return {"$ref": schema["$ref"]}
         if "anyOf" in schema:
             return self._described(schema, {"anyOf": [self.form(each, path) for each in schema["anyOf"]]})
-        kept = {word: schema[word] for word in _KEPT if word in schema and (word != "description" or schema[word])}
-        if schema.get("format") in _FORMATS:
+        kept = {
+            word: schema[word] for word in _KEPT_KEYWORDS if word in schema and (word != "description" or schema[word])
+        }
+        if schema.get("format") in _SUPPORTED_FORMATS:
             kept["format"] = schema["format"]
         kept["type"] = _types(schema, path)
         return self._by_type(kept, schema, path)
@@ -77,7 +79,7 @@ class _Strict:
     def _object(self, kept: Schema, schema: Schema, path: str) -> Schema:
         members, others = schema.get("properties", {}), schema.get("additionalProperties")
         if "patternProperties" in schema or others not in (None, False) or (not members and others is None):
-            raise NotStrict(f"{_named(path)} takes members that are not named")
+            raise NotStrict(f"{_quoted_path(path)} takes members that are not named")
         required = schema.get("required", ())
         forms = {}
         for name, member in members.items():
@@ -94,7 +96,7 @@ class _Strict:
 
     def _array(self, kept: Schema, schema: Schema, path: str) -> Schema:
         if "prefixItems" in schema or not isinstance(schema.get("items"), dict):
-            raise NotStrict(f"{_named(path)} is a list whose entries are not all of one kind that is described")
+            raise NotStrict(f"{_quoted_path(path)} is a list whose entries are not all of one kind that is described")
         words = ("type", "description", "minItems", "maxItems")
         return {word: kept[word] for word in words if kept.get(word)} | {
             "items": self.form(schema["items"], f"{path}[]")
@@ -104,27 +106,29 @@ class _Strict:
         """Return the schema without `oneOf` and `allOf`, and with nothing beside a reference or alternatives."""
         if "oneOf" in schema:
             if "anyOf" in schema:
-                raise NotStrict(f"{_named(path)} has anyOf and oneOf together")
+                raise NotStrict(f"{_quoted_path(path)} has anyOf and oneOf together")
             schema = {("anyOf" if word == "oneOf" else word): value for word, value in schema.items()}
         if "allOf" in schema:
             schema = self._joined(schema, path)
-        narrows = any(word in _KEPT and word not in ("$ref", "anyOf", "type", "description") for word in schema)
+        narrows = any(
+            word in _KEPT_KEYWORDS and word not in ("$ref", "anyOf", "type", "description") for word in schema
+        )
         if "$ref" in schema and (narrows or "anyOf" in schema):
-            return self._simple(resolved(schema, self._definitions), path)
+            return self._simple(resolve_with_siblings(schema, self._definitions), path)
         if "anyOf" in schema and narrows:
-            raise NotStrict(f"{_named(path)} has alternatives that share keywords")
+            raise NotStrict(f"{_quoted_path(path)} has alternatives that share keywords")
         return schema
 
     def _joined(self, schema: Schema, path: str) -> Schema:
         parts = schema["allOf"]
         rest = {word: value for word, value in schema.items() if word != "allOf"}
-        if len(parts) != 1 or not isinstance(parts[0], dict) or not {*rest} <= {*_MEANS_NOTHING}:
-            raise NotStrict(f"{_named(path)} has allOf")
+        if len(parts) != 1 or not isinstance(parts[0], dict) or not {*rest} <= {*_ANNOTATION_KEYWORDS}:
+            raise NotStrict(f"{_quoted_path(path)} has allOf")
         return self._simple({**parts[0], **rest}, path)
 
     def _nullable(self, form: Schema) -> Schema:
         if "$ref" in form:
-            target = resolved(form, self._definitions)
+            target = resolve_with_siblings(form, self._definitions)
             return form if "null" in _kinds(target) else {"anyOf": [form, _NULL]}
         if "anyOf" in form:
             return form if _NULL in form["anyOf"] else {**form, "anyOf": [*form["anyOf"], _NULL]}
@@ -150,24 +154,24 @@ def _types(schema: Schema, path: str) -> Any:
     if "type" in schema:
         return schema["type"]
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    kinds = list(dict.fromkeys(_BY_TYPE.get(type(value), "") for value in values))
+    kinds = list(dict.fromkeys(_JSON_TYPE_NAMES.get(type(value), "") for value in values))
     if not kinds or "" in kinds:
-        raise NotStrict(f"{_named(path)} has no type")
+        raise NotStrict(f"{_quoted_path(path)} has no type")
     return kinds[0] if len(kinds) == 1 else kinds
 
 
-def _named(path: str) -> str:
+def _quoted_path(path: str) -> str:
     return f"'{path}'" if path else "the whole"
 
 
-def _judge_limits(form: Schema) -> None:
+def _check_limits(form: Schema) -> None:
     members = [name for _, each in subschemas(form) for name in each.get("properties", ())]
     choices = [each["enum"] for _, each in subschemas(form) if "enum" in each]
     fixed = [each["const"] for _, each in subschemas(form) if "const" in each]
     texts = [*members, *form.get("$defs", ()), *(_text(value) for values in (*choices, fixed) for value in values)]
     limits = (
         (len(members), MAX_PROPERTIES, "members"),
-        (_levels(form, form.get("$defs", {})), MAX_LEVELS, "levels"),
+        (_nesting_depth(form, form.get("$defs", {})), MAX_LEVELS, "levels"),
         (sum(map(len, choices)), MAX_CHOICES, "choices"),
         (sum(map(len, texts)), MAX_TEXT, "characters in names and choices"),
     )
@@ -184,14 +188,14 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else canonical_text(value)
 
 
-def _levels(form: Schema, definitions: Mapping[str, Schema], within: frozenset[str] = frozenset()) -> int:
+def _nesting_depth(form: Schema, definitions: Mapping[str, Schema], within: frozenset[str] = frozenset()) -> int:
     """Return how many objects and lists lie inside each other; a definition inside itself is counted once."""
     name = form.get("$ref", "").rpartition("/")[2]
     if name:
-        return 0 if name in within else _levels(definitions[name], definitions, within | {name})
-    inside = max((_levels(each, definitions, within) for each in _inner(form)), default=0)
+        return 0 if name in within else _nesting_depth(definitions[name], definitions, within | {name})
+    inside = max((_nesting_depth(each, definitions, within) for each in _subforms(form)), default=0)
     return inside + ("object" in _kinds(form) or "array" in _kinds(form))
 
 
-def _inner(form: Schema) -> Iterator[Schema]:
-    return (each for each in children(form, "properties", "items", "anyOf") if isinstance(each, dict))
+def _subforms(form: Schema) -> Iterator[Schema]:
+    return (each for each in child_schemas(form, "properties", "items", "anyOf") if isinstance(each, dict))

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from catalog.definitions.levels import Reversibility, SafetyLevel
-from catalog.exports.flattening import one_object
-from catalog.exports.openai_strict import NotStrict, strict
-from catalog.gram.from_schema import Offer, gram_of
+from catalog.exports.flattening import flatten_to_object
+from catalog.exports.openai_strict import NotStrict, to_strict_schema
+from catalog.gram.from_schema import ToolDescription, tool_to_gram
 from catalog.models import ToolVersion
 
 Schema = dict[str, Any]
@@ -22,7 +22,7 @@ _ANTHROPIC_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ExportWarning:
     """Something that a provider's form of a tool does not say, or says differently."""
 
     tool: str
@@ -31,39 +31,41 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ExportOptions:
     """How a form is wanted, and what there is to say of it."""
 
     strictly: bool = False
-    notes: list[Note] = field(default_factory=list)
+    notes: list[ExportWarning] = field(default_factory=list)
 
     def note(self, version: ToolVersion, code: str, message: str) -> None:
         """Say something of a tool's form."""
-        self.notes.append(Note(version.tool.name, code, message))
+        self.notes.append(ExportWarning(version.tool.name, code, message))
 
 
 class NotExpressible(Exception):
     """A provider has no form for the tool; the text says why."""
 
 
-def exported(provider: str, versions: Iterable[ToolVersion], *, strictly: bool = False) -> tuple[list[Any], list[Note]]:
+def export_tool(
+    provider: str, versions: Iterable[ToolVersion], *, strictly: bool = False
+) -> tuple[list[Any], list[ExportWarning]]:
     """Return the tools as a provider reads them, without those it has no form for, and what is to be said of that."""
     documents: list[Any] = []
-    wish = Wish(strictly)
+    wish = ExportOptions(strictly)
     for version in versions:
         try:
-            documents.append(_FORMS[provider](version, wish))
+            documents.append(_EXPORTERS[provider](version, wish))
         except NotExpressible as why:
             wish.note(version, "left_out", str(why))
     if provider == "openai" and len(documents) > OPENAI_TOOLS:
         message = (
             f"OpenAI takes at most {OPENAI_TOOLS} tools in one request; narrow the list with q, category or level."
         )
-        wish.notes.append(Note("", "too_many", message))
+        wish.notes.append(ExportWarning("", "too_many", message))
     return documents, wish.notes
 
 
-def notes_text(notes: Iterable[Note]) -> str:
+def warnings_header(notes: Iterable[ExportWarning]) -> str:
     """Return notes as one line of ASCII for a header: a JSON list, cut where it would be too long."""
     lines = [json.dumps(asdict(note), separators=(",", ":")) for note in notes]
     shown: list[str] = []
@@ -75,25 +77,25 @@ def notes_text(notes: Iterable[Note]) -> str:
     return f"[{','.join(shown)}]"
 
 
-def for_openai(version: ToolVersion, wish: Wish) -> Schema:
+def for_openai(version: ToolVersion, wish: ExportOptions) -> Schema:
     """Return a tool of OpenAI's chat completions: `{"type": "function", "function": {…}}`."""
     function: Schema = {
         "name": version.tool.name,
-        "description": _described(version, wish),
-        "parameters": _one_object(version, wish),
+        "description": _provider_description(version, wish),
+        "parameters": _parameters_as_object(version, wish),
     }
     if wish.strictly:
         try:
-            function |= {"parameters": strict(version.input_schema), "strict": True}
+            function |= {"parameters": to_strict_schema(version.input_schema), "strict": True}
         except NotStrict as why:
             function["strict"] = False
             wish.note(version, "not_strict", f"The arguments have no strict form: {why}.")
     return {"type": "function", "function": function}
 
 
-def for_anthropic(version: ToolVersion, wish: Wish) -> Schema:
+def for_anthropic(version: ToolVersion, wish: ExportOptions) -> Schema:
     """Return a tool of Anthropic's messages: name, description, input_schema. Raises NotExpressible."""
-    schema = _one_object(version, wish)
+    schema = _parameters_as_object(version, wish)
     odd = [name for name in schema["properties"] if not _ANTHROPIC_KEY.fullmatch(name)]
     if odd and set(odd) & {*schema.get("required", ())}:
         raise NotExpressible(f"Anthropic takes no argument of the name {odd[0][:64]!r}, and the tool requires it.")
@@ -104,20 +106,20 @@ def for_anthropic(version: ToolVersion, wish: Wish) -> Schema:
     return {"name": version.tool.name, "description": version.description, "input_schema": schema}
 
 
-def for_mcp(version: ToolVersion, _: Wish) -> Schema:
+def for_mcp(version: ToolVersion, _: ExportOptions) -> Schema:
     """Return a tool as an MCP server lists it, with annotations that follow from its level and reversibility."""
     tool = {
         "name": version.tool.name,
         "title": version.tool.name.replace("_", " ").replace("-", " ").strip().capitalize(),
         "description": version.description,
         "inputSchema": {"type": "object", **version.input_schema},
-        "annotations": _hints(version),
+        "annotations": _mcp_annotations(version),
     }
     output: Mapping[str, Any] = version.output_schema or {}
     return tool | ({"outputSchema": dict(output)} if output.get("type") == "object" else {})
 
 
-def _hints(version: ToolVersion) -> dict[str, bool]:
+def _mcp_annotations(version: ToolVersion) -> dict[str, bool]:
     """Return MCP's hints; what Toolgate itself can restore stays within its workspace."""
     safe = version.safety_level == SafetyLevel.SAFE
     lasting = version.safety_level == SafetyLevel.DANGEROUS or version.reversibility == Reversibility.IRREVERSIBLE
@@ -129,17 +131,17 @@ def _hints(version: ToolVersion) -> dict[str, bool]:
     }
 
 
-def _one_object(version: ToolVersion, wish: Wish) -> Schema:
+def _parameters_as_object(version: ToolVersion, wish: ExportOptions) -> Schema:
     given = version.input_schema
     if any(word in given for word in ("oneOf", "anyOf", "allOf", "not", "if", "enum", "const")):
         message = (
             "The provider takes no alternatives at the top: their arguments stand side by side, and are judged later."
         )
         wish.note(version, "flattened", message)
-    return one_object(given)
+    return flatten_to_object(given)
 
 
-def _described(version: ToolVersion, wish: Wish) -> str:
+def _provider_description(version: ToolVersion, wish: ExportOptions) -> str:
     text: str = version.description
     if len(text) <= OPENAI_DESCRIPTION:
         return text
@@ -150,9 +152,11 @@ def _described(version: ToolVersion, wish: Wish) -> str:
     return f"{text[: OPENAI_DESCRIPTION - 1]}…"
 
 
-def for_gram(version: ToolVersion, _: Wish) -> str:
+def for_gram(version: ToolVersion, _: ExportOptions) -> str:
     """Return a gram specification; comments before it say what of the contract gram has no form for."""
-    return gram_of(Offer(version.tool.name, version.description, version.input_schema, version.output_schema))
+    return tool_to_gram(
+        ToolDescription(version.tool.name, version.description, version.input_schema, version.output_schema)
+    )
 
 
 def for_json(version: ToolVersion) -> Schema:
@@ -174,18 +178,18 @@ def for_json(version: ToolVersion) -> Schema:
     }
 
 
-_FORMS: Mapping[str, Callable[[ToolVersion, Wish], Schema | str]] = {
+_EXPORTERS: Mapping[str, Callable[[ToolVersion, ExportOptions], Schema | str]] = {
     "openai": for_openai,
     "anthropic": for_anthropic,
     "mcp": for_mcp,
     "gram": for_gram,
     "json": lambda version, _: for_json(version),
 }
-PROVIDERS = tuple(_FORMS)
+PROVIDERS = tuple(_EXPORTERS)
 
 
-def shown(provider: str, version: ToolVersion) -> tuple[Schema | str, list[str]]:
+def export_for_page(provider: str, version: ToolVersion) -> tuple[Schema | str, list[str]]:
     """Return a tool as a page shows a provider's form of it: the form, or why it has none, and what there is to say."""
-    documents, notes = exported(provider, [version])
+    documents, notes = export_tool(provider, [version])
     said = [note.message for note in notes]
     return (documents[0], said) if documents else (said[-1], [])

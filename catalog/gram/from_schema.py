@@ -9,35 +9,35 @@ from catalog.gram.signature import (
     Parameter,
     Type,
     TypeSignature,
-    misfit,
     signature_text,
     specification_text,
+    type_mismatch,
     value_text,
 )
 from catalog.gram.specification import ToolSpecification
-from catalog.schemas.resolver import target_of, targets
+from catalog.schemas.resolver import index_references, resolve_reference
 
 Schema = dict[str, Any]
 
 MAX_HOPS = 20
 MAX_NESTING = 8
-MAX_STEPS = 2000
+MAX_REDUCTION_STEPS = 2000
 MAX_LINES = 20
-MAX_PLACES = 5
-MAX_NAME = 80
+MAX_LISTED_PATHS = 5
+MAX_COMMENT_NAME = 80
 MAX_VARIANTS = 50
 # What gram says, what follows from it, and what only people read.
-_SAID = frozenset(
+_EXPRESSIBLE_KEYWORDS = frozenset(
     {
         *("type", "properties", "required", "items", "description", "default"),
         *("$ref", "$defs", "definitions", "allOf", "anyOf", "oneOf"),
         *("additionalProperties", "unevaluatedProperties", "title", "examples", "$schema", "$comment", "deprecated"),
     }
 )
-_BY_KEYWORD = {"properties": "object", "items": "array", "prefixItems": "array", "pattern": "string"}
+_TYPE_BY_KEYWORD = {"properties": "object", "items": "array", "prefixItems": "array", "pattern": "string"}
 
 
-class Notes:
+class OmissionLog:
     """What was left out: keyword → the paths where it stood."""
 
     def __init__(self) -> None:
@@ -52,15 +52,15 @@ class Notes:
     def lines(self) -> list[str]:
         """Return a line for each thing with the first places where it stood; neither can hold a line break."""
         named = list(self._paths.items())
-        lines = [f"{_on_one_line(what)}{_places(paths)}" for what, paths in named[:MAX_LINES]]
+        lines = [f"{_single_line(what)}{_format_paths(paths)}" for what, paths in named[:MAX_LINES]]
         return [*lines, f"{len(named) - MAX_LINES} things more"] if len(named) > MAX_LINES else lines
 
 
-class Reduction:
+class SchemaReducer:
     """Reduces the parts of one schema, noting what it drops; does only so much work, whatever the schema says."""
 
-    def __init__(self, root: Mapping[str, Any], notes: Notes) -> None:
-        self._named = targets(dict(root))
+    def __init__(self, root: Mapping[str, Any], notes: OmissionLog) -> None:
+        self._named = index_references(dict(root))
         self._notes = notes
         self._steps = 0
 
@@ -68,7 +68,7 @@ class Reduction:
         """Return the schema with references followed, unions decided, and `type` one type other than null."""
         self._steps += 1
         found = self._without_references(schema, path)
-        if depth > MAX_NESTING or self._steps > MAX_STEPS:
+        if depth > MAX_NESTING or self._steps > MAX_REDUCTION_STEPS:
             self._notes.leave_out("what lies deeper", path)
             return {"type": str(found.get("type", "object"))}
         for keyword in ("allOf", "anyOf", "oneOf"):
@@ -77,19 +77,21 @@ class Reduction:
                 found = self._with_parts(found, parts[:MAX_VARIANTS], keyword, path, depth)
         found["type"] = _one_type(found, path, self._notes)
         for keyword in found:
-            if keyword not in _SAID or (keyword == "additionalProperties" and isinstance(found[keyword], Mapping)):
+            if keyword not in _EXPRESSIBLE_KEYWORDS or (
+                keyword == "additionalProperties" and isinstance(found[keyword], Mapping)
+            ):
                 self._notes.leave_out(keyword, path)
         return found
 
     def _with_parts(self, found: Schema, parts: list[Any], keyword: str, path: str, depth: int) -> Schema:
         if keyword == "allOf":
-            return _joined([found, *(self._without_references(part, path) for part in parts)])
+            return _merge_reduced([found, *(self._without_references(part, path) for part in parts)])
         wanted = [part for part in parts if not (isinstance(part, Mapping) and part.get("type") == "null")]
         if len(wanted) < len(parts):
             self._notes.leave_out("null", path)
         if len(wanted) > 1:
             self._notes.leave_out(keyword, path)
-        return _decided(found, [self.reduced(part, path, depth + 1) for part in wanted])
+        return _resolve_union(found, [self.reduced(part, path, depth + 1) for part in wanted])
 
     def _without_references(self, schema: object, path: str) -> Schema:
         found: Schema = dict(schema) if isinstance(schema, Mapping) else {}
@@ -104,29 +106,29 @@ class Reduction:
     def _target(self, reference: str) -> Mapping[str, Any]:
         """Return what a reference means; one that leads nowhere says nothing."""
         try:
-            target = target_of(reference, self._named)
+            target = resolve_reference(reference, self._named)
         except KeyError:
             return {}
         return target if isinstance(target, Mapping) else {}
 
 
-def _decided(found: Schema, variants: list[Schema]) -> Schema:
+def _resolve_union(found: Schema, variants: list[Schema]) -> Schema:
     """Return one schema for a union: records as one, one kind of thing as that kind, else the first variant."""
     kinds = {variant["type"] for variant in variants}
     if len(variants) > 1 and kinds == {"object"}:
         needed = set.intersection(*(set(variant.get("required", ())) for variant in variants))
-        joined = _joined([found, *variants])
+        joined = _merge_reduced([found, *variants])
         return joined | {"required": [*found.get("required", ()), *sorted(needed)]}
     if len(variants) > 1 and len(kinds) == 1:
         return {"type": kinds.pop(), **found}
-    return _joined([found, *variants[:1]])
+    return _merge_reduced([found, *variants[:1]])
 
 
-def _joined(schemas: Iterable[Schema]) -> Schema:
+def _merge_reduced(schemas: Iterable[Schema]) -> Schema:
     """Return all schemas as one; of what two of them say, the first counts, but members are put together."""
     whole: Schema = {}
     for schema in schemas:
-        members = _joined_members(whole.get("properties"), schema.get("properties"))
+        members = _merge_members(whole.get("properties"), schema.get("properties"))
         needed = [*whole.get("required", ()), *schema.get("required", ())]
         whole = {**schema, **whole}
         if members:
@@ -136,7 +138,7 @@ def _joined(schemas: Iterable[Schema]) -> Schema:
     return whole
 
 
-def _joined_members(first: object, second: object) -> Schema:
+def _merge_members(first: object, second: object) -> Schema:
     """Return the members of two records; one that both have, and differently, is a choice."""
     ours = dict(first) if isinstance(first, Mapping) else {}
     for name, part in second.items() if isinstance(second, Mapping) else ():
@@ -146,11 +148,11 @@ def _joined_members(first: object, second: object) -> Schema:
     return ours
 
 
-def _one_type(schema: Schema, path: str, notes: Notes) -> str:
+def _one_type(schema: Schema, path: str, notes: OmissionLog) -> str:
     declared = schema.get("type")
     kinds = [str(kind) for kind in declared] if isinstance(declared, list) else [declared] if declared else []
     if not kinds:
-        kinds = list(dict.fromkeys(_implied(schema)))
+        kinds = list(dict.fromkeys(_implied_type(schema)))
     if "null" in kinds:
         notes.leave_out("null", path)
     kinds = [kind for kind in kinds if kind and kind != "null"]
@@ -159,10 +161,10 @@ def _one_type(schema: Schema, path: str, notes: Notes) -> str:
     return kinds[0] if kinds else "object"
 
 
-def _implied(schema: Schema) -> Iterator[str]:
+def _implied_type(schema: Schema) -> Iterator[str]:
     for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
         yield _type_of(value)
-    for keyword, kind in _BY_KEYWORD.items():
+    for keyword, kind in _TYPE_BY_KEYWORD.items():
         if keyword in schema:
             yield kind
 
@@ -175,20 +177,20 @@ def _type_of(value: object) -> str:
     return next((name for kind, name in kinds if isinstance(value, kind)), "null")
 
 
-def _places(paths: list[str]) -> str:
-    named = [_on_one_line(path) for path in paths if path][:MAX_PLACES]
+def _format_paths(paths: list[str]) -> str:
+    named = [_single_line(path) for path in paths if path][:MAX_LISTED_PATHS]
     if not named:
         return ""
     more = len(paths) - len(named)
     return f" ({', '.join(named)}{f' and {more} more' if more else ''})"
 
 
-def _on_one_line(text: str) -> str:
+def _single_line(text: str) -> str:
     """Return a name as a comment may hold it."""
-    return value_text(text[:MAX_NAME])[1:-1]
+    return value_text(text[:MAX_COMMENT_NAME])[1:-1]
 
 
-LABELS = {
+TYPE_LABELS = {
     "string": "Text",
     "integer": "Int",
     "number": "Double",
@@ -196,15 +198,15 @@ LABELS = {
     "object": "Object",
     "array": "Array",
 }
-DEEPEST = 6
-MOST_TYPES = 400
-SURELY_LEGAL = 24_000
-MAX_DESCRIPTION = 16_000
-LONG_LINE = 100
+MAX_RECORD_DEPTH = 6
+MAX_SIGNATURE_TYPES = 400
+SAFE_SIGNATURE_LENGTH = 24_000
+MAX_GRAM_DESCRIPTION = 16_000
+MAX_LINE_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolDescription:
     """What an export says of a tool."""
 
     name: str
@@ -213,16 +215,16 @@ class Offer:
     output_schema: Mapping[str, Any] | None = None
 
 
-def gram_of(offer: Offer) -> str:
+def tool_to_gram(offer: ToolDescription) -> str:
     """Return the tool as a gram specification; comments before it say what gram has no form for."""
-    for depth, with_texts in ((DEEPEST, True), (1, False), (0, False)):
+    for depth, with_texts in ((MAX_RECORD_DEPTH, True), (1, False), (0, False)):
         signature, left_out = schema_to_signature(
             offer.input_schema, offer.output_schema, depth=depth, with_texts=with_texts
         )
-        description = offer.description.strip()[:MAX_DESCRIPTION] or offer.name
+        description = offer.description.strip()[:MAX_GRAM_DESCRIPTION] or offer.name
         comments = "".join(f"// Left out, for gram has no form for it: {line}\n" for line in left_out)
-        text = comments + specification_text(offer.name, description, _laid_out(signature))
-        if len(text.encode()) < SURELY_LEGAL or _is_legal(text):
+        text = comments + specification_text(offer.name, description, _format_signature(signature))
+        if len(text.encode()) < SAFE_SIGNATURE_LENGTH or _is_legal(text):
             break
     return text
 
@@ -231,11 +233,11 @@ def schema_to_signature(
     schema: Mapping[str, Any],
     output_schema: Mapping[str, Any] | None = None,
     *,
-    depth: int = DEEPEST,
+    depth: int = MAX_RECORD_DEPTH,
     with_texts: bool = True,
 ) -> tuple[TypeSignature, list[str]]:
     """Return the nearest signature and what it leaves out; `depth` is how far records are spelled out."""
-    notes = Notes()
+    notes = OmissionLog()
     parameters = _Conversion(schema, notes, with_texts=with_texts).parameters(schema, "", depth)
     if output_schema is None:
         notes.leave_out("the return type, which is not declared", "")
@@ -244,10 +246,10 @@ def schema_to_signature(
     return TypeSignature(parameters, returns), notes.lines()
 
 
-def _laid_out(signature: TypeSignature) -> str:
+def _format_signature(signature: TypeSignature) -> str:
     """Return a signature on one line, or with a line for each parameter where that would be long."""
     text = signature_text(signature)
-    return text if len(text) <= LONG_LINE else signature_text(signature, gap="\n  ")
+    return text if len(text) <= MAX_LINE_WIDTH else signature_text(signature, gap="\n  ")
 
 
 def _is_legal(text: str) -> bool:
@@ -261,8 +263,8 @@ def _is_legal(text: str) -> bool:
 class _Conversion:
     """Turns the parts of one schema into types, and counts them."""
 
-    def __init__(self, root: Mapping[str, Any], notes: Notes, *, with_texts: bool) -> None:
-        self._reduced = Reduction(root, notes).reduced
+    def __init__(self, root: Mapping[str, Any], notes: OmissionLog, *, with_texts: bool) -> None:
+        self._reduced = SchemaReducer(root, notes).reduced
         self._notes = notes
         self._with_texts = with_texts
         self._count = 0
@@ -277,11 +279,11 @@ class _Conversion:
         return self._typed(self._reduced(schema, path), path, depth, in_list=in_list)
 
     def _typed(self, found: Schema, path: str, depth: int, *, in_list: bool) -> Type:
-        label = LABELS.get(found["type"], "Object")
+        label = TYPE_LABELS.get(found["type"], "Object")
         inside = "properties" if label == "Object" else "items" if label == "Array" else ""
         if not isinstance(found.get(inside), Mapping):
             return Type(label)
-        if depth <= 0 or self._count > MOST_TYPES:
+        if depth <= 0 or self._count > MAX_SIGNATURE_TYPES:
             self._notes.leave_out("what lies deeper", path)
             return Type(label)
         if label == "Array":
@@ -293,7 +295,7 @@ class _Conversion:
         for name, part in members.items():
             inner = f"{path}.{name}" if path else name
             self._count += 1
-            if not name.strip() or self._count > MOST_TYPES or (depth <= 0 and not path):
+            if not name.strip() or self._count > MAX_SIGNATURE_TYPES or (depth <= 0 and not path):
                 self._notes.leave_out("the parameter", inner)
             else:
                 member = self._reduced(part, inner)
@@ -304,7 +306,7 @@ class _Conversion:
         self, named: tuple[str, str], kind: Type, found: Schema, *, optional: bool, in_list: bool
     ) -> Parameter:
         (name, path), description, default = named, str(found.get("description", "")), found.get("default")
-        if default is not None and (in_list or not optional or not self._with_texts or misfit(default, kind)):
+        if default is not None and (in_list or not optional or not self._with_texts or type_mismatch(default, kind)):
             self._notes.leave_out("default", path)
             default = None
         if description.strip() and (in_list or not self._with_texts):

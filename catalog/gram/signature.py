@@ -78,17 +78,17 @@ class TypeSignature:
         return {"type": "object"} | _members(self.parameters)
 
 
-def misfit(value: object, kind: Type, path: str = "") -> str:
+def type_mismatch(value: object, kind: Type, path: str = "") -> str:
     """Say where and how a value does not fit a type, as in `tags.0 is not a Text`; nothing when it fits."""
     if value is None and kind.nullable:
         return ""
-    if not _is_of(value, JSON_TYPES[kind.label]):
+    if not _matches_type(value, JSON_TYPES[kind.label]):
         return f"{path or 'it'} is not {_article(kind.label)} {kind.label}"
     if isinstance(value, dict) and kind.fields is not None:
-        return _misfit_inside(value, kind.fields, path)
+        return _mismatch_inside(value, kind.fields, path)
     if isinstance(value, list) and kind.element is not None:
         element = kind.element
-        return _first(misfit(each, element, _below(path, index)) for index, each in enumerate(value))
+        return _first(type_mismatch(each, element, _nested_path(path, index)) for index, each in enumerate(value))
     return ""
 
 
@@ -100,7 +100,7 @@ def _members(parameters: Iterable[Parameter]) -> Schema:
     }
 
 
-def _is_of(value: object, kind: str) -> bool:
+def _matches_type(value: object, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if isinstance(value, float) and (not isfinite(value) or kind == "integer"):
@@ -109,22 +109,22 @@ def _is_of(value: object, kind: str) -> bool:
     return kind in expected and isinstance(value, expected[kind])
 
 
-def _misfit_inside(value: dict[str, Any], fields: tuple[Parameter, ...], path: str) -> str:
+def _mismatch_inside(value: dict[str, Any], fields: tuple[Parameter, ...], path: str) -> str:
     known = {each.name: each for each in fields}
     unknown = next((name for name in value if name not in known), None)
     if unknown is not None:
-        return f"{_below(path, unknown)} is not one of its fields"
+        return f"{_nested_path(path, unknown)} is not one of its fields"
     missing = next((each.name for each in fields if not each.optional and each.name not in value), None)
     if missing is not None:
-        return f"{_below(path, missing)} is missing"
-    return _first(misfit(each, known[name].type, _below(path, name)) for name, each in value.items())
+        return f"{_nested_path(path, missing)} is missing"
+    return _first(type_mismatch(each, known[name].type, _nested_path(path, name)) for name, each in value.items())
 
 
 def _first(found: Iterable[str]) -> str:
     return next((each for each in found if each), "")
 
 
-def _below(path: str, step: str | int) -> str:
+def _nested_path(path: str, step: str | int) -> str:
     return f"{path}.{step}" if path else str(step)
 
 
@@ -134,7 +134,7 @@ def _article(word: str) -> str:
 
 _SYMBOL = re.compile(r"[A-Za-z_][0-9A-Za-z_.\-@]*")
 _KEYWORDS = frozenset({"Maybe", "IO"})
-_ESCAPED = str.maketrans({"\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
+_ESCAPE_TABLE = str.maketrans({"\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
 
 
 def signature_text(signature: TypeSignature, *, gap: str = "") -> str:
@@ -145,16 +145,16 @@ def signature_text(signature: TypeSignature, *, gap: str = "") -> str:
 
 def specification_text(name: str, description: str, signature: str) -> str:
     """Return a whole specification, its signature as it was written."""
-    head = f"[{_word(name)}:ToolSpecification {{\n  description: {value_text(description)}\n}} |"
+    head = f"[{_name_text(name)}:ToolSpecification {{\n  description: {value_text(description)}\n}} |"
     return f"{head}\n  {signature}\n]"
 
 
 def value_text(value: object) -> str:
     """Return a JSON value as gram."""
     if isinstance(value, str):
-        return _quoted(value, '"')
+        return _quote(value, '"')
     if isinstance(value, dict):
-        return _record(f"{_word(key)}:{value_text(inner)}" for key, inner in value.items())
+        return _record(f"{_name_text(key)}:{value_text(inner)}" for key, inner in value.items())
     if isinstance(value, list):
         return f"[{', '.join(map(value_text, value))}]"
     return json.dumps(value)
@@ -164,7 +164,7 @@ def type_text(kind: Type) -> str:
     """Return a type in the older text form, as it stands inside a list or a record."""
     text = kind.label
     if kind.fields is not None:
-        text = _record(f"{_word(each.name)}: {_optional(each)}" for each in kind.fields)
+        text = _record(f"{_name_text(each.name)}: {_optional(each)}" for each in kind.fields)
     elif kind.element is not None:
         text = f"[{type_text(kind.element)}]"
     return f"Maybe {text}" if kind.nullable else text
@@ -211,9 +211,9 @@ def _record(entries: Iterable[str]) -> str:
     return f"{{{', '.join(entries)}}}"
 
 
-def _word(name: str) -> str:
-    return name if _SYMBOL.fullmatch(name) and name not in _KEYWORDS else _quoted(name, "`")
+def _name_text(name: str) -> str:
+    return name if _SYMBOL.fullmatch(name) and name not in _KEYWORDS else _quote(name, "`")
 
 
-def _quoted(text: str, quote: str) -> str:
-    return quote + text.translate(_ESCAPED).replace(quote, f"\\{quote}") + quote
+def _quote(text: str, quote: str) -> str:
+    return quote + text.translate(_ESCAPE_TABLE).replace(quote, f"\\{quote}") + quote

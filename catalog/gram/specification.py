@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from catalog.core.canonical_json import check_json, size_of
+from catalog.core.canonical_json import check_json, json_size
 from catalog.definitions.tool import CATALOG_NAME
 from catalog.errors import MalformedJSON, ToolDefinitionError, TypeSignatureError
-from catalog.gram.analyzer import Properties, meaning_of
+from catalog.gram.analyzer import RecordProperties, analyze_signature
 from catalog.gram.parser import (
-    Named,
-    Record,
-    WrittenSpecification,
-    judge_size,
-    read_signature,
-    read_specification,
-    shown,
-    wrong,
+    NamedType,
+    RecordSyntax,
+    SpecificationSyntax,
+    check_gram_size,
+    parse_signature,
+    parse_specification,
+    quote_text,
+    syntax_error,
 )
 from catalog.gram.signature import Parameter, Type, TypeSignature, signature_text, specification_text
 from catalog.schemas.acceptance import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
@@ -32,18 +32,18 @@ __all__ = [
     "type_signature_to_json_schema",
 ]
 
-LABEL = "ToolSpecification"
+SPECIFICATION_LABEL = "ToolSpecification"
 _JSON_KEYS = ("name", "description", "typeSignature", "schema")
 
 
 def parse_type_signature(text: str) -> TypeSignature:
     """Return the structured form of a type signature; raise TypeSignatureError saying where and what was expected."""
-    return meaning_of(read_signature(text))
+    return analyze_signature(parse_signature(text))
 
 
 def type_signature_to_json_schema(text: str) -> dict[str, Any]:
     """Return the JSON Schema of the arguments; raise TypeSignatureError."""
-    return _schema_of(parse_type_signature(text))
+    return _limited_schema(parse_type_signature(text))
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class ToolSpecification:
     signature: TypeSignature = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _judge_name(self.name)
-        _judge_description(self.description)
-        written = read_signature(self.type_signature)
-        signature = meaning_of(written)
-        _schema_of(signature)
+        _validate_name(self.name)
+        _validate_description(self.description)
+        written = parse_signature(self.type_signature)
+        signature = analyze_signature(written)
+        _limited_schema(signature)
         object.__setattr__(self, "type_signature", written.text)
         object.__setattr__(self, "signature", signature)
-        judge_size(self.to_gram())
+        check_gram_size(self.to_gram())
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -81,15 +81,15 @@ class ToolSpecification:
     @classmethod
     def from_gram(cls, text: str) -> Self:
         """Read a specification; raise TypeSignatureError."""
-        written = read_specification(text)
-        description = _description_of(written)
-        meaning_of(written.signature)  # read again below, but there places would count from where it starts
+        written = parse_specification(text)
+        description = _read_description(written)
+        analyze_signature(written.signature)  # read again below, but there places would count from where it starts
         try:
             return cls(written.name.text, description, written.signature.text)
         except TypeSignatureError:
             raise
         except ToolDefinitionError as error:
-            raise wrong(written.name.place, error.message) from None
+            raise syntax_error(written.name.place, error.message) from None
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as JSON; the schema is there for whoever reads it."""
@@ -107,7 +107,9 @@ class ToolSpecification:
             raise ToolDefinitionError(f"A specification is a JSON object, not {type(data).__name__}.")
         unknown = sorted(str(key) for key in data if key not in _JSON_KEYS)
         if unknown:
-            raise ToolDefinitionError(f"A specification has no {shown(unknown[0])}; it has {', '.join(_JSON_KEYS)}.")
+            raise ToolDefinitionError(
+                f"A specification has no {quote_text(unknown[0])}; it has {', '.join(_JSON_KEYS)}."
+            )
         for key in _JSON_KEYS[:3]:
             if not isinstance(data.get(key), str):
                 raise ToolDefinitionError(f"A specification needs {key}, a text.")
@@ -119,7 +121,7 @@ def create_tool_specification(name: str, description: str, type_signature: str) 
     return ToolSpecification(name, description, type_signature)
 
 
-def _schema_of(signature: TypeSignature) -> dict[str, Any]:
+def _limited_schema(signature: TypeSignature) -> dict[str, Any]:
     """Return the schema when it keeps to the limits that all schemas have; raise TypeSignatureError."""
     schema = signature.to_schema()
     try:
@@ -128,31 +130,33 @@ def _schema_of(signature: TypeSignature) -> dict[str, Any]:
         raise TypeSignatureError(
             f"The types nest so deep that their schema has over {MAX_SCHEMA_DEPTH} levels."
         ) from None
-    size = size_of(schema)
+    size = json_size(schema)
     if size > MAX_SCHEMA_BYTES:
         raise TypeSignatureError(f"The schema of this signature has {size:,} bytes; {MAX_SCHEMA_BYTES:,} are accepted.")
     return schema
 
 
-def _description_of(written: WrittenSpecification) -> str:
+def _read_description(written: SpecificationSyntax) -> str:
     label = written.label
-    if not isinstance(label, Named) or label.name != LABEL:
-        raise wrong(label.place, f"A specification carries the label {LABEL}.", f":{LABEL}")
-    record = written.record or Record(label.place, ())
-    description = Properties(record, ("description",)).text("description")
+    if not isinstance(label, NamedType) or label.name != SPECIFICATION_LABEL:
+        raise syntax_error(
+            label.place, f"A specification carries the label {SPECIFICATION_LABEL}.", f":{SPECIFICATION_LABEL}"
+        )
+    record = written.record or RecordSyntax(label.place, ())
+    description = RecordProperties(record, ("description",)).text("description")
     if not description:
-        raise wrong(record.place, "The description is missing.", '{description: "…"}')
+        raise syntax_error(record.place, "The description is missing.", '{description: "…"}')
     return description
 
 
-def _judge_name(name: object) -> None:
+def _validate_name(name: object) -> None:
     if not isinstance(name, str) or not name:
         raise ToolDefinitionError("Tool name cannot be empty")
     if not CATALOG_NAME.fullmatch(name):
-        raise ToolDefinitionError(f"The tool name {shown(name)} must be 1 to 64 letters, digits, '_' or '-'.")
+        raise ToolDefinitionError(f"The tool name {quote_text(name)} must be 1 to 64 letters, digits, '_' or '-'.")
 
 
-def _judge_description(description: object) -> None:
+def _validate_description(description: object) -> None:
     if not isinstance(description, str) or not description.strip():
         raise ToolDefinitionError("Tool description cannot be empty")
     try:

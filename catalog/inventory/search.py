@@ -14,28 +14,28 @@ from django.db.models.expressions import RawSQL
 from catalog.models import Tool, ToolText
 from catalog.schemas.description import parameter_tables
 
-LONGEST_QUERY = 200
-MOST_WORDS = 10
-LONGEST_WORD = 64
-LONGEST_TEXT = 64 * 1024
+MAX_QUERY_LENGTH = 200
+MAX_QUERY_WORDS = 10
+MAX_WORD_LENGTH = 64
+MAX_INDEXED_TEXT = 64 * 1024
 """Characters of a tool's description and parameters that are looked into."""
-AT_ONCE = 500
+INDEX_BATCH_SIZE = 500
 NO_SPACES_FROM = "\u2e80"
 """From here on lie the scripts that write words without spaces between them; each of their letters is a word."""
-SELECTS = {
+MATCH_SQL = {
     "sqlite": "SELECT rowid FROM catalog_toolsearch WHERE catalog_toolsearch MATCH %s",
     "postgresql": "SELECT tool_id FROM catalog_tooltext WHERE {} @@ %s::tsquery",
 }
 
 
-def words_of(text: str) -> list[str]:
+def search_words(text: str) -> list[str]:
     """Cut a text into its different words, in their order, without case and accents."""
     plain = unicodedata.normalize("NFKD", text).casefold()
-    kept = "".join(each if each.isascii() and each.isalnum() else _fitted(each) for each in plain)
-    return list(dict.fromkeys(word[:LONGEST_WORD] for word in kept.split()))
+    kept = "".join(each if each.isascii() and each.isalnum() else _normalize_character(each) for each in plain)
+    return list(dict.fromkeys(word[:MAX_WORD_LENGTH] for word in kept.split()))
 
 
-def _fitted(letter: str) -> str:
+def _normalize_character(letter: str) -> str:
     """Return what stands for a character: nothing for an accent, a space for what parts words."""
     if unicodedata.combining(letter):
         return ""
@@ -44,36 +44,36 @@ def _fitted(letter: str) -> str:
     return letter if letter.isalnum() or unicodedata.category(letter).startswith("M") else " "
 
 
-def matching(text: str) -> Q:
+def matching_words(text: str) -> Q:
     """Return the condition that a tool has every word of the text; without any word no tool fits."""
-    return _having(text, name_only=False)
+    return _matching_keys(text, name_only=False)
 
 
-def nearness(text: str) -> Case:
+def name_match_rank(text: str) -> Case:
     """Return how near a tool's name is to the text: 0 is the name, 1 starts it, 2 is in it, 3 lies elsewhere."""
-    said = text.strip()[:LONGEST_QUERY]
+    said = text.strip()[:MAX_QUERY_LENGTH]
     return Case(
         When(name__iexact=said, then=Value(0)),
         When(name__istartswith=said, then=Value(1)),
-        When(_having(text, name_only=True), then=Value(2)),
+        When(_matching_keys(text, name_only=True), then=Value(2)),
         default=Value(3),
         output_field=IntegerField(),
     )
 
 
-def _having(text: str, *, name_only: bool) -> Q:
-    words = words_of(text[:LONGEST_QUERY])[:MOST_WORDS]
+def _matching_keys(text: str, *, name_only: bool) -> Q:
+    words = search_words(text[:MAX_QUERY_LENGTH])[:MAX_QUERY_WORDS]
     if not words:
         return Q(pk__in=())
     # Words hold letters and digits alone, so they need no escaping in either language.
     if connection.vendor == "postgresql":
-        select = SELECTS["postgresql"].format("name_index" if name_only else "whole_index")
+        select = MATCH_SQL["postgresql"].format("name_index" if name_only else "whole_index")
         return Q(pk__in=RawSQL(select, [" & ".join(f"'{word}':*" for word in words)]))  # noqa: S611 - no input in it
     asked = " AND ".join(f'"{word}"*' for word in words)
-    return Q(pk__in=RawSQL(SELECTS["sqlite"], [f"name_words : ({asked})" if name_only else asked]))  # noqa: S611
+    return Q(pk__in=RawSQL(MATCH_SQL["sqlite"], [f"name_words : ({asked})" if name_only else asked]))  # noqa: S611
 
 
-def index_changed() -> None:
+def index_changed_tools() -> None:
     """Read the words of each tool whose current version is not the one they were read from.
 
     Called in the transaction that changes tools, so that what is found is what is there.
@@ -81,25 +81,25 @@ def index_changed() -> None:
     stale = Q(text=None) | ~Q(text__version=F("current_version"))
     tools = Tool.objects.filter(stale, current_version__isnull=False).select_related("current_version")
     ToolText.objects.bulk_create(
-        (_text_of(tool) for tool in tools),
-        batch_size=AT_ONCE,
+        (_tool_text(tool) for tool in tools),
+        batch_size=INDEX_BATCH_SIZE,
         update_conflicts=True,
         unique_fields=["tool"],
         update_fields=["version", "name_words", "other_words"],
     )
 
 
-def _text_of(tool: Tool) -> ToolText:
-    other = " ".join(_described(tool))[:LONGEST_TEXT]
+def _tool_text(tool: Tool) -> ToolText:
+    other = " ".join(_schema_texts(tool))[:MAX_INDEXED_TEXT]
     return ToolText(
         tool=tool,
         version=tool.current_version,
-        name_words=" ".join(dict.fromkeys(_parts(words_of(tool.name)))),
-        other_words=" ".join(words_of(other)),
+        name_words=" ".join(dict.fromkeys(_name_fragments(search_words(tool.name)))),
+        other_words=" ".join(search_words(other)),
     )
 
 
-def _parts(words: Iterable[str]) -> Iterator[str]:
+def _name_fragments(words: Iterable[str]) -> Iterator[str]:
     """Yield the name in one word, and each of its words from each of its letters on: what starts there is in it."""
     words = list(words)
     yield "".join(words)
@@ -107,7 +107,7 @@ def _parts(words: Iterable[str]) -> Iterator[str]:
         yield from (word[start:] for start in range(len(word)))
 
 
-def _described(tool: Tool) -> Iterator[str]:
+def _schema_texts(tool: Tool) -> Iterator[str]:
     version = tool.current_version
     if version is None:
         return

@@ -9,7 +9,7 @@ from django.db.models import Case, Count, Exists, F, IntegerField, OuterRef, Q, 
 from django.db.models.functions import Coalesce
 from django.http import Http404
 
-from catalog.calls.statistics import since
+from catalog.calls.statistics import usage_window_start
 from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import search
 from catalog.models import Call, Category, Source, Tool, ToolVersion
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 def tool_or_404(name: str) -> Tool:
     """Return the tool of this name. Raises Http404."""
     try:
-        return tool_named(name)
+        return get_tool_row(name)
     except Tool.DoesNotExist:
         raise Http404 from None
 
 
 LEVELS: Sequence[str] = [level.value for level in SafetyLevel]
-SORTS = ("name", "-name", "level", "-level", "calls", "-calls")
+SORT_KEYS = ("name", "-name", "level", "-level", "calls", "-calls")
 # What a sort is called outside → the column that holds it.
-COLUMNS = {"name": "name", "level": "level_rank", "calls": "call_count"}
+SORT_COLUMNS = {"name": "name", "level": "level_rank", "calls": "call_count"}
 # Long columns that no list shows.
-UNLISTED = (
+DEFERRED_COLUMNS = (
     *(f"current_version__{name}" for name in ("output_schema", "annotations")),
     *("examples", "declared_description", "description_override"),
 )
@@ -51,7 +51,7 @@ class ToolFilters:
 
     def as_q(self) -> Q:
         """Return the condition."""
-        condition = search.matching(self.q) if self.q else Q()
+        condition = search.matching_words(self.q) if self.q else Q()
         if self.safety_level:
             condition &= Q(current_version__safety_level=self.safety_level)
         if self.max_level:
@@ -62,18 +62,18 @@ class ToolFilters:
         if self.enabled is not None:
             condition &= Q(enabled=self.enabled)
         if self.category:
-            condition &= within_categories(self.category)
+            condition &= in_any_category(self.category)
         return condition
 
 
-def within_categories(names: Sequence[str]) -> Q:
+def in_any_category(names: Sequence[str]) -> Q:
     """Return the condition of tools that are in any of these categories."""
     having = Tool.categories.through.objects.filter(category__name__in=names)
     return Q(pk__in=having.values("tool_id"))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class CallCounts:
     """How the calls of a tool, or of one implementation, ended."""
 
     calls: int
@@ -82,31 +82,33 @@ class Outcomes:
     last_call_at: datetime | None = None
 
 
-def offered() -> "QuerySet[Tool]":
+def offered_tools() -> "QuerySet[Tool]":
     """Return the tools that a source offers and that have a version to show."""
     return Tool.objects.filter(registered=True, current_version__isnull=False)
 
 
-def tools(condition: Q, sort: str) -> "QuerySet[Tool]":
-    """Return the tools that fit, with what `sort` needs; `in_full` gives the rows of a page all the rest."""
-    rows = offered().filter(condition).only("pk", "name")
+def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
+    """Return the tools that fit, with what `sort` needs; `with_list_details` gives the rows of a page all the rest."""
+    rows = offered_tools().filter(condition).only("pk", "name")
     match sort.lstrip("-"):
         case "level":
             return rows.annotate(level_rank=_level_rank())
         case "calls":
-            return rows.annotate(call_count=_calls_lately())
+            return rows.annotate(call_count=_recent_call_count())
     return rows
 
 
-def in_full(rows: Sequence[Tool], *, counted: bool = False) -> list[Tool]:
+def with_list_details(rows: Sequence[Tool], *, counted: bool = False) -> list[Tool]:
     """Return the tools of a page with version, source, categories and when they were last called.
 
     With `counted` also with how often, and with how many failures, in the last days.
     """
-    full = Tool.objects.select_related("source", "current_version").prefetch_related("categories").defer(*UNLISTED)
-    full = full.annotate(last_call_at=Subquery(_calls().order_by("-created_at").values("created_at")[:1]))
+    full = (
+        Tool.objects.select_related("source", "current_version").prefetch_related("categories").defer(*DEFERRED_COLUMNS)
+    )
+    full = full.annotate(last_call_at=Subquery(_calls_of_outer_tool().order_by("-created_at").values("created_at")[:1]))
     if counted:
-        full = full.annotate(call_count=_calls_lately(), failed_count=_calls_lately(status=CallStatus.FAILED))
+        full = full.annotate(call_count=_recent_call_count(), failed_count=_recent_call_count(status=CallStatus.FAILED))
     by_pk = full.in_bulk([row.pk for row in rows])
     return [by_pk[row.pk] for row in rows if row.pk in by_pk]
 
@@ -116,13 +118,13 @@ def _level_rank() -> Case:
     return Case(*ranks, default=Value(0), output_field=IntegerField())
 
 
-def _calls(**terms: object) -> "QuerySet[Call]":
+def _calls_of_outer_tool(**terms: object) -> "QuerySet[Call]":
     return Call.objects.filter(tool_name=OuterRef("name"), **terms).order_by()
 
 
-def _calls_lately(**terms: object) -> Coalesce:
+def _recent_call_count(**terms: object) -> Coalesce:
     """Count within the days that pages show, so that a long history costs nothing."""
-    calls = _calls(created_at__gte=since(), **terms).values("tool_name")
+    calls = _calls_of_outer_tool(created_at__gte=usage_window_start(), **terms).values("tool_name")
     return Coalesce(Subquery(calls.annotate(n=Count("*")).values("n")), 0)
 
 
@@ -132,34 +134,34 @@ def category_names() -> list[str]:
     return list(Category.objects.filter(Exists(used)).values_list("name", flat=True))
 
 
-def sources() -> list[Source]:
+def offering_sources() -> list[Source]:
     """Return the sources that offer tools, and those that could not be loaded, by name."""
     offers = Tool.objects.filter(source=OuterRef("pk"), registered=True)
     return list(Source.objects.annotate(offers=Exists(offers)).filter(Q(offers=True) | ~Q(error="")).order_by("name"))
 
 
-def order_of(sort: str) -> str:
+def sort_column(sort: str) -> str:
     """Return the column of a sort, with its direction."""
-    return sort.replace(sort.lstrip("-"), COLUMNS[sort.lstrip("-")])
+    return sort.replace(sort.lstrip("-"), SORT_COLUMNS[sort.lstrip("-")])
 
 
-def tool_named(name: str) -> Tool:
+def get_tool_row(name: str) -> Tool:
     """Return one tool with its version, also when nothing offers it any more. Raises Tool.DoesNotExist."""
     rows = Tool.objects.select_related("source", "current_version").prefetch_related("categories")
     return rows.get(name=name, current_version__isnull=False)
 
 
-def versions_of(tool: Tool) -> "QuerySet[ToolVersion]":
+def tool_versions(tool: Tool) -> "QuerySet[ToolVersion]":
     """Return the tool's versions."""
     return tool.versions.annotate(is_current=Q(pk=tool.current_version_id)).select_related("tool")
 
 
-def current_version_of(tool: Tool) -> ToolVersion:
+def get_current_version(tool: Tool) -> ToolVersion:
     """Return the version that is offered now, its tool at hand. Raises ToolVersion.DoesNotExist."""
     return tool.versions.select_related("tool").get(pk=tool.current_version_id or 0)
 
 
-def usage_of(tool: Tool) -> Outcomes:
+def call_counts(tool: Tool) -> CallCounts:
     """Return how the tool's calls ended."""
     calls = Call.objects.filter(tool_name=tool.name)
     counted = calls.aggregate(
@@ -168,11 +170,11 @@ def usage_of(tool: Tool) -> Outcomes:
         failed=Count("pk", filter=Q(status=CallStatus.FAILED)),
     )
     latest = calls.order_by("-created_at").values_list("created_at", flat=True).first()
-    return Outcomes(**counted, last_call_at=latest)
+    return CallCounts(**counted, last_call_at=latest)
 
 
 def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
     """Return the current version of every tool that fits and may be called, by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk"))
-    wanted = offered().filter(condition, enabled=True)
+    wanted = offered_tools().filter(condition, enabled=True)
     return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

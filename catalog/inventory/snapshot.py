@@ -18,11 +18,11 @@ from django.db.models import QuerySet
 from catalog.definitions.levels import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem
-from catalog.inventory.versions import as_set
+from catalog.inventory.versions import with_overrides
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
-from catalog.tools.registry import codes_of, get_all_tools
+from catalog.tools.registry import get_all_tools, loaded_variants
 
-SECONDS_TRUSTED = 1.0
+SNAPSHOT_SECONDS = 1.0
 """Seconds for which a process uses what it has read of the catalog and of policies before it reads again."""
 
 LoadedTool = DeclaredTool[Any, Any]
@@ -53,7 +53,7 @@ class CallableTool:
     options: tuple["CallableTool", ...] = ()
     bounds: tuple[int, ...] = ()
 
-    def as_left(self) -> "CallableTool | None":
+    def with_catalog_contract(self) -> "CallableTool | None":
         """Return the tool as calls are checked here that another process is to run, which has the catalog's code.
 
         None where this process's contract is none that the catalog had: then it is the newer one, and not synced.
@@ -62,7 +62,7 @@ class CallableTool:
             return self
         return replace(self, tool=self.later) if self.later is not None else None
 
-    def chosen_for(self, plan_ref: str, kept: int | None = None) -> "CallableTool":
+    def select_implementation(self, plan_ref: str, kept: int | None = None) -> "CallableTool":
         """Return the tool with the implementation that serves a plan: `kept` while in use, else by weight.
 
         The same plan gets the same one as long as the weights stay. Raises NoImplementation.
@@ -80,65 +80,65 @@ class CallableTool:
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _Snapshot:
     revision: int = -1
     checked_at: float = float("-inf")
     tools: Mapping[str, CallableTool] = field(default_factory=dict)
 
 
-_EMPTY = _View()
-_view = _EMPTY
-_reading = threading.Lock()
+_EMPTY_SNAPSHOT = _Snapshot()
+_snapshot = _EMPTY_SNAPSHOT
+_refresh_lock = threading.Lock()
 
 
-def current(name: str) -> CallableTool | None:
+def callable_tool(name: str) -> CallableTool | None:
     """Return what may be called under `name`, or None when no loaded tool has rows under it."""
-    view = _view
-    if monotonic() - view.checked_at > SECONDS_TRUSTED:
-        view = _look_again()
+    view = _snapshot
+    if monotonic() - view.checked_at > SNAPSHOT_SECONDS:
+        view = _refresh()
     return view.tools.get(name)
 
 
-def all_current() -> Mapping[str, CallableTool]:
+def callable_tools() -> Mapping[str, CallableTool]:
     """Return everything that may be called, by name."""
-    view = _view
-    if monotonic() - view.checked_at > SECONDS_TRUSTED:
-        view = _look_again()
+    view = _snapshot
+    if monotonic() - view.checked_at > SNAPSHOT_SECONDS:
+        view = _refresh()
     return view.tools
 
 
-def forget() -> None:
+def drop_snapshot() -> None:
     """Read the rows again at the next look: this process has just written them."""
-    global _view  # one reference, replaced whole: readers need no lock
-    with _reading:
-        _view = _EMPTY
+    global _snapshot  # one reference, replaced whole: readers need no lock
+    with _refresh_lock:
+        _snapshot = _EMPTY_SNAPSHOT
 
 
-def _look_again() -> _View:
+def _refresh() -> _Snapshot:
     """Return a view that is fresh; one thread reads while the others go on with the old one."""
-    global _view  # as above
-    old = _view
-    if not _reading.acquire(blocking=old is _EMPTY):
+    global _snapshot  # as above
+    old = _snapshot
+    if not _refresh_lock.acquire(blocking=old is _EMPTY_SNAPSHOT):
         return old
     try:
-        if monotonic() - _view.checked_at > SECONDS_TRUSTED:
-            _view = _read(_view)
-        return _view
+        if monotonic() - _snapshot.checked_at > SNAPSHOT_SECONDS:
+            _snapshot = _load_snapshot(_snapshot)
+        return _snapshot
     finally:
-        _reading.release()
+        _refresh_lock.release()
 
 
-def _read(old: _View) -> _View:
+def _load_snapshot(old: _Snapshot) -> _Snapshot:
     now = monotonic()
     revision = CatalogState.objects.values_list("revision", flat=True).get(pk=1)
     if revision == old.revision:
-        return _View(revision, now, old.tools)
+        return _Snapshot(revision, now, old.tools)
     loaded = get_all_tools()
-    rows = _rows().filter(name__in=loaded)
-    return _View(revision, now, {row.name: _join(loaded[row.name], row) for row in rows})
+    rows = _callable_rows().filter(name__in=loaded)
+    return _Snapshot(revision, now, {row.name: _join_tool(loaded[row.name], row) for row in rows})
 
 
-def _rows() -> QuerySet[Tool]:
+def _callable_rows() -> QuerySet[Tool]:
     return (
         Tool.objects.filter(registered=True, current_version__isnull=False)
         .select_related("current_version", "source")
@@ -146,12 +146,12 @@ def _rows() -> QuerySet[Tool]:
     )
 
 
-def _join(tool: LoadedTool, row: Tool) -> CallableTool:
+def _join_tool(tool: LoadedTool, row: Tool) -> CallableTool:
     """Join a loaded tool with its rows: once for each implementation in use, where there are several."""
-    whole = _without_code(as_set(tool, row), row)
+    whole = _without_implementation(with_overrides(tool, row), row)
     in_use = sorted((each for each in row.implementations.all() if each.registered and each.enabled), key=_by_pk)
-    codes = {reference: as_set(code, row) for reference, code in codes_of(tool).items()}
-    options = tuple(_served_by(each, whole, codes.get(each.reference)) for each in in_use)
+    codes = {reference: with_overrides(code, row) for reference, code in loaded_variants(tool).items()}
+    options = tuple(_with_implementation(each, whole, codes.get(each.reference)) for each in in_use)
     if len(options) == 1 and in_use[0].weight:
         return options[0]
     return replace(
@@ -165,7 +165,7 @@ def _join(tool: LoadedTool, row: Tool) -> CallableTool:
 _by_pk = attrgetter("pk")
 
 
-def _without_code(tool: LoadedTool, row: Tool) -> CallableTool:
+def _without_implementation(tool: LoadedTool, row: Tool) -> CallableTool:
     version = cast("ToolVersion", row.current_version)
     drifted = version.fingerprint != tool.fingerprint
     return CallableTool(
@@ -181,11 +181,11 @@ def _without_code(tool: LoadedTool, row: Tool) -> CallableTool:
         source=row.source.name,
         drifted=drifted,
         grant_limits=row.grant_limits,
-        later=_later(tool, row, version) if drifted else None,
+        later=_newer_tool(tool, row, version) if drifted else None,
     )
 
 
-def _later(tool: LoadedTool, row: Tool, version: ToolVersion) -> LoadedTool | None:
+def _newer_tool(tool: LoadedTool, row: Tool, version: ToolVersion) -> LoadedTool | None:
     """Return the tool under the current version; None where the loaded contract is none of the earlier ones."""
     if not row.versions.filter(fingerprint=tool.fingerprint).exists():
         return None
@@ -198,7 +198,7 @@ def _later(tool: LoadedTool, row: Tool, version: ToolVersion) -> LoadedTool | No
     return later
 
 
-def _served_by(row: Implementation, whole: CallableTool, code: LoadedTool | None) -> CallableTool:
+def _with_implementation(row: Implementation, whole: CallableTool, code: LoadedTool | None) -> CallableTool:
     """Return the tool with one implementation; drifted where this process has other code for it, or none."""
     return replace(
         whole,

@@ -10,28 +10,28 @@ from dataclasses import asdict, dataclass, field
 from django.db.models import QuerySet
 
 from catalog import signals
-from catalog.definitions.examples import examples_of
+from catalog.definitions.examples import serialize_examples
 from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import search, snapshot
 from catalog.inventory.snapshot import LoadedTool
 from catalog.inventory.versions import (
-    as_set,
-    columns_of,
-    drift_of,
-    named,
-    publish,
-    tell_processes,
-    writing_the_catalog,
+    bump_revision,
+    catalog_write_lock,
+    drift_fact,
+    publish_version,
+    version_columns,
+    version_facts,
+    with_overrides,
 )
 from catalog.models import Category, Implementation, Source, Tool
 from catalog.signals import Fact
-from catalog.tools.registry import broken_modules, codes_of, get_all_tools, initialize_tools
+from catalog.tools.registry import broken_modules, get_all_tools, initialize_tools, loaded_variants
 
-LONGEST_SOURCE = 128
+MAX_SOURCE_NAME = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class SyncResult:
     """The names of the tools that one sync touched."""
 
     added: list[str] = field(default_factory=list)
@@ -51,95 +51,103 @@ class Changes:
         return bool(self.added or self.changed or self.removed)
 
 
-def sync_tools() -> Changes:
+def sync_tools() -> SyncResult:
     """Load this process's tools and write them into the catalog; return what changed."""
     initialize_tools()
     return sync_registered_tools()
 
 
-def sync_registered_tools() -> Changes:
+def sync_registered_tools() -> SyncResult:
     """Write the registered tools into the catalog, in one transaction; return what changed."""
-    changes, told = Changes(), list[Fact]()
-    with writing_the_catalog():
-        _note_what_is_broken()
-        rows = {row.name: row for row in _rows()}
+    changes, told = SyncResult(), list[Fact]()
+    with catalog_write_lock():
+        _record_broken_modules()
+        rows = {row.name: row for row in _synced_rows()}
         for tool in get_all_tools().values():
             told += _sync_tool(tool, rows.pop(tool.name, None), changes)
-        told += _remove(rows.values(), changes)
-        search.index_changed()
+        told += _remove_missing_tools(rows.values(), changes)
+        search.index_changed_tools()
         if changes:
-            tell_processes()
+            bump_revision()
         for fact in told:  # last: each waits for the head of the audit log, and calls wait for this transaction then
-            signals.record(fact.kind, **fact.data)
-    snapshot.forget()
+            signals.record_fact(fact.kind, **fact.data)
+    snapshot.drop_snapshot()
     return changes
 
 
-def _rows() -> QuerySet[Tool]:
+def _synced_rows() -> QuerySet[Tool]:
     return Tool.objects.select_related("source", "current_version").prefetch_related("implementations", "categories")
 
 
-def _note_what_is_broken() -> None:
+def _record_broken_modules() -> None:
     """Keep why a module could not be loaded, for the tools page; forget it once the module can be."""
-    broken = {name[:LONGEST_SOURCE]: why for name, why in broken_modules().items()}
+    broken = {name[:MAX_SOURCE_NAME]: why for name, why in broken_modules().items()}
     for name, why in broken.items():
-        Source.objects.update_or_create(name=name, defaults={"error": why}, create_defaults=_python(error=why))
+        Source.objects.update_or_create(
+            name=name, defaults={"error": why}, create_defaults=_python_source_defaults(error=why)
+        )
     Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
 
 
-def _python(error: str = "") -> dict[str, object]:
+def _python_source_defaults(error: str = "") -> dict[str, object]:
     return {"kind": Source.Kind.PYTHON, "trusted": True, "error": error}
 
 
-def _sync_tool(tool: LoadedTool, row: Tool | None, changes: Changes) -> Iterator[Fact]:
+def _sync_tool(tool: LoadedTool, row: Tool | None, changes: SyncResult) -> Iterator[Fact]:
     """Write one tool; yield what is to be told of it."""
     if row is None:
         changes.added.append(tool.name)
-        yield Fact("tool.added", data=named(_add(tool)))
+        yield Fact("tool.added", data=version_facts(_add_tool(tool)))
         return
     before, level = row.current_version, row.level_override
-    touched = [_place(row, tool), _serve(row, tool), _categorise(row, tool), _declare(row, tool), _promise(row, tool)]
+    touched = [
+        _sync_source(row, tool),
+        _sync_implementations(row, tool),
+        _sync_categories(row, tool),
+        _sync_declaration(row, tool),
+        _sync_version(row, tool),
+    ]
     if row.level_override != level:
-        yield _level_fact(row, level)
+        yield _level_change_fact(row, level)
     if not any(touched):
         return
     changes.changed.append(tool.name)
-    yield Fact("tool.changed", data=named(row))
-    drift = drift_of(row) if before != row.current_version else None
+    yield Fact("tool.changed", data=version_facts(row))
+    drift = drift_fact(row) if before != row.current_version else None
     if drift is not None:
         changes.drifted.append(tool.name)
         yield drift
 
 
-def _add(tool: LoadedTool) -> Tool:
-    row = Tool.objects.create(name=tool.name, source=_source(tool))
-    for step in (_serve, _categorise, _declare, _promise):
+def _add_tool(tool: LoadedTool) -> Tool:
+    row = Tool.objects.create(name=tool.name, source=_get_or_create_source(tool))
+    for step in (_sync_implementations, _sync_categories, _sync_declaration, _sync_version):
         step(row, tool)
     return row
 
 
-def _place(row: Tool, tool: LoadedTool) -> bool:
+def _sync_source(row: Tool, tool: LoadedTool) -> bool:
     """Note where the tool comes from now; say whether that is new."""
-    if row.registered and row.source.name == _module(tool):
+    if row.registered and row.source.name == _module_name(tool):
         return False
-    row.registered, row.source = True, _source(tool)
+    row.registered, row.source = True, _get_or_create_source(tool)
     row.save(update_fields=["registered", "source", "updated_at"])
     return True
 
 
-def _source(tool: LoadedTool) -> Source:
-    source, _ = Source.objects.get_or_create(name=_module(tool), defaults=_python())
+def _get_or_create_source(tool: LoadedTool) -> Source:
+    source, _ = Source.objects.get_or_create(name=_module_name(tool), defaults=_python_source_defaults())
     return source
 
 
-def _module(tool: LoadedTool) -> str:
+def _module_name(tool: LoadedTool) -> str:
     return tool.reference.partition(":")[0]
 
 
-def _serve(row: Tool, tool: LoadedTool) -> bool:
+def _sync_implementations(row: Tool, tool: LoadedTool) -> bool:
     """Keep what code serves the tool; say whether it is other code than before. Weights are the administrator's."""
     known = {each.reference: each for each in row.implementations.all() if each.kind == Implementation.Kind.PYTHON}
-    codes = codes_of(tool)
+    codes = loaded_variants(tool)
     now = {reference: (code.digest, True) for reference, code in codes.items()}
     now |= {reference: (each.digest, False) for reference, each in known.items() if reference not in codes}
     before = {reference: (each.digest, each.registered) for reference, each in known.items()}
@@ -150,7 +158,7 @@ def _serve(row: Tool, tool: LoadedTool) -> bool:
     return now != before
 
 
-def _categorise(row: Tool, tool: LoadedTool) -> bool:
+def _sync_categories(row: Tool, tool: LoadedTool) -> bool:
     """Put the tool into its categories; say whether they are other ones than before."""
     wanted = set(tool.categories if row.categories_override is None else row.categories_override)
     if {category.name for category in row.categories.all()} == wanted:
@@ -159,16 +167,16 @@ def _categorise(row: Tool, tool: LoadedTool) -> bool:
     return True
 
 
-def _declare(row: Tool, tool: LoadedTool) -> bool:
+def _sync_declaration(row: Tool, tool: LoadedTool) -> bool:
     """Note what the author declares; say whether it is something else than what was noted before."""
-    level = _level_over(row, tool.safety_level)
+    level = _level_override(row, tool.safety_level)
     declared = {
         "declared_description": tool.description,
         "declared_level": str(tool.safety_level),
         "level_override": str(level or ""),
         "accepts_overrides": tool.accepts_overrides,
         "returns_private_data": tool.returns_private_data,
-        "examples": examples_of(tool),
+        "examples": serialize_examples(tool),
     }
     before = {name: getattr(row, name) for name in declared}
     if before == declared:
@@ -179,12 +187,12 @@ def _declare(row: Tool, tool: LoadedTool) -> bool:
     return bool(before["declared_level"])
 
 
-def _level_over(row: Tool, declared: SafetyLevel) -> SafetyLevel | None:
+def _level_override(row: Tool, declared: SafetyLevel) -> SafetyLevel | None:
     """Return the level that stands over the declared one, None where none does.
 
     What code raises applies at once, whatever an administrator allowed before; what code lowers stays as it was.
     """
-    was = _declared_before(row) or declared
+    was = _previous_declared_level(row) or declared
     stands = SafetyLevel(row.level_override or was)
     if declared == was:
         return SafetyLevel(row.level_override) if row.level_override else None
@@ -193,13 +201,13 @@ def _level_over(row: Tool, declared: SafetyLevel) -> SafetyLevel | None:
     return stands if stands != declared else None
 
 
-def _declared_before(row: Tool) -> SafetyLevel | None:
+def _previous_declared_level(row: Tool) -> SafetyLevel | None:
     version = row.current_version
     level = row.declared_level or (version.safety_level if version else "")
     return SafetyLevel(level) if level else None
 
 
-def _level_fact(row: Tool, before: str) -> Fact:
+def _level_change_fact(row: Tool, before: str) -> Fact:
     """Return that code tried to change the level: it was kept, or what an administrator had set no longer holds."""
     kind = "tool.level_kept" if row.level_override else "tool.level_raised"
     level = row.level_override or row.declared_level
@@ -207,15 +215,15 @@ def _level_fact(row: Tool, before: str) -> Fact:
     return Fact(kind, data=data)
 
 
-def _promise(row: Tool, tool: LoadedTool) -> bool:
+def _sync_version(row: Tool, tool: LoadedTool) -> bool:
     """Point at the version of what may be called now; say whether it was another before."""
-    return publish(row, columns_of(as_set(tool, row)))
+    return publish_version(row, version_columns(with_overrides(tool, row)))
 
 
-def _remove(rows: Iterable[Tool], changes: Changes) -> Iterator[Fact]:
+def _remove_missing_tools(rows: Iterable[Tool], changes: SyncResult) -> Iterator[Fact]:
     for row in rows:
         if row.registered and row.source.kind == Source.Kind.PYTHON:
             row.registered = False
             row.save(update_fields=["registered", "updated_at"])
             changes.removed.append(row.name)
-            yield Fact("tool.removed", data=named(row))
+            yield Fact("tool.removed", data=version_facts(row))

@@ -12,14 +12,14 @@ from django.db.models import F, Max, Q
 
 from catalog import signals
 from catalog.core.canonical_json import canonical_text, digest
-from catalog.definitions.levels import SafetyLevel, annotations_for, usual_reversibility
+from catalog.definitions.levels import SafetyLevel, annotations_for, default_reversibility
 from catalog.definitions.tool import Tool as LoadedTool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.states import CallStatus
 from catalog.tools.registry import get_tool
 
 CATALOG_LOCK = 0x746F6F6C67617465  # PostgreSQL's advisory locks are numbered; this one spells "toolgate".
-COVERED = (
+FINGERPRINT_COLUMNS = (
     "description",
     "input_schema",
     "output_schema",
@@ -30,11 +30,11 @@ COVERED = (
     "timeout",
 )
 """What the fingerprint covers beside the name; a test holds it against what a loaded tool says of itself."""
-KEPT = ("query_types", "output_key")
+UNFINGERPRINTED_COLUMNS = ("query_types", "output_key")
 
 
 @contextmanager
-def writing_the_catalog() -> Iterator[None]:
+def catalog_write_lock() -> Iterator[None]:
     """Open a transaction in which nobody else writes the catalog. On SQLite BEGIN IMMEDIATE already sees to that."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
@@ -43,32 +43,32 @@ def writing_the_catalog() -> Iterator[None]:
         yield
 
 
-def tell_processes() -> None:
+def bump_revision() -> None:
     """Let every process read the catalog again: it looks at this number each second."""
     CatalogState.objects.filter(pk=1).update(revision=F("revision") + 1)
 
 
-def as_set(tool: "LoadedTool[Any, Any]", row: Tool) -> "LoadedTool[Any, Any]":
+def with_overrides(tool: "LoadedTool[Any, Any]", row: Tool) -> "LoadedTool[Any, Any]":
     """Return the loaded tool as it may be called: under what an administrator has set."""
     override = row.description_override if tool.accepts_overrides else ""
     categories = tool.categories if row.categories_override is None else tuple(row.categories_override)
-    return tool.with_terms(
+    return tool.with_changes(
         description=override or tool.description,
         safety_level=SafetyLevel(row.level_override or tool.safety_level),
         categories=categories,
     )
 
 
-def columns_of(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
+def version_columns(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
     """Return what a version keeps of a loaded tool."""
     return {
-        **{name: value for name, value in tool.contract().items() if name in COVERED},
+        **{name: value for name, value in tool.contract().items() if name in FINGERPRINT_COLUMNS},
         "query_types": list(tool.query_types or ()),
         "output_key": tool.output_key or "",
     }
 
 
-def columns_under(row: Tool) -> dict[str, Any]:
+def effective_columns(row: Tool) -> dict[str, Any]:
     """Return the columns of the current version under what is now set on its tool, whatever code is loaded here.
 
     Only whether its author said what taking a call back costs is asked of the code; where that is not here, it is
@@ -84,48 +84,50 @@ def columns_under(row: Tool) -> dict[str, Any]:
         "description": override or declared,
         "safety_level": str(level),
         "annotations": annotations_for(level, retry_safe=version.retry_safe),
-        "reversibility": _reversibility(row.name, version, level),
+        "reversibility": _effective_reversibility(row.name, version, level),
     }
-    return {name: getattr(version, name) for name in (*COVERED, *KEPT)} | set_now
+    return {name: getattr(version, name) for name in (*FINGERPRINT_COLUMNS, *UNFINGERPRINTED_COLUMNS)} | set_now
 
 
-def _reversibility(name: str, version: ToolVersion, level: SafetyLevel) -> str:
+def _effective_reversibility(name: str, version: ToolVersion, level: SafetyLevel) -> str:
     loaded = get_tool(name)
     if loaded is not None:
         return str(loaded.reversibility_at(level))
-    was_usual = version.reversibility == usual_reversibility(SafetyLevel(version.safety_level))
-    return str(usual_reversibility(level)) if was_usual else version.reversibility
+    was_usual = version.reversibility == default_reversibility(SafetyLevel(version.safety_level))
+    return str(default_reversibility(level)) if was_usual else version.reversibility
 
 
-def fingerprint_of(name: str, columns: Mapping[str, Any]) -> str:
+def columns_fingerprint(name: str, columns: Mapping[str, Any]) -> str:
     """Return the SHA-256 over the contract that these columns hold."""
-    return digest(canonical_text({"name": name} | {column: columns[column] for column in COVERED}))
+    return digest(canonical_text({"name": name} | {column: columns[column] for column in FINGERPRINT_COLUMNS}))
 
 
-def publish(row: Tool, columns: Mapping[str, Any]) -> bool:
+def publish_version(row: Tool, columns: Mapping[str, Any]) -> bool:
     """Point the tool at the version with these columns, made when it is new; say whether it was another before."""
-    fingerprint = fingerprint_of(row.name, columns)
+    fingerprint = columns_fingerprint(row.name, columns)
     if row.current_version is not None and row.current_version.fingerprint == fingerprint:
         return False
-    row.current_version = row.versions.filter(fingerprint=fingerprint).first() or _new(row, fingerprint, columns)
+    row.current_version = row.versions.filter(fingerprint=fingerprint).first() or _create_version(
+        row, fingerprint, columns
+    )
     row.save(update_fields=["current_version", "updated_at"])
     return True
 
 
-def _new(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
+def _create_version(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
     last = row.versions.aggregate(last=Max("number"))["last"] or 0
     return ToolVersion.objects.create(tool=row, number=last + 1, fingerprint=fingerprint, **columns)
 
 
-def drift_of(row: Tool) -> signals.Fact | None:
+def drift_fact(row: Tool) -> signals.Fact | None:
     """Return that people are asked about, or have agreed to, a call of an earlier version; None where they are not."""
     undecided = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
     stale = Call.objects.filter(undecided, version__tool=row).exclude(version=row.current_version)
     numbers = sorted(set(stale.values_list("version__number", flat=True)))
-    return signals.Fact("tool.drifted", data={**named(row), "stale": numbers}) if numbers else None
+    return signals.Fact("tool.drifted", data={**version_facts(row), "stale": numbers}) if numbers else None
 
 
-def named(row: Tool) -> dict[str, Any]:
+def version_facts(row: Tool) -> dict[str, Any]:
     """Return what a fact about a tool says of it."""
     version = row.current_version
     return {

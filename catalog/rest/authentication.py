@@ -18,13 +18,13 @@ from catalog.access.roles import (
     ADMINISTRATOR,
     OPERATOR,
     ROLES,
-    SIGNED_IN,
+    SIGNED_IN_AT_KEY,
     NotAllowed,
-    act_in_session,
-    act_through,
     has_role,
+    mark_session_user,
+    user_for_token,
 )
-from catalog.access.tokens import authenticate
+from catalog.access.tokens import authenticate_token
 from catalog.models import ApiToken
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class BearerAuthentication(BaseAuthentication):
         scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             return None
-        token = authenticate(text.strip())
+        token = authenticate_token(text.strip())
         if token is None:
             raise AuthenticationFailed("This token is unknown, expired or revoked; ask for a new one.")
-        return act_through(token), token
+        return user_for_token(token), token
 
     def authenticate_header(self, request: Request) -> str:
         """Return the challenge of a 401."""
@@ -56,7 +56,7 @@ class SignedInAuthentication(SessionAuthentication):
         """Return the user of the session, None without one; raise for a request of another site."""
         found: tuple[User, None] | None = super().authenticate(request)
         if found is not None:
-            act_in_session(found[0], request._request.session.get(SIGNED_IN))
+            mark_session_user(found[0], request._request.session.get(SIGNED_IN_AT_KEY))
         return found
 
 
@@ -79,7 +79,7 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 # Reading plans and approvals needs no role: without one, selectors show a person's own things only.
 # Deciding needs what the policy of each request asks for, which the service knows.
-ROLES_FOR: Mapping[str, tuple[str, ...]] = {
+SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
     "tools:read": ROLES,
     "calls:create": (OPERATOR, ADMINISTRATOR),
     "plans:read": (),
@@ -105,9 +105,9 @@ class HasScope(BasePermission):
             held = [scope for scope in scopes if scope in request.auth.scopes]
         if not held:
             raise PermissionDenied(f"This token lacks the scope {' or '.join(scopes)}.")
-        if any(_has_role_for(scope, request.user) for scope in held):
+        if any(_has_scope_role(scope, request.user) for scope in held):
             return True
-        raise PermissionDenied(f"This needs the role {' or '.join(ROLES_FOR[held[0]])}.")
+        raise PermissionDenied(f"This needs the role {' or '.join(SCOPE_ROLES[held[0]])}.")
 
 
 def check_scope(scope: str, user: User, token: ApiToken | None) -> None:
@@ -116,10 +116,10 @@ def check_scope(scope: str, user: User, token: ApiToken | None) -> None:
         raise NotAllowed("This account or token is not valid any more.")
     if token is not None and scope not in token.scopes:
         raise NotAllowed(f"This token lacks the scope {scope}.")
-    if not _has_role_for(scope, user):
-        raise NotAllowed(f"This needs the role {' or '.join(ROLES_FOR[scope])}.")
+    if not _has_scope_role(scope, user):
+        raise NotAllowed(f"This needs the role {' or '.join(SCOPE_ROLES[scope])}.")
 
 
-def _has_role_for(scope: str, user: User | AnonymousUser) -> bool:
-    roles = ROLES_FOR[scope]
+def _has_scope_role(scope: str, user: User | AnonymousUser) -> bool:
+    roles = SCOPE_ROLES[scope]
     return not roles or has_role(user, *roles)

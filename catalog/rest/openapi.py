@@ -6,9 +6,9 @@ from typing import Any
 
 from catalog.rest.problems import MEDIA_TYPE
 
-ALWAYS = (400, 401, 403, 500, 503)
-WRITES = (409, 422)
-WITH_BODY = (408, 413, 415)
+COMMON_STATUSES = (400, 401, 403, 500, 503)
+WRITE_STATUSES = (409, 422)
+BODY_STATUSES = (408, 413, 415)
 DESCRIPTIONS = {
     401: "No token or session, or one that is no longer valid.",
     403: "A scope or a role is missing, or a rule forbids it.",
@@ -27,27 +27,27 @@ def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
     for path in result["paths"].values():
         for method, operation in path.items():
             responses = operation["responses"]
-            for status in _refusals(method, operation):
-                responses.setdefault(str(status), _refusal(status))
+            for status in _refusal_statuses(method, operation):
+                responses.setdefault(str(status), _refusal_response(status))
             operation["responses"] = dict(sorted(responses.items()))
     return result
 
 
-def _refusals(method: str, operation: dict[str, Any]) -> Iterator[int]:
+def _refusal_statuses(method: str, operation: dict[str, Any]) -> Iterator[int]:
     """Yield the statuses that follow from an operation's method, parameters and body."""
     places = {parameter["in"] for parameter in operation.get("parameters", ())}
-    yield from ALWAYS
+    yield from COMMON_STATUSES
     if "path" in places:
         yield 404
     if "query" in places:
         yield 422
     if method != "get":
-        yield from WRITES
+        yield from WRITE_STATUSES
     if method in ("post", "patch"):
-        yield from WITH_BODY
+        yield from BODY_STATUSES
 
 
-def _refusal(status: int) -> dict[str, Any]:
+def _refusal_response(status: int) -> dict[str, Any]:
     return {
         "description": DESCRIPTIONS.get(status, HTTPStatus(status).phrase),
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},

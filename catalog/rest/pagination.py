@@ -22,7 +22,7 @@ RowT = TypeVar("RowT", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class PageCursor:
     """A place between two rows: the sorted value and key of one of them, and which way to go."""
 
     back: bool
@@ -34,7 +34,7 @@ class Cursor:
         return base64.urlsafe_b64encode(canonical_text([self.back, self.value, self.pk]).encode()).decode()
 
     @classmethod
-    def read(cls, text: str) -> "Cursor | None":
+    def read(cls, text: str) -> "PageCursor | None":
         """Read a cursor, none from an empty text; raise ValidationError for one that we did not write."""
         if not text:
             return None
@@ -44,15 +44,15 @@ class Cursor:
                     return cls(back, value, pk)
         except (binascii.Error, ToolgateError, ValueError):
             pass
-        raise _not_ours()
+        raise _invalid_cursor_error()
 
 
 @dataclass(frozen=True, slots=True)
-class PageAt:
+class PageParameters:
     """Which page is asked for: how many rows, from where."""
 
     size: int = 50
-    cursor: Cursor | None = None
+    cursor: PageCursor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Page(Generic[RowT]):
     """One page of rows and the cursors of its neighbours."""
 
     rows: Sequence[RowT]
-    next: Cursor | None
-    previous: Cursor | None
+    next: PageCursor | None
+    previous: PageCursor | None
 
 
-def page_of(queryset: "QuerySet[RowT]", *, order: str, at: PageAt) -> Page[RowT]:
+def paginate(queryset: "QuerySet[RowT]", *, order: str, at: PageParameters) -> Page[RowT]:
     """Return one page, sorted by the text, integer or time field `order` (`-` first: descending), then by id."""
     back = at.cursor is not None and at.cursor.back
     name, descending = order.lstrip("-"), order.startswith("-") != back
@@ -74,12 +74,12 @@ def page_of(queryset: "QuerySet[RowT]", *, order: str, at: PageAt) -> Page[RowT]
     is_more_after, is_more_before = (True, more) if back else (more, at.cursor is not None)
     return Page(
         rows=shown,
-        next=_cursor(shown[-1], name, back=False) if shown and is_more_after else None,
-        previous=_cursor(shown[0], name, back=True) if shown and is_more_before else None,
+        next=_cursor_for(shown[-1], name, back=False) if shown and is_more_after else None,
+        previous=_cursor_for(shown[0], name, back=True) if shown and is_more_before else None,
     )
 
 
-def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageAt, *, descending: bool) -> list[RowT]:
+def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageParameters, *, descending: bool) -> list[RowT]:
     """Return the rows of the page and, to know whether there are more, one beyond it."""
     sign, side = ("-", "lt") if descending else ("", "gt")
     rows = queryset.order_by(f"{sign}{name}", f"{sign}pk")
@@ -89,14 +89,14 @@ def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageAt, *, descendin
             rows = rows.filter(Q(**{f"{name}__{side}": value}) | Q(**{name: value, f"pk__{side}": pk}))
         return list(rows[: at.size + 1])
     except (ValueError, TypeError, OverflowError, InvalidValue):
-        raise _not_ours() from None
+        raise _invalid_cursor_error() from None
 
 
-def paged(request: Request, page: Page[RowT], show: Callable[[RowT], Any]) -> Response:
+def paginated_response(request: Request, page: Page[RowT], show: Callable[[RowT], Any]) -> Response:
     """Answer with a page, each row shown by `show`."""
     url = request.build_absolute_uri()
 
-    def link(cursor: Cursor | None) -> str | None:
+    def link(cursor: PageCursor | None) -> str | None:
         return replace_query_param(url, "cursor", cursor.text()) if cursor else None
 
     rows = [show(row) for row in page.rows]
@@ -116,10 +116,10 @@ def page_schema(serializer: type[serializers.Serializer[Any]]) -> type[serialize
     return type(name, (serializers.Serializer,), fields)
 
 
-def _cursor(row: Model, name: str, *, back: bool) -> Cursor:
+def _cursor_for(row: Model, name: str, *, back: bool) -> PageCursor:
     value = getattr(row, name)
-    return Cursor(back, value if isinstance(value, int) else str(value), row.pk)
+    return PageCursor(back, value if isinstance(value, int) else str(value), row.pk)
 
 
-def _not_ours() -> ValidationError:
+def _invalid_cursor_error() -> ValidationError:
     return ValidationError({"cursor": ["This cursor is not one of ours; start again without it."]}, code="cursor")

@@ -11,18 +11,18 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.parsers import BaseParser
 
-from catalog.core.canonical_json import MAX_BYTES, parse_json
+from catalog.core.canonical_json import MAX_JSON_BYTES, parse_json
 from catalog.errors import TooLarge
 
-MAX_TEXT = 10_000
-MAX_ID = 64
+MAX_TEXT_FIELD = 10_000
+MAX_ID_LENGTH = 64
 
 
-class Text(serializers.CharField):
+class StrictTextField(serializers.CharField):
     """A text, kept as it was sent; a number is not one, and a required text is more than blanks."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("max_length", MAX_TEXT)
+        options.setdefault("max_length", MAX_TEXT_FIELD)
         options.setdefault("trim_whitespace", False)
         super().__init__(**options)
 
@@ -39,7 +39,7 @@ class Text(serializers.CharField):
         return super().to_internal_value(data)
 
 
-class OptionalText(Text):
+class OptionalTextField(StrictTextField):
     """A text that may be left out, empty or null: all three are the empty text."""
 
     def __init__(self, **options: Any) -> None:
@@ -50,7 +50,7 @@ class OptionalText(Text):
         return (True, "") if data is None else super().validate_empty_values(data)
 
 
-class Whole(serializers.IntegerField):
+class StrictIntegerField(serializers.IntegerField):
     """An integer; a text, a float or a boolean is not one."""
 
     def to_internal_value(self, data: object) -> int:
@@ -60,7 +60,7 @@ class Whole(serializers.IntegerField):
         return super().to_internal_value(data)
 
 
-class Seconds(serializers.FloatField):
+class StrictFloatField(serializers.FloatField):
     """A number of seconds."""
 
     def to_internal_value(self, data: object) -> float:
@@ -70,7 +70,7 @@ class Seconds(serializers.FloatField):
         return super().to_internal_value(data)
 
 
-class Flag(serializers.BooleanField):
+class StrictBooleanField(serializers.BooleanField):
     """True or false; a text or a number is neither."""
 
     def to_internal_value(self, data: object) -> bool:
@@ -80,7 +80,7 @@ class Flag(serializers.BooleanField):
         return data
 
 
-class Choice(serializers.ChoiceField):
+class StrictChoiceField(serializers.ChoiceField):
     """One of some words; the refusal names them."""
 
     def __init__(self, choices: Iterable[str], **options: Any) -> None:
@@ -89,7 +89,7 @@ class Choice(serializers.ChoiceField):
         super().__init__(choices=words, error_messages={"invalid_choice": refusal}, **options)
 
 
-class BlankIsNull(serializers.CharField):
+class BlankAsNullField(serializers.CharField):
     """A text that is told as null while it is blank."""
 
     def __init__(self, **options: Any) -> None:
@@ -100,7 +100,7 @@ class BlankIsNull(serializers.CharField):
         return value or None
 
 
-class JsonObject(serializers.DictField):
+class JsonObjectField(serializers.DictField):
     """A JSON object with any members."""
 
     def to_internal_value(self, data: object) -> dict[Any, Any]:
@@ -155,9 +155,9 @@ class StrictJSONParser(BaseParser):
         """Return the document; raise MalformedJSON, or TooLarge before reading where the size is announced."""
         meta = parser_context["request"].META if parser_context else {}
         announced = int(meta.get("CONTENT_LENGTH") or 0)
-        if announced > MAX_BYTES:
-            raise TooLarge("The request body", size=announced, limit=MAX_BYTES)
-        return parse_json(stream.read(MAX_BYTES + 1))
+        if announced > MAX_JSON_BYTES:
+            raise TooLarge("The request body", size=announced, limit=MAX_JSON_BYTES)
+        return parse_json(stream.read(MAX_JSON_BYTES + 1))
 
 
 class MomentField(serializers.DateTimeField):

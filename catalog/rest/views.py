@@ -12,10 +12,10 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from catalog.core.canonical_json import MAX_BYTES
+from catalog.core.canonical_json import MAX_JSON_BYTES
 from catalog.models import ApiToken
 from catalog.rest.authentication import HasScope
-from catalog.rest.pagination import Cursor, PageAt
+from catalog.rest.pagination import PageCursor, PageParameters
 from catalog.rest.serializers import PageQuery, QuerySerializer, StrictSerializer
 
 
@@ -54,7 +54,7 @@ class Endpoint(APIView):
     def perform_authentication(self, request: Request) -> None:
         """Keep the body before a session is checked: Django's CSRF check parses it, and a stream is read only once."""
         announced = request.META.get("CONTENT_LENGTH") or "0"
-        if announced.isdecimal() and int(announced) <= MAX_BYTES:
+        if announced.isdecimal() and int(announced) <= MAX_JSON_BYTES:
             request.body  # noqa: B018 (reading it keeps it)
         super().perform_authentication(request)
 
@@ -80,7 +80,7 @@ class Endpoint(APIView):
         """Return the checked query; raise ValidationError."""
         return kind().read(self.request.query_params)
 
-    def page_query(self, kind: type[PageQuery]) -> tuple[dict[str, Any], PageAt]:
+    def page_query(self, kind: type[PageQuery]) -> tuple[dict[str, Any], PageParameters]:
         """Return the checked query of a list, and the page that it asks for; raise ValidationError."""
         query = self.query(kind)
-        return query, PageAt(size=query.pop("page_size"), cursor=Cursor.read(query.pop("cursor", "")))
+        return query, PageParameters(size=query.pop("page_size"), cursor=PageCursor.read(query.pop("cursor", "")))

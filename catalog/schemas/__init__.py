@@ -2,12 +2,20 @@
 
 from catalog.schemas.acceptance import check_schema
 from catalog.schemas.validation import (
-    Problem,
+    ArgumentProblem,
     Validator,
+    check_json_arguments,
     compile_schema,
-    plain_json,
-    refuse,
+    raise_for_problems,
     validate_tool_args,
 )
 
-__all__ = ["Problem", "Validator", "check_schema", "compile_schema", "plain_json", "refuse", "validate_tool_args"]
+__all__ = [
+    "ArgumentProblem",
+    "Validator",
+    "check_json_arguments",
+    "check_schema",
+    "compile_schema",
+    "raise_for_problems",
+    "validate_tool_args",
+]

@@ -14,17 +14,25 @@ from typing import Any
 import jsonschema
 import jsonschema_rs
 
-from catalog.core.canonical_json import MAX_DEPTH, MAX_INTEGER, check_json, size_of
+from catalog.core.canonical_json import MAX_JSON_DEPTH, MAX_SAFE_INTEGER, check_json, json_size
 from catalog.errors import MalformedJSON, SchemaProblem
-from catalog.schemas.resolver import REFERENCES, Schema, children, subschemas, target_of, targets, with_children
+from catalog.schemas.resolver import (
+    REFERENCE_KEYWORDS,
+    Schema,
+    child_schemas,
+    index_references,
+    map_subschemas,
+    resolve_reference,
+    subschemas,
+)
 
-EVALUATIONS = 4_000_000
+MAX_EVALUATIONS = 4_000_000
 """Evaluations that judging one document may take."""
-STATE_STEPS = 16_000_000
+MAX_STATE_STEPS = 16_000_000
 """Characters times pattern states that one document may take."""
-EXPLAINED = 10_000
+MAX_EXPLAINED_EVALUATIONS = 10_000
 """Evaluations that may be explained one by one: an explanation costs a thousand times a verdict."""
-COUNTED = 15_000
+MAX_COUNTED_VISITS = 15_000
 """Evaluations that are counted one by one, where the bound that follows from the schema alone is too high."""
 LARGEST_DOCUMENT = 131_072
 """Values, at two bytes each, in the largest arguments that are taken."""
@@ -32,14 +40,14 @@ MAX_BRANCHES = 10_000
 MAX_CHAIN = 32
 MAX_PATTERN_KIB = 1024
 
-_COUNTLESS = 10**12
+_COST_CEILING = 10**12
 _STATES_PER_KIB = 8
-_FRACTION = 5_000
-_SAME_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+_FRACTIONAL_MULTIPLE_COST = 5_000
+_IN_PLACE_APPLICATORS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class DocumentSize:
     """How large a document is: its values and keys, its levels, and the characters in them."""
 
     values: int
@@ -55,67 +63,71 @@ class _Node:
     states: int
     same: "list[_Node]" = field(default_factory=list)
     named: "dict[str, _Node]" = field(default_factory=dict)
-    matched: "list[_Node]" = field(default_factory=list)
+    pattern_properties: "list[_Node]" = field(default_factory=list)
     others: "list[_Node]" = field(default_factory=list)
     names: "list[_Node]" = field(default_factory=list)
     first: "list[_Node]" = field(default_factory=list)
     entries: "list[_Node]" = field(default_factory=list)
     met: int = 0
 
-    def most_below(self) -> int:
+    def max_visits_below(self) -> int:
         """Return the most that can meet one member or one entry of a value."""
         members = max([each.met for each in self.named.values()]) if self.named else 0
         entries = max([each.met for each in self.first]) if self.first else 0
-        for group in (self.matched, self.others, self.names):
+        for group in (self.pattern_properties, self.others, self.names):
             members += sum([each.met for each in group]) if group else 0
         entries += sum([each.met for each in self.entries]) if self.entries else 0
-        return min(_COUNTLESS, max(members, entries))
+        return min(_COST_CEILING, max(members, entries))
 
-    def met_below(self, value: object) -> "Iterator[tuple[_Node, object]]":
+    def visits_below(self, value: object) -> "Iterator[tuple[_Node, object]]":
         """Yield what meets the members or entries of a value; each pattern may match."""
         if isinstance(value, dict):
-            everywhere = self.others or self.matched or self.names  # else most keys meet nothing here: not even a look
+            everywhere = (
+                self.others or self.pattern_properties or self.names
+            )  # else most keys meet nothing here: not even a look
             for key in value if everywhere else value.keys() & self.named.keys():
                 member = value[key]
                 own = [self.named[key]] if key in self.named else self.others
                 yield from ((each, member) for each in own)
-                yield from ((each, member) for each in self.matched)
+                yield from ((each, member) for each in self.pattern_properties)
                 yield from ((each, key) for each in self.names)
         elif isinstance(value, list):
             yield from zip(self.first, value, strict=False)
             yield from ((each, entry) for each in self.entries for entry in value)
 
 
-class Costs:
+class ComplexityBound:
     """What a schema can cost; raises SchemaProblem for one without a bound."""
 
     __slots__ = ("_evaluations", "_root", "_states", "harmless")
 
     def __init__(self, schema: Schema) -> None:
-        nodes = _nodes(schema)
+        nodes = _build_nodes(schema)
         self._root = nodes[id(schema)]
-        order = _from_the_inside_out(nodes.values())
-        self._evaluations = _by_depth(self._root, order, lambda node: node.weight)
-        self._states = _by_depth(self._root, order, lambda node: node.states)
+        order = _topological_order(nodes.values())
+        self._evaluations = _cost_by_depth(self._root, order, lambda node: node.weight)
+        self._states = _cost_by_depth(self._root, order, lambda node: node.states)
         self.harmless = (
-            self._evaluations[-1] * LARGEST_DOCUMENT <= EVALUATIONS
-            and self._states[-1] * LARGEST_DOCUMENT * 2 <= STATE_STEPS
+            self._evaluations[-1] * LARGEST_DOCUMENT <= MAX_EVALUATIONS
+            and self._states[-1] * LARGEST_DOCUMENT * 2 <= MAX_STATE_STEPS
         )
 
     def allows(self, value: object) -> bool:
         """Say whether the value can be judged in a moment."""
         if self.harmless:
             return True
-        size = size_of_document(value)
-        evaluations, states = _at(self._evaluations, size.depth), _at(self._states, size.depth)
-        if evaluations * size.values <= EVALUATIONS and states * size.characters <= STATE_STEPS:
+        size = document_size(value)
+        evaluations, states = _cost_at_depth(self._evaluations, size.depth), _cost_at_depth(self._states, size.depth)
+        if evaluations * size.values <= MAX_EVALUATIONS and states * size.characters <= MAX_STATE_STEPS:
             return True
-        return self._fits(value, EVALUATIONS)
+        return self._fits(value, MAX_EVALUATIONS)
 
     def explains(self, value: object) -> bool:
         """Say whether everything that may be wrong with the value can be told in a moment."""
-        size = size_of_document(value)
-        return _at(self._evaluations, size.depth) * size.values <= EXPLAINED or self._fits(value, EXPLAINED)
+        size = document_size(value)
+        return _cost_at_depth(self._evaluations, size.depth) * size.values <= MAX_EXPLAINED_EVALUATIONS or self._fits(
+            value, MAX_EXPLAINED_EVALUATIONS
+        )
 
     def _fits(self, value: object, budget: int) -> bool:
         """Count what meets what, value by value, until it is more than the budget."""
@@ -126,36 +138,38 @@ class Costs:
             counted += 1
             evaluations += node.weight
             if node.states:
-                steps += node.states * _characters(found)
-            if counted + len(waiting) > COUNTED or evaluations > budget or steps > STATE_STEPS:
+                steps += node.states * _string_characters(found)
+            if counted + len(waiting) > MAX_COUNTED_VISITS or evaluations > budget or steps > MAX_STATE_STEPS:
                 return False
             waiting += ((each, found) for each in node.same)
-            waiting += islice(node.met_below(found), COUNTED)
+            waiting += islice(node.visits_below(found), MAX_COUNTED_VISITS)
         return True
 
 
-def _nodes(schema: Schema) -> dict[int, _Node]:
+def _build_nodes(schema: Schema) -> dict[int, _Node]:
     """Return a node for each subschema, by the identity of the subschema, and join them."""
-    named = targets(schema)
+    named = index_references(schema)
     places = [each for _, each in subschemas(schema)]
-    nodes = {id(each): _Node(_weight(each), _states(each)) for each in places}
+    nodes = {id(each): _Node(_evaluation_cost(each), _pattern_states(each)) for each in places}
 
     def below(each: Schema, *keywords: str) -> list[_Node]:
-        return [nodes[id(child)] for child in children(each, *keywords) if isinstance(child, dict)]
+        return [nodes[id(child)] for child in child_schemas(each, *keywords) if isinstance(child, dict)]
 
     for each in places:
         node = nodes[id(each)]
-        referred = (target_of(each[keyword], named) for keyword in REFERENCES if keyword in each)
-        node.same = below(each, *_SAME_VALUE) + [nodes[id(target)] for target in referred if isinstance(target, dict)]
+        referred = (resolve_reference(each[keyword], named) for keyword in REFERENCE_KEYWORDS if keyword in each)
+        node.same = below(each, *_IN_PLACE_APPLICATORS) + [
+            nodes[id(target)] for target in referred if isinstance(target, dict)
+        ]
         members = each.get("properties", {}).items()
         node.named = {name: nodes[id(child)] for name, child in members if isinstance(child, dict)}
-        node.matched, node.names = below(each, "patternProperties"), below(each, "propertyNames")
+        node.pattern_properties, node.names = below(each, "patternProperties"), below(each, "propertyNames")
         node.others = below(each, "additionalProperties", "unevaluatedProperties")
         node.first, node.entries = below(each, "prefixItems"), below(each, "items", "contains", "unevaluatedItems")
     return nodes
 
 
-def _from_the_inside_out(nodes: Iterable[_Node]) -> list[_Node]:
+def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
     """Return the nodes so that each comes after what judges the same value. Raises SchemaProblem."""
     heights: dict[_Node, int] = {}
 
@@ -178,22 +192,22 @@ def _from_the_inside_out(nodes: Iterable[_Node]) -> list[_Node]:
     return list(heights)
 
 
-def _by_depth(root: _Node, order: list[_Node], weigh: Callable[[_Node], int]) -> list[int]:
+def _cost_by_depth(root: _Node, order: list[_Node], weigh: Callable[[_Node], int]) -> list[int]:
     """Return the most weight that can meet one value so many levels below the root; the last goes for deeper."""
     own = [weigh(node) for node in order]
     most: list[int] = []
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_JSON_DEPTH + 1):
         for node, weight in zip(order, own, strict=True):
             node.met = weight + sum(each.met for each in node.same)
-        most.append(min(_COUNTLESS, max([root.met, *most[-1:]])))
-        below = [node.most_below() for node in order]
-        if below == own or not any(below) or most[-1] == _COUNTLESS:
+        most.append(min(_COST_CEILING, max([root.met, *most[-1:]])))
+        below = [node.max_visits_below() for node in order]
+        if below == own or not any(below) or most[-1] == _COST_CEILING:
             break
         own = below
     return most
 
 
-def size_of_document(value: object) -> Size:
+def document_size(value: object) -> DocumentSize:
     """Return how large a JSON value is."""
     values = depth = characters = 0
     level: list[object] = [value]
@@ -201,11 +215,11 @@ def size_of_document(value: object) -> Size:
         depth += 1
         values += len(level)
         characters += sum(len(each) for each in level if isinstance(each, str))
-        level = [inner for each in level for inner in _inner(each)]
-    return Size(values, depth, characters)
+        level = [inner for each in level for inner in _child_values(each)]
+    return DocumentSize(values, depth, characters)
 
 
-def _inner(value: object) -> Iterator[object]:
+def _child_values(value: object) -> Iterator[object]:
     if isinstance(value, dict):
         yield from value
         yield from value.values()
@@ -213,42 +227,42 @@ def _inner(value: object) -> Iterator[object]:
         yield from value
 
 
-def _at(by_depth: list[int], depth: int) -> int:
+def _cost_at_depth(by_depth: list[int], depth: int) -> int:
     return by_depth[min(depth, len(by_depth)) - 1]
 
 
-def _characters(value: object) -> int:
+def _string_characters(value: object) -> int:
     if isinstance(value, dict):
         return sum(map(len, value))
     return len(value) if isinstance(value, str) else 0
 
 
-def _weight(schema: Schema) -> int:
+def _evaluation_cost(schema: Schema) -> int:
     """Return what one evaluation of the schema itself costs, in plain evaluations."""
     weight = 1 + len(schema.get("required", ())) + len(schema.get("patternProperties", ()))
     weight += sum(1 + len(names) for names in schema.get("dependentRequired", {}).values())
     compared = [*schema.get("enum", ()), schema.get("const")]
-    weight += sum(size_of_document(each).values for each in compared if isinstance(each, dict | list))
-    return weight + (_FRACTION if isinstance(schema.get("multipleOf"), float) else 0)
+    weight += sum(document_size(each).values for each in compared if isinstance(each, dict | list))
+    return weight + (_FRACTIONAL_MULTIPLE_COST if isinstance(schema.get("multipleOf"), float) else 0)
 
 
-def _states(schema: Schema) -> int:
+def _pattern_states(schema: Schema) -> int:
     patterns = [*schema.get("patternProperties", ())]
-    return sum(map(states_of, [*patterns, schema["pattern"]] if "pattern" in schema else patterns))
+    return sum(map(automaton_states, [*patterns, schema["pattern"]] if "pattern" in schema else patterns))
 
 
 @lru_cache(maxsize=4096)
-def states_of(pattern: str) -> int:
+def automaton_states(pattern: str) -> int:
     """Return about how many states a pattern has; raise SchemaProblem for one that no linear-time engine takes."""
     kib = 1
-    while not _compiles(pattern, kib):
+    while not _fits_size_limit(pattern, kib):
         if kib >= MAX_PATTERN_KIB:
             raise SchemaProblem("This pattern is none that a linear-time engine takes.")
         kib *= 2
     return kib * _STATES_PER_KIB
 
 
-def _compiles(pattern: str, kib: int) -> bool:
+def _fits_size_limit(pattern: str, kib: int) -> bool:
     options: Any = jsonschema_rs.RegexOptions(size_limit=kib * 1024)
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=options)
@@ -263,76 +277,76 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 32
 MAX_SUBSCHEMAS = 1000
-MAX_PATTERN = 1024
+MAX_PATTERN_LENGTH = 1024
 MAX_PATTERNS = 200
-SMALL_BYTES, SMALL_COUNT = 16 * 1024, 100
-SHOWN = 80
+SMALL_SCHEMA_BYTES, SMALL_SUBSCHEMA_COUNT = 16 * 1024, 100
+MAX_QUOTED_VALUE = 80
 # Its `regex` is Python's, which knows less of Unicode than JSON Schema's and more of what is slow.
 _NO_FORMATS = jsonschema.FormatChecker(formats=())
 
 
-def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, Costs]:
+def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, ComplexityBound]:
     """Return the schema compiled, and what it can cost; raise SchemaProblem, naming the place and what stands there."""
-    size = _judge_size(schema)
+    size = _check_size(schema)
     places = list(islice(subschemas(schema), MAX_SUBSCHEMAS + 1))
     if len(places) > MAX_SUBSCHEMAS:
         raise SchemaProblem(f"The schema has more than {MAX_SUBSCHEMAS:,} subschemas.")
-    _judge_dialect(places)
-    _judge_with_metaschema(schema, small=size <= SMALL_BYTES and len(places) <= SMALL_COUNT)
-    named = targets(schema)
+    _check_dialect(places)
+    _check_metaschema(schema, small=size <= SMALL_SCHEMA_BYTES and len(places) <= SMALL_SUBSCHEMA_COUNT)
+    named = index_references(schema)
     for path, subschema in places:
-        _judge_references(subschema, path, named)
-    _judge_patterns(places)
-    return _build(schema), Costs(schema)
+        _check_references(subschema, path, named)
+    _check_patterns(places)
+    return _compile(schema), ComplexityBound(schema)
 
 
-def _build(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+def _compile(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     """Compile a schema so that it can neither fetch nor backtrack; raise SchemaProblem."""
     try:
         return jsonschema_rs.Draft202012Validator(
-            _with_bounds(dict(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
+            _with_integer_bounds(dict(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
     except ValueError as error:
         raise SchemaProblem(str(error).splitlines()[0]) from None
 
 
-def _with_bounds(schema: Any) -> Any:
-    """Return a schema whose integers lie within ±MAX_INTEGER: a float beyond that is whole, and stays a float."""
+def _with_integer_bounds(schema: Any) -> Any:
+    """Return a schema whose integers lie within ±MAX_SAFE_INTEGER: a float beyond that is whole, and stays a float."""
     if not isinstance(schema, dict):
         return schema
-    bounded = with_children(schema, _with_bounds)
+    bounded = map_subschemas(schema, _with_integer_bounds)
     kinds = schema.get("type", ())
     if "integer" in kinds and "number" not in kinds:
-        bounded["minimum"] = max(schema.get("minimum", -MAX_INTEGER), -MAX_INTEGER)
-        bounded["maximum"] = min(schema.get("maximum", MAX_INTEGER), MAX_INTEGER)
+        bounded["minimum"] = max(schema.get("minimum", -MAX_SAFE_INTEGER), -MAX_SAFE_INTEGER)
+        bounded["maximum"] = min(schema.get("maximum", MAX_SAFE_INTEGER), MAX_SAFE_INTEGER)
     return bounded
 
 
-def _judge_size(schema: object) -> int:
+def _check_size(schema: object) -> int:
     """Return the bytes of the schema; refuse what is too large to look at."""
     if not isinstance(schema, dict):
-        raise SchemaProblem(f"A schema must be a JSON object, not {_shown(schema)}.")
+        raise SchemaProblem(f"A schema must be a JSON object, not {_quote_value(schema)}.")
     try:
         check_json(schema, max_depth=MAX_SCHEMA_DEPTH)
     except MalformedJSON as problem:
         if problem.code == "too_deep":
             raise SchemaProblem(f"The schema nests deeper than {MAX_SCHEMA_DEPTH} levels.") from None
         raise SchemaProblem(problem.message, problem.path) from None
-    size = size_of(schema)
+    size = json_size(schema)
     if size > MAX_SCHEMA_BYTES:
         raise SchemaProblem(f"The schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are accepted.")
     return size
 
 
-def _judge_dialect(places: list[tuple[str, Schema]]) -> None:
+def _check_dialect(places: list[tuple[str, Schema]]) -> None:
     for path, subschema in places:
         dialect = subschema.get("$schema", DIALECT)
         if not isinstance(dialect, str) or dialect.removesuffix("#") != DIALECT:
-            message = f"Only JSON Schema 2020-12 is accepted, not {_shown(dialect)}."
-            raise SchemaProblem(message, _inside(path, "$schema"))
+            message = f"Only JSON Schema 2020-12 is accepted, not {_quote_value(dialect)}."
+            raise SchemaProblem(message, _nested_path(path, "$schema"))
 
 
-def _judge_with_metaschema(schema: Schema, *, small: bool) -> None:
+def _check_metaschema(schema: Schema, *, small: bool) -> None:
     """Refuse what is no valid schema: jsonschema says best why, and needs a millisecond for each subschema."""
     try:
         if small:
@@ -340,37 +354,41 @@ def _judge_with_metaschema(schema: Schema, *, small: bool) -> None:
         jsonschema_rs.meta.validate(dict(schema))
     except jsonschema.SchemaError as error:
         path = ".".join(str(step) for step in error.absolute_path)
-        raise SchemaProblem(_cut(error.message), path) from None
+        raise SchemaProblem(_truncate(error.message), path) from None
     except jsonschema_rs.ValidationError as error:
-        raise SchemaProblem(_cut(error.message), ".".join(str(step) for step in error.instance_path)) from None
+        raise SchemaProblem(_truncate(error.message), ".".join(str(step) for step in error.instance_path)) from None
 
 
-def _judge_references(schema: Schema, path: str, named: dict[str, object]) -> None:
-    for keyword in REFERENCES:
+def _check_references(schema: Schema, path: str, named: dict[str, object]) -> None:
+    for keyword in REFERENCE_KEYWORDS:
         reference = schema.get(keyword, "#")
         if not reference.startswith("#"):
-            raise SchemaProblem(f"{keyword} may only point inside the schema (#…), not at {_shown(reference)}.", path)
+            raise SchemaProblem(
+                f"{keyword} may only point inside the schema (#…), not at {_quote_value(reference)}.", path
+            )
         try:
-            target_of(reference, named)
+            resolve_reference(reference, named)
         except KeyError:
-            raise SchemaProblem(f"{keyword} points at {_shown(reference)}, where no schema stands.", path) from None
+            raise SchemaProblem(
+                f"{keyword} points at {_quote_value(reference)}, where no schema stands.", path
+            ) from None
     if "$id" in schema:
-        message = f"$id would move where references point; leave out {_shown(schema['$id'])}."
+        message = f"$id would move where references point; leave out {_quote_value(schema['$id'])}."
         raise SchemaProblem(message, path)
 
 
-def _judge_patterns(places: list[tuple[str, Schema]]) -> None:
-    patterns = [(_inside(path, step), pattern) for path, schema in places for step, pattern in _patterns(schema)]
+def _check_patterns(places: list[tuple[str, Schema]]) -> None:
+    patterns = [(_nested_path(path, step), pattern) for path, schema in places for step, pattern in _patterns(schema)]
     if len({pattern for _, pattern in patterns}) > MAX_PATTERNS:
         raise SchemaProblem(f"The schema has more than {MAX_PATTERNS} different patterns.")
     for path, pattern in patterns:
-        if len(pattern) > MAX_PATTERN:
-            raise SchemaProblem(f"A pattern may have at most {MAX_PATTERN:,} characters.", path)
+        if len(pattern) > MAX_PATTERN_LENGTH:
+            raise SchemaProblem(f"A pattern may have at most {MAX_PATTERN_LENGTH:,} characters.", path)
         try:
-            states_of(pattern)
+            automaton_states(pattern)
         except SchemaProblem:
             message = "A pattern must be one a linear-time engine takes: no look-around, no back-references, no huge"
-            raise SchemaProblem(f"{message} repetition. This one is {_shown(pattern)}.", path) from None
+            raise SchemaProblem(f"{message} repetition. This one is {_quote_value(pattern)}.", path) from None
 
 
 def _patterns(schema: Schema) -> Iterator[tuple[str, str]]:
@@ -380,13 +398,13 @@ def _patterns(schema: Schema) -> Iterator[tuple[str, str]]:
         yield "pattern", schema["pattern"]
 
 
-def _inside(path: str, step: str) -> str:
+def _nested_path(path: str, step: str) -> str:
     return f"{path}.{step}" if path else step
 
 
-def _shown(value: object) -> str:
-    return _cut(json.dumps(value, ensure_ascii=False, default=str), SHOWN)
+def _quote_value(value: object) -> str:
+    return _truncate(json.dumps(value, ensure_ascii=False, default=str), MAX_QUOTED_VALUE)
 
 
-def _cut(text: str, limit: int = 300) -> str:
+def _truncate(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -6,17 +6,24 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from catalog.schemas.resolver import SchemaMapping, option_text, plain_schema, shape_of, type_of, variants_of
+from catalog.schemas.resolver import (
+    SchemaMapping,
+    choice_text,
+    expand_schema,
+    field_type_of,
+    single_type_of,
+    union_variants,
+)
 
-DEEPEST = 6
+MAX_PARAMETER_DEPTH = 6
 NOT_A_LIMIT = ("anyOf", "oneOf", "default")
-MOST_ROWS = 300
-LONGEST_VALUE = 200
-LEAST_GROUPED = 10_000
+MAX_PARAMETER_ROWS = 300
+MAX_VALUE_LENGTH = 200
+MIN_GROUPED_NUMBER = 10_000
 """The first bound with separators: years have none."""
-EXACT = 2**53
+MAX_EXACT_INTEGER = 2**53
 """Below it every whole number is one of JSON's, however it was written."""
-LIMITS = (
+LIMIT_FORMATS = (
     ("minLength", "≥ {} chars"),
     ("maxLength", "≤ {} chars"),
     ("minimum", "≥ {}"),
@@ -72,7 +79,7 @@ def parameter_tables(input_schema: SchemaMapping, query_types: Collection[str] =
     root = input_schema
     if not query_types:
         return [_table("", root, root)]
-    variants = (plain_schema(variant, root).get("properties", {}) for variant in root.get("oneOf", ()))
+    variants = (expand_schema(variant, root).get("properties", {}) for variant in root.get("oneOf", ()))
     return [_table(str(each["query_type"].get("const", "")), each.get("parameters", {}), root) for each in variants]
 
 
@@ -82,58 +89,58 @@ def parameter_count(input_schema: SchemaMapping, query_types: Collection[str] = 
 
 
 def _table(query_type: str, schema: SchemaMapping, root: SchemaMapping) -> ParameterTable:
-    schema = plain_schema(schema, root)
-    rows = tuple(islice(_rows(schema, root, depth=0), MOST_ROWS + 1))
+    schema = expand_schema(schema, root)
+    rows = tuple(islice(_rows(schema, root, depth=0), MAX_PARAMETER_ROWS + 1))
     said = str(schema.get("description", "")) if query_type else ""
-    return ParameterTable(query_type, said, rows[:MOST_ROWS], is_cut=len(rows) > MOST_ROWS)
+    return ParameterTable(query_type, said, rows[:MAX_PARAMETER_ROWS], is_cut=len(rows) > MAX_PARAMETER_ROWS)
 
 
 def _rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str = "") -> Iterator[ParameterRow]:
     required = schema.get("required", ())
     for name, part in schema.get("properties", {}).items():
-        inner, here = plain_schema(part, root), f"{path}.{name}".lstrip(".")
+        inner, here = expand_schema(part, root), f"{path}.{name}".lstrip(".")
         yield _row(here, inner, root, depth=depth, required=name in required)
-        if depth < DEEPEST:
-            yield from _below(inner, root, depth=depth + 1, path=here)
+        if depth < MAX_PARAMETER_DEPTH:
+            yield from _nested_rows(inner, root, depth=depth + 1, path=here)
 
 
 def _row(path: str, schema: SchemaMapping, root: SchemaMapping, *, depth: int, required: bool) -> ParameterRow:
-    described = schema.get("description") or plain_schema(schema.get("items"), root).get("description", "")
+    described = schema.get("description") or expand_schema(schema.get("items"), root).get("description", "")
     name = path.rpartition(".")[2]
     return ParameterRow(
-        name, path, depth, kind_of(schema, root), required, str(described), tuple(limits_of(schema, root))
+        name, path, depth, type_label(schema, root), required, str(described), tuple(limit_labels(schema, root))
     )
 
 
-def _below(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str) -> Iterator[ParameterRow]:
+def _nested_rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str) -> Iterator[ParameterRow]:
     """Yield what lies inside: an object's members, a list's items, each variant of a union that has any."""
-    variants = [each for each in variants_of(schema, root) if each.get("properties")]
+    variants = [each for each in union_variants(schema, root) if each.get("properties")]
     if not variants:
         yield from _rows(schema, root, depth=depth, path=path)
     if isinstance(schema.get("items"), Mapping):
-        yield from _below(plain_schema(schema["items"], root), root, depth=depth, path=f"{path}[]")
+        yield from _nested_rows(expand_schema(schema["items"], root), root, depth=depth, path=f"{path}[]")
     several = len(variants) > 1
     for title, variant in zip(variant_labels(variants, root), variants, strict=True):
         inside = f"{path} as {title}" if several else path
         if several:
             said = str(variant.get("description", ""))
-            kind = kind_of(variant, root)
+            kind = type_label(variant, root)
             yield ParameterRow(title, inside, depth, kind, required=False, description=said, limits=(), is_variant=True)
         yield from _rows(variant, root, depth=depth + several, path=inside)
 
 
-def kind_of(schema: SchemaMapping, root: SchemaMapping, depth: int = 0) -> str:
+def type_label(schema: SchemaMapping, root: SchemaMapping, depth: int = 0) -> str:
     """Say what a place takes: `string`, `list of integer`, `object or null`, `enum`."""
-    variants = variants_of(schema, root)
-    if variants and depth < DEEPEST:
-        return " or ".join(dict.fromkeys(kind_of(each, root, depth + 1) for each in variants))
+    variants = union_variants(schema, root)
+    if variants and depth < MAX_PARAMETER_DEPTH:
+        return " or ".join(dict.fromkeys(type_label(each, root, depth + 1) for each in variants))
     if "enum" in schema:
         return "enum"
     if "const" in schema:
         return "constant"
-    kind = type_of(schema)
+    kind = single_type_of(schema)
     if kind == "array":
-        return _list_kind(schema, root, depth)
+        return _list_label(schema, root, depth)
     return kind or "anything"
 
 
@@ -147,59 +154,59 @@ def _variant_label(variant: SchemaMapping, root: SchemaMapping) -> str:
     if variant.get("title"):
         return str(variant["title"])
     members = variant.get("properties", {})
-    told_by = (each for each in (shape_of(part, root).options for part in members.values()) if len(each) == 1)
-    words = f"{kind_of(variant, root)} with {', '.join(list(members)[:3])}" if members else kind_of(variant, root)
-    only = shape_of(variant, root).options
+    told_by = (each for each in (field_type_of(part, root).options for part in members.values()) if len(each) == 1)
+    words = f"{type_label(variant, root)} with {', '.join(list(members)[:3])}" if members else type_label(variant, root)
+    only = field_type_of(variant, root).options
     if only and not members:
-        words = ", ".join(map(option_text, only[:3]))
+        words = ", ".join(map(choice_text, only[:3]))
     return str(next(told_by, (words,))[0])
 
 
-def _list_kind(schema: SchemaMapping, root: SchemaMapping, depth: int) -> str:
-    if depth >= DEEPEST:
+def _list_label(schema: SchemaMapping, root: SchemaMapping, depth: int) -> str:
+    if depth >= MAX_PARAMETER_DEPTH:
         return "list"
     if schema.get("prefixItems"):
-        parts = (kind_of(plain_schema(each, root), root, depth + 1) for each in schema["prefixItems"][:8])
+        parts = (type_label(expand_schema(each, root), root, depth + 1) for each in schema["prefixItems"][:8])
         return f"list ({', '.join(parts)})"
     if isinstance(schema.get("items"), Mapping):
-        return f"list of {kind_of(plain_schema(schema['items'], root), root, depth + 1)}"
+        return f"list of {type_label(expand_schema(schema['items'], root), root, depth + 1)}"
     return "list"
 
 
-def limits_of(schema: SchemaMapping, root: SchemaMapping) -> list[str]:
+def limit_labels(schema: SchemaMapping, root: SchemaMapping) -> list[str]:
     """Return what a place must keep to, each thing once, in words: lengths, ranges, choices, the default."""
-    return list(dict.fromkeys(_limits(schema, root)))
+    return list(dict.fromkeys(_all_limit_labels(schema, root)))
 
 
-def _limits(schema: SchemaMapping, root: SchemaMapping) -> Iterator[str]:
-    yield from (_limit(words, schema[key]) for key, words in LIMITS if key in schema)
+def _all_limit_labels(schema: SchemaMapping, root: SchemaMapping) -> Iterator[str]:
+    yield from (_limit_label(words, schema[key]) for key, words in LIMIT_FORMATS if key in schema)
     if schema.get("uniqueItems") is True:
         yield "no entry twice"
     yield from map(_json, (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())))
     others = schema.get("additionalProperties")
     if isinstance(others, Mapping) and others:
-        yield f"other members: {kind_of(plain_schema(others, root), root)}"
-    for variant in () if isinstance(schema.get("type"), list) else variants_of(schema, root):
-        yield from _limits({key: variant[key] for key in variant if key not in NOT_A_LIMIT}, root)
+        yield f"other members: {type_label(expand_schema(others, root), root)}"
+    for variant in () if isinstance(schema.get("type"), list) else union_variants(schema, root):
+        yield from _all_limit_labels({key: variant[key] for key in variant if key not in NOT_A_LIMIT}, root)
     if "default" in schema:
         yield f"default {_json(schema['default'])}"
 
 
-def _limit(words: str, limit: Any) -> str:
+def _limit_label(words: str, limit: Any) -> str:
     """Say one limit; one of a thing is no plural."""
-    said = words.format(_said(limit, grouped_from=0 if words.endswith("s") else LEAST_GROUPED))
+    said = words.format(_format_number(limit, grouped_from=0 if words.endswith("s") else MIN_GROUPED_NUMBER))
     return said.removesuffix("s") if limit == 1 and words.endswith("s") else said
 
 
-def _said(limit: Any, *, grouped_from: int) -> Any:
+def _format_number(limit: Any, *, grouped_from: int) -> Any:
     """Write a number as people do: 1,000,000; the rest as it is."""
     if isinstance(limit, bool) or not isinstance(limit, int | float):
         return limit
-    if abs(limit) >= EXACT or limit != int(limit):
+    if abs(limit) >= MAX_EXACT_INTEGER or limit != int(limit):
         return limit
     return f"{int(limit):,}" if abs(limit) >= grouped_from else int(limit)
 
 
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}…"

@@ -7,18 +7,18 @@ declares, does not require, and would refuse as null.
 from collections.abc import Iterator
 from typing import Any
 
-from catalog.schemas.resolver import REFERENCES, Schema, children, target_of, targets
+from catalog.schemas.resolver import REFERENCE_KEYWORDS, Schema, child_schemas, index_references, resolve_reference
 from catalog.schemas.validation import Validator
 
-_ALTERNATIVES = ("anyOf", "oneOf")
-_TOGETHER = ("allOf", "then", "else", "dependentSchemas")
+_ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
+_CONJUNCTION_KEYWORDS = ("allOf", "then", "else", "dependentSchemas")
 
 
-def without_left_out(validator: Validator, arguments: dict[str, Any]) -> dict[str, Any]:
+def drop_omitted_nulls(validator: Validator, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments without nulls that stand for what was left out."""
     if not _has_null(arguments) or validator.accepts(arguments) or not validator.explains(arguments):
         return arguments
-    cleaned: dict[str, Any] = _Forms(validator.schema).cleaned([validator.schema], arguments)
+    cleaned: dict[str, Any] = _NullDropper(validator.schema).cleaned([validator.schema], arguments)
     return cleaned
 
 
@@ -28,11 +28,11 @@ def _has_null(value: object) -> bool:
     return isinstance(value, list) and any(_has_null(each) for each in value)
 
 
-class _Forms:
+class _NullDropper:
     """One schema, and what of it applies to a value. What a part alone says is looked up once: many ways lead to it."""
 
     def __init__(self, root: Schema) -> None:
-        self._named = targets(root)
+        self._named = index_references(root)
         self._names_required: dict[int, frozenset[str]] = {}
         self._nulls_taken: dict[int, bool] = {}
 
@@ -47,17 +47,19 @@ class _Forms:
         kept = {}
         for name, member in value.items():
             declared = [form["properties"][name] for form in forms if name in form.get("properties", {})]
-            if member is None and declared and name not in required and not any(map(self._takes_null, declared)):
+            if member is None and declared and name not in required and not any(map(self._allows_null, declared)):
                 continue
-            others = [each for form in forms for each in children(form, "additionalProperties", "patternProperties")]
+            others = [
+                each for form in forms for each in child_schemas(form, "additionalProperties", "patternProperties")
+            ]
             kept[name] = self.cleaned(declared or others, member)
         return kept
 
     def _for_entry(self, forms: list[Schema], index: int) -> list[object]:
-        first = [[*children(form, "prefixItems")] for form in forms]
+        first = [[*child_schemas(form, "prefixItems")] for form in forms]
         return [
             *(each[index] for each in first if index < len(each)),
-            *(each for form in forms for each in children(form, "items", "contains")),
+            *(each for form in forms for each in child_schemas(form, "items", "contains")),
         ]
 
     def _applied(self, schemas: list[object], seen: set[int]) -> Iterator[Schema]:
@@ -66,10 +68,12 @@ class _Forms:
             if isinstance(schema, dict) and id(schema) not in seen:
                 seen.add(id(schema))
                 yield schema
-                yield from self._applied([*children(schema, *_TOGETHER, *_ALTERNATIVES), *self._meant(schema)], seen)
+                yield from self._applied(
+                    [*child_schemas(schema, *_CONJUNCTION_KEYWORDS, *_ALTERNATIVE_KEYWORDS), *self._meant(schema)], seen
+                )
 
     def _meant(self, schema: Schema) -> list[object]:
-        return [target_of(schema[word], self._named) for word in REFERENCES if word in schema]
+        return [resolve_reference(schema[word], self._named) for word in REFERENCE_KEYWORDS if word in schema]
 
     def _required(self, schema: object) -> frozenset[str]:
         """Return the members that every value that fits has."""
@@ -82,11 +86,13 @@ class _Forms:
     def _find_required(self, schema: Schema) -> frozenset[str]:
         together = map(self._required, self._together(schema))
         either = (
-            frozenset.intersection(*map(self._required, schema[word])) for word in _ALTERNATIVES if word in schema
+            frozenset.intersection(*map(self._required, schema[word]))
+            for word in _ALTERNATIVE_KEYWORDS
+            if word in schema
         )
         return frozenset(schema.get("required", ())).union(*together, *either)
 
-    def _takes_null(self, schema: object) -> bool:
+    def _allows_null(self, schema: object) -> bool:
         if not isinstance(schema, dict):
             return schema is not False
         if id(schema) not in self._nulls_taken:
@@ -97,58 +103,65 @@ class _Forms:
         kinds = schema.get("type", "null")
         fits = "null" in kinds if isinstance(kinds, list) else kinds == "null"
         fits = fits and None in schema.get("enum", [None]) and schema.get("const") is None
-        fits = fits and all(map(self._takes_null, self._together(schema)))
-        return fits and all(any(map(self._takes_null, schema[word])) for word in _ALTERNATIVES if word in schema)
+        fits = fits and all(map(self._allows_null, self._together(schema)))
+        return fits and all(
+            any(map(self._allows_null, schema[word])) for word in _ALTERNATIVE_KEYWORDS if word in schema
+        )
 
     def _together(self, schema: Schema) -> list[object]:
-        return [*children(schema, "allOf"), *self._meant(schema)]
+        return [*child_schemas(schema, "allOf"), *self._meant(schema)]
 
 
-MAX_DEPTH = 16
+MAX_DEFAULTS_DEPTH = 16
 
 
-def with_defaults(schema: Schema, arguments: dict[str, Any]) -> dict[str, Any]:
+def fill_defaults(schema: Schema, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with each member that is left out and has a default, in nested objects too.
 
     Of alternatives, only the one that the arguments' constants choose counts.
     """
-    filled: dict[str, Any] = _filled([schema], arguments, targets(schema), MAX_DEPTH)
+    filled: dict[str, Any] = _fill_schema_defaults([schema], arguments, index_references(schema), MAX_DEFAULTS_DEPTH)
     return filled
 
 
-def _filled(schemas: list[object], value: Any, named: dict[str, object], depth: int) -> Any:
+def _fill_schema_defaults(schemas: list[object], value: Any, named: dict[str, object], depth: int) -> Any:
     if not isinstance(value, dict) or not depth:
         return value
     members: dict[str, list[object]] = {}
-    for form in _applied(schemas, value, named, depth):
+    for form in _applicable_schemas(schemas, value, named, depth):
         for name, member in form.get("properties", {}).items():
             members.setdefault(name, []).append(member)
     filled = dict(value)
     for name, declared in members.items():
         defaults = [each["default"] for each in declared if isinstance(each, dict) and "default" in each]
         if name in value:
-            filled[name] = _filled(declared, value[name], named, depth - 1)
+            filled[name] = _fill_schema_defaults(declared, value[name], named, depth - 1)
         elif defaults:
             filled[name] = defaults[0]
     return filled
 
 
-def _applied(schemas: list[object], value: dict[str, Any], named: dict[str, object], depth: int) -> Iterator[Schema]:
+def _applicable_schemas(
+    schemas: list[object], value: dict[str, Any], named: dict[str, object], depth: int
+) -> Iterator[Schema]:
     """Yield these schemas and those that judge the same object with them."""
     for schema in schemas:
         if not isinstance(schema, dict) or not depth:
             continue
         yield schema
-        more = [*children(schema, "allOf"), *(target_of(schema[word], named) for word in REFERENCES if word in schema)]
+        more = [
+            *child_schemas(schema, "allOf"),
+            *(resolve_reference(schema[word], named) for word in REFERENCE_KEYWORDS if word in schema),
+        ]
         for word in ("anyOf", "oneOf"):
-            chosen = [each for each in children(schema, word) if _may_judge(each, value, named)]
+            chosen = [each for each in child_schemas(schema, word) if _may_apply(each, value, named)]
             more += chosen if len(chosen) == 1 else []
-        yield from _applied(more, value, named, depth - 1)
+        yield from _applicable_schemas(more, value, named, depth - 1)
 
 
-def _may_judge(schema: object, value: dict[str, Any], named: dict[str, object]) -> bool:
+def _may_apply(schema: object, value: dict[str, Any], named: dict[str, object]) -> bool:
     """Say whether an alternative is for objects with these constants."""
-    meant = target_of(schema["$ref"], named) if isinstance(schema, dict) and "$ref" in schema else schema
+    meant = resolve_reference(schema["$ref"], named) if isinstance(schema, dict) and "$ref" in schema else schema
     if not isinstance(meant, dict) or meant.get("type", "object") != "object":
         return False
     return all(

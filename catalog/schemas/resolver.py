@@ -15,92 +15,92 @@ from catalog.errors import MalformedJSON
 
 Schema = dict[str, Any]
 
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SINGLE = (
+_MAP_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE_KEYWORDS = (
     *("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains"),
     *("propertyNames", "not", "if", "then", "else", "contentSchema"),
 )
-_KEYWORDS = frozenset((*_SINGLE, *_LISTS, *_MAPS))
-REFERENCES = ("$ref", "$dynamicRef")
+_SUBSCHEMA_KEYWORDS = frozenset((*_SINGLE_KEYWORDS, *_LIST_KEYWORDS, *_MAP_KEYWORDS))
+REFERENCE_KEYWORDS = ("$ref", "$dynamicRef")
 
 
 def subschemas(schema: object) -> Iterator[tuple[str, Schema]]:
     """Yield (dotted path, subschema) for the schema and everything that stands inside it."""
-    for steps, place in _places(schema, ()):
+    for steps, place in _walk_subschemas(schema, ()):
         if isinstance(place, dict):
             yield ".".join(steps), place
 
 
-def children(schema: Schema, *keywords: str) -> Iterator[object]:
+def child_schemas(schema: Schema, *keywords: str) -> Iterator[object]:
     """Yield the schemas that stand directly below these keywords."""
     for keyword in keywords:
-        yield from (child for _, child in _below(schema, keyword))
+        yield from (child for _, child in _children_of_keyword(schema, keyword))
 
 
-def targets(schema: Schema) -> dict[str, object]:
+def index_references(schema: Schema) -> dict[str, object]:
     """Return everything a reference may name, by the text it would have: `#`, `#/$defs/name`, `#anchor`."""
     named: dict[str, object] = {}
-    for steps, place in _places(schema, ()):
-        named["#" + "".join(f"/{_escaped(step)}" for step in steps)] = place
+    for steps, place in _walk_subschemas(schema, ()):
+        named["#" + "".join(f"/{_escape_pointer(step)}" for step in steps)] = place
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(place, dict) and isinstance(place.get(keyword), str):
                 named[f"#{place[keyword]}"] = place
     return named
 
 
-def target_of(reference: str, named: dict[str, object]) -> object:
+def resolve_reference(reference: str, named: dict[str, object]) -> object:
     """Return the schema that a reference means. Raises KeyError where no schema stands."""
     return named[unquote(reference)]
 
 
-def _places(schema: object, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+def _walk_subschemas(schema: object, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
     yield steps, schema
     if isinstance(schema, dict):
-        for keyword in [each for each in schema if each in _KEYWORDS]:
-            for below, child in _below(schema, keyword):
-                yield from _places(child, (*steps, keyword, *below))
+        for keyword in [each for each in schema if each in _SUBSCHEMA_KEYWORDS]:
+            for below, child in _children_of_keyword(schema, keyword):
+                yield from _walk_subschemas(child, (*steps, keyword, *below))
 
 
-def _below(schema: Schema, keyword: str) -> Iterator[tuple[tuple[str, ...], object]]:
+def _children_of_keyword(schema: Schema, keyword: str) -> Iterator[tuple[tuple[str, ...], object]]:
     value = schema.get(keyword)
-    if keyword in _LISTS and isinstance(value, list):
+    if keyword in _LIST_KEYWORDS and isinstance(value, list):
         yield from (((str(index),), child) for index, child in enumerate(value))
-    elif keyword in _MAPS and isinstance(value, dict):
+    elif keyword in _MAP_KEYWORDS and isinstance(value, dict):
         yield from (((name,), child) for name, child in value.items())
-    elif keyword in _SINGLE and isinstance(value, dict | bool):
+    elif keyword in _SINGLE_KEYWORDS and isinstance(value, dict | bool):
         yield (), value
 
 
-def _escaped(step: str) -> str:
+def _escape_pointer(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-def with_children(schema: Schema, change: Callable[[object], object]) -> Schema:
+def map_subschemas(schema: Schema, change: Callable[[object], object]) -> Schema:
     """Return a copy of one schema whose direct subschemas are what `change` makes of them."""
     copy = dict(schema)
     for keyword, value in schema.items():
-        if keyword in _MAPS and isinstance(value, dict):
+        if keyword in _MAP_KEYWORDS and isinstance(value, dict):
             copy[keyword] = {name: change(child) for name, child in value.items()}
-        elif keyword in _LISTS and isinstance(value, list):
+        elif keyword in _LIST_KEYWORDS and isinstance(value, list):
             copy[keyword] = [change(child) for child in value]
-        elif keyword in _SINGLE:
+        elif keyword in _SINGLE_KEYWORDS:
             copy[keyword] = change(value)
     return copy
 
 
 SchemaMapping = Mapping[str, Any]
 
-MOST_REFERENCES = 16
-MOST_VARIANTS = 50
-DEEPEST_UNION = 4
-SCALARS = {"string": "text", "integer": "number", "number": "number"}
-CONTAINERS = {"array": "list", "object": "group"}
-NOTES = ("title", "description", "default", "examples")
+MAX_REFERENCES = 16
+MAX_UNION_VARIANTS = 50
+MAX_UNION_DEPTH = 4
+SCALAR_KINDS = {"string": "text", "integer": "number", "number": "number"}
+CONTAINER_KINDS = {"array": "list", "object": "group"}
+ANNOTATION_KEYWORDS = ("title", "description", "default", "examples")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldType:
     """One place of a schema: `kind` is text, number, choice, list, group, union or json.
 
     `options` are the values of a choice, `variants` the schemas of a union; `nullable` when null would do as well.
@@ -113,43 +113,43 @@ class Shape:
     variants: tuple[SchemaMapping, ...] = field(default=())
 
 
-def shape_of(schema: object, root: SchemaMapping) -> Shape:
+def field_type_of(schema: object, root: SchemaMapping) -> FieldType:
     """Return what a place asks for."""
-    plain = plain_schema(schema, root)
+    plain = expand_schema(schema, root)
     options = _options(plain)
     if options:
-        return Shape("choice", plain, options=options)
-    variants = variants_of(plain, root)
+        return FieldType("choice", plain, options=options)
+    variants = union_variants(plain, root)
     if not variants:
-        return Shape(_kind(plain), plain)
+        return FieldType(_kind(plain), plain)
     solid = [each for each in variants if not _is_null(each)]
     nullable = len(solid) < len(variants)
     if len(solid) > 1 or not solid:
-        return Shape("union", plain, variants=variants)
-    only = shape_of({**solid[0], **{key: plain[key] for key in NOTES if key in plain}}, root)
+        return FieldType("union", plain, variants=variants)
+    only = field_type_of({**solid[0], **{key: plain[key] for key in ANNOTATION_KEYWORDS if key in plain}}, root)
     if only.kind == "choice" and nullable:
-        return Shape("choice", only.schema, options=(*only.options, None))
-    return Shape(only.kind, only.schema, nullable=nullable, options=only.options, variants=only.variants)
+        return FieldType("choice", only.schema, options=(*only.options, None))
+    return FieldType(only.kind, only.schema, nullable=nullable, options=only.options, variants=only.variants)
 
 
-def plain_schema(schema: object, root: SchemaMapping) -> SchemaMapping:
+def expand_schema(schema: object, root: SchemaMapping) -> SchemaMapping:
     """Return a schema with its reference followed and its `allOf` merged; what is no object says nothing."""
     plain: SchemaMapping = schema if isinstance(schema, Mapping) else {}
-    for _ in range(MOST_REFERENCES):
+    for _ in range(MAX_REFERENCES):
         if "$ref" in plain:
             rest = {key: value for key, value in plain.items() if key != "$ref"}
-            plain = merged(rest, _target(plain["$ref"], root))
+            plain = merge_schemas(rest, _follow_reference(plain["$ref"], root))
         elif plain.get("allOf"):
-            parts = [part for part in _schemas(plain["allOf"]) if part]
+            parts = [part for part in _schema_mappings(plain["allOf"]) if part]
             plain = {key: value for key, value in plain.items() if key != "allOf"}
-            for part in parts[:MOST_VARIANTS]:
-                plain = merged(plain, part)
+            for part in parts[:MAX_UNION_VARIANTS]:
+                plain = merge_schemas(plain, part)
         else:
             return plain
     return {}
 
 
-def merged(first: SchemaMapping, second: SchemaMapping) -> SchemaMapping:
+def merge_schemas(first: SchemaMapping, second: SchemaMapping) -> SchemaMapping:
     """Return one schema for what must fit both; where they differ the first is shown."""
     both = {**second, **first}
     for key in ("properties", "$defs"):
@@ -160,29 +160,31 @@ def merged(first: SchemaMapping, second: SchemaMapping) -> SchemaMapping:
     return both
 
 
-def variants_of(plain: SchemaMapping, root: SchemaMapping, depth: int = 0) -> tuple[SchemaMapping, ...]:
+def union_variants(plain: SchemaMapping, root: SchemaMapping, depth: int = 0) -> tuple[SchemaMapping, ...]:
     """Return the schemas a value may choose from, unions inside unions opened; empty when there is no choice."""
     for key in ("oneOf", "anyOf"):
-        if isinstance(plain.get(key), Sequence) and depth < DEEPEST_UNION:
-            base = {name: value for name, value in plain.items() if name not in (key, *NOTES)}
-            found = (_opened(merged(part, base), root, depth) for part in _parts(plain[key], root))
-            return tuple(islice((each for group in found for each in group), MOST_VARIANTS))
+        if isinstance(plain.get(key), Sequence) and depth < MAX_UNION_DEPTH:
+            base = {name: value for name, value in plain.items() if name not in (key, *ANNOTATION_KEYWORDS)}
+            found = (
+                _expand_variant(merge_schemas(part, base), root, depth) for part in _expanded_parts(plain[key], root)
+            )
+            return tuple(islice((each for group in found for each in group), MAX_UNION_VARIANTS))
     kinds = plain.get("type")
     if isinstance(kinds, list) and len(kinds) > 1:
         return tuple({**plain, "type": kind} for kind in kinds)
     return ()
 
 
-def _opened(part: SchemaMapping, root: SchemaMapping, depth: int) -> tuple[SchemaMapping, ...]:
-    plain = plain_schema(part, root)
-    return (() if _options(plain) else variants_of(plain, root, depth + 1)) or (plain,)
+def _expand_variant(part: SchemaMapping, root: SchemaMapping, depth: int) -> tuple[SchemaMapping, ...]:
+    plain = expand_schema(part, root)
+    return (() if _options(plain) else union_variants(plain, root, depth + 1)) or (plain,)
 
 
-def _parts(parts: object, root: SchemaMapping) -> Iterator[SchemaMapping]:
-    return (plain_schema(part, root) for part in _schemas(parts))
+def _expanded_parts(parts: object, root: SchemaMapping) -> Iterator[SchemaMapping]:
+    return (expand_schema(part, root) for part in _schema_mappings(parts))
 
 
-def _schemas(parts: object) -> list[SchemaMapping]:
+def _schema_mappings(parts: object) -> list[SchemaMapping]:
     return [part if isinstance(part, Mapping) else {} for part in parts] if isinstance(parts, list) else []
 
 
@@ -191,15 +193,15 @@ def _options(plain: SchemaMapping) -> tuple[Any, ...]:
         return (plain["const"],)
     if isinstance(plain.get("enum"), list):
         return tuple(plain["enum"])
-    return {"boolean": (True, False), "null": (None,)}.get(str(type_of(plain)), ())
+    return {"boolean": (True, False), "null": (None,)}.get(str(single_type_of(plain)), ())
 
 
 def _kind(plain: SchemaMapping) -> str:
-    kind = type_of(plain)
-    return SCALARS.get(kind) or CONTAINERS.get(kind) or "json"
+    kind = single_type_of(plain)
+    return SCALAR_KINDS.get(kind) or CONTAINER_KINDS.get(kind) or "json"
 
 
-def type_of(plain: SchemaMapping) -> str:
+def single_type_of(plain: SchemaMapping) -> str:
     """Return the one type a schema names, or the one that its keywords are about; empty when neither is there."""
     kind = plain.get("type", "")
     if isinstance(kind, list):
@@ -229,14 +231,14 @@ class _Document:
 
 
 @lru_cache(maxsize=8)
-def _named_in(document: _Document) -> dict[str, object]:
-    return targets(dict(document.root))
+def _reference_index(document: _Document) -> dict[str, object]:
+    return index_references(dict(document.root))
 
 
-def _target(reference: object, root: SchemaMapping) -> SchemaMapping:
+def _follow_reference(reference: object, root: SchemaMapping) -> SchemaMapping:
     """Follow a reference inside the same document; one that leads nowhere says nothing."""
     try:
-        target = target_of(str(reference), _named_in(_Document(root)))
+        target = resolve_reference(str(reference), _reference_index(_Document(root)))
     except KeyError:
         return {}
     return target if isinstance(target, Mapping) else {}
@@ -244,17 +246,17 @@ def _target(reference: object, root: SchemaMapping) -> SchemaMapping:
 
 def nearest_variant(variants: Sequence[SchemaMapping], value: object, root: SchemaMapping) -> int | None:
     """Return the place of the variant that a value was most likely meant for; None when it is of no variant's type."""
-    closeness = [_closeness(shape_of(variant, root), value, root) for variant in variants]
+    closeness = [_closeness(field_type_of(variant, root), value, root) for variant in variants]
     best = max(closeness, default=0)
     return closeness.index(best) if best > 0 else None
 
 
-def _closeness(shape: Shape, value: object, root: SchemaMapping) -> int:
+def _closeness(shape: FieldType, value: object, root: SchemaMapping) -> int:
     """Return how well a value fits, 0 for not at all: by its type, then by names and constants of its members."""
     if shape.nullable and value is None:
         return 1
     if shape.kind == "choice":
-        return 2 if is_option(value, shape.options) else 0
+        return 2 if is_choice(value, shape.options) else 0
     if shape.kind == "group" and isinstance(value, Mapping):
         return _closeness_of_members(shape.schema, value, root)
     fits = {
@@ -269,20 +271,20 @@ def _closeness(shape: Shape, value: object, root: SchemaMapping) -> int:
 def _closeness_of_members(plain: SchemaMapping, value: Mapping[str, Any], root: SchemaMapping) -> int:
     properties = plain.get("properties", {})
     for name, part in properties.items():
-        options = _options(plain_schema(part, root))
-        if name in value and len(options) == 1 and not is_option(value[name], options):
+        options = _options(expand_schema(part, root))
+        if name in value and len(options) == 1 and not is_choice(value[name], options):
             return 0
     known = sum(name in properties for name in value)
     missing = sum(name not in value for name in plain.get("required", ()))
     return max(1, 1000 + 2 * known - len(value) - missing)
 
 
-def is_option(value: object, options: Sequence[Any]) -> bool:
+def is_choice(value: object, options: Sequence[Any]) -> bool:
     """Say whether a value is one of these, as JSON compares: true is not 1."""
-    return option_text(value) in map(option_text, options)
+    return choice_text(value) in map(choice_text, options)
 
 
-def option_text(value: object) -> str:
+def choice_text(value: object) -> str:
     """Return the text that stands for a value among others."""
     try:
         return canonical_text(value)

@@ -18,9 +18,17 @@ from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
 from catalog.schemas.acceptance import check_schema
 from catalog.schemas.resolver import subschemas
 
-__all__ = ["Problem", "Validator", "check_schema", "compile_schema", "plain_json", "refuse", "validate_tool_args"]
+__all__ = [
+    "ArgumentProblem",
+    "Validator",
+    "check_json_arguments",
+    "check_schema",
+    "compile_schema",
+    "raise_for_problems",
+    "validate_tool_args",
+]
 
-MAX_PROBLEMS = 50
+MAX_ARGUMENT_PROBLEMS = 50
 
 _TYPE_NAMES = {
     "string": "a text",
@@ -34,7 +42,7 @@ _TYPE_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ArgumentProblem:
     """One thing wrong with the arguments: where (dotted), which keyword, and a sentence."""
 
     path: str
@@ -60,46 +68,56 @@ class Validator:
         """Say whether the value is small enough to be looked at member by member."""
         return self._costs.allows(value) and self._costs.explains(value)
 
-    def problems(self, value: object) -> list[Problem]:
+    def problems(self, value: object) -> list[ArgumentProblem]:
         """Return what is wrong with the value, nothing when it fits; at most MAX_PROBLEMS."""
         if not self._costs.allows(value):
-            return [Problem("", "too_complex", "This would take too long to judge by the tool's schema; send less.")]
+            return [
+                ArgumentProblem("", "too_complex", "This would take too long to judge by the tool's schema; send less.")
+            ]
         if self._compiled.is_valid(value):
             return []
         if not self._costs.explains(value):
-            return [Problem("", "invalid", "This does not fit, and holds too much to say where; send less to see.")]
+            return [
+                ArgumentProblem("", "invalid", "This does not fit, and holds too much to say where; send less to see.")
+            ]
         found = (problem for error in self._compiled.iter_errors(value) for problem in self._explain(error))
-        return list(islice(found, MAX_PROBLEMS))
+        return list(islice(found, MAX_ARGUMENT_PROBLEMS))
 
-    def _explain(self, error: jsonschema_rs.ValidationError) -> Iterator[Problem]:
+    def _explain(self, error: jsonschema_rs.ValidationError) -> Iterator[ArgumentProblem]:
         code, facts = error.kind.name, error.kind.as_dict()
         if code in ("anyOf", "oneOf") and facts.get("context"):
             yield from self._explain_choice(error, facts["context"])
         elif code in ("additionalProperties", "unevaluatedProperties"):
             for name in facts["unexpected"]:
-                yield Problem(_dotted([*error.instance_path, name]), code, self._unknown(name, error.schema_path))
+                yield ArgumentProblem(
+                    _dotted_path([*error.instance_path, name]), code, self._unknown(name, error.schema_path)
+                )
         elif code == "required":
-            yield Problem(_dotted([*error.instance_path, facts["property"]]), code, "This is required.")
+            yield ArgumentProblem(_dotted_path([*error.instance_path, facts["property"]]), code, "This is required.")
         else:
-            yield Problem(_dotted(error.instance_path), code, _sentence(code, facts, error.instance))
+            yield ArgumentProblem(
+                _dotted_path(error.instance_path), code, _problem_sentence(code, facts, error.instance)
+            )
 
     def _explain_choice(
         self,
         error: jsonschema_rs.ValidationError,
         branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
-    ) -> Iterator[Problem]:
+    ) -> Iterator[ArgumentProblem]:
         """Explain the nearest branch: of the right type, told by its constants, with the fewest problems."""
         here = error.instance_path
-        closer = [branch for branch in branches if not any(_wrong_type(problem, here) for problem in branch)]
+        closer = [branch for branch in branches if not any(_is_type_problem_at(problem, here) for problem in branch)]
         told = [branch for branch in closer if not any(problem.kind.name == "const" for problem in branch)]
-        nearest = _nearest(told or closer)
+        nearest = _nearest_branch(told or closer)
         if nearest is not None:
             for problem in nearest:
                 yield from self._explain(problem)
             return
         wanted = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
-        message = _wrong(wanted, error.instance) if wanted else "This fits none of the forms that are allowed here."
-        yield Problem(_dotted(here), "type" if wanted else error.kind.name, message)
+        message = (
+            _type_sentence(wanted, error.instance) if wanted else "This fits none of the forms that are allowed here."
+        )
+        yield ArgumentProblem(_dotted_path(here), "type" if wanted else error.kind.name, message)
 
     def _unknown(self, name: str, keyword_at: Sequence[str | int]) -> str:
         """Say so, with the nearest name that belongs there; where none is declared there, of the whole schema."""
@@ -116,25 +134,25 @@ def compile_schema(schema: Mapping[str, Any]) -> Validator:
         text = canonical_text(schema)
     except MalformedJSON as problem:
         raise SchemaProblem(problem.message, problem.path) from None
-    return _compiled(text)
+    return _compile_cached(text)
 
 
 def validate_tool_args(schema: Mapping[str, Any], args: Any) -> Any:
     """Return args when they fit the schema; raise ParameterError naming the path."""
-    refuse(compile_schema(schema).problems(plain_json(args)))
+    raise_for_problems(compile_schema(schema).problems(check_json_arguments(args)))
     return args
 
 
-def plain_json(args: object) -> Any:
+def check_json_arguments(args: object) -> Any:
     """Return args when they are JSON within our limits; raise ParameterError naming the path."""
     try:
         return check_json(args)
     except MalformedJSON as problem:
-        refuse([Problem(problem.path, problem.code, problem.message)])
+        raise_for_problems([ArgumentProblem(problem.path, problem.code, problem.message)])
         raise
 
 
-def refuse(problems: Sequence[Problem]) -> None:
+def raise_for_problems(problems: Sequence[ArgumentProblem]) -> None:
     """Raise one ParameterError for these problems, with `field` and `errors`; do nothing without any."""
     if not problems:
         return
@@ -144,15 +162,15 @@ def refuse(problems: Sequence[Problem]) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(text: str) -> Validator:
+def _compile_cached(text: str) -> Validator:
     return Validator(json.loads(text))
 
 
-def _dotted(path: Sequence[str | int]) -> str:
+def _dotted_path(path: Sequence[str | int]) -> str:
     return ".".join(str(step) for step in path)
 
 
-def _nearest(
+def _nearest_branch(
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
 ) -> Sequence[jsonschema_rs.ValidationError] | None:
     """Return the branch with the fewest problems, None when several have as few."""
@@ -161,22 +179,22 @@ def _nearest(
     return by_count[0] if alone else None
 
 
-def _wrong_type(problem: jsonschema_rs.ValidationError, here: Sequence[str | int]) -> bool:
+def _is_type_problem_at(problem: jsonschema_rs.ValidationError, here: Sequence[str | int]) -> bool:
     return problem.kind.name == "type" and list(problem.instance_path) == list(here)
 
 
-def _sentence(code: str, facts: dict[str, Any], value: object) -> str:
+def _problem_sentence(code: str, facts: dict[str, Any], value: object) -> str:
     if code == "type":
-        return _wrong(facts["types"], value)
+        return _type_sentence(facts["types"], value)
     if code == "enum":
-        return f"This must be one of {_choices(facts['options'])}."
+        return f"This must be one of {_format_choices(facts['options'])}."
     if code == "const":
-        return f"This must be {_choices([facts['expected_value']])}."
-    template = _SENTENCES.get(code, "This does not fit the schema's rule '{code}'.")
-    return template.format(code=code, **facts, things=_things(code, facts.get("limit")))
+        return f"This must be {_format_choices([facts['expected_value']])}."
+    template = _SENTENCE_TEMPLATES.get(code, "This does not fit the schema's rule '{code}'.")
+    return template.format(code=code, **facts, things=_unit_name(code, facts.get("limit")))
 
 
-_SENTENCES = {
+_SENTENCE_TEMPLATES = {
     "minLength": "This needs at least {limit} {things}.",
     "maxLength": "This may have at most {limit} {things}.",
     "minItems": "This needs at least {limit} {things}.",
@@ -193,16 +211,20 @@ _SENTENCES = {
     "uniqueItems": "Every entry must differ from the others.",
     "falseSchema": "Nothing is allowed here.",
 }
-_COUNTED = {"Length": ("character", "characters"), "Items": ("entry", "entries"), "Properties": ("member", "members")}
+_UNIT_NAMES = {
+    "Length": ("character", "characters"),
+    "Items": ("entry", "entries"),
+    "Properties": ("member", "members"),
+}
 
 
-def _things(code: str, limit: object) -> str:
+def _unit_name(code: str, limit: object) -> str:
     """Return the word for so many of what a limit counts; empty for a limit that counts nothing."""
-    one, several = _COUNTED.get(code[3:], ("", ""))
+    one, several = _UNIT_NAMES.get(code[3:], ("", ""))
     return one if limit == 1 else several
 
 
-def _wrong(wanted: Sequence[str], value: object) -> str:
+def _type_sentence(wanted: Sequence[str], value: object) -> str:
     names = list(dict.fromkeys(_TYPE_NAMES.get(name, name) for name in wanted))
     return f"This must be {' or '.join(names)}, not {_TYPE_NAMES[_type_of(value)]}."
 
@@ -214,6 +236,6 @@ def _type_of(value: object) -> str:
     return next((name for kind, name in types if isinstance(value, kind)), "object")
 
 
-def _choices(options: Sequence[Any]) -> str:
+def _format_choices(options: Sequence[Any]) -> str:
     shown = [canonical_text(option) for option in options[:12]]
     return ", ".join([*shown, "…"] if len(options) > 12 else shown)

@@ -11,35 +11,35 @@ from typing import Any
 
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
-from catalog.schemas.resolver import Schema, children, subschemas, target_of, targets
+from catalog.schemas.resolver import Schema, child_schemas, index_references, resolve_reference, subschemas
 from catalog.secrets.detectors import PLACEHOLDER, find_secrets, may_hold_secret
 
-_SAME_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas")
-_REFERENCES = ("$ref", "$dynamicRef")
+_IN_PLACE_KEYWORDS = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas")
+_REFERENCE_KEYWORDS = ("$ref", "$dynamicRef")
 
 Schemas = tuple[object, ...]
 
 
-class SecretPlaces:
+class SecretLocations:
     """The secret places of one schema; `names` are properties that are secret wherever they stand."""
 
     def __init__(self, schema: Schema, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
-        self._targets = targets(schema)
+        self._targets = index_references(schema)
         self.top = self._applying([schema])
-        self.any = bool(self._names) or any(says_secret(each) for _, each in subschemas(schema))
+        self.any = bool(self._names) or any(is_marked_secret(each) for _, each in subschemas(schema))
 
-    def of_member(self, schemas: Schemas, name: str) -> Schemas:
+    def for_property(self, schemas: Schemas, name: str) -> Schemas:
         """Return what applies to the member `name` of an object to which `schemas` apply."""
-        return self._applying(_for_member(schemas, name))
+        return self._applying(_schemas_for_property(schemas, name))
 
-    def of_item(self, schemas: Schemas, index: int) -> Schemas:
+    def for_item(self, schemas: Schemas, index: int) -> Schemas:
         """Return what applies to an item of a list to which `schemas` apply."""
-        return self._applying(_for_item(schemas, index))
+        return self._applying(_schemas_for_item(schemas, index))
 
     def is_secret(self, schemas: Schemas, name: str | None) -> bool:
         """Say whether a value is secret to which `schemas` apply; `name` is its key in an object."""
-        return name in self._names or any(isinstance(each, dict) and says_secret(each) for each in schemas)
+        return name in self._names or any(isinstance(each, dict) and is_marked_secret(each) for each in schemas)
 
     def _applying(self, schemas: Iterable[object]) -> Schemas:
         """Return these schemas with all that they refer to or combine at the same place."""
@@ -50,57 +50,57 @@ class SecretPlaces:
             if not isinstance(schema, dict) or id(schema) in found:
                 continue
             found[id(schema)] = schema
-            left += children(schema, *_SAME_PLACE)
-            left += [self._target(schema[each]) for each in _REFERENCES if isinstance(schema.get(each), str)]
+            left += child_schemas(schema, *_IN_PLACE_KEYWORDS)
+            left += [self._target(schema[each]) for each in _REFERENCE_KEYWORDS if isinstance(schema.get(each), str)]
         return tuple(found.values())
 
     def _target(self, reference: str) -> object:
         try:
-            return target_of(reference, self._targets)
+            return resolve_reference(reference, self._targets)
         except KeyError:
             return None
 
 
-def says_secret(schema: Schema) -> bool:
+def is_marked_secret(schema: Schema) -> bool:
     """Say whether a schema calls its own place secret."""
     return bool(schema.get("writeOnly") is True or schema.get("x-secret") or schema.get("format") == "password")
 
 
-def _for_member(schemas: Schemas, name: str) -> Iterator[object]:
+def _schemas_for_property(schemas: Schemas, name: str) -> Iterator[object]:
     for schema in schemas:
         assert isinstance(schema, dict)  # noqa: S101 - `_applying` keeps nothing else
         # A pattern is not tried: what it calls secret is taken as secret under every name.
-        yield from children(schema, "patternProperties")
+        yield from child_schemas(schema, "patternProperties")
         named = schema.get("properties")
         if isinstance(named, dict) and name in named:
             yield named[name]
         else:
-            yield from children(schema, "additionalProperties", "unevaluatedProperties")
+            yield from child_schemas(schema, "additionalProperties", "unevaluatedProperties")
 
 
-def _for_item(schemas: Schemas, index: int) -> Iterator[object]:
+def _schemas_for_item(schemas: Schemas, index: int) -> Iterator[object]:
     for schema in schemas:
         assert isinstance(schema, dict)  # noqa: S101 - `_applying` keeps nothing else
-        yield from children(schema, "contains")
+        yield from child_schemas(schema, "contains")
         first = schema.get("prefixItems")
         if isinstance(first, list) and index < len(first):
             yield first[index]
         else:
-            yield from children(schema, "items", "unevaluatedItems")
+            yield from child_schemas(schema, "items", "unevaluatedItems")
 
 
-KEY = "$secret"
-MOST_NAME = 64
-GIVE_IT = "A secret stood here, and is not kept any more: put the value itself here."
+PLACEHOLDER_KEY = "$secret"
+MAX_SECRET_NAME = 64
+MISSING_MESSAGE = "A secret stood here, and is not kept any more: put the value itself here."
 
-_STRANGE = re.compile(r"[^\w.-]")
+_UNSAFE_NAME_CHARACTERS = re.compile(r"[^\w.-]")
 # In JSON text, however often it was put into a text of JSON; the end may be cut off where only a beginning is shown.
-_MAC = re.compile(r'(\$secret\\*": ?\\*"[\w.-]{1,80})#[0-9a-f]{1,64}')
-_INLINE = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})(?:#([0-9a-f]{64}))?"\}')
-_REFERENCE = re.compile(r"\$\{[^{}]*\}")
+_MAC_PATTERN = re.compile(r'(\$secret\\*": ?\\*"[\w.-]{1,80})#[0-9a-f]{1,64}')
+_PLACEHOLDER_PATTERN = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})(?:#([0-9a-f]{64}))?"\}')
+_REFERENCE_PATTERN = re.compile(r"\$\{[^{}]*\}")
 
-Mac = Callable[[str, Any], str]
-Value = Callable[[str, str, str], Any]
+MacFunction = Callable[[str, Any], str]
+SecretLookup = Callable[[str, str, str], Any]
 """Gives the value for a name, an HMAC (empty where there is none) and the path where it is to stand.
 
 Raises KeyError where it is not known.
@@ -118,35 +118,41 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class RedactedArguments:
     """Arguments with their secrets cut out: the canonical text to be stored, and the secrets."""
 
     text: str
     secrets: tuple[Secret, ...] = ()
 
 
-def seal(places: SecretPlaces | None, arguments: Any, mac: Mac, *, is_plan: bool = False) -> Sealed:
+def redact_secrets(
+    places: SecretLocations | None, arguments: Any, mac: MacFunction, *, is_plan: bool = False
+) -> RedactedArguments:
     """Cut the secrets out of checked arguments; in a plan's step, what is one whole reference is none.
 
     Without secret places of a tool only known shapes are secret.
     """
     text = canonical_text(arguments)
     if places is None and not may_hold_secret(text):
-        return Sealed(text)
-    cutter = _Cutter(places, mac, is_plan=is_plan)
+        return RedactedArguments(text)
+    cutter = _Redactor(places, mac, is_plan=is_plan)
     cut = cutter.cut(arguments, "", None, places.top if places else ())
-    return Sealed(canonical_text(cut), tuple(cutter.found.values())) if cutter.found else Sealed(text)
+    return (
+        RedactedArguments(canonical_text(cut), tuple(cutter.found.values()))
+        if cutter.found
+        else RedactedArguments(text)
+    )
 
 
-def secrets_in(places: SecretPlaces | None, arguments: Any) -> tuple[Secret, ...]:
+def find_argument_secrets(places: SecretLocations | None, arguments: Any) -> tuple[Secret, ...]:
     """Return the secrets in arguments that nobody will store; each is told apart by its path and value."""
-    return seal(places, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
+    return redact_secrets(places, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
 
 
-class _Cutter:
+class _Redactor:
     """One cutting: what was found, by path and value, with names that differ."""
 
-    def __init__(self, places: SecretPlaces | None, mac: Mac, *, is_plan: bool) -> None:
+    def __init__(self, places: SecretLocations | None, mac: MacFunction, *, is_plan: bool) -> None:
         self._places = places
         self._mac = mac
         self._is_plan = is_plan
@@ -158,37 +164,37 @@ class _Cutter:
         if value is None or value == "" or isinstance(value, bool):
             return value
         if self._places is not None and self._places.is_secret(schemas, name):
-            is_reference = self._is_plan and isinstance(value, str) and _REFERENCE.fullmatch(value)
-            return value if is_reference else {KEY: self._keep(path, path, value)}
+            is_reference = self._is_plan and isinstance(value, str) and _REFERENCE_PATTERN.fullmatch(value)
+            return value if is_reference else {PLACEHOLDER_KEY: self._keep(path, path, value)}
         if isinstance(value, str):
-            return self._cut_text(value, path)
+            return self._redact_text(value, path)
         if isinstance(value, dict):
-            return dict(self._cut_member(key, each, path, schemas) for key, each in value.items())
+            return dict(self._redact_member(key, each, path, schemas) for key, each in value.items())
         if isinstance(value, list):
             return [self._item(each, path, index, schemas) for index, each in enumerate(value)]
         return value
 
-    def _cut_member(self, key: str, value: Any, path: str, schemas: Schemas) -> tuple[str, Any]:
+    def _redact_member(self, key: str, value: Any, path: str, schemas: Schemas) -> tuple[str, Any]:
         """Return a member without secrets; what stands below it is named by the key as it may be shown."""
-        inner, cut = self._places.of_member(schemas, key) if self._places else (), self._cut_key(key, path)
-        return cut, self.cut(value, _below(path, shown_text(cut)), key, inner)
+        inner, cut = self._places.for_property(schemas, key) if self._places else (), self._redact_key(key, path)
+        return cut, self.cut(value, _nested_path(path, without_macs(cut)), key, inner)
 
     def _item(self, value: Any, path: str, index: int, schemas: Schemas) -> Any:
-        inner = self._places.of_item(schemas, index) if self._places else ()
-        return self.cut(value, _below(path, str(index)), None, inner)
+        inner = self._places.for_item(schemas, index) if self._places else ()
+        return self.cut(value, _nested_path(path, str(index)), None, inner)
 
-    def _cut_key(self, key: str, path: str) -> str:
-        cut = self._cut_text(key, path, whole=False)
+    def _redact_key(self, key: str, path: str) -> str:
+        cut = self._redact_text(key, path, whole=False)
         return cut if isinstance(cut, str) else key
 
-    def _cut_text(self, text: str, path: str, *, whole: bool = True) -> Any:
+    def _redact_text(self, text: str, path: str, *, whole: bool = True) -> Any:
         matches = find_secrets(text)
         if whole and len(matches) == 1 and (matches[0].start, matches[0].end) == (0, len(text)):
-            return {KEY: self._keep(path, matches[0].kind, text)}
+            return {PLACEHOLDER_KEY: self._keep(path, matches[0].kind, text)}
         pieces, end = [], 0
         for match in matches:
             mark = self._keep(path, match.kind, text[match.start : match.end])
-            pieces += [text[end : match.start], f'{{"{KEY}":"{mark}"}}']
+            pieces += [text[end : match.start], f'{{"{PLACEHOLDER_KEY}":"{mark}"}}']
             end = match.end
         return "".join([*pieces, text[end:]])
 
@@ -200,7 +206,7 @@ class _Cutter:
         return f"{self.found[mac].name}#{mac}"
 
     def _free_name(self, wanted: str) -> str:
-        name = wanted = _STRANGE.sub("_", wanted)[-MOST_NAME:] or "secret"
+        name = wanted = _UNSAFE_NAME_CHARACTERS.sub("_", wanted)[-MAX_SECRET_NAME:] or "secret"
         number = 1
         while name in self._names:
             number += 1
@@ -209,36 +215,36 @@ class _Cutter:
         return name
 
 
-def _below(path: str, step: str) -> str:
+def _nested_path(path: str, step: str) -> str:
     return f"{path}.{step}" if path else step
 
 
-def shown_text(text: str) -> str:
+def without_macs(text: str) -> str:
     """Return stored JSON text, or the beginning of it, as it may be shown: names of secrets without their HMACs."""
-    return _MAC.sub(r"\1", text) if KEY in text else text
+    return _MAC_PATTERN.sub(r"\1", text) if PLACEHOLDER_KEY in text else text
 
 
-def in_words(text: str) -> str:
+def describe_placeholders(text: str) -> str:
     """Return a shown text with `secret name` where a secret stood, as a person reads it."""
-    return _INLINE.sub(r"secret \1", text) if KEY in text else text
+    return _PLACEHOLDER_PATTERN.sub(r"secret \1", text) if PLACEHOLDER_KEY in text else text
 
 
-def in_pieces(text: str) -> list[tuple[str, str]]:
+def split_at_placeholders(text: str) -> list[tuple[str, str]]:
     """Return a shown text in pieces, each with the name of the secret that stood after it; empty after the last."""
     pieces, end = [], 0
-    for mark in _INLINE.finditer(text):
+    for mark in _PLACEHOLDER_PATTERN.finditer(text):
         pieces.append((text[end : mark.start()], mark[1]))
         end = mark.end()
     return [*pieces, (text[end:], "")]
 
 
-def as_texts(value: Any) -> Any:
+def placeholders_as_text(value: Any) -> Any:
     """Return a shown JSON value with each `{"$secret": name}` as a text, as a field of a form can hold and send it."""
     if isinstance(value, dict):
-        if value.keys() == {KEY}:
-            return f'{{"{KEY}":"{value[KEY]}"}}'
-        return {key: as_texts(each) for key, each in value.items()}
-    return [as_texts(each) for each in value] if isinstance(value, list) else value
+        if value.keys() == {PLACEHOLDER_KEY}:
+            return f'{{"{PLACEHOLDER_KEY}":"{value[PLACEHOLDER_KEY]}"}}'
+        return {key: placeholders_as_text(each) for key, each in value.items()}
+    return [placeholders_as_text(each) for each in value] if isinstance(value, list) else value
 
 
 def holds_secret(text: str) -> bool:
@@ -246,92 +252,94 @@ def holds_secret(text: str) -> bool:
     return PLACEHOLDER in text or '\\"$secret\\"' in text
 
 
-def macs_in(text: str) -> set[str]:
+def find_macs(text: str) -> set[str]:
     """Return the HMACs of all secrets that were cut out of stored JSON text."""
     return {mac for name, mac in re.findall(r'\$secret\\*": ?\\*"([\w.-]{1,80})#([0-9a-f]{64})', text)}
 
 
-def refill(value: Any, known: Value, path: str = "") -> Any:
+def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
     """Return a JSON value with the secrets back in their places; those that `known` raises KeyError for stay cut.
 
     A secret in the key of an object stands at the object's path, as it does when it is cut out.
     """
     if isinstance(value, str):
-        return _refill_value(value, known, path) if KEY in value else value
+        return _restore_value(value, known, path) if PLACEHOLDER_KEY in value else value
     if isinstance(value, dict):
-        if len(value) == 1 and isinstance(value.get(KEY), str):
-            return _refill_whole(value, known, path)
+        if len(value) == 1 and isinstance(value.get(PLACEHOLDER_KEY), str):
+            return _restore_whole(value, known, path)
         return {
-            _refill_text(key, known, path): refill(each, known, _below(path, shown_text(key)))
+            _restore_text(key, known, path): restore_secrets(each, known, _nested_path(path, without_macs(key)))
             for key, each in value.items()
         }
     if isinstance(value, list):
-        return [refill(each, known, _below(path, str(index))) for index, each in enumerate(value)]
+        return [restore_secrets(each, known, _nested_path(path, str(index))) for index, each in enumerate(value)]
     return value
 
 
-def _refill_whole(mark: dict[str, Any], known: Value, path: str) -> Any:
-    name, _, mac = mark[KEY].partition("#")
+def _restore_whole(mark: dict[str, Any], known: SecretLookup, path: str) -> Any:
+    name, _, mac = mark[PLACEHOLDER_KEY].partition("#")
     try:
         return known(name, mac, path)
     except KeyError:
-        return {KEY: name}
+        return {PLACEHOLDER_KEY: name}
 
 
-def _refill_value(text: str, known: Value, path: str) -> Any:
+def _restore_value(text: str, known: SecretLookup, path: str) -> Any:
     """Return a text with its secrets; where it is nothing but one, as a form sends it, that one of whatever type."""
-    whole = _INLINE.fullmatch(text)
+    whole = _PLACEHOLDER_PATTERN.fullmatch(text)
     try:
-        return known(whole[1], whole[2] or "", path) if whole else _refill_text(text, known, path)
+        return known(whole[1], whole[2] or "", path) if whole else _restore_text(text, known, path)
     except KeyError:
-        return f'{{"{KEY}":"{whole[1]}"}}' if whole else text
+        return f'{{"{PLACEHOLDER_KEY}":"{whole[1]}"}}' if whole else text
 
 
-def _refill_text(text: str, known: Value, path: str) -> str:
+def _restore_text(text: str, known: SecretLookup, path: str) -> str:
     def back(mark: "re.Match[str]") -> str:
         try:
             value = known(mark[1], mark[2] or "", path)
         except KeyError:
-            return f'{{"{KEY}":"{mark[1]}"}}'
+            return f'{{"{PLACEHOLDER_KEY}":"{mark[1]}"}}'
         return value if isinstance(value, str) else canonical_text(value)
 
-    return _INLINE.sub(back, text)
+    return _PLACEHOLDER_PATTERN.sub(back, text)
 
 
-def placeholders(value: Any, path: str = "", *, keys: bool = True) -> Iterator[tuple[str, str]]:
+def find_placeholders(value: Any, path: str = "", *, keys: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the path and the name of every place where a secret is missing; for one in a key, the object's path."""
     if isinstance(value, str):
-        yield from ((path, mark[1]) for mark in _INLINE.finditer(value))
+        yield from ((path, mark[1]) for mark in _PLACEHOLDER_PATTERN.finditer(value))
     elif isinstance(value, dict):
-        if KEY in value:
-            yield path, str(value[KEY])[:MOST_NAME]
+        if PLACEHOLDER_KEY in value:
+            yield path, str(value[PLACEHOLDER_KEY])[:MAX_SECRET_NAME]
         for key, each in value.items():
-            yield from placeholders(key, path) if keys else ()
-            yield from placeholders(each, _below(path, shown_text(key)), keys=keys)
+            yield from find_placeholders(key, path) if keys else ()
+            yield from find_placeholders(each, _nested_path(path, without_macs(key)), keys=keys)
     elif isinstance(value, list):
         for index, each in enumerate(value):
-            yield from placeholders(each, _below(path, str(index)), keys=keys)
+            yield from find_placeholders(each, _nested_path(path, str(index)), keys=keys)
 
 
-def refuse_placeholders(arguments: Any) -> None:
+def reject_placeholders(arguments: Any) -> None:
     """Raise ParameterError where something only stands for a secret: nobody may run, or store, that."""
-    errors = [{"path": path, "code": "secret_missing", "message": GIVE_IT} for path, _ in placeholders(arguments)]
+    errors = [
+        {"path": path, "code": "secret_missing", "message": MISSING_MESSAGE} for path, _ in find_placeholders(arguments)
+    ]
     if errors:
-        raise ParameterError(GIVE_IT, {"field": errors[0]["path"] or None, "errors": errors})
+        raise ParameterError(MISSING_MESSAGE, {"field": errors[0]["path"] or None, "errors": errors})
 
 
-def scrubbed(value: Any) -> Any:
+def redact_value(value: Any) -> Any:
     """Return a JSON value that a person gave with known shapes of secrets cut out for good."""
     if isinstance(value, str):
-        return scrub_words(value)
+        return redact_text(value)
     if isinstance(value, dict):
-        return {scrub_words(key): scrubbed(each) for key, each in value.items()}
-    return [scrubbed(each) for each in value] if isinstance(value, list) else value
+        return {redact_text(key): redact_value(each) for key, each in value.items()}
+    return [redact_value(each) for each in value] if isinstance(value, list) else value
 
 
-def scrub_words(text: str) -> str:
+def redact_text(text: str) -> str:
     """Return a text that people or agents wrote (a goal, a reason) with known shapes of secrets cut out for good."""
     matches = find_secrets(text)
     for match in reversed(matches):
-        text = f'{text[: match.start]}{{"{KEY}":"{match.kind}"}}{text[match.end :]}'
+        text = f'{text[: match.start]}{{"{PLACEHOLDER_KEY}":"{match.kind}"}}{text[match.end :]}'
     return text

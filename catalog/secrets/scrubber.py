@@ -14,10 +14,10 @@ from urllib.parse import quote, quote_plus
 from pydantic_core import to_jsonable_python
 
 from catalog.results import MAX_STATE_TOKEN, Preview
-from catalog.secrets.placeholders import KEY, Secret, as_texts
+from catalog.secrets.placeholders import PLACEHOLDER_KEY, Secret, placeholders_as_text
 
-SHORTEST, SHORTEST_ENCODED = 4, 8
-MOST_VARIANTS = 5000
+MIN_SECRET_LENGTH, MIN_ENCODED_LENGTH = 4, 8
+MAX_ENCODED_VARIANTS = 5000
 
 
 class Scrubber:
@@ -29,22 +29,22 @@ class Scrubber:
         for secret in secrets:
             for leaf in _leaves(secret.value):
                 self._learn(secret.name, leaf)
-        listed = sorted(self._names, key=len, reverse=True)[:MOST_VARIANTS]
+        listed = sorted(self._names, key=len, reverse=True)[:MAX_ENCODED_VARIANTS]
         self._pattern = re.compile("|".join(map(re.escape, listed))) if listed else None
 
     def _learn(self, name: str, leaf: Any) -> None:
         text = leaf if isinstance(leaf, str) else json.dumps(leaf)
-        if len(text) < SHORTEST:
+        if len(text) < MIN_SECRET_LENGTH:
             return
         self._whole.setdefault((type(leaf), leaf), name)
-        for variant in _variants(text):
+        for variant in _encoded_variants(text):
             self._names.setdefault(variant, name)
 
     def text(self, text: str) -> str:
         """Return a text with `{"$secret":"name"}` where a secret stood."""
         if self._pattern is None:
             return text
-        return self._pattern.sub(lambda match: f'{{"{KEY}":"{self._names[match[0]]}"}}', text)
+        return self._pattern.sub(lambda match: f'{{"{PLACEHOLDER_KEY}":"{self._names[match[0]]}"}}', text)
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with `{"$secret": name}` in the place of secrets, and the texts without them."""
@@ -55,7 +55,7 @@ class Scrubber:
         if value is None or isinstance(value, bool):
             return value
         if (type(value), value) in self._whole:
-            return {KEY: self._whole[type(value), value]}
+            return {PLACEHOLDER_KEY: self._whole[type(value), value]}
         return self.text(value) if isinstance(value, str) else value
 
     def preview(self, shown: Preview) -> Preview:
@@ -65,11 +65,14 @@ class Scrubber:
             name: self.text(value) if isinstance(value, str) else value for name, value in plain.items()
         }
         token = words["state_token"]
-        words |= {"rows": as_texts(self.value(plain["rows"])), "state_token": token and token[:MAX_STATE_TOKEN]}
+        words |= {
+            "rows": placeholders_as_text(self.value(plain["rows"])),
+            "state_token": token and token[:MAX_STATE_TOKEN],
+        }
         return Preview(**words)
 
 
-def scrubber(secrets: Sequence[Secret]) -> Scrubber | None:
+def scrubber_for(secrets: Sequence[Secret]) -> Scrubber | None:
     """Return what replaces these secrets; None where there are none."""
     return Scrubber(secrets) if secrets else None
 
@@ -85,21 +88,21 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _variants(text: str) -> Iterator[str]:
+def _encoded_variants(text: str) -> Iterator[str]:
     yield text
     yield json.dumps(text)[1:-1]
     yield json.dumps(text, ensure_ascii=False)[1:-1]
-    if text.strip() != text and len(text.strip()) >= SHORTEST:
+    if text.strip() != text and len(text.strip()) >= MIN_SECRET_LENGTH:
         yield text.strip()
     yield quote(text, safe="")
     yield quote_plus(text)
     raw = text.encode()
-    if len(raw) >= SHORTEST_ENCODED:
+    if len(raw) >= MIN_ENCODED_LENGTH:
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            yield from _at_offsets(raw, encode)
+            yield from _base64_fragments(raw, encode)
 
 
-def _at_offsets(raw: bytes, encode: Any) -> Iterator[str]:
+def _base64_fragments(raw: bytes, encode: Any) -> Iterator[str]:
     """Yield the characters that stand for these bytes alone, at each of the three places they can begin at."""
     for offset, lost in ((0, 0), (1, 2), (2, 3)):
         whole = (offset + len(raw)) * 8 // 6

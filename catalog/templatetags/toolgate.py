@@ -10,12 +10,12 @@ from django import template
 from django.template.defaultfilters import truncatechars
 from django.utils.html import escape, format_html, format_html_join
 
-from catalog.access.roles import name_of
+from catalog.access.roles import user_display_name
 from catalog.calls.statistics import Usage
 from catalog.core import clock
 from catalog.secrets import placeholders
-from catalog.text.diff import Row, beside, diff_texts, drawn
-from catalog.text.safety import Shown, count_hidden, is_plain, split_hidden, truth_of
+from catalog.text.diff import DiffRow, diff_texts, side_by_side, truncate_rows
+from catalog.text.safety import InspectedPart, count_hidden, inspect_text, is_plain_ascii, split_hidden
 from catalog.ui import labels
 from catalog.ui.charts import spark_path
 
@@ -31,21 +31,21 @@ def icon(name: str, classes: str = "") -> str:
 @register.simple_tag
 def safety(level: str) -> str:
     """Draw the badge of a safety level."""
-    word = labels.safety_word(level)
+    word = labels.safety_badge(level)
     return format_html('<span class="lvl {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
 def reversibility(value: str) -> str:
     """Draw what it costs to take a call back: icon and word."""
-    word = labels.reversibility_word(value)
+    word = labels.reversibility_badge(value)
     return format_html('<span class="risk {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
 def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
     """Draw the pill of a status; `label` replaces the word, never the icon and the hue."""
-    word = labels.status_word(value, waiting_for)
+    word = labels.status_badge(value, waiting_for)
     drawn = icon(word.icon, "spin" if word.icon == "run" else "")
     return format_html('<span class="st {}">{}{}</span>', word.hue, drawn, label or word.label)
 
@@ -53,20 +53,20 @@ def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
 @register.simple_tag
 def status_icon(value: str, waiting_for: str | None = None) -> str:
     """Draw only the icon of a status; the page must say the word beside it."""
-    word = labels.status_word(value, waiting_for)
+    word = labels.status_badge(value, waiting_for)
     return icon(word.icon, f"sti {word.hue}{' spin' if word.icon == 'run' else ''}")
 
 
 @register.simple_tag
 def status_label(value: str, waiting_for: str | None = None) -> str:
     """Say a status in words."""
-    return labels.status_word(value, waiting_for).label
+    return labels.status_badge(value, waiting_for).label
 
 
 @register.simple_tag
 def status_hue(value: str, waiting_for: str | None = None) -> str:
     """Name the hue class of a status: run, ok, human, danger, warn or idle."""
-    return labels.status_word(value, waiting_for).hue
+    return labels.status_badge(value, waiting_for).hue
 
 
 @register.simple_tag
@@ -85,25 +85,25 @@ def copyable(value: str) -> str:
 def avatar(name: str, kind: str = "person") -> str:
     """Draw initials: round for a person, square for a program."""
     shape = "av" if kind == "person" else "av bot"
-    return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, labels.say_initials(name))
+    return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, labels.name_initials(name))
 
 
 @register.filter
 def initials(name: str) -> str:
     """Cut a name to two letters."""
-    return labels.say_initials(name)
+    return labels.name_initials(name)
 
 
 @register.filter
 def relative_time(moment: datetime | None) -> str:
     """Say how long ago, with the exact time in the tooltip; clock.js keeps it true."""
-    return _time(moment, labels.say_ago(moment), "data-ago") if moment else "never"
+    return _time(moment, labels.format_time_ago(moment), "data-ago") if moment else "never"
 
 
 @register.filter
 def time_left(moment: datetime | None) -> str:
     """Say how much time is left, with the deadline in the tooltip; clock.js keeps it true."""
-    return _time(moment, labels.say_left(moment), "data-left", labels.time_left_hue(moment)) if moment else ""
+    return _time(moment, labels.format_time_left(moment), "data-left", labels.time_left_hue(moment)) if moment else ""
 
 
 @register.filter
@@ -127,13 +127,13 @@ def _time(moment: datetime, said: str, mark: str, hue: str = "") -> str:
 @register.filter
 def duration_ms(milliseconds: float | None) -> str:
     """Say a duration given in milliseconds."""
-    return "" if milliseconds is None else labels.say_duration(milliseconds)
+    return "" if milliseconds is None else labels.format_duration(milliseconds)
 
 
 @register.filter
 def bytes_size(count: int | None) -> str:
     """Say a number of bytes."""
-    return "" if count is None else labels.say_size(count)
+    return "" if count is None else labels.format_byte_size(count)
 
 
 @register.filter
@@ -145,7 +145,7 @@ def is_ahead(moment: datetime | None) -> bool:
 @register.filter
 def person_name(user: Any) -> str:
     """Name a person; empty for nobody."""
-    return name_of(user) if user is not None else ""
+    return user_display_name(user) if user is not None else ""
 
 
 @register.filter
@@ -159,21 +159,21 @@ def shortened(text: object, most: int) -> str:
 def revealed(text: object) -> str:
     """Escape text; spell out what does not show, count stretches of nothing, mark words that imitate others."""
     whole = str(text)
-    if is_plain(whole):
+    if is_plain_ascii(whole):
         return escape(whole)
-    return format_html_join("", "{}", ((_told(part),) for part in truth_of(whole)))
+    return format_html_join("", "{}", ((_render_part(part),) for part in inspect_text(whole)))
 
 
-def _told(part: Shown) -> str:
+def _render_part(part: InspectedPart) -> str:
     if part.kind == "plain":
         return part.text
     note = format_html('<span class="hidden-char">{}</span>', part.note)
     if part.kind == "odd":
-        return format_html('<span class="odd-word">{}</span>{}', _spelled(part.text), note)
+        return format_html('<span class="odd-word">{}</span>{}', _spell_out(part.text), note)
     return format_html("{}{}", note, "\n") if part.kind == "nothing" and "\n" in part.text else note
 
 
-def _spelled(word: str) -> str:
+def _spell_out(word: str) -> str:
     pieces = ((piece.hidden, piece.text) for piece in split_hidden(word))
     spans = (format_html('<span class="hidden-char">{}</span>', text) if hidden else text for hidden, text in pieces)
     return format_html_join("", "{}", ((span,) for span in spans))
@@ -182,14 +182,14 @@ def _spelled(word: str) -> str:
 @register.filter
 def in_words(text: object) -> str:
     """Say in words where a secret stood in what a tool says; pass it on to `revealed`."""
-    return placeholders.in_words(str(text))
+    return placeholders.describe_placeholders(str(text))
 
 
 @register.filter
 def locked(text: object) -> str:
     """Escape what a tool says as `revealed` does; where a secret stood is a lock, so that no words imitate it."""
     return format_html_join(
-        "", "{}{}", ((revealed(said), _lock(name)) for said, name in placeholders.in_pieces(str(text)))
+        "", "{}{}", ((revealed(said), _lock(name)) for said, name in placeholders.split_at_placeholders(str(text)))
     )
 
 
@@ -212,7 +212,7 @@ def pretty_json(value: Any) -> str:
 @register.filter
 def coloured_json(value: Any) -> str:
     """Draw a JSON value of ours in colours; the text is that of `pretty_json`."""
-    pieces = (_coloured(match.lastgroup, match[0]) for match in _TOKENS.finditer(pretty_json(value)))
+    pieces = (_coloured_token(match.lastgroup, match[0]) for match in _TOKENS.finditer(pretty_json(value)))
     return format_html_join("", "{}", ((piece,) for piece in pieces))
 
 
@@ -251,7 +251,7 @@ _TOKENS = re.compile(
 )
 
 
-def _coloured(kind: str | None, text: str) -> str:
+def _coloured_token(kind: str | None, text: str) -> str:
     return format_html('<span class="{}">{}</span>', kind, text) if kind else text
 
 
@@ -261,12 +261,12 @@ def spark(usage: Usage) -> str:
     return spark_path(usage)
 
 
-register.filter("drawn", drawn)
-register.filter("beside", beside)
+register.filter("drawn", truncate_rows)
+register.filter("beside", side_by_side)
 
 
 @register.filter
-def marked(row: Row) -> str:
+def marked(row: DiffRow) -> str:
     """Draw the text of a line of a diff, what changed in it marked."""
     tag = {"add": "ins", "del": "del"}.get(row.kind)
     parts = (

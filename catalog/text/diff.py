@@ -11,23 +11,23 @@ from functools import cached_property
 from itertools import chain, groupby, zip_longest
 from typing import Any
 
-CONTEXT = 3
+CONTEXT_LINES = 3
 # The comparison is quadratic in an agent's text. Beyond these products of lengths: old, then new, unmarked.
-MOST_LINE_PAIRS = 1_000_000
-MOST_WORD_PAIRS = 10_000
-MOST_WORD_PAIRS_IN_ALL = 200_000
-COST_OF_A_LINE = 50
-MOST_DRAWN = 4000
+MAX_LINE_PAIRS = 1_000_000
+MAX_WORD_PAIRS = 10_000
+MAX_TOTAL_WORD_PAIRS = 200_000
+LINE_COST = 50
+MAX_DIFF_ROWS = 4000
 """Rows of a diff that a page draws; more would take it seconds."""
-ALIKE = 0.4
-_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
-Code = tuple[str, int, int, int, int]
+MIN_SIMILARITY = 0.4
+_WORD_PATTERN = re.compile(r"\w+|\s+|[^\w\s]")
+Opcode = tuple[str, int, int, int, int]
 """A stretch: equal, gap, replace, delete or insert; from and to in the old lines, from and to in the new ones.
 
 A gap is equal too, but too far from every change to be shown.
 """
 # Only "\n" ends a line: every other separator must stay visible. This mark cannot occur inside a line.
-_UNENDED = "\n"
+_NO_NEWLINE_MARK = "\n"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Row:
+class DiffRow:
     """One line of a diff: kind is same, add, del, gap (`skipped` unchanged lines are not shown) or cut.
 
     A cut stands for `skipped` rows of `size` bytes that are too many to be drawn, changed ones among them.
@@ -49,62 +49,62 @@ class Row:
     old: int | None = None
     new: int | None = None
     segments: tuple[Segment, ...] = ()
-    unended: bool = False
+    lacks_newline: bool = False
     skipped: int = 0
     size: int = 0
 
 
 @dataclass(frozen=True)
-class Change:
+class TextDiff:
     """A whole diff with its counts."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[DiffRow, ...]
     added: int
     removed: int
 
 
-class Comparison:
+class TextComparison:
     """Two texts beside each other: the stretches that lead from one to the other. None means there is no file."""
 
     def __init__(self, before: str | None, after: str | None) -> None:
-        self.old, self.new = lines_of(before), lines_of(after)
-        self.stretches = tuple(_stretches(self.old, self.new))
+        self.old, self.new = split_lines(before), split_lines(after)
+        self.stretches = tuple(_grouped_opcodes(self.old, self.new))
 
     @cached_property
-    def rows(self) -> tuple[tuple[Row, ...], ...]:
+    def rows(self) -> tuple[tuple[DiffRow, ...], ...]:
         """What is shown of each stretch, in their order."""
-        budget = _Budget(MOST_WORD_PAIRS_IN_ALL)
+        budget = _Budget(MAX_TOTAL_WORD_PAIRS)
         return tuple(tuple(self._rows(stretch, budget)) for stretch in self.stretches)
 
-    def _rows(self, stretch: Code, budget: "_Budget") -> Iterator[Row]:
+    def _rows(self, stretch: Opcode, budget: "_Budget") -> Iterator[DiffRow]:
         tag, i1, i2, j1, j2 = stretch
         if tag == "gap":
-            yield Row("gap", skipped=i2 - i1)
+            yield DiffRow("gap", skipped=i2 - i1)
         elif tag == "equal":
             for number, line in enumerate(self.old[i1:i2], start=1):
-                yield Row("same", i1 + number, j1 + number, _whole(line), _is_unended(line))
+                yield DiffRow("same", i1 + number, j1 + number, _unmarked_segment(line), _lacks_newline(line))
         else:
-            yield from _changed(self.old[i1:i2], self.new[j1:j2], (i1, j1), budget)
+            yield from _changed_rows(self.old[i1:i2], self.new[j1:j2], (i1, j1), budget)
 
 
-def diff_texts(before: str | None, after: str | None) -> Change:
+def diff_texts(before: str | None, after: str | None) -> TextDiff:
     """Compare two texts; None means there was, or will be, no file."""
-    rows = tuple(chain.from_iterable(Comparison(before, after).rows))
-    return Change(rows, sum(row.kind == "add" for row in rows), sum(row.kind == "del" for row in rows))
+    rows = tuple(chain.from_iterable(TextComparison(before, after).rows))
+    return TextDiff(rows, sum(row.kind == "add" for row in rows), sum(row.kind == "del" for row in rows))
 
 
-def drawn(rows: Sequence[Row]) -> list[Row]:
+def truncate_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
     """Return the rows that a page draws: all, or where they are too many the first and the last of them."""
-    if len(rows) <= MOST_DRAWN:
+    if len(rows) <= MAX_DIFF_ROWS:
         return list(rows)
-    half = MOST_DRAWN // 2
+    half = MAX_DIFF_ROWS // 2
     left_out = rows[half:-half]
     size = sum(1 + sum(len(each.text.encode(errors="replace")) for each in row.segments) for row in left_out)
     count = sum(row.skipped or 1 for row in left_out)
-    return [*rows[:half], Row("cut", skipped=count, size=size), *rows[-half:]]
+    return [*rows[:half], DiffRow("cut", skipped=count, size=size), *rows[-half:]]
 
 
-def beside(rows: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+def side_by_side(rows: Iterable[DiffRow]) -> Iterator[tuple[DiffRow | None, DiffRow | None]]:
     """Yield what stands in one row where old and new are drawn beside each other: the old line, the new line.
 
     What is the same, or stands for what is left out, is both.
@@ -117,29 +117,29 @@ def beside(rows: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
             yield from zip_longest(*([row for row in lines if row.kind == kind] for kind in ("del", "add")))
 
 
-def lines_of(text: str | None) -> list[str]:
+def split_lines(text: str | None) -> list[str]:
     """Return the lines of a text; a last one without its end keeps a mark of that."""
     if not text:
         return []
     if text.endswith("\n"):
         return text[:-1].split("\n")
     lines = text.split("\n")
-    lines[-1] += _UNENDED
+    lines[-1] += _NO_NEWLINE_MARK
     return lines
 
 
-def joined(lines: list[str]) -> str:
+def join_lines(lines: list[str]) -> str:
     """Return the text that these lines make."""
-    return "".join(line.removesuffix(_UNENDED) if _is_unended(line) else f"{line}\n" for line in lines)
+    return "".join(line.removesuffix(_NO_NEWLINE_MARK) if _lacks_newline(line) else f"{line}\n" for line in lines)
 
 
-def _changed(old: list[str], new: list[str], start: tuple[int, int], budget: "_Budget") -> Iterator[Row]:
+def _changed_rows(old: list[str], new: list[str], start: tuple[int, int], budget: "_Budget") -> Iterator[DiffRow]:
     """Show changed lines, the removed ones first; `start` counts the lines before them on both sides."""
     removed, added = _mark_words(old, new, budget)
     for number, (line, segments) in enumerate(zip(old, removed, strict=True), start=start[0] + 1):
-        yield Row("del", old=number, segments=segments, unended=_is_unended(line))
+        yield DiffRow("del", old=number, segments=segments, lacks_newline=_lacks_newline(line))
     for number, (line, segments) in enumerate(zip(new, added, strict=True), start=start[1] + 1):
-        yield Row("add", new=number, segments=segments, unended=_is_unended(line))
+        yield DiffRow("add", new=number, segments=segments, lacks_newline=_lacks_newline(line))
 
 
 @dataclass
@@ -149,18 +149,18 @@ class _Budget:
     left: int
 
     def takes(self, cost: int) -> bool:
-        affordable = cost <= min(MOST_WORD_PAIRS, self.left)
+        affordable = cost <= min(MAX_WORD_PAIRS, self.left)
         self.left -= cost if affordable else 0
         return affordable
 
 
-def _stretches(old: list[str], new: list[str]) -> Iterator[Code]:
+def _grouped_opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
     """Yield how one list of lines becomes the other, with a gap where unchanged lines are far from every change."""
     ends = (0, 0), (len(old), len(new))
     for code in _opcodes(old, new):
         tag, i1, i2, j1, j2 = code
-        first = 0 if (i1, j1) == ends[0] else CONTEXT
-        last = i2 - i1 - (0 if (i2, j2) == ends[1] else CONTEXT)
+        first = 0 if (i1, j1) == ends[0] else CONTEXT_LINES
+        last = i2 - i1 - (0 if (i2, j2) == ends[1] else CONTEXT_LINES)
         if tag != "equal" or last - first <= 1:
             yield code
             continue
@@ -168,14 +168,14 @@ def _stretches(old: list[str], new: list[str]) -> Iterator[Code]:
         yield from ((part, i1 + a, i1 + b, j1 + a, j1 + b) for part, a, b in parts if b > a)
 
 
-def _opcodes(old: list[str], new: list[str]) -> Iterator[Code]:
+def _opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
     """Yield how one list of lines becomes the other; only what lies between common head and tail is compared."""
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
+    head = _common_length(old, new)
+    tail = _common_length(old[head:][::-1], new[head:][::-1])
     i2, j2 = len(old) - tail, len(new) - tail
     if head:
         yield "equal", 0, head, 0, head
-    if (i2 - head) * (j2 - head) <= MOST_LINE_PAIRS:
+    if (i2 - head) * (j2 - head) <= MAX_LINE_PAIRS:
         matcher = SequenceMatcher(None, old[head:i2], new[head:j2])
         for tag, a, b, c, d in matcher.get_opcodes():
             yield tag, a + head, b + head, c + head, d + head
@@ -185,7 +185,7 @@ def _opcodes(old: list[str], new: list[str]) -> Iterator[Code]:
         yield "equal", i2, len(old), j2, len(new)
 
 
-def _common(old: list[str], new: list[str]) -> int:
+def _common_length(old: list[str], new: list[str]) -> int:
     length = 0
     for a, b in zip(old, new, strict=False):
         if a != b:
@@ -200,34 +200,34 @@ _Segments = tuple[Segment, ...]
 def _mark_words(old: list[str], new: list[str], budget: _Budget) -> tuple[list[_Segments], list[_Segments]]:
     """Pair the lines of a replaced block in order and mark the words that differ."""
     pairs = [_word_segments(a, b, budget) for a, b in zip(old, new, strict=False)]
-    removed = [left for left, _ in pairs] + [_whole(line) for line in old[len(pairs) :]]
-    added = [right for _, right in pairs] + [_whole(line) for line in new[len(pairs) :]]
+    removed = [left for left, _ in pairs] + [_unmarked_segment(line) for line in old[len(pairs) :]]
+    added = [right for _, right in pairs] + [_unmarked_segment(line) for line in new[len(pairs) :]]
     return removed, added
 
 
 def _word_segments(old: str, new: str, budget: _Budget) -> tuple[_Segments, _Segments]:
-    a, b = _WORDS.findall(_shown(old)), _WORDS.findall(_shown(new))
-    if not budget.takes(COST_OF_A_LINE + len(a) * len(b)):
-        return _whole(old), _whole(new)
+    a, b = _WORD_PATTERN.findall(_visible_line(old)), _WORD_PATTERN.findall(_visible_line(new))
+    if not budget.takes(LINE_COST + len(a) * len(b)):
+        return _unmarked_segment(old), _unmarked_segment(new)
     matcher = SequenceMatcher(None, a, b, autojunk=False)
-    if matcher.ratio() < ALIKE:
-        return _whole(old), _whole(new)
+    if matcher.ratio() < MIN_SIMILARITY:
+        return _unmarked_segment(old), _unmarked_segment(new)
     codes = matcher.get_opcodes()
     left = (Segment("".join(a[i1:i2]), tag != "equal") for tag, i1, i2, _, _ in codes if i2 > i1)
     right = (Segment("".join(b[j1:j2]), tag != "equal") for tag, _, _, j1, j2 in codes if j2 > j1)
     return tuple(left), tuple(right)
 
 
-def _whole(line: str) -> _Segments:
-    return (Segment(_shown(line)),)
+def _unmarked_segment(line: str) -> _Segments:
+    return (Segment(_visible_line(line)),)
 
 
-def _is_unended(line: str) -> bool:
-    return line.endswith(_UNENDED)
+def _lacks_newline(line: str) -> bool:
+    return line.endswith(_NO_NEWLINE_MARK)
 
 
-def _shown(line: str) -> str:
-    return line.removesuffix(_UNENDED)
+def _visible_line(line: str) -> str:
+    return line.removesuffix(_NO_NEWLINE_MARK)
 
 
 UNCHANGED = frozenset({"equal", "gap"})
@@ -242,20 +242,20 @@ class Hunk:
     header: str
     added: int
     removed: int
-    rows: tuple[Row, ...]
+    rows: tuple[DiffRow, ...]
 
     @property
     def text(self) -> str:
         """The lines of the hunk as a unified diff shows them."""
-        return "\n".join([self.header, *(line for row in self.rows for line in _unified(row))])
+        return "\n".join([self.header, *(line for row in self.rows for line in _unified_line(row))])
 
 
-class Division:
+class HunkedDiff:
     """A change in its hunks. What is shown of a hunk and what accepting it does come of one numbering."""
 
     def __init__(self, before: str | None, after: str | None) -> None:
-        self._compared = Comparison(before, after)
-        self._numbers = tuple(_numbered(self._compared.stretches))
+        self._compared = TextComparison(before, after)
+        self._numbers = tuple(_number_hunks(self._compared.stretches))
 
     def __len__(self) -> int:
         return max(self._numbers, default=NO_HUNK) + 1
@@ -281,10 +281,10 @@ class Division:
         lines: list[str] = []
         for number, (_, i1, i2, j1, j2) in zip(self._numbers, self._compared.stretches, strict=True):
             lines += self._compared.new[j1:j2] if number in accepted else self._compared.old[i1:i2]
-        return joined(lines)
+        return join_lines(lines)
 
 
-def _numbered(stretches: Iterable[Code]) -> Iterator[int]:
+def _number_hunks(stretches: Iterable[Opcode]) -> Iterator[int]:
     """Yield the hunk of every stretch: gaps part them, and between two gaps is one if anything changes there."""
     number = 0
     for _, group in groupby(stretches, key=lambda code: code[0] == "gap"):
@@ -294,17 +294,17 @@ def _numbered(stretches: Iterable[Code]) -> Iterator[int]:
         number += is_hunk
 
 
-def _hunk(index: int, rows: tuple[Row, ...]) -> Hunk:
+def _hunk(index: int, rows: tuple[DiffRow, ...]) -> Hunk:
     added, removed = (sum(row.kind == kind for row in rows) for kind in ("add", "del"))
     same = len(rows) - added - removed
     old, new = (next((getattr(row, side) for row in rows if getattr(row, side)), 0) for side in ("old", "new"))
     return Hunk(index, f"@@ -{old},{same + removed} +{new},{same + added} @@", added, removed, rows)
 
 
-_SIGNS = {"same": " ", "add": "+", "del": "-"}
+_LINE_PREFIXES = {"same": " ", "add": "+", "del": "-"}
 
 
-def _unified(row: Row) -> Iterator[str]:
-    yield _SIGNS[row.kind] + "".join(segment.text for segment in row.segments)
-    if row.unended:
+def _unified_line(row: DiffRow) -> Iterator[str]:
+    yield _LINE_PREFIXES[row.kind] + "".join(segment.text for segment in row.segments)
+    if row.lacks_newline:
         yield "\\ No newline at end of file"

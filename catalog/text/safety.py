@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 # Whatever is not plain ASCII is looked at; line feed and tab are layout, not hiding.
-_SUSPECT = re.compile(r"[^ -~\n\t]")
+_SUSPECT_CHARACTER = re.compile(r"[^ -~\n\t]")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 # Letters, marks and symbols by category, yet drawn as nothing at all.
 _BLANK_RANGES = (
@@ -32,7 +32,7 @@ _BLANK_RANGES = (
 )
 
 
-class Piece(NamedTuple):
+class VisibilityRun(NamedTuple):
     """A run of visible text, or one hidden character spelled out as U+XXXX."""
 
     text: str
@@ -47,71 +47,73 @@ def is_hidden(character: str) -> bool:
     )
 
 
-def split_hidden(text: str) -> list[Piece]:
+def split_hidden(text: str) -> list[VisibilityRun]:
     """Cut text into visible runs and spelled-out hidden characters, in order."""
-    pieces: list[Piece] = []
+    pieces: list[VisibilityRun] = []
     shown = 0
-    for match in _SUSPECT.finditer(text):
+    for match in _SUSPECT_CHARACTER.finditer(text):
         if not is_hidden(match[0]):
             continue
         if match.start() > shown:
-            pieces.append(Piece(text[shown : match.start()], hidden=False))
-        pieces.append(Piece(f"U+{ord(match[0]):04X}", hidden=True))
+            pieces.append(VisibilityRun(text[shown : match.start()], hidden=False))
+        pieces.append(VisibilityRun(f"U+{ord(match[0]):04X}", hidden=True))
         shown = match.end()
     if shown < len(text):
-        pieces.append(Piece(text[shown:], hidden=False))
+        pieces.append(VisibilityRun(text[shown:], hidden=False))
     return pieces
 
 
 def count_hidden(text: str) -> int:
     """Count the characters that `split_hidden` would spell out."""
-    return sum(is_hidden(match[0]) for match in _SUSPECT.finditer(text))
+    return sum(is_hidden(match[0]) for match in _SUSPECT_CHARACTER.finditer(text))
 
 
-def _letters(codes: str) -> frozenset[str]:
+def _letter_set(codes: str) -> frozenset[str]:
     return frozenset(chr(int(code, 16)) for code in codes.split())
 
 
 # Written together in everyday texts, and looking like nothing in the Latin alphabet.
-_EAST = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"})
+_EAST_ASIAN_SCRIPTS = frozenset(
+    {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"}
+)
 # Drawn as a Latin letter or digit by most fonts; of each script only the letters that deceive.
 _IMITATIONS = {
-    "CYRILLIC": _letters(
+    "CYRILLIC": _letter_set(
         "0405 0406 0408 0410 0412 0415 0417 041A 041C 041D 041E 0420 0421 0422 0425 042C 0430 0433 0435 0437 "
         "0438 043E 043F 0440 0441 0442 0443 0445 044C 0455 0456 0458 0475 04AE 04BB 0501 051B 051D"
     ),
-    "GREEK": _letters(
+    "GREEK": _letter_set(
         "0391 0392 0395 0396 0397 0399 039A 039C 039D 039F 03A1 03A4 03A5 03A7 03B1 03B3 03B9 03BA 03BD 03BF "
         "03C1 03C4 03C5 03C7 03F2 03F3"
     ),
-    "ARMENIAN": _letters("053C 054D 0555 0570 0572 0575 0578 057D 0581 0584 0585"),
-    "CHEROKEE": _letters(
+    "ARMENIAN": _letter_set("053C 054D 0555 0570 0572 0575 0578 057D 0581 0584 0585"),
+    "CHEROKEE": _letter_set(
         "13A0 13A1 13A2 13AA 13AB 13AC 13B3 13B7 13BB 13C0 13C2 13C3 13D4 13DA 13DE 13DF 13E2 13E6 13F4 A4D0"
     ),
-    "COPTIC": _letters("2C8E 2C92 2C94 2C98 2C9A 2C9E 2C9F 2CA2 2CA3 2CA4 2CA5 2CA6 2CAC"),
-    "LISU": _letters(
+    "COPTIC": _letter_set("2C8E 2C92 2C94 2C98 2C9A 2C9E 2C9F 2CA2 2CA3 2CA4 2CA5 2CA6 2CAC"),
+    "LISU": _letter_set(
         "A4D0 A4D1 A4D2 A4D3 A4D4 A4D6 A4D7 A4D9 A4DA A4DB A4DC A4DD A4DE A4DF A4E0 A4E1 A4E2 A4E3 A4E4 A4E5 "
         "A4E6 A4E7 A4E8 A4E9 A4EA A4EB A4EC A4EE A4EF A4F0 A4F1 A4F2 A4F3 A4F4"
     ),
 }
-_LATIN_IMITATIONS = _letters(
+_LATIN_IMITATIONS = _letter_set(
     "0131 0196 01BD 01C0 0237 0251 0261 0262 0269 026A 0274 027E 0280 028B 028F 0299 029C 029F 2170 2174 "
     "2179 217C 217D 217E 217F"
 )
 # Part of texts in every script.
 _NO_SCRIPT = frozenset({"MODIFIER", "COMBINING", "MICRO", "OHM", "FEMININE", "MASCULINE", "DIGIT", "SUPERSCRIPT"})
 # What imitates the marks by which paths, addresses and commands are read.
-MARKS = re.compile(
+CONFUSABLE_PUNCTUATION = re.compile(
     "[\u2044\u2215\u29f8\u29f5\ufe68\u2024\ua789\u2236\uff20\u01c3\u2223\u2016\u201a\u02d0\u05f4\u037e\u2212\ufe63\uff0d\u2010\u2011\u2027]"
     # These belong to East Asian texts; between ASCII characters they imitate.
     "|(?:(?<=[!-~])[\uff0f\uff3c\uff0e\u3002\uff1a\uff1b\uff06\uff5c\u30fb\u2039\u203a]|[\uff0f\uff3c\uff0e\u3002\uff1a\uff1b\uff06\uff5c\u30fb](?=[!-~]))"
 )
 # Letters in circles and squares are symbols to Unicode; people read them.
-_WORD = re.compile("[\\w\u2460-\u24ff\U0001f130-\U0001f189]+")
+_WORD_PATTERN = re.compile("[\\w\u2460-\u24ff\U0001f130-\U0001f189]+")
 
 
 @dataclass(frozen=True, slots=True)
-class OddWord:
+class ConfusableWord:
     """A word from `start` to `end` that may be read as another, and why in words."""
 
     start: int
@@ -119,46 +121,46 @@ class OddWord:
     why: str
 
 
-def odd_words(text: str) -> list[OddWord]:
+def confusable_words(text: str) -> list[ConfusableWord]:
     """Return the words of a text that may be read as others, in order."""
-    return [] if text.isascii() else sorted(_odd_words(text), key=lambda word: word.start)
+    return [] if text.isascii() else sorted(_find_confusable_words(text), key=lambda word: word.start)
 
 
-def _odd_words(text: str) -> Iterator[OddWord]:
+def _find_confusable_words(text: str) -> Iterator[ConfusableWord]:
     end = 0
     for line in text.splitlines(keepends=True):
         start, end = end, end + len(line)
         if line.isascii():
             continue
         native = {script_of(each) for each in line if _is_plain_native(each)}
-        for found in _WORD.finditer(line):
-            why = "" if found[0].isascii() else _why(found[0], native)
+        for found in _WORD_PATTERN.finditer(line):
+            why = "" if found[0].isascii() else _confusable_reason(found[0], native)
             if why:
-                yield OddWord(start + found.start(), start + found.end(), why)
-        for found in MARKS.finditer(line):
+                yield ConfusableWord(start + found.start(), start + found.end(), why)
+        for found in CONFUSABLE_PUNCTUATION.finditer(line):
             name = unicodedata.name(found[0], "").lower()
-            yield OddWord(start + found.start(), start + found.end(), f"U+{ord(found[0]):04X} {name}")
+            yield ConfusableWord(start + found.start(), start + found.end(), f"U+{ord(found[0]):04X} {name}")
 
 
-def _why(word: str, native: set[str]) -> str:
+def _confusable_reason(word: str, native: set[str]) -> str:
     """Say why a word is odd; empty when it is not. `native` are the scripts that the line is truly written in."""
     styled = [each for each in word if _is_styled(each)]
     if styled:
-        return _said(styled, "other forms of plain letters")
+        return _describe_characters(styled, "other forms of plain letters")
     scripts = {script for script in map(script_of, word) if script}
-    families = {"EAST" if script in _EAST else script for script in scripts} or {""}
+    families = {"EAST" if script in _EAST_ASIAN_SCRIPTS else script for script in scripts} or {""}
     if len(families) > 1 and families != {"EAST", "LATIN"}:
         strangers = [each for each in word if script_of(each) not in ("", "LATIN")] or list(word)
         spelled = ", ".join(dict.fromkeys(f"U+{ord(each):04X}" for each in strangers[:4]))
         return f"mixes {' and '.join(sorted(each.capitalize() for each in families))}: {spelled}"
     script = next(iter(families))
     if script == "LATIN":
-        return _said([each for each in word if each in _LATIN_IMITATIONS], "imitates other letters")
+        return _describe_characters([each for each in word if each in _LATIN_IMITATIONS], "imitates other letters")
     imitates = script in _IMITATIONS and script not in native
-    return _said(list(word), f"is {script.capitalize()}, not Latin") if imitates else ""
+    return _describe_characters(list(word), f"is {script.capitalize()}, not Latin") if imitates else ""
 
 
-def _said(characters: list[str], what: str) -> str:
+def _describe_characters(characters: list[str], what: str) -> str:
     spelled = ", ".join(dict.fromkeys(f"U+{ord(each):04X}" for each in characters[:4] if not each.isascii()))
     return f"{what}: {spelled}" if spelled else ""
 
@@ -188,17 +190,17 @@ def script_of(character: str) -> str:
     return "DOUBLE-STRUCK" if first in ("DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER") else first
 
 
-SHORTEST, SHORTEST_READ = 32, 24
+MIN_ENCODED_RUN, MIN_DECODED_RUN = 32, 24
 """Characters: below the first a run is a word, an id or a number; below the second, even where text is in it."""
-MOST_DECODED = 300
-LEAST_BITS = 3.6
+MAX_DECODED_TEXT = 300
+MIN_ENTROPY_BITS = 3.6
 """Bits of entropy per character, above which a run of letters and digits is no word of any language."""
-_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{SHORTEST_READ},}}={{0,2}}")
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_DECODED_RUN},}}={{0,2}}")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class EncodedRun:
     """A run that nobody can read: what it seems to be, its length, and the beginning of the text that is in it."""
 
     kind: str
@@ -206,36 +208,36 @@ class Opaque:
     decoded: str = ""
 
 
-def opaque_in(text: str, limit: int = 5) -> list[Opaque]:
+def encoded_runs(text: str, limit: int = 5) -> list[EncodedRun]:
     """Return the first unreadable runs of a text."""
-    found = (_judged(match[0]) for match in _RUN.finditer(text))
+    found = (_classify_run(match[0]) for match in _RUN.finditer(text))
     return [each for each in found if each is not None][:limit]
 
 
-def _judged(run: str) -> Opaque | None:
-    found = _judged_by_its_looks(run)
-    return found if found is None or found.decoded or len(run) >= SHORTEST else None
+def _classify_run(run: str) -> EncodedRun | None:
+    found = _classify_by_form(run)
+    return found if found is None or found.decoded or len(run) >= MIN_ENCODED_RUN else None
 
 
-def _judged_by_its_looks(run: str) -> Opaque | None:
+def _classify_by_form(run: str) -> EncodedRun | None:
     if _HEX.fullmatch(run):
-        return Opaque("hexadecimal", len(run), _as_text(_unhex(run.removeprefix("0x"))))
-    if _bits_per_character(run) < LEAST_BITS or not any(each.isdigit() or each.isupper() for each in run):
+        return EncodedRun("hexadecimal", len(run), _readable_text(_decode_hex(run.removeprefix("0x"))))
+    if _bits_per_character(run) < MIN_ENTROPY_BITS or not any(each.isdigit() or each.isupper() for each in run):
         return None
-    decoded = _as_text(_unbase(run))
-    is_path = "/" in run and not decoded and max(map(len, re.split(r"[/_-]", run))) < SHORTEST
-    return None if is_path else Opaque("base64" if decoded or run.endswith("=") else "random", len(run), decoded)
+    decoded = _readable_text(_decode_base64(run))
+    is_path = "/" in run and not decoded and max(map(len, re.split(r"[/_-]", run))) < MIN_ENCODED_RUN
+    return None if is_path else EncodedRun("base64" if decoded or run.endswith("=") else "random", len(run), decoded)
 
 
 def _bits_per_character(text: str) -> float:
     return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
 
 
-def _unhex(run: str) -> bytes:
+def _decode_hex(run: str) -> bytes:
     return bytes.fromhex(run) if len(run) % 2 == 0 else b""
 
 
-def _unbase(run: str) -> bytes:
+def _decode_base64(run: str) -> bytes:
     plain = run.rstrip("=").translate(str.maketrans("-_", "+/"))
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
@@ -243,21 +245,21 @@ def _unbase(run: str) -> bytes:
         return b""
 
 
-def _as_text(data: bytes) -> str:
+def _readable_text(data: bytes) -> str:
     """Return the beginning of the text that these bytes are; empty when they are none."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return ""
     readable = sum(each.isprintable() or each in "\n\t" for each in text)
-    return text[:MOST_DECODED] if text and readable > 0.9 * len(text) else ""
+    return text[:MAX_DECODED_TEXT] if text and readable > 0.9 * len(text) else ""
 
 
 # A screen of nothing: what comes behind it would be missed.
-_PLAIN = re.compile(r"[!-~]+(?: [!-~]+)*")
-_NOTHING = re.compile(r"[ \t]{40,}|(?:[ \t]*\n){6,}")
+_PLAIN_PATTERN = re.compile(r"[!-~]+(?: [!-~]+)*")
+_BLANK_STRETCH = re.compile(r"[ \t]{40,}|(?:[ \t]*\n){6,}")
 # Marks heaped on one letter cover its neighbours, and some strike letters out.
-_HEAPED = re.compile(
+_STACKED_MARKS = re.compile(
     "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20eb]|(?<=[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{2})"
     "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
 )
@@ -270,7 +272,7 @@ _CLAIMS = re.compile(
 )
 
 
-class Shown(NamedTuple):
+class InspectedPart(NamedTuple):
     """A part of a text: plain, hidden (spelled out in `note`), odd (with `note` beside it) or nothing (counted)."""
 
     kind: str
@@ -278,41 +280,41 @@ class Shown(NamedTuple):
     note: str = ""
 
 
-def is_plain(text: str) -> bool:
+def is_plain_ascii(text: str) -> bool:
     """Say whether a text is one line of words in ASCII, of which there is nothing to be said: most texts are."""
-    return _PLAIN.fullmatch(text) is not None
+    return _PLAIN_PATTERN.fullmatch(text) is not None
 
 
-def truth_of(text: str) -> list[Shown]:
+def inspect_text(text: str) -> list[InspectedPart]:
     """Cut a text into what it shows plainly and what has to be said about the rest, in order; nothing is left out."""
-    marks = sorted(_marks(text), key=lambda mark: (mark[0], -mark[1]))
-    shown: list[Shown] = []
+    marks = sorted(_find_marks(text), key=lambda mark: (mark[0], -mark[1]))
+    shown: list[InspectedPart] = []
     done = 0
     for start, end, kind, note in marks:
         if start < done:
             continue
         if start > done:
-            shown.append(Shown("plain", text[done:start]))
-        shown.append(Shown(kind, text[start:end], note))
+            shown.append(InspectedPart("plain", text[done:start]))
+        shown.append(InspectedPart(kind, text[start:end], note))
         done = end
     if done < len(text):
-        shown.append(Shown("plain", text[done:]))
+        shown.append(InspectedPart("plain", text[done:]))
     return shown
 
 
-def _marks(text: str) -> Iterator[tuple[int, int, str, str]]:
-    for match in _NOTHING.finditer(text):
+def _find_marks(text: str) -> Iterator[tuple[int, int, str, str]]:
+    for match in _BLANK_STRETCH.finditer(text):
         lines = match[0].count("\n")
         yield match.start(), match.end(), "nothing", f"{lines} empty lines" if lines else f"{len(match[0])} spaces"
-    for match in _SUSPECT.finditer(text):
+    for match in _SUSPECT_CHARACTER.finditer(text):
         if is_hidden(match[0]):
             yield match.start(), match.end(), "hidden", f"U+{ord(match[0]):04X}"
-    for match in _HEAPED.finditer(text):
+    for match in _STACKED_MARKS.finditer(text):
         yield match.start(), match.end(), "hidden", f"U+{ord(match[0]):04X}"
-    for word in odd_words(text):
+    for word in confusable_words(text):
         yield word.start, word.end, "odd", word.why
 
 
-def claims_in(text: str) -> list[str]:
+def approval_claims(text: str) -> list[str]:
     """Return the phrases of a text that claim what only Toolgate could know: that people have looked already."""
     return list(dict.fromkeys(" ".join(match[0].split()) for match in _CLAIMS.finditer(text)))[:5]

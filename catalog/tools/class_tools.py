@@ -17,11 +17,11 @@ from catalog.definitions.binding import Binding, CheckedBinding, Handler
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import Tool, ToolExample
 from catalog.dispatch import pipeline
-from catalog.errors import ToolDefinitionError, ToolError, about_tool
+from catalog.errors import ToolDefinitionError, ToolError, naming_tool
 from catalog.results import Preview, ToolResult, format_error_response, format_success_response
 
-FIELDS = ("success", "data", "error", "user_message")
-NEEDS_APPROVAL = "Dangerous tool requires approval handler, but none configured"
+RESULT_FIELDS = ("success", "data", "error", "user_message")
+NEEDS_APPROVAL_MESSAGE = "Dangerous tool requires approval handler, but none configured"
 
 logger = logging.getLogger("toolgate.tools")
 
@@ -68,13 +68,13 @@ class BaseTool(ABC):
     async def safe_execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Execute and return the whole result dict; never raises, never logs arguments."""
         try:
-            _log("tool_execute", self.name, context)
-            result = whole(await self.execute(args, context))
-            _log("tool_complete", self.name, context, success=result["success"])
+            _log_event("tool_execute", self.name, context)
+            result = complete_result_dict(await self.execute(args, context))
+            _log_event("tool_complete", self.name, context, success=result["success"])
             return result
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an author raises is this tool's failure
-            _log("tool_error", self.name, context, error=type(error).__name__)
-            return failure(self.name)
+            _log_event("tool_error", self.name, context, error=type(error).__name__)
+            return failed_result_dict(self.name)
 
     def format_success_response(
         self, query_type: str | None, parameters: object, results: object, **fields: object
@@ -102,18 +102,18 @@ class BaseTool(ABC):
         made = ClassTool(
             author=self,
             handler=self.execute,
-            bound=_binding_of(self),
-            reads=as_answer,
-            typed_result=False,
+            bound=_class_tool_binding(self),
+            reads=dict_to_result,
+            result_type_known=False,
             hides_errors=True,
-            **{name: getattr(self, name) for name in _DECLARED},
+            **{name: getattr(self, name) for name in _DECLARED_ATTRIBUTES},
         )
         if type(self).preview is not BaseTool.preview:
             made.preview(self.preview)
         return made
 
 
-_DECLARED = (
+_DECLARED_ATTRIBUTES = (
     *("name", "description", "requires_identifier", "identifier", "returns_private_data", "rate_limit_key"),
     *("rate_limit", "safety_level", "categories", "reversibility", "retry_safe", "timeout", "output_key", "examples"),
     *("accepts_overrides", "secret"),
@@ -147,21 +147,25 @@ async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> d
 
     `context` is contract C's dict. A dangerous tool is not run: only a plan or a call can wait for people.
     """
-    _log("tool_execute", tool.name, context)
+    _log_event("tool_execute", tool.name, context)
     if tool.safety_level is SafetyLevel.DANGEROUS:
-        return {**failure(tool.name), "error": NEEDS_APPROVAL, "user_message": NEEDS_APPROVAL}
+        return {
+            **failed_result_dict(tool.name),
+            "error": NEEDS_APPROVAL_MESSAGE,
+            "user_message": NEEDS_APPROVAL_MESSAGE,
+        }
     try:
-        checked = pipeline.check(tool, args)
+        checked = pipeline.prepare_arguments(tool, args)
     except ToolError as error:
-        _log("tool_error", tool.name, context, error=type(error).__name__)
+        _log_event("tool_error", tool.name, context, error=type(error).__name__)
         message = error.user_message()
-        return {**failure(tool.name), "error": message, "user_message": message}
-    outcome = await asyncio.to_thread(pipeline.run, tool, checked, _tool_context(context))
-    _log("tool_complete", tool.name, context, success=outcome.success)
-    return answer_of(outcome)
+        return {**failed_result_dict(tool.name), "error": message, "user_message": message}
+    outcome = await asyncio.to_thread(pipeline.run_call, tool, checked, _tool_context(context))
+    _log_event("tool_complete", tool.name, context, success=outcome.success)
+    return outcome_to_dict(outcome)
 
 
-def answer_of(outcome: pipeline.Outcome) -> dict[str, Any]:
+def outcome_to_dict(outcome: pipeline.CallOutcome) -> dict[str, Any]:
     """Return an outcome as contract C's result dict."""
     told = outcome.fields.get("user_message")
     if outcome.success:
@@ -169,9 +173,9 @@ def answer_of(outcome: pipeline.Outcome) -> dict[str, Any]:
     return {"success": False, "data": None, "error": outcome.message, "user_message": told or outcome.error}
 
 
-def as_answer(returned: object) -> ToolResult[Any]:
+def dict_to_result(returned: object) -> ToolResult[Any]:
     """Return contract C's result dict as a result; raise TypeError for anything else."""
-    result = whole(returned)
+    result = complete_result_dict(returned)
     user_message = result["user_message"]
     if result["success"]:
         return ToolResult(message=user_message or "OK", value=result["data"], user_message=user_message)
@@ -179,23 +183,23 @@ def as_answer(returned: object) -> ToolResult[Any]:
     return ToolResult(message=message, value=None, success=False, user_message=user_message)
 
 
-def whole(result: object) -> dict[str, Any]:
+def complete_result_dict(result: object) -> dict[str, Any]:
     """Return a result dict with all its four fields; raise TypeError for what is none."""
     if not isinstance(result, Mapping) or not isinstance(result.get("success", True), bool):
         raise TypeError("A tool's execute must return a dict whose `success` is true or false.")
     for name in ("error", "user_message"):
         if not isinstance(result.get(name), str | None):
             raise TypeError(f"The {name} of a tool's result must be a text or None.")
-    return {**dict.fromkeys(FIELDS), "success": True, **result}
+    return {**dict.fromkeys(RESULT_FIELDS), "success": True, **result}
 
 
-def failure(name: str) -> dict[str, Any]:
+def failed_result_dict(name: str) -> dict[str, Any]:
     """Return the result of a tool that failed, as contract C words it."""
     return {
         "success": False,
         "data": None,
-        "error": pipeline.HIDDEN_ERROR.format(name=name),
-        "user_message": pipeline.HIDDEN_ERROR_FOR_USERS,
+        "error": pipeline.HIDDEN_ERROR_MESSAGE.format(name=name),
+        "user_message": pipeline.HIDDEN_ERROR_USER_MESSAGE,
     }
 
 
@@ -207,8 +211,8 @@ class DictBinding(CheckedBinding):
         return function(arguments, _as_dict(context))
 
 
-def _binding_of(tool: BaseTool) -> Binding:
-    with about_tool(tool.name):
+def _class_tool_binding(tool: BaseTool) -> Binding:
+    with naming_tool(tool.name):
         return DictBinding.of(tool.parameters if tool.parameters is not None else {"type": "object"}, tool.name)
 
 
@@ -241,7 +245,7 @@ def _tool_context(context: object) -> ToolContext:
     return CallerContext(given=given, trace_id=given.get("trace_id"), session=session)
 
 
-def _log(event: str, name: str, context: object, **facts: object) -> None:
+def _log_event(event: str, name: str, context: object, **facts: object) -> None:
     """Log an event with the tool's name and the trace it belongs to: never arguments, results or messages."""
     trace = context.get("trace_id") if isinstance(context, Mapping) else None
     said = "".join(f" {key}={value}" for key, value in facts.items())

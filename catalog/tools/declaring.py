@@ -7,21 +7,21 @@ from typing import Any, Required, TypedDict, Unpack, overload
 
 from pydantic import TypeAdapter
 
-from catalog.definitions.binding import Binding, Handler, QueryBinding, build
+from catalog.definitions.binding import Binding, Handler, QueryBinding, build_params
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import (
     SNAKE_CASE,
     Tool,
     ToolExample,
     ToolSpec,
-    judge_description,
-    judge_known,
-    judge_name,
-    words_of,
+    unique_strings,
+    validate_description,
+    validate_name,
+    validate_option_names,
 )
-from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, about_tool
-from catalog.results import as_values
-from catalog.schemas import Problem, refuse
+from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, naming_tool
+from catalog.results import values_to_result
+from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.tools.class_tools import BaseTool
 from catalog.tools.registry import (
     get_tool,
@@ -57,7 +57,7 @@ class ToolOptions(TypedDict, total=False):
     spec: ToolSpec
 
 
-class Declaration(TypedDict, total=False):
+class DefineToolOptions(TypedDict, total=False):
     """What `define_tool` takes beside name, description and parameters."""
 
     required: Sequence[str]
@@ -74,13 +74,13 @@ def tool(function: Handler | None = None, /, **options: Any) -> Tool[Any, Any] |
     """Make a function a registered tool: `@tool` or `@tool(safety_level="dangerous", …)`."""
 
     def declare(handler: Handler) -> Tool[Any, Any]:
-        return register_tool(_tool_from(handler, options))
+        return register_tool(_build_tool(handler, options))
 
     return declare if function is None else declare(function)
 
 
 @dataclass(eq=False, kw_only=True)
-class ListedTool(Tool[Any, Any]):
+class ParameterListTool(Tool[Any, Any]):
     """A tool made by `define_tool`, with the list of its parameters and the names of the required ones."""
 
     parameters: tuple[dict[str, Any], ...]
@@ -88,31 +88,31 @@ class ListedTool(Tool[Any, Any]):
 
 
 def define_tool(
-    name: str, description: str, parameters: Sequence[Mapping[str, Any]], **declaration: Unpack[Declaration]
-) -> ListedTool:
+    name: str, description: str, parameters: Sequence[Mapping[str, Any]], **declaration: Unpack[DefineToolOptions]
+) -> ParameterListTool:
     """Make a tool of a parameter list (dicts of name, type, description, enum?, items?), not yet registered.
 
     The handler takes one dict of arguments, and `context` if it names it; it returns anything, or a tuple of a result
     and an error text or None. Raises ToolDefinitionError, which names the tool, the rule and the value.
     """
-    judge_name(name, SNAKE_CASE)
-    judge_description(name, description, most=None)
-    with about_tool(name):
-        judge_known(declaration, Declaration.__annotations__, "define_tool")
+    validate_name(name, SNAKE_CASE)
+    validate_description(name, description, most=None)
+    with naming_tool(name):
+        validate_option_names(declaration, DefineToolOptions.__annotations__, "define_tool")
     handler: object = declaration.get("handler")
     if not callable(handler) or not _takes_one_dict(handler):
         raise ToolDefinitionError(f"The handler of {name} must be a function of one dict, not {handler!r}.")
-    required = words_of(declaration.get("required", ()), "The required parameters", name)
-    with about_tool(name):
-        bound = Binding(_schema_from(name, parameters, required))
-    return ListedTool(
+    required = unique_strings(declaration.get("required", ()), "The required parameters", name)
+    with naming_tool(name):
+        bound = Binding(_build_schema(name, parameters, required))
+    return ParameterListTool(
         parameters=tuple(dict(each) for each in parameters),
         required=required,
         name=name,
         description=description,
         handler=handler,
         bound=bound,
-        reads=as_values,
+        reads=values_to_result,
         safety_level=declaration.get("safety_level", SafetyLevel.SAFE),  # type: ignore[arg-type] # judged by Tool
         categories=declaration.get("categories", ()),  # type: ignore[arg-type] # as above
     )
@@ -151,17 +151,17 @@ def validate_call(tool_name: str, query_type: str, params: Mapping[str, Any]) ->
     adapters: Mapping[str, TypeAdapter[Any]] = binding.adapters if isinstance(binding, QueryBinding) else {}
     if query_type not in list(adapters):
         raise QueryTypeUnsupported(query_type, tool_name, list(adapters))
-    build(adapters[query_type], _as_object(params), names=(found.query_types or {})[query_type]["properties"])
+    build_params(adapters[query_type], _as_object(params), names=(found.query_types or {})[query_type]["properties"])
 
 
 def _as_object(params: object) -> dict[str, Any]:
     if not isinstance(params, Mapping):
-        refuse([Problem("", "type", "The parameters must be an object.")])
+        raise_for_problems([ArgumentProblem("", "type", "The parameters must be an object.")])
         raise ParameterError("The parameters must be an object.")
     return dict(params)
 
 
-def _tool_from(handler: Handler, options: dict[str, Any]) -> Tool[Any, Any]:
+def _build_tool(handler: Handler, options: dict[str, Any]) -> Tool[Any, Any]:
     declared = dict(options)
     spec: ToolSpec | None = declared.pop("spec", None)
     if spec is not None:
@@ -172,8 +172,8 @@ def _tool_from(handler: Handler, options: dict[str, Any]) -> Tool[Any, Any]:
             "output_key": spec.output_key,
         } | declared
     declared.setdefault("name", handler.__name__)
-    with about_tool(str(declared["name"])):
-        judge_known(options, ToolOptions.__annotations__, "@tool")
+    with naming_tool(str(declared["name"])):
+        validate_option_names(options, ToolOptions.__annotations__, "@tool")
     declared.setdefault("description", _first_line(handler))
     models = declared.pop("query_types", None)
     return Tool(handler=handler, query_type_models=models, **declared)
@@ -183,7 +183,7 @@ def _first_line(handler: Handler) -> str:
     return (handler.__doc__ or "").strip().partition("\n")[0].strip()
 
 
-def _schema_from(tool: str, parameters: object, required: Sequence[str]) -> dict[str, Any]:
+def _build_schema(tool: str, parameters: object, required: Sequence[str]) -> dict[str, Any]:
     if not isinstance(parameters, list | tuple):
         raise ToolDefinitionError(f"The parameters of {tool} must be a list of dicts, not {parameters!r}.")
     properties: dict[str, Any] = {}
@@ -193,7 +193,7 @@ def _schema_from(tool: str, parameters: object, required: Sequence[str]) -> dict
             raise ToolDefinitionError(
                 f"Each parameter of {tool} is a dict with a name of its own; {name!r} is missing or given twice."
             )
-        properties[name] = _property_from(tool, parameter)
+        properties[name] = _build_property(tool, parameter)
     missing = [name for name in required if name not in properties]
     if missing:
         raise ToolDefinitionError(f"required of {tool} names parameters that do not exist: {', '.join(missing)}.")
@@ -201,7 +201,7 @@ def _schema_from(tool: str, parameters: object, required: Sequence[str]) -> dict
     return schema if required else {key: value for key, value in schema.items() if key != "required"}
 
 
-def _property_from(tool: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
+def _build_property(tool: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
     kind, name = parameter.get("type"), parameter["name"]
     if kind not in PARAMETER_TYPES:
         choices = ", ".join(PARAMETER_TYPES)

@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
-from catalog.core.rate_limits import Rate
-from catalog.definitions.binding import Handler, QueryBinding, binding_for, hints_of, output_of
+from catalog.core.rate_limits import RateLimit
+from catalog.definitions.binding import Handler, QueryBinding, binding_for, handler_output, resolved_hints
 from catalog.definitions.tool import Tool, source_digest
 from catalog.errors import ToolDefinitionError, UnknownTool
 from catalog.tools.class_tools import BaseTool
 
-REFERENCE = re.compile(r"[!-~]{1,255}")
+REFERENCE_PATTERN = re.compile(r"[!-~]{1,255}")
 _OFFERED_WITH_QUERY_TYPES = frozenset({"params", "query_type", "context"})
 
 
@@ -52,81 +52,83 @@ class LoadedImplementation:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def implementation_of(tool: Tool[Any, Any], handler: Handler, reference: str | None) -> LoadedImplementation:
+def make_implementation(tool: Tool[Any, Any], handler: Handler, reference: str | None) -> LoadedImplementation:
     """Return `handler` as one more implementation of the tool; raise ToolDefinitionError where it does not fit."""
     if not callable(handler):
         raise ToolDefinitionError(f"An implementation of {tool.name} must be a function, not {handler!r}.")
-    name = reference or reference_of(handler)
-    if not REFERENCE.fullmatch(name):
+    name = reference or handler_reference(handler)
+    if not REFERENCE_PATTERN.fullmatch(name):
         raise ToolDefinitionError(f"The reference {name[:80]!r} must be 1 to 255 visible ASCII characters, no spaces.")
     if name == tool.reference:
         raise ToolDefinitionError(f"{name} already is the handler of {tool.name}; give the other code a reference.")
-    _judge(tool, handler, name)
+    _validate_handler(tool, handler, name)
     return LoadedImplementation(tool.name, handler, name)
 
 
-def reference_of(handler: Handler) -> str:
+def handler_reference(handler: Handler) -> str:
     """Return where a handler is, as "module:qualname"."""
     named = handler if hasattr(handler, "__qualname__") else type(handler)
     return f"{handler.__module__}:{named.__qualname__}"
 
 
-def served_by(tool: Tool[Any, Any], implementation: LoadedImplementation) -> Tool[Any, Any]:
+def with_implementation(tool: Tool[Any, Any], implementation: LoadedImplementation) -> Tool[Any, Any]:
     """Return the tool, its contract as it is, with the implementation's code in the place of its own."""
     identity = {"reference": implementation.reference, "digest": implementation.digest}
     return tool.with_code(implementation.handler, implementation.previewer, **identity)
 
 
-def _judge(tool: Tool[Any, Any], handler: Handler, name: str) -> None:
+def _validate_handler(tool: Tool[Any, Any], handler: Handler, name: str) -> None:
     """Raise ToolDefinitionError unless the handler takes and gives what the tool's own does."""
-    for differs, what in _CHECKS:
+    for differs, what in _HANDLER_CHECKS:
         if differs(tool, handler):
             raise ToolDefinitionError(f"{name} cannot serve {tool.name}: {what}.")
 
 
-def _takes_other_arguments(tool: Tool[Any, Any], handler: Handler) -> bool:
+def _has_other_parameters(tool: Tool[Any, Any], handler: Handler) -> bool:
     if tool.bound is not None:
         return False  # one dict of arguments, whatever the handler calls it
     if isinstance(tool.binding, QueryBinding):
         parameters = inspect.signature(handler).parameters.values()
         needed = {each.name for each in parameters if each.default is each.empty}
         return not needed <= _OFFERED_WITH_QUERY_TYPES
-    return binding_for(handler).input_schema != tool.input_schema or _annotations(handler) != _annotations(tool.handler)
+    return binding_for(handler).input_schema != tool.input_schema or _parameter_annotations(
+        handler
+    ) != _parameter_annotations(tool.handler)
 
 
-def _annotations(handler: Handler) -> dict[str, Any]:
-    return {name: hint for name, hint in hints_of(handler).items() if name not in ("context", "return")}
+def _parameter_annotations(handler: Handler) -> dict[str, Any]:
+    return {name: hint for name, hint in resolved_hints(handler).items() if name not in ("context", "return")}
 
 
-def _gives_something_else(tool: Tool[Any, Any], handler: Handler) -> bool:
-    schema = output_of(handler)[1]
+def _has_other_output(tool: Tool[Any, Any], handler: Handler) -> bool:
+    schema = handler_output(handler)[1]
     return schema is not None and schema != tool.output_schema
 
 
-_CHECKS: tuple[tuple[Callable[[Tool[Any, Any], Handler], bool], str], ...] = (
-    (_takes_other_arguments, "its parameters are not those of the tool"),
-    (_gives_something_else, "it returns something else than the tool"),
+_HANDLER_CHECKS: tuple[tuple[Callable[[Tool[Any, Any], Handler], bool], str], ...] = (
+    (_has_other_parameters, "its parameters are not those of the tool"),
+    (_has_other_output, "it returns something else than the tool"),
 )
 
 
-LONGEST = 300
+MAX_ERROR_LINE = 300
 # What these say is about code, in Python's own words or ours; any other message may hold what the module had read.
-ABOUT_CODE = (ImportError, SyntaxError, NameError, AttributeError, ToolDefinitionError)
+CODE_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, ToolDefinitionError)
 
 
-def why_broken(error: BaseException, module: str) -> str:
+def describe_import_error(error: BaseException, module: str) -> str:
     """Return the kind of error, what it says where that is about code, and the line of the module it came from."""
-    said = f": {_first_line(error)}" if isinstance(error, ABOUT_CODE) else ""
-    line = _line(error, module)
+    said = f": {_first_line(error)}" if isinstance(error, CODE_ERRORS) else ""
+    line = _failing_line(error, module)
     return f"{type(error).__name__}{said}{f' (line {line} of {module})' if line else ''}"
 
 
 def _first_line(error: BaseException) -> str:
-    said = str(error).strip().partition("\n")[0][:LONGEST]
+    said = str(error).strip().partition("\n")[0][:MAX_ERROR_LINE]
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in said)
 
 
-def _line(error: BaseException, module: str) -> int | None:
+def _failing_line(error: BaseException, module: str) -> int | None:
     """Return the last line of the module itself that was at work."""
     lines = [
         line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == module
@@ -134,7 +136,7 @@ def _line(error: BaseException, module: str) -> int | None:
     return lines[-1] if lines else None
 
 
-SHIPPED = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
+SHIPPED_TOOLSETS = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
 ENTRY_POINT_GROUP = "toolgate.tools"
 RESERVED_NAMES = frozenset({"agent_turn", "approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
 """What the layers above give a meaning of its own by its name, also where no model is configured."""
@@ -146,7 +148,7 @@ logger = logging.getLogger("toolgate.tools")
 
 _TOOLS: dict[str, Tool[Any, Any]] = {}
 _IMPLEMENTATIONS: dict[str, dict[str, LoadedImplementation]] = {}
-_BROKEN: dict[str, str] = {}
+_IMPORT_ERRORS: dict[str, str] = {}
 _modules_above: dict[str, Callable[[], bool]] = {}
 
 
@@ -164,7 +166,7 @@ def register_tool(tool: ToolT) -> ToolT:
     is_theirs = held.name in RESERVED_NAMES and held.reference.partition(":")[0] in _modules_above
     if is_reserved(held.name) and not is_theirs:
         raise ToolDefinitionError(f"The tool name '{held.name}' is reserved; choose another.")
-    _hold(held)
+    _store_tool(held)
     return tool
 
 
@@ -173,7 +175,7 @@ def is_reserved(name: str) -> bool:
     return name in RESERVED_NAMES or name.startswith(RESERVED_PREFIX)
 
 
-def _hold(tool: Tool[Any, Any]) -> None:
+def _store_tool(tool: Tool[Any, Any]) -> None:
     tool.judge_types()
     _TOOLS[tool.name] = tool
     logger.debug("tool_registered name=%s", tool.name)
@@ -188,18 +190,18 @@ def register_implementation(tool_name: str, handler: Handler, *, reference: str 
     tool = None if is_reserved(tool_name) else _TOOLS.get(tool_name)
     if tool is None:
         raise ToolDefinitionError(f"There is no tool '{tool_name}' to implement: register the tool first.")
-    return _register_code(implementation_of(tool, handler, reference))
+    return _store_implementation(make_implementation(tool, handler, reference))
 
 
-def _register_code(implementation: LoadedImplementation) -> LoadedImplementation:
+def _store_implementation(implementation: LoadedImplementation) -> LoadedImplementation:
     _IMPLEMENTATIONS.setdefault(implementation.tool_name, {})[implementation.reference] = implementation
     return implementation
 
 
-def codes_of(tool: Tool[Any, Any]) -> dict[str, Tool[Any, Any]]:
+def loaded_variants(tool: Tool[Any, Any]) -> dict[str, Tool[Any, Any]]:
     """Return the tool once for each implementation loaded here, by its reference, its own handler first."""
     added = _IMPLEMENTATIONS.get(tool.name, {})
-    return {tool.reference: tool} | {name: served_by(tool, each) for name, each in added.items()}
+    return {tool.reference: tool} | {name: with_implementation(tool, each) for name, each in added.items()}
 
 
 def get_tool(name: str) -> Tool[Any, Any] | None:
@@ -221,7 +223,8 @@ def get_all_tools() -> dict[str, Tool[Any, Any]]:
 def get_tool_descriptions() -> list[dict[str, Any]]:
     """Return what a planner reads to choose: name, description, requires_identifier.
 
-    As authors wrote it: the registry knows no rows, so not what administrators have set; `snapshot.all_current` does.
+    As authors wrote it: the registry knows no rows, so not what administrators have set;
+    `snapshot.callable_tools` does.
     """
     return [
         {"name": tool.name, "description": tool.description, "requires_identifier": tool.requires_identifier}
@@ -229,7 +232,7 @@ def get_tool_descriptions() -> list[dict[str, Any]]:
     ]
 
 
-def rates_for(tool: Tool[Any, Any]) -> tuple[Rate, ...]:
+def effective_rate_limits(tool: Tool[Any, Any]) -> tuple[RateLimit, ...]:
     """Return the limits that hold for a tool: its own, else those that another tool of its group declares."""
     if tool.rates or tool.rate_limit_key is None:
         return tool.rates
@@ -242,7 +245,7 @@ def nearest_names(name: str, limit: int = 3) -> list[str]:
     return difflib.get_close_matches(name, _TOOLS.keys() - {name}, n=limit)
 
 
-def unknown_tool(name: str) -> UnknownTool:
+def unknown_tool_error(name: str) -> UnknownTool:
     """Return the error for a name that no tool has, with the names it may have meant; the miss is logged."""
     logger.warning("tool_not_found name=%.80r", name)
     return UnknownTool(name, nearest_names(name))
@@ -253,38 +256,40 @@ def initialize_tools() -> None:
 
     Other people's modules may fail as they like: one that does has no tools, and `broken_modules` says why.
     """
-    for toolset in SHIPPED:
+    for toolset in SHIPPED_TOOLSETS:
         _register_from(importlib.import_module(f"catalog.toolsets.{toolset}"))
     for module, when in _modules_above.items():
         if when():
-            _register_from(importlib.import_module(module), take=_hold)
-    _BROKEN.clear()
+            _register_from(importlib.import_module(module), take=_store_tool)
+    _IMPORT_ERRORS.clear()
     for name in settings.TOOLGATE_TOOLS:
-        _take_on(name, partial(importlib.import_module, name))
+        _load_module(name, partial(importlib.import_module, name))
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        _take_on(entry_point.module, entry_point.load)
+        _load_module(entry_point.module, entry_point.load)
     logger.info("tools_initialized count=%d", len(_TOOLS))
 
 
 def broken_modules() -> dict[str, str]:
     """Return the modules that could not be loaded, each with why."""
-    return _BROKEN.copy()
+    return _IMPORT_ERRORS.copy()
 
 
-def _take_on(name: str, load: Callable[[], object]) -> None:
+def _load_module(name: str, load: Callable[[], object]) -> None:
     """Register what a module offers, all of it or nothing."""
     tools, codes = _TOOLS.copy(), {tool: added.copy() for tool, added in _IMPLEMENTATIONS.items()}
     try:
         _register_from(load())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever one author's module does, the others' tools work
         logger.error("tools_broken module=%s error=%s", name, type(error).__name__)
-        _BROKEN[name] = why_broken(error, name)
-        _put_back(tools, codes)
+        _IMPORT_ERRORS[name] = describe_import_error(error, name)
+        _restore_registry(tools, codes)
     for replaced in (each for each in tools.values() if _TOOLS[each.name].reference != each.reference):
         logger.warning("tool_replaced name=%s module=%s was=%s", replaced.name, name, replaced.reference)
 
 
-def _put_back(tools: Mapping[str, Tool[Any, Any]], codes: Mapping[str, dict[str, LoadedImplementation]]) -> None:
+def _restore_registry(
+    tools: Mapping[str, Tool[Any, Any]], codes: Mapping[str, dict[str, LoadedImplementation]]
+) -> None:
     """Undo what a module registered before it failed; others may be reading meanwhile."""
     for name in _TOOLS.keys() - tools.keys():
         del _TOOLS[name]
@@ -308,4 +313,4 @@ def _register_from(source: object, take: Callable[[Any], object] = register_tool
                 raise ToolDefinitionError(f"The tool '{each.name}' is there twice in one set of tools; rename one.")
             take(each)
         elif isinstance(each, LoadedImplementation):
-            _register_code(each)
+            _store_implementation(each)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from catalog.errors import DataNotFound, ParameterError
 from catalog.tools import ToolSpec, tool
 
-DATA = Path(__file__).parent / "data" / "annual_figures.json"
+FIGURES_FILE = Path(__file__).parent / "data" / "annual_figures.json"
 NOT_METRICS = frozenset({"fiscal_year", "period_end"})
 
 Ticker = Annotated[str, Field(description="Stock ticker, such as AAPL", min_length=1, max_length=12)]
@@ -87,7 +87,7 @@ def sec_financial_data(params: Params) -> dict[str, Any]:
 
 
 def _financial_facts(params: FinancialFactsParams) -> dict[str, Any]:
-    _judge_metrics(params.metrics, "parameters.metrics")
+    _validate_metrics(params.metrics, "parameters.metrics")
     company = _company(params.ticker)
     years = [
         year
@@ -111,7 +111,7 @@ def _company_info(params: CompanyInfoParams) -> dict[str, Any]:
 
 
 def _compare(params: CompareParams) -> dict[str, Any]:
-    _judge_metrics([params.metric], "parameters.metric")
+    _validate_metrics([params.metric], "parameters.metric")
     facts: list[dict[str, Any]] = []
     for ticker in params.tickers:
         company = _company(ticker)
@@ -146,7 +146,7 @@ def _company(ticker: str) -> dict[str, Any]:
     return found
 
 
-def _judge_metrics(metrics: list[str], field: str) -> None:
+def _validate_metrics(metrics: list[str], field: str) -> None:
     for index, metric in enumerate(metrics):
         if metric not in _metrics():
             path = field if field.endswith("metric") else f"{field}.{index}"
@@ -162,5 +162,5 @@ def _metrics() -> list[str]:
 
 @cache
 def _figures() -> dict[str, Any]:
-    figures: dict[str, Any] = json.loads(DATA.read_text("utf-8"))
+    figures: dict[str, Any] = json.loads(FIGURES_FILE.read_text("utf-8"))
     return figures

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.core.expressions import evaluate
+from catalog.core.expressions import evaluate_expression
 from catalog.errors import DataNotFound, ToolError
 from catalog.tools import tool
 
@@ -35,10 +35,10 @@ Form = Annotated[
 def describe_symbol(symbol: Symbol) -> dict[str, Any]:
     """Describe a module, class or function of the Python standard library: kind, arguments, documentation."""
     found = find_symbol(symbol)
-    described = {"symbol": symbol, "kind": kind_of(found), "type": type(found).__name__}
+    described = {"symbol": symbol, "kind": object_kind(found), "type": type(found).__name__}
     if described["kind"] in ("function", "class"):
         described["arguments"] = _arguments(found)
-    return described | {"documentation": documentation_of(found)[:MAX_DOCUMENTATION]}
+    return described | {"documentation": full_documentation(found)[:MAX_DOCUMENTATION]}
 
 
 @tool(categories=["introspection"], retry_safe=True)
@@ -47,7 +47,7 @@ def apropos_search(query: Query, module: Module = None) -> dict[str, Any]:
     wanted = query.casefold()
     places = COMMON_MODULES if module is None else (module,)
     matches = [
-        {"symbol": f"{place}.{name}", "kind": kind_of(found), "summary": summary_of(found)}
+        {"symbol": f"{place}.{name}", "kind": object_kind(found), "summary": documentation_summary(found)}
         for place in places
         for name, found in public_names(find_module(place))
         if wanted in name.casefold()
@@ -71,7 +71,7 @@ def function_arglist(symbol: Symbol) -> dict[str, Any]:
 @tool(safety_level="cautious", categories=["execution"], retry_safe=True)
 def eval_form(form: Form) -> Any:
     """Evaluate an expression such as (394328 - 365817) / 365817 * 100 and return its value."""
-    return evaluate(form)
+    return evaluate_expression(form)
 
 
 def _arguments(found: object) -> str:
@@ -84,7 +84,7 @@ def _arguments(found: object) -> str:
 MAX_PARTS = 8
 
 # Importing these opens a browser, prints, touches the terminal, needs a display, or patches the process.
-_NEVER = frozenset(
+_EXCLUDED_MODULES = frozenset(
     {
         *("antigravity", "this", "idlelib", "turtledemo", "turtle", "tkinter", "readline", "rlcompleter"),
         *("distutils", "lib2to3", "test", "nt", "winreg", "msilib", "site", "pty"),
@@ -155,10 +155,10 @@ def known_modules() -> list[str]:
 
 def is_known_module(name: str) -> bool:
     """Say whether a top-level module may be imported here."""
-    return name in sys.stdlib_module_names and name not in _NEVER and not name.startswith("_")
+    return name in sys.stdlib_module_names and name not in _EXCLUDED_MODULES and not name.startswith("_")
 
 
-def kind_of(found: object) -> str:
+def object_kind(found: object) -> str:
     """Return what sort of thing it is, in one word."""
     if inspect.ismodule(found):
         return "module"
@@ -167,19 +167,19 @@ def kind_of(found: object) -> str:
     return "function" if callable(found) else "value"
 
 
-def summary_of(found: object) -> str:
+def documentation_summary(found: object) -> str:
     """Return the first line of its documentation."""
-    return documentation_of(found).partition("\n")[0][:200]
+    return full_documentation(found).partition("\n")[0][:200]
 
 
-def documentation_of(found: object) -> str:
+def full_documentation(found: object) -> str:
     """Return its documentation; a plain value has that of its type, never itself."""
-    subject = found if kind_of(found) != "value" else type(found)
+    subject = found if object_kind(found) != "value" else type(found)
     return inspect.getdoc(subject) or ""
 
 
 def _deepest_module(parts: list[str]) -> tuple[Any, list[str]]:
-    module = _imported(parts[0])
+    module = _import_module(parts[0])
     for depth in range(1, len(parts)):
         if not hasattr(module, "__path__") or parts[depth] in vars(module) or parts[depth].startswith("_"):
             inner = vars(module).get(parts[depth])
@@ -187,14 +187,14 @@ def _deepest_module(parts: list[str]) -> tuple[Any, list[str]]:
                 return module, parts[depth:]
             module = inner
             continue
-        found = _imported(".".join(parts[: depth + 1]), optional=True)
+        found = _import_module(".".join(parts[: depth + 1]), optional=True)
         if found is None:
             return module, parts[depth:]
         module = found
     return module, []
 
 
-def _imported(name: str, *, optional: bool = False) -> ModuleType | None:
+def _import_module(name: str, *, optional: bool = False) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 - a module for another platform may fail in any way

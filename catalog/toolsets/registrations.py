@@ -17,8 +17,8 @@ from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolError
 from catalog.tools import BaseTool, Preview, register_tool
 
-DATA = Path(__file__).parent / "data" / "registrations.json"
-UNKNOWN = "I could not find that registration. Could you check the email or the registration ID?"
+REGISTRATIONS_FILE = Path(__file__).parent / "data" / "registrations.json"
+NOT_FOUND_MESSAGE = "I could not find that registration. Could you check the email or the registration ID?"
 
 Registration = dict[str, str]
 Document = Literal["badge", "invoice", "confirmation"]
@@ -53,9 +53,9 @@ class RegistrationLookup(BaseTool):
 
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Return the registration."""
-        found = _registration(args["identifier"])
+        found = _find_registration(args["identifier"])
         if found is None:
-            return {"success": False, "error": "No registration was found.", "user_message": UNKNOWN}
+            return {"success": False, "error": "No registration was found.", "user_message": NOT_FOUND_MESSAGE}
         return {"success": True, "data": found}
 
 
@@ -74,11 +74,11 @@ class SendRegistrationEmail(BaseTool):
 
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Send the mail, if it still is the one that was approved."""
-        mail = _mail(args)
+        mail = _compose_mail(args)
         if mail is None:
-            return {"success": False, "error": "No registration was found.", "user_message": UNKNOWN}
+            return {"success": False, "error": "No registration was found.", "user_message": NOT_FOUND_MESSAGE}
         approved = getattr(context.get("tool_context"), "target_state", None)
-        if approved not in (None, _token(mail)):
+        if approved not in (None, _mail_state_token(mail)):
             raise ToolError("The registration has changed since this mail was approved; ask for it again.")
         await asyncio.to_thread(mail.send)
         sent = {"registration_id": args["registration_id"], "document": args.get("document", "confirmation")}
@@ -86,20 +86,25 @@ class SendRegistrationEmail(BaseTool):
 
     async def preview(self, args: dict[str, Any], context: dict[str, Any]) -> Preview:
         """Show the mail as it would be sent."""
-        mail = _mail(args)
+        mail = _compose_mail(args)
         if mail is None:
-            raise ToolError(UNKNOWN)
+            raise ToolError(NOT_FOUND_MESSAGE)
         shown = f"From: {mail.from_email}\nTo: {', '.join(mail.to)}\nSubject: {mail.subject}\n\n{mail.body}"
         summary = f"Mail the {args.get('document', 'confirmation')} of {args['registration_id']} to its holder"
-        return Preview(summary, "text", after=shown, state_token=_token(mail))
+        return Preview(summary, "text", after=shown, state_token=_mail_state_token(mail))
 
 
-def _mail(args: dict[str, Any]) -> EmailMessage | None:
-    found = _registration(args["registration_id"], "registration_id")
+def _compose_mail(args: dict[str, Any]) -> EmailMessage | None:
+    found = _find_registration(args["registration_id"], "registration_id")
     if found is None:
         return None
     document: Document = args.get("document", "confirmation")
-    lines = [args.get("note", ""), f"Dear {found['name']},", _TEXTS[document].format(**found), "The registration desk"]
+    lines = [
+        args.get("note", ""),
+        f"Dear {found['name']},",
+        _MAIL_TEXTS[document].format(**found),
+        "The registration desk",
+    ]
     return EmailMessage(
         subject=f"Your {document} for registration {found['registration_id']}",
         body="\n\n".join(line for line in lines if line) + "\n",
@@ -107,28 +112,28 @@ def _mail(args: dict[str, Any]) -> EmailMessage | None:
     )
 
 
-_TEXTS: dict[Document, str] = {
+_MAIL_TEXTS: dict[Document, str] = {
     "badge": "your badge has the number {badge}. Show this mail at the entrance, and it is printed for you.",
     "invoice": "your invoice {invoice} for one {ticket} ticket is ready at the registration desk.",
     "confirmation": "your registration {registration_id} ({ticket} ticket) is {status}.",
 }
 
 
-def _token(mail: EmailMessage) -> str:
+def _mail_state_token(mail: EmailMessage) -> str:
     """Name the state that a mail was composed from: everything that would be sent."""
     whole = canonical_text([mail.from_email, mail.to, mail.subject, mail.body])
     return f"sha256:{hashlib.sha256(whole.encode()).hexdigest()}"
 
 
-def _registration(identifier: str, *fields: str) -> Registration | None:
+def _find_registration(identifier: str, *fields: str) -> Registration | None:
     wanted = identifier.strip().casefold()
     names = fields or ("registration_id", "email")
-    return next((each for each in _registrations() if wanted in (each[name].casefold() for name in names)), None)
+    return next((each for each in _load_registrations() if wanted in (each[name].casefold() for name in names)), None)
 
 
 @cache
-def _registrations() -> list[Registration]:
-    registrations: list[Registration] = json.loads(DATA.read_text("utf-8"))["registrations"]
+def _load_registrations() -> list[Registration]:
+    registrations: list[Registration] = json.loads(REGISTRATIONS_FILE.read_text("utf-8"))["registrations"]
     return registrations
 
 

@@ -20,7 +20,7 @@ Template = Annotated[
 ]
 Values = Annotated[dict[str, Any], Field(description="The value of each placeholder, by name")]
 
-_TOKEN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::([^{}]{0,16}))?\}|[{}]")
+_PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::([^{}]{0,16}))?\}|[{}]")
 _NUMBER_FORMAT = re.compile(r"\+?,?(\.[0-9]{1,2})?[f%d]?")
 
 
@@ -28,47 +28,49 @@ _NUMBER_FORMAT = re.compile(r"\+?,?(\.[0-9]{1,2})?[f%d]?")
 def render_text(template: Template, values: Values) -> str:
     """Fill the {name} placeholders of a template from values; numbers take formats such as {n:,.1f}."""
     pieces, size, end = [], 0, 0
-    for token in _TOKEN.finditer(template):
-        pieces += [template[end : token.start()], _filled(token, values)]
+    for token in _PLACEHOLDER_PATTERN.finditer(template):
+        pieces += [template[end : token.start()], _fill_placeholder(token, values)]
         size, end = size + len(pieces[-1]), token.end()
         if size > MAX_TEXT:  # judged while it grows: a short template can ask for gigabytes
-            raise _refused("values", f"The text would have more than {MAX_TEXT:,} characters.")
+            raise _value_error("values", f"The text would have more than {MAX_TEXT:,} characters.")
     return "".join([*pieces, template[end:]])
 
 
-def _filled(token: re.Match[str], values: dict[str, Any]) -> str:
+def _fill_placeholder(token: re.Match[str], values: dict[str, Any]) -> str:
     if token[0] in ("{{", "}}"):
         return token[0][0]
     if token[0] in ("{", "}"):
         place = f"character {token.start() + 1}"
-        raise _refused("template", f"The brace at {place} belongs to no {{name}}; write it twice for a brace.")
+        raise _value_error("template", f"The brace at {place} belongs to no {{name}}; write it twice for a brace.")
     name, form = token[1], token[2]
     if name not in values:
         known = ", ".join(sorted(values)[:20]) or "none"
-        raise _refused(f"values.{name}", f"The template needs '{name}', which values does not have (it has: {known}).")
-    return _shown(values[name]) if form is None else _formatted(name, values[name], form)
+        raise _value_error(
+            f"values.{name}", f"The template needs '{name}', which values does not have (it has: {known})."
+        )
+    return _value_text(values[name]) if form is None else _format_value(name, values[name], form)
 
 
-def _formatted(name: str, value: object, form: str) -> str:
+def _format_value(name: str, value: object, form: str) -> str:
     if not _NUMBER_FORMAT.fullmatch(form):
-        raise _refused("template", f"'{form}' is not a number format; use one such as ',', '.2f', ',.1f' or '.1%'.")
+        raise _value_error("template", f"'{form}' is not a number format; use one such as ',', '.2f', ',.1f' or '.1%'.")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refused(f"values.{name}", f"The template formats '{name}' as a number, and it is not one.")
+        raise _value_error(f"values.{name}", f"The template formats '{name}' as a number, and it is not one.")
     if form.endswith("d") and not isinstance(value, int):
-        raise _refused(f"values.{name}", f"The template formats '{name}' as a whole number, and it is not one.")
+        raise _value_error(f"values.{name}", f"The template formats '{name}' as a whole number, and it is not one.")
     try:
         return format(value, form)
     except ValueError:
-        raise _refused("template", f"'{form}' does not fit the value of '{name}'.") from None
+        raise _value_error("template", f"'{form}' does not fit the value of '{name}'.") from None
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _refused(field: str, message: str) -> ParameterError:
+def _value_error(field: str, message: str) -> ParameterError:
     return ParameterError(
         message, {"field": field, "errors": [{"path": field, "code": "template", "message": message}]}
     )

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.core.filesystem import Filesystem, Seen
+from catalog.core.filesystem import FileState, Filesystem
 from catalog.errors import FilesystemError, ToolError
-from catalog.text.diff import Division
+from catalog.text.diff import HunkedDiff
 from catalog.tools import Preview, ToolContext, ToolResult, tool
 
 FilePath = Annotated[str, Field(description="Path of the file, relative to the workspace", max_length=1024)]
@@ -33,7 +33,7 @@ def read_file(path: FilePath, *, context: ToolContext) -> dict[str, Any]:
     seen = _workspace(context).look(path)
     if seen.data is None:
         raise FilesystemError(f"There is no {path!r} in the workspace; list the files to see what there is.")
-    text = _text_of(seen.data)
+    text = _decode_text(seen.data)
     if text is None:
         raise FilesystemError(f"{path!r} is not UTF-8 text, so it cannot be shown.")
     return {"path": path, "text": text, "size": len(seen.data), "state_token": seen.token}
@@ -59,7 +59,7 @@ def write_file(path: FilePath, content: Content, *, context: ToolContext) -> Too
 def _(path: str, content: str, *, context: ToolContext) -> Preview:
     seen = _workspace(context).look(path)
     verb = "Create" if seen.data is None else "Replace"
-    return Preview(f"{verb} {path}", "diff", *_before(seen.data), after=content, state_token=seen.token)
+    return Preview(f"{verb} {path}", "diff", *_text_before(seen.data), after=content, state_token=seen.token)
 
 
 @tool(safety_level="dangerous", categories=["filesystem"])
@@ -74,7 +74,7 @@ def _(path: str, *, context: ToolContext) -> Preview:
     seen = _workspace(context).look(path)
     if seen.data is None:
         raise FilesystemError(f"There is no {path!r} in the workspace to delete.")
-    return Preview(f"Delete {path}", "diff", *_before(seen.data), state_token=seen.token)
+    return Preview(f"Delete {path}", "diff", *_text_before(seen.data), state_token=seen.token)
 
 
 @tool(
@@ -91,21 +91,21 @@ def propose_file_edit(
     path: FilePath, original: Original, modified: Content, description: Description, *, context: ToolContext
 ) -> ToolResult[dict[str, Any]]:
     """Propose an edit of a file of the workspace; a person reviews it hunk by hunk before it is applied."""
-    seen = _as_proposed(path, original, modified, context)
+    seen = _check_original(path, original, modified, context)
     token = _workspace(context).write_text(path, modified, expect=context.target_state or seen.token)
-    applied = {"path": path, "hunks": len(Division(original, modified)), "state_token": token}
+    applied = {"path": path, "hunks": len(HunkedDiff(original, modified)), "state_token": token}
     return ToolResult.ok(applied, message=f"✓ Changes accepted and applied to {path}")
 
 
 @propose_file_edit.preview
 def _(path: str, original: str, modified: str, description: str, *, context: ToolContext) -> Preview:
-    seen = _as_proposed(path, original, modified, context)
+    seen = _check_original(path, original, modified, context)
     before = None if seen.data is None else original
-    rows = tuple(Division(before, modified).rows)
+    rows = tuple(HunkedDiff(before, modified).rows)
     return Preview(f"Edit {path}", "diff", before, modified, rows=rows, state_token=seen.token)
 
 
-def _as_proposed(path: str, original: str, modified: str, context: ToolContext) -> Seen:
+def _check_original(path: str, original: str, modified: str, context: ToolContext) -> FileState:
     """Return the file as it is now; raise ToolError unless it is the original that the edit was made from."""
     seen = _workspace(context).look(path)
     if original == modified:
@@ -123,15 +123,15 @@ def _workspace(context: ToolContext) -> Filesystem:
     return context.filesystem
 
 
-def _before(data: bytes | None) -> tuple[str | None]:
+def _text_before(data: bytes | None) -> tuple[str | None]:
     """Return the old text for a diff; bytes that are no text are named, since they cannot be shown."""
     if data is None:
         return (None,)
-    text = _text_of(data)
+    text = _decode_text(data)
     return (f"[{len(data):,} bytes that are not UTF-8 text]\n" if text is None else text,)
 
 
-def _text_of(data: bytes) -> str | None:
+def _decode_text(data: bytes) -> str | None:
     try:
         return data.decode()
     except UnicodeDecodeError:

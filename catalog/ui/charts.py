@@ -7,42 +7,44 @@ from catalog.calls.statistics import Usage
 
 SPARK_WIDTH, SPARK_HEIGHT = 72, 22
 BARS_WIDTH, BARS_HEIGHT = 300, 60
-FLOOR = 2
+MIN_BAR_HEIGHT = 2
 """Pixels kept free above the highest point."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class UsageBar:
     """One day: left edge, width, tops and heights of all its calls and of the failed ones."""
 
     x: float
     width: float
     top: float
     height: float
-    bad_top: float
-    bad_height: float
+    failed_top: float
+    failed_height: float
 
 
 def spark_path(usage: Usage) -> str:
     """Return the path of a line through the calls of each day."""
     counts = [day.calls for day in usage.days]
-    step, unit = SPARK_WIDTH / max(1, len(counts) - 1), (SPARK_HEIGHT - 2 * FLOOR) / max(1, *counts)
-    points = (f"{index * step:.1f} {SPARK_HEIGHT - FLOOR - count * unit:.1f}" for index, count in enumerate(counts))
+    step, unit = SPARK_WIDTH / max(1, len(counts) - 1), (SPARK_HEIGHT - 2 * MIN_BAR_HEIGHT) / max(1, *counts)
+    points = (
+        f"{index * step:.1f} {SPARK_HEIGHT - MIN_BAR_HEIGHT - count * unit:.1f}" for index, count in enumerate(counts)
+    )
     return "M" + " L".join(points)
 
 
-def usage_bars(usage: Usage) -> Sequence[Bar]:
+def usage_bars(usage: Usage) -> Sequence[UsageBar]:
     """Return a bar for each day."""
     pitch = BARS_WIDTH / max(1, len(usage.days))
-    unit = (BARS_HEIGHT - FLOOR) / max(1, *(day.calls for day in usage.days))
+    unit = (BARS_HEIGHT - MIN_BAR_HEIGHT) / max(1, *(day.calls for day in usage.days))
     return [
-        Bar(
+        UsageBar(
             x=round(index * pitch + 2, 1),
             width=round(pitch - 4, 1),
             top=round(BARS_HEIGHT - day.calls * unit, 1),
             height=round(day.calls * unit, 1),
-            bad_top=round(BARS_HEIGHT - day.failed * unit, 1),
-            bad_height=round(day.failed * unit, 1),
+            failed_top=round(BARS_HEIGHT - day.failed * unit, 1),
+            failed_height=round(day.failed * unit, 1),
         )
         for index, day in enumerate(usage.days)
     ]

@@ -7,7 +7,7 @@ from catalog.core import clock
 
 
 @dataclass(frozen=True)
-class Word:
+class Badge:
     """A status or level as people see it: label, icon of the sprite, hue class."""
 
     label: str
@@ -18,74 +18,74 @@ class Word:
 JUST_NOW_SECONDS = 5
 """Below it nobody is told how long ago something was; clock.js agrees."""
 
-SAFETY = {
-    "safe": Word("Safe", "safe", "safe"),
-    "cautious": Word("Cautious", "cautious", "cautious"),
-    "dangerous": Word("Dangerous", "dangerous", "dangerous"),
+SAFETY_BADGES = {
+    "safe": Badge("Safe", "safe", "safe"),
+    "cautious": Badge("Cautious", "cautious", "cautious"),
+    "dangerous": Badge("Dangerous", "dangerous", "dangerous"),
 }
-REVERSIBILITY = {
-    "reversible": Word("Reversible", "undoable", "lo"),
-    "restorable": Word("Restorable", "undoable", "mid"),
-    "irreversible": Word("Cannot be undone", "lock", "hi"),
+REVERSIBILITY_BADGES = {
+    "reversible": Badge("Reversible", "undoable", "lo"),
+    "restorable": Badge("Restorable", "undoable", "mid"),
+    "irreversible": Badge("Cannot be undone", "lock", "hi"),
 }
 # Waiting is not a status: it is said instead of the status of whatever is still open.
-WAITING = {
-    "approval": Word("Waiting for approval", "hand", "human"),
-    "input": Word("Waiting for an answer", "hand", "human"),
-    "outcome": Word("Outcome unknown", "hand", "human"),
-    "calls": Word("Waiting for its calls", "clock", "run"),
-    "retry": Word("Retrying", "retry", "warn"),
+WAITING_BADGES = {
+    "approval": Badge("Waiting for approval", "hand", "human"),
+    "input": Badge("Waiting for an answer", "hand", "human"),
+    "outcome": Badge("Outcome unknown", "hand", "human"),
+    "calls": Badge("Waiting for its calls", "clock", "run"),
+    "retry": Badge("Retrying", "retry", "warn"),
 }
-STATUSES = {
-    "pending": Word("Not started", "pending", "idle"),
-    "in_progress": Word("Running", "run", "run"),
-    "running": Word("Running", "run", "run"),
-    "created": Word("Running", "run", "run"),
-    "ready": Word("About to run", "clock", "run"),
-    "waiting": WAITING["approval"],
-    "held": WAITING["approval"],
-    "outcome_unknown": WAITING["outcome"],
-    "completed": Word("Done", "ok", "ok"),
-    "skipped": Word("Skipped", "skip", "idle"),
-    "failed": Word("Failed", "fail", "danger"),
-    "cancelled": Word("Cancelled", "stop", "idle"),
-    "paused": Word("Paused", "pause", "idle"),
-    "approved": Word("Approved", "check", "ok"),
-    "consumed": Word("Approved and run", "ok", "ok"),
-    "rejected": Word("Rejected", "fail", "danger"),
-    "responded": Word("Answered", "reply", "ok"),
-    "changes_requested": Word("Changes requested", "edit", "warn"),
-    "expired": Word("Expired", "expired", "idle"),
-    "withdrawn": Word("Withdrawn", "undo", "idle"),
-    "revoked": Word("Revoked", "undo", "danger"),
-    "invalidated": Word("No longer valid", "retry", "warn"),
-    "superseded": Word("Replaced", "retry", "idle"),
-    "enabled": Word("Enabled", "ok", "ok"),
-    "disabled": Word("Disabled", "off", "idle"),
+STATUS_BADGES = {
+    "pending": Badge("Not started", "pending", "idle"),
+    "in_progress": Badge("Running", "run", "run"),
+    "running": Badge("Running", "run", "run"),
+    "created": Badge("Running", "run", "run"),
+    "ready": Badge("About to run", "clock", "run"),
+    "waiting": WAITING_BADGES["approval"],
+    "held": WAITING_BADGES["approval"],
+    "outcome_unknown": WAITING_BADGES["outcome"],
+    "completed": Badge("Done", "ok", "ok"),
+    "skipped": Badge("Skipped", "skip", "idle"),
+    "failed": Badge("Failed", "fail", "danger"),
+    "cancelled": Badge("Cancelled", "stop", "idle"),
+    "paused": Badge("Paused", "pause", "idle"),
+    "approved": Badge("Approved", "check", "ok"),
+    "consumed": Badge("Approved and run", "ok", "ok"),
+    "rejected": Badge("Rejected", "fail", "danger"),
+    "responded": Badge("Answered", "reply", "ok"),
+    "changes_requested": Badge("Changes requested", "edit", "warn"),
+    "expired": Badge("Expired", "expired", "idle"),
+    "withdrawn": Badge("Withdrawn", "undo", "idle"),
+    "revoked": Badge("Revoked", "undo", "danger"),
+    "invalidated": Badge("No longer valid", "retry", "warn"),
+    "superseded": Badge("Replaced", "retry", "idle"),
+    "enabled": Badge("Enabled", "ok", "ok"),
+    "disabled": Badge("Disabled", "off", "idle"),
 }
 OPEN_STATUSES = frozenset(
     {"pending", "in_progress", "running", "created", "ready", "waiting", "held", "outcome_unknown"}
 )
 
 
-def status_word(status: str, waiting_for: str | None = None) -> Word:
+def status_badge(status: str, waiting_for: str | None = None) -> Badge:
     """Say a status; what is open and waits is said by what it waits for."""
-    if waiting_for in WAITING and status in OPEN_STATUSES:
-        return WAITING[waiting_for]
-    return STATUSES.get(status) or Word(status.replace("_", " ").capitalize(), "info", "idle")
+    if waiting_for in WAITING_BADGES and status in OPEN_STATUSES:
+        return WAITING_BADGES[waiting_for]
+    return STATUS_BADGES.get(status) or Badge(status.replace("_", " ").capitalize(), "info", "idle")
 
 
-def safety_word(level: str) -> Word:
+def safety_badge(level: str) -> Badge:
     """Say a safety level."""
-    return SAFETY.get(level) or Word(level.capitalize(), "info", "dangerous")
+    return SAFETY_BADGES.get(level) or Badge(level.capitalize(), "info", "dangerous")
 
 
-def reversibility_word(reversibility: str) -> Word:
+def reversibility_badge(reversibility: str) -> Badge:
     """Say what it costs to take a call back; what nobody knows is said as the worst."""
-    return REVERSIBILITY.get(reversibility) or REVERSIBILITY["irreversible"]
+    return REVERSIBILITY_BADGES.get(reversibility) or REVERSIBILITY_BADGES["irreversible"]
 
 
-def say_ago(moment: datetime, now: datetime | None = None) -> str:
+def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
     """Say how long ago: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; clock.js agrees."""
     seconds = int(((now or clock.now()) - moment).total_seconds())
     if seconds < JUST_NOW_SECONDS:
@@ -93,10 +93,10 @@ def say_ago(moment: datetime, now: datetime | None = None) -> str:
     for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if seconds < limit:
             return f"{seconds // size} {unit} ago"
-    return "yesterday" if seconds < 2 * 86400 else say_date(moment)
+    return "yesterday" if seconds < 2 * 86400 else format_date(moment)
 
 
-def say_left(moment: datetime, now: datetime | None = None) -> str:
+def format_time_left(moment: datetime, now: datetime | None = None) -> str:
     """Say how much time is left, rounded down; clock.js says the same."""
     seconds = int((moment - (now or clock.now())).total_seconds())
     if seconds <= 0:
@@ -113,13 +113,13 @@ def time_left_hue(moment: datetime, now: datetime | None = None) -> str:
     return "t-danger" if seconds < 60 else "t-warn" if seconds < 300 else ""
 
 
-def say_date(moment: datetime) -> str:
+def format_date(moment: datetime) -> str:
     """Say the day: 20 Nov 2026."""
     utc = moment.astimezone(UTC)
     return f"{utc.day} {utc:%b %Y}"
 
 
-def say_duration(milliseconds: float) -> str:
+def format_duration(milliseconds: float) -> str:
     """Say a duration: 41 ms, 2.4 s, 12 s, 4 min 09 s, 2 h 05 min."""
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
@@ -134,14 +134,14 @@ def say_duration(milliseconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def say_span(seconds: int) -> str:
+def format_timespan(seconds: int) -> str:
     """Say a configured duration in its largest whole unit: 24 h, 15 min, 90 s."""
     whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
     size, unit = next(whole, (1, "s"))
     return f"{seconds // size} {unit}"
 
 
-def say_size(count: int) -> str:
+def format_byte_size(count: int) -> str:
     """Say a number of bytes: 588 bytes, 41 KB, 1.2 MB (1,024 bytes to the KB)."""
     if count < 1024:
         return f"{count} byte" if count == 1 else f"{count} bytes"
@@ -149,7 +149,7 @@ def say_size(count: int) -> str:
     return f"{size:.0f} KB" if size < 1024 else f"{size / 1024:.1f} MB"
 
 
-def say_initials(name: str) -> str:
+def name_initials(name: str) -> str:
     """Cut a name to two letters: Rosa Méndez is RM, planner is PL."""
     words = name.replace("-", " ").replace("_", " ").split()
     if not words:

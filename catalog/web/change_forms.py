@@ -10,15 +10,15 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.http import QueryDict
 
-from catalog.definitions.levels import MOST_HOURS, MOST_USES, SafetyLevel
+from catalog.definitions.levels import MAX_GRANT_HOURS, MAX_GRANT_USES, SafetyLevel
 from catalog.errors import ToolgateError
-from catalog.inventory.overrides import MAX_WEIGHT, Change, ChangeRefused, change_tool
+from catalog.inventory.overrides import MAX_WEIGHT, InvalidOverride, OverrideChange, apply_overrides
 from catalog.models import Tool
-from catalog.rest.problems import problem_of
+from catalog.rest.problems import problem_for
 
 
 @dataclass(slots=True)
-class Refusal:
+class RejectedChange:
     """Why a change was not made: problems by field, and what was entered."""
 
     what: str
@@ -27,38 +27,38 @@ class Refusal:
     entered: Mapping[str, str] = field(default_factory=dict)
 
 
-def change(tool: Tool, sent: QueryDict, by: User) -> list[Change] | Refusal:
+def submit_change(tool: Tool, sent: QueryDict, by: User) -> list[OverrideChange] | RejectedChange:
     """Make the change that a form asks for; return what is different now, or why nothing is."""
     entered = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
     what, reason = entered.get("what", ""), entered.get("reason", "").strip()
     try:
-        if what not in READ:
-            raise ChangeRefused("", "The form does not say what it changes; reload the page.")
-        return change_tool(tool.name, READ[what](entered), by=by, reason=reason)
+        if what not in FORM_READERS:
+            raise InvalidOverride("", "The form does not say what it changes; reload the page.")
+        return apply_overrides(tool.name, FORM_READERS[what](entered), by=by, reason=reason)
     except ToolgateError as error:
-        told = problem_of(error)
+        told = problem_for(error)
         errors = (told.errors if told else ()) or [{"path": "", "message": error.message}]
         problems = {_field_of(each["path"]): each["message"] for each in errors}
-        return Refusal(what, told.status if told else 422, problems, entered)
+        return RejectedChange(what, told.status if told else 422, problems, entered)
 
 
 def _field_of(path: str) -> str:
     """Return the field at which a problem is told; empty for the whole form."""
     field = path.removeprefix("grantable.").partition(".")[0]
-    return field if field in FIELDS or field.startswith("weight-") else ""
+    return field if field in FORM_FIELDS or field.startswith("weight-") else ""
 
 
-FIELDS = ("safety_level", "reason", "description_override", "categories", "max_hours", "max_uses")
+FORM_FIELDS = ("safety_level", "reason", "description_override", "categories", "max_hours", "max_uses")
 
 
-def said(changes: list[Change]) -> str:
+def describe_changes(changes: list[OverrideChange]) -> str:
     """Say what was changed, in one sentence."""
     if not changes:
         return "Nothing was different."
-    return f"{', '.join(dict.fromkeys(SAID.get(each.kind, 'Changed') for each in changes))}."
+    return f"{', '.join(dict.fromkeys(CHANGE_LABELS.get(each.kind, 'Changed') for each in changes))}."
 
 
-SAID = {
+CHANGE_LABELS = {
     "tool.level_set": "Safety level changed",
     "tool.categories_set": "Categories changed",
     "tool.enabled": "Switched on",
@@ -69,63 +69,63 @@ SAID = {
 }
 
 
-def _level(entered: Mapping[str, str]) -> dict[str, Any]:
+def _read_level(entered: Mapping[str, str]) -> dict[str, Any]:
     level = entered.get("safety_level", "")
     if level not in list(SafetyLevel):
-        raise ChangeRefused("safety_level", "Choose safe, cautious or dangerous.")
+        raise InvalidOverride("safety_level", "Choose safe, cautious or dangerous.")
     return {"safety_level": level}
 
 
-def _description(entered: Mapping[str, str]) -> dict[str, Any]:
+def _read_description(entered: Mapping[str, str]) -> dict[str, Any]:
     return {"description_override": "" if entered.get("do") == "authors" else entered.get("description_override", "")}
 
 
-def _categories(entered: Mapping[str, str]) -> dict[str, Any]:
+def _read_categories(entered: Mapping[str, str]) -> dict[str, Any]:
     if entered.get("do") == "authors":
         return {"categories": None}
     return {"categories": sorted({name.strip() for name in entered.get("categories", "").split(",")} - {""})}
 
 
-def _enabled(entered: Mapping[str, str]) -> dict[str, Any]:
+def _read_enabled(entered: Mapping[str, str]) -> dict[str, Any]:
     if entered.get("enabled") not in ("yes", "no"):
-        raise ChangeRefused("", "The form does not say whether to switch it on or off; reload the page.")
+        raise InvalidOverride("", "The form does not say whether to switch it on or off; reload the page.")
     return {"enabled": entered["enabled"] == "yes"}
 
 
-def _implementations(entered: Mapping[str, str]) -> dict[str, Any]:
+def _read_implementations(entered: Mapping[str, str]) -> dict[str, Any]:
     """Read a weight and a switch for each; a box that is not ticked is not sent."""
     wanted = []
     for name, text in entered.items():
         word, _, number = name.partition("-")
         if word != "weight":
             continue
-        if not _is_whole(number, 2**53) or not _is_whole(text.strip(), MAX_WEIGHT):
-            raise ChangeRefused(name, f"A weight is a whole number from 0 to {MAX_WEIGHT:,}.")
+        if not _is_whole_number(number, 2**53) or not _is_whole_number(text.strip(), MAX_WEIGHT):
+            raise InvalidOverride(name, f"A weight is a whole number from 0 to {MAX_WEIGHT:,}.")
         wanted.append({"id": int(number), "weight": int(text), "enabled": f"enabled-{number}" in entered})
     return {"implementations": wanted}
 
 
-def _grantable(entered: Mapping[str, str]) -> dict[str, Any]:
+def _read_grantable(entered: Mapping[str, str]) -> dict[str, Any]:
     if entered.get("do") == "none":
         return {"grantable": None}
     limits = {}
-    for name, most in (("max_hours", MOST_HOURS), ("max_uses", MOST_USES)):
+    for name, most in (("max_hours", MAX_GRANT_HOURS), ("max_uses", MAX_GRANT_USES)):
         text = entered.get(name, "").strip()
-        if not _is_whole(text, most):
-            raise ChangeRefused(name, f"This must be a whole number from 1 to {most:,}.")
+        if not _is_whole_number(text, most):
+            raise InvalidOverride(name, f"This must be a whole number from 1 to {most:,}.")
         limits[name] = int(text)
     return {"grantable": limits}
 
 
-def _is_whole(text: str, most: int) -> bool:
+def _is_whole_number(text: str, most: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) <= most
 
 
-READ: Mapping[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
-    "level": _level,
-    "description": _description,
-    "categories": _categories,
-    "enabled": _enabled,
-    "implementations": _implementations,
-    "grantable": _grantable,
+FORM_READERS: Mapping[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
+    "level": _read_level,
+    "description": _read_description,
+    "categories": _read_categories,
+    "enabled": _read_enabled,
+    "implementations": _read_implementations,
+    "grantable": _read_grantable,
 }

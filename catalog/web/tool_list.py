@@ -15,28 +15,36 @@ from django.db.models.expressions import Combinable
 from django.http import QueryDict
 
 from catalog.calls.statistics import Usage, usage_by_tool
-from catalog.inventory.search import LONGEST_QUERY, LONGEST_WORD, matching, nearness
-from catalog.inventory.selectors import LEVELS, category_names, in_full, offered, sources, tools, within_categories
+from catalog.inventory.search import MAX_QUERY_LENGTH, MAX_WORD_LENGTH, matching_words, name_match_rank
+from catalog.inventory.selectors import (
+    LEVELS,
+    category_names,
+    filtered_tools,
+    in_any_category,
+    offered_tools,
+    offering_sources,
+    with_list_details,
+)
 from catalog.models import Source, Tool
 from catalog.schemas.description import parameter_count
-from catalog.ui.labels import SAFETY, status_word
+from catalog.ui.labels import SAFETY_BADGES, status_badge
 
-SWITCHES = {"true": "enabled", "false": "disabled"}
+ENABLED_LABELS = {"true": "enabled", "false": "disabled"}
 LEGENDS = {"safety_level": "Safety", "category": "Category", "source": "Source", "enabled": "Status"}
 # What each tool has exactly one of; it may be in several categories.
-COLUMNS: Mapping[str, Combinable] = {
+FACET_COLUMNS: Mapping[str, Combinable] = {
     "safety_level": F("current_version__safety_level"),
     "source": F("source__name"),
     "enabled": Case(When(enabled=True, then=Value("true")), default=Value("false"), output_field=CharField()),
 }
-SHOWN = 8
+OPTIONS_SHOWN = 8
 """Choices of a facet that are seen at once; the others are behind a press."""
 KIND, CATEGORY, TOTAL = "kind", "category", "total"
-Chosen = Mapping[str, Sequence[str]]
+FacetSelection = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class FacetOption:
     """One choice of a facet; `count` is how many tools it would show beside the other facets."""
 
     name: str
@@ -62,17 +70,17 @@ class Facet:
     """One thing to narrow by, with its choices."""
 
     legend: str
-    options: Sequence[Option]
+    options: Sequence[FacetOption]
 
     @property
-    def first(self) -> Sequence[Option]:
+    def first(self) -> Sequence[FacetOption]:
         """The choices that are seen at once."""
-        return self.options[:SHOWN]
+        return self.options[:OPTIONS_SHOWN]
 
     @property
-    def more(self) -> Sequence[Option]:
+    def more(self) -> Sequence[FacetOption]:
         """The choices behind a press."""
-        return self.options[SHOWN:]
+        return self.options[OPTIONS_SHOWN:]
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +89,7 @@ class Facet:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class FacetCounts:
     """How many tools there are, how many were found, and how many each choice would show."""
 
     total: int
@@ -89,7 +97,7 @@ class Counts:
     facets: Sequence[Facet]
 
     @property
-    def chosen(self) -> Iterator[Option]:
+    def chosen(self) -> Iterator[FacetOption]:
         """The choices that apply."""
         return (option for facet in self.facets for option in facet.options if option.chosen)
 
@@ -99,62 +107,69 @@ class Counts:
         return next((option.count for option in options if (option.name, option.value) == (name, value)), 0)
 
 
-def narrowing(chosen: Chosen) -> Q:
+def facet_condition(chosen: FacetSelection) -> Q:
     """Return the condition of what is chosen: of each facet any."""
-    return Q(*(_condition(name, values) for name, values in chosen.items() if values))
+    return Q(*(_one_facet_condition(name, values) for name, values in chosen.items() if values))
 
 
-def _condition(name: str, values: Sequence[str]) -> Q:
+def _one_facet_condition(name: str, values: Sequence[str]) -> Q:
     match name:
         case "enabled":
             return Q(enabled__in=[value == "true" for value in values])
         case "category":
-            return within_categories(values)
+            return in_any_category(values)
         case "source":
             return Q(source__name__in=values)
     return Q(current_version__safety_level__in=values)
 
 
-def count(searched: Q, chosen: Chosen, known: Chosen) -> Counts:
+def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> FacetCounts:
     """Count, in one query that searches twice, the tools that fit, for each of the known choices.
 
     Tools are counted by kind, so that the numbers of all facets but the categories are sums of the same few rows.
     """
-    found = offered().filter(searched)
-    outside = found.filter(narrowing({name: chosen[name] for name in COLUMNS}))
-    parts = [_part(CATEGORY, outside, category=F("categories__name")), _part(TOTAL, offered())]
-    rows = list(_part(KIND, found, **COLUMNS, category=_in_chosen(chosen["category"])).union(*parts, all=True))
+    found = offered_tools().filter(searched)
+    outside = found.filter(facet_condition({name: chosen[name] for name in FACET_COLUMNS}))
+    parts = [
+        _partial_counts(CATEGORY, outside, category=F("categories__name")),
+        _partial_counts(TOTAL, offered_tools()),
+    ]
+    rows = list(
+        _partial_counts(KIND, found, **FACET_COLUMNS, category=_in_selected_categories(chosen["category"])).union(
+            *parts, all=True
+        )
+    )
     kinds = [row for row in rows if row["part"] == KIND]
-    tallies = {name: _tally(kinds, chosen, name) for name in COLUMNS}
+    tallies = {name: _tally_values(kinds, chosen, name) for name in FACET_COLUMNS}
     tallies["category"] = Counter({row["its_category"]: row["n"] for row in rows if row["part"] == CATEGORY})
     facets = [
-        Facet(legend, [_option(name, value, tallies[name][value], chosen) for value in known[name]])
+        Facet(legend, [_facet_option(name, value, tallies[name][value], chosen) for value in known[name]])
         for name, legend in LEGENDS.items()
     ]
-    return Counts(
+    return FacetCounts(
         total=sum(row["n"] for row in rows if row["part"] == TOTAL),
-        found=sum(_tally(kinds, chosen).values()),
+        found=sum(_tally_values(kinds, chosen).values()),
         facets=facets,
     )
 
 
-def _part(part: str, tools: "QuerySet[Tool]", **columns: Combinable) -> "QuerySet[Any, Any]":
+def _partial_counts(part: str, tools: "QuerySet[Tool]", **columns: Combinable) -> "QuerySet[Any, Any]":
     """Count tools by these columns; the columns of the other parts are empty."""
-    its = {f"its_{name}": columns.get(name, _text("")) for name in (*COLUMNS, "category")}
+    its = {f"its_{name}": columns.get(name, _text("")) for name in (*FACET_COLUMNS, "category")}
     return tools.order_by().values(part=_text(part), **its).annotate(n=Count("pk"))
 
 
-def _in_chosen(categories: Sequence[str]) -> Combinable:
+def _in_selected_categories(categories: Sequence[str]) -> Combinable:
     """Return a column that is empty for a tool in none of the categories that are chosen."""
     if not categories:
         return _text("any")
-    return Case(When(within_categories(categories), then=_text("any")), default=_text(""))
+    return Case(When(in_any_category(categories), then=_text("any")), default=_text(""))
 
 
-def _tally(kinds: Sequence[Mapping[str, Any]], chosen: Chosen, besides: str = "") -> Counter[str]:
+def _tally_values(kinds: Sequence[Mapping[str, Any]], chosen: FacetSelection, besides: str = "") -> Counter[str]:
     """Add up how many tools have each value, of those that fit every facet but one."""
     tally: Counter[str] = Counter()
-    facets = [name for name in COLUMNS if chosen[name] and name != besides]
+    facets = [name for name in FACET_COLUMNS if chosen[name] and name != besides]
     for kind in kinds:
         if kind["its_category"] and all(kind[f"its_{name}"] in chosen[name] for name in facets):
             tally[kind[f"its_{besides}"] if besides else ""] += kind["n"]
@@ -165,15 +180,21 @@ def _text(value: str) -> Value:
     return Value(value, output_field=CharField())
 
 
-def _option(name: str, value: str, number: int, chosen: Chosen) -> Option:
-    word = SAFETY.get(value) if name == "safety_level" else status_word(SWITCHES[value]) if name == "enabled" else None
+def _facet_option(name: str, value: str, number: int, chosen: FacetSelection) -> FacetOption:
+    word = (
+        SAFETY_BADGES.get(value)
+        if name == "safety_level"
+        else status_badge(ENABLED_LABELS[value])
+        if name == "enabled"
+        else None
+    )
     label, icon = (word.label, word.icon if name == "safety_level" else "") if word else (value, "")
-    return Option(name, value, label, icon, number, value in chosen[name])
+    return FacetOption(name, value, label, icon, number, value in chosen[name])
 
 
 PAGE_SIZE = 30
 BEST_MATCH = "match"
-ORDERS = {
+SORT_ORDERS = {
     BEST_MATCH: ("nearness", "name"),
     "-level": ("-level_rank", "name"),
     "level": ("level_rank", "name"),
@@ -182,12 +203,12 @@ ORDERS = {
     "calls": ("call_count", "name"),
     "-calls": ("-call_count", "name"),
 }
-MOST_COMPARED = 10_000
+MAX_COMPARED_NAMES = 10_000
 """Names that a text without a match is compared with, which takes a tenth of a second at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolQuery:
+class ToolListQuery:
     """What the URL asks for; values that mean nothing are in `ignored`."""
 
     q: str = ""
@@ -205,14 +226,14 @@ class ToolQuery:
         return self.order or (BEST_MATCH if self.q else "-level")
 
     @property
-    def chosen(self) -> Chosen:
+    def chosen(self) -> FacetSelection:
         """What is chosen of each facet."""
         return {name: getattr(self, name) for name in LEGENDS}
 
     @property
     def searched(self) -> Q:
         """The condition of the words."""
-        return matching(self.q) if self.q else Q()
+        return matching_words(self.q) if self.q else Q()
 
     @property
     def is_narrowed(self) -> bool:
@@ -228,33 +249,33 @@ class ToolQuery:
         parts += [("page", self.page)] if self.page != "1" else []
         return f"/tools/?{urlencode(parts)}" if parts else "/tools/"
 
-    def without(self, option: Option) -> "ToolQuery":
+    def without(self, option: FacetOption) -> "ToolListQuery":
         """Return the query with one filter taken away."""
         kept = tuple(value for value in self.chosen[option.name] if value != option.value)
         return replace(self, page="1", **{option.name: kept})  # type: ignore[arg-type] # the name of a facet
 
 
-def read_query(params: QueryDict, known: Chosen) -> ToolQuery:
+def parse_list_query(params: QueryDict, known: FacetSelection) -> ToolListQuery:
     """Return what a URL asks for; `known` are the choices that there are."""
     asked = {name: tuple(dict.fromkeys(params.getlist(name))) for name in LEGENDS}
     ignored = [value for name, values in asked.items() for value in values if value not in known[name]]
-    words, order = _typed(params.get("q", "")), params.get("sort", "")
-    ignored += [order] if order and order not in ORDERS else []
-    query = ToolQuery(
+    words, order = _search_text(params.get("q", "")), params.get("sort", "")
+    ignored += [order] if order and order not in SORT_ORDERS else []
+    query = ToolListQuery(
         q=words,
-        **_known(asked, known),  # type: ignore[arg-type] # the names of facets
+        **_known_values(asked, known),  # type: ignore[arg-type] # the names of facets
         page=params.get("page", "1"),
         ignored=tuple(value[:40] for value in ignored),
     )
-    return replace(query, order=order if order in ORDERS and order not in (query.sort, BEST_MATCH) else "")
+    return replace(query, order=order if order in SORT_ORDERS and order not in (query.sort, BEST_MATCH) else "")
 
 
-def _known(asked: Chosen, known: Chosen) -> dict[str, tuple[str, ...]]:
+def _known_values(asked: FacetSelection, known: FacetSelection) -> dict[str, tuple[str, ...]]:
     return {name: tuple(value for value in values if value in known[name]) for name, values in asked.items()}
 
 
-def _typed(words: str) -> str:
-    return words.replace("\x00", "").strip()[:LONGEST_QUERY]
+def _search_text(words: str) -> str:
+    return words.replace("\x00", "").strip()[:MAX_QUERY_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,18 +288,18 @@ class ToolRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolList:
+class ToolListPage:
     """All that the page of tools shows."""
 
-    query: ToolQuery
+    query: ToolListQuery
     page: "Page[Tool]"
     rows: Sequence[ToolRow]
-    counts: Counts
+    counts: FacetCounts
     broken: Sequence[Source]
     nearest: str
 
     @property
-    def chips(self) -> list[tuple[str, Option]]:
+    def chips(self) -> list[tuple[str, FacetOption]]:
         """Each filter that applies, with the address of the list without it."""
         return [(self.query.without(option).url, option) for option in self.counts.chosen]
 
@@ -288,60 +309,60 @@ class ToolList:
         return self.counts.of("enabled", "false") if self.query.enabled == ("true",) else 0
 
 
-def tool_list(params: QueryDict) -> ToolList:
+def tool_list(params: QueryDict) -> ToolListPage:
     """Return the list that a URL asks for, in a fixed number of queries."""
-    every = sources()
+    every = offering_sources()
     known = {
         "safety_level": LEVELS,
         "category": category_names(),
         "source": [source.name for source in every if source.offers],  # type: ignore[attr-defined] # an annotation
-        "enabled": list(SWITCHES),
+        "enabled": list(ENABLED_LABELS),
     }
-    query = read_query(params, known)
-    counts = count(query.searched, query.chosen, known)
+    query = parse_list_query(params, known)
+    counts = count_facets(query.searched, query.chosen, known)
     page = _page(query, counts.found)
-    return ToolList(
+    return ToolListPage(
         query=replace(query, page=str(page.number)),
         page=page,
         rows=_rows(page.object_list),
         counts=counts,
         broken=[source for source in every if source.error],
-        nearest="" if counts.found else _nearest(query.q),
+        nearest="" if counts.found else _suggested_name(query.q),
     )
 
 
-def _page(query: ToolQuery, found: int) -> "Page[Tool]":
-    rows = tools(query.searched & narrowing(query.chosen), query.sort)
+def _page(query: ToolListQuery, found: int) -> "Page[Tool]":
+    rows = filtered_tools(query.searched & facet_condition(query.chosen), query.sort)
     if query.sort == BEST_MATCH:
-        rows = rows.annotate(nearness=nearness(query.q))
-    pages = Paginator(rows.order_by(*ORDERS[query.sort]), PAGE_SIZE)
+        rows = rows.annotate(nearness=name_match_rank(query.q))
+    pages = Paginator(rows.order_by(*SORT_ORDERS[query.sort]), PAGE_SIZE)
     pages.count = found  # It has just been counted, with the facets.
     return pages.get_page(query.page)
 
 
 def _rows(found: Iterable[Tool]) -> list[ToolRow]:
-    full = in_full(list(found))
+    full = with_list_details(list(found))
     usage = usage_by_tool([tool.name for tool in full])
-    return [ToolRow(tool, usage[tool.name], _parameters(tool)) for tool in full]
+    return [ToolRow(tool, usage[tool.name], _parameter_count(tool)) for tool in full]
 
 
-def _parameters(tool: Tool) -> int:
+def _parameter_count(tool: Tool) -> int:
     version = tool.current_version
     return parameter_count(version.input_schema, version.query_types) if version else 0
 
 
-def _nearest(typed: str) -> str:
+def _suggested_name(typed: str) -> str:
     """Return the name, or the word of names, that was most likely meant; empty when nothing is near."""
     meant = typed.casefold()
-    if not meant or len(meant) > LONGEST_WORD:
+    if not meant or len(meant) > MAX_WORD_LENGTH:
         return ""
-    names = offered().order_by("name").values_list("name", flat=True)[:MOST_COMPARED]
+    names = offered_tools().order_by("name").values_list("name", flat=True)[:MAX_COMPARED_NAMES]
     known = set(names)
-    if len(_parts(meant)) == 1:
-        known = {part for name in names for part in _parts(name) if len(part) > 2}
+    if len(_name_parts(meant)) == 1:
+        known = {part for name in names for part in _name_parts(name) if len(part) > 2}
     close = difflib.get_close_matches(meant, sorted(known), n=1)
     return close[0] if close else ""
 
 
-def _parts(name: str) -> list[str]:
+def _name_parts(name: str) -> list[str]:
     return name.casefold().replace("-", "_").split("_")

@@ -6,23 +6,23 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.http import Http404
 
-from catalog.calls.statistics import last_calls, outcomes_of, p95_ms, usage_by_tool
+from catalog.calls.statistics import implementation_stats, last_calls, p95_ms, usage_by_tool
 from catalog.definitions.levels import SafetyLevel
-from catalog.exports.providers import PROVIDERS, shown
+from catalog.exports.providers import PROVIDERS, export_for_page
 from catalog.inventory import snapshot
-from catalog.inventory.overrides import may_change
-from catalog.inventory.selectors import versions_of
+from catalog.inventory.overrides import can_override
+from catalog.inventory.selectors import tool_versions
 from catalog.models import Tool
 from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
-from catalog.web.version_changes import VersionChange, changes_of
+from catalog.web.version_changes import VersionChange, pair_versions
 
 VERSIONS_A_PAGE = 20
 MOST_EXAMPLES = 20
 PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "gram": "gram", "json": "JSON"}
 
 
-def shown_of(tool: Tool, viewer: User, query: Mapping[str, str]) -> dict[str, Any]:
+def tool_page_context(tool: Tool, viewer: User, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page of a tool is made from."""
     usage = usage_by_tool([tool.name])[tool.name]
     version = tool.current_version
@@ -34,44 +34,44 @@ def shown_of(tool: Tool, viewer: User, query: Mapping[str, str]) -> dict[str, An
         "tool": tool,
         "version": version,
         "tables": parameter_tables(version.input_schema, version.query_types),
-        "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), *shown(key, version)) for key in PROVIDERS],
+        "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), *export_for_page(key, version)) for key in PROVIDERS],
         "chosen": chosen if chosen in PROVIDERS else PROVIDERS[0],
         "examples": tool.examples[:MOST_EXAMPLES],
-        "outcomes": outcomes_of(tool),
+        "outcomes": implementation_stats(tool),
         "usage": usage,
         "bars": usage_bars(usage),
         "p95": p95_ms(tool),
         "last_calls": last_calls(tool, viewer),
-        "latest": changes_of(list(versions_of(tool).order_by("-number")[:2]))[:1],
-        "may_change": may_change(viewer),
-        "loaded": _loaded(tool),
+        "latest": pair_versions(list(tool_versions(tool).order_by("-number")[:2]))[:1],
+        "may_change": can_override(viewer),
+        "loaded": _load_state(tool),
         "levels": [level.value for level in SafetyLevel],
     }
 
 
-def _loaded(tool: Tool) -> str:
+def _load_state(tool: Tool) -> str:
     """Say whether this process could run the tool: `yes`, `no`, or `drifted` when its code is not what the rows say."""
-    found = snapshot.current(tool.name)
+    found = snapshot.callable_tool(tool.name)
     return "no" if found is None else "drifted" if found.drifted else "yes"
 
 
-def versions_page(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:
+def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what a page of a tool's versions is made from, newest first, each beside the one before it."""
-    before = _number(query.get("before", ""))
-    rows = versions_of(tool).order_by("-number")
+    before = _version_number(query.get("before", ""))
+    rows = tool_versions(tool).order_by("-number")
     if before is not None:
         rows = rows.filter(number__lt=before)
     found = list(rows[: VERSIONS_A_PAGE + 1])
-    changes: list[VersionChange] = changes_of(found)
+    changes: list[VersionChange] = pair_versions(found)
     return {
         "tool": tool,
         "changes": changes,
         "older": changes[-1].new.number if changes and changes[-1].old is not None else None,
         "is_first_page": before is None,
-        "open_diff": _number(query.get("diff", "")),
+        "open_diff": _version_number(query.get("diff", "")),
     }
 
 
-def _number(text: str) -> int | None:
+def _version_number(text: str) -> int | None:
     """Return the number of a version that a query names; None for what is none."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None

@@ -8,7 +8,7 @@ from itertools import pairwise
 from catalog.exports.providers import for_json
 from catalog.models import ToolVersion
 from catalog.schemas.description import ParameterRow, parameter_tables
-from catalog.ui.labels import reversibility_word, safety_word
+from catalog.ui.labels import reversibility_badge, safety_badge
 
 MOST_SENTENCES = 100
 # A row of its own in the diff; what differs in every version says nothing.
@@ -16,7 +16,7 @@ NOT_COMPARED = ("version", "fingerprint")
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class ChangeSentence:
     """One thing that changed: `kind` is add, del or edit; `subject` what it is about, a parameter's path or a word."""
 
     kind: str
@@ -33,13 +33,13 @@ class VersionChange:
     new: ToolVersion
 
     @property
-    def sentences(self) -> list[Sentence]:
+    def sentences(self) -> list[ChangeSentence]:
         """What changed, the contract first, then parameter by parameter; at most MOST_SENTENCES."""
         if self.old is None:
             return []
-        found = [*_contract(self.old, self.new), *_parameters(self.old, self.new)]
+        found = [*_contract_changes(self.old, self.new), *_parameter_changes(self.old, self.new)]
         if not found and not self.described:
-            found = [Sentence("edit", "Schema", "written differently; parameters and limits are the same")]
+            found = [ChangeSentence("edit", "Schema", "written differently; parameters and limits are the same")]
         return found[:MOST_SENTENCES]
 
     @property
@@ -65,46 +65,48 @@ def _as_text(version: ToolVersion) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _contract(old: ToolVersion, new: ToolVersion) -> Iterator[Sentence]:
+def _contract_changes(old: ToolVersion, new: ToolVersion) -> Iterator[ChangeSentence]:
     """Yield what changed beside description and parameters."""
-    before, after = _said(old), _said(new)
+    before, after = _contract_terms(old), _contract_terms(new)
     for subject, said in after.items():
         if before[subject] != said:
-            yield Sentence("edit", subject, f"{before[subject]} → {said}")
+            yield ChangeSentence("edit", subject, f"{before[subject]} → {said}")
     if old.output_schema != new.output_schema:
-        yield Sentence("edit", "Result", "what it returns is described differently")
+        yield ChangeSentence("edit", "Result", "what it returns is described differently")
 
 
-def _said(version: ToolVersion) -> Mapping[str, str]:
+def _contract_terms(version: ToolVersion) -> Mapping[str, str]:
     return {
-        "Safety level": safety_word(version.safety_level).label,
-        "Reversibility": reversibility_word(version.reversibility).label,
+        "Safety level": safety_badge(version.safety_level).label,
+        "Reversibility": reversibility_badge(version.reversibility).label,
         "Tried again": "after a failure" if version.retry_safe else "never by itself",
         "Time limit": f"{version.timeout:g} s",
         "Output key": version.output_key or "none",
     }
 
 
-def _parameters(old: ToolVersion, new: ToolVersion) -> Iterator[Sentence]:
-    before, after = _rows(old), _rows(new)
+def _parameter_changes(old: ToolVersion, new: ToolVersion) -> Iterator[ChangeSentence]:
+    before, after = _parameter_rows(old), _parameter_rows(new)
     for path, row in after.items():
         if path not in before:
             need = "required" if row.required else "optional"
-            yield Sentence("add", path, f"added: {row.kind}, {need}{_listed(row.limits)}", is_parameter=True)
+            yield ChangeSentence(
+                "add", path, f"added: {row.kind}, {need}{_limits_suffix(row.limits)}", is_parameter=True
+            )
     for path in before:
         if path not in after:
-            yield Sentence("del", path, "removed", is_parameter=True)
+            yield ChangeSentence("del", path, "removed", is_parameter=True)
     for path, row in after.items():
-        for text in _differences(before[path], row) if path in before else ():
-            yield Sentence("edit", path, text, is_parameter=True)
+        for text in _row_differences(before[path], row) if path in before else ():
+            yield ChangeSentence("edit", path, text, is_parameter=True)
 
 
-def _rows(version: ToolVersion) -> dict[str, ParameterRow]:
+def _parameter_rows(version: ToolVersion) -> dict[str, ParameterRow]:
     tables = parameter_tables(version.input_schema, version.query_types)
     return {f"{table.query_type} {row.path}".strip(): row for table in tables for row in table.rows}
 
 
-def _differences(old: ParameterRow, new: ParameterRow) -> Iterator[str]:
+def _row_differences(old: ParameterRow, new: ParameterRow) -> Iterator[str]:
     if old.kind != new.kind:
         yield f"{old.kind} → {new.kind}"
     if old.required != new.required:
@@ -121,11 +123,11 @@ def _differences(old: ParameterRow, new: ParameterRow) -> Iterator[str]:
         yield f"described as “{new.description}”" if new.description else "no longer described"
 
 
-def _listed(limits: tuple[str, ...]) -> str:
+def _limits_suffix(limits: tuple[str, ...]) -> str:
     return "".join(f", {limit}" for limit in limits)
 
 
-def changes_of(versions: list[ToolVersion]) -> list[VersionChange]:
+def pair_versions(versions: list[ToolVersion]) -> list[VersionChange]:
     """Pair each version, newest first, with the one before it; the last of the list only stands behind another,
     unless it is the first version of all.
     """

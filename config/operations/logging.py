@@ -1,7 +1,7 @@
 """The form of every log line, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
 
 A line has its words, the ids of what it belongs to (structlog's context variables) and the facts that its writer names
-(`catalog.core.tracing.told`). What was raised is told by its type and where it came from: its message may hold
+(`catalog.core.tracing.log_extra`). What was raised is told by its type and where it came from: its message may hold
 arguments. Other `extra` of records is left out for the same reason, and Django's error pages and mails, with DEBUG on
 too, show no values. No value can end a line or paint a terminal.
 """
@@ -17,16 +17,16 @@ import structlog
 from django.http import HttpRequest
 from django.views.debug import SafeExceptionReporterFilter
 
-FORMATS = ("text", "json")
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-MOST_CHARACTERS = 2000
-MOST_OF_A_STACK = 20_000
-OF_STRUCTLOG = frozenset({"event", "_record", "_from_structlog", "exc_info", "stack_info"})
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+MAX_FIELD_CHARACTERS = 2000
+MAX_STACK_CHARACTERS = 20_000
+STRUCTLOG_KEYS = frozenset({"event", "_record", "_from_structlog", "exc_info", "stack_info"})
 
-Line = MutableMapping[str, Any]
+LogLine = MutableMapping[str, Any]
 
 
-def configuration(style: str, level: str) -> dict[str, Any]:
+def logging_config(style: str, level: str) -> dict[str, Any]:
     """Return Django's LOGGING: one handler on stderr for every logger, `level` for Toolgate's own."""
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -51,67 +51,69 @@ def configuration(style: str, level: str) -> dict[str, Any]:
 
 def formatter(style: str) -> logging.Formatter:
     """Return the formatter of a style: `text` or `json`."""
-    renderer = structlog.processors.JSONRenderer(default=str) if style == "json" else _as_text
+    renderer = structlog.processors.JSONRenderer(default=str) if style == "json" else _render_line
     return structlog.stdlib.ProcessorFormatter(
-        processors=[structlog.contextvars.merge_contextvars, _line_of, renderer],
+        processors=[structlog.contextvars.merge_contextvars, _build_line, renderer],
     )
 
 
-def _line_of(logger: Any, method: str, event: Line) -> Line:
+def _build_line(logger: Any, method: str, event: LogLine) -> LogLine:
     """Put a line together: when, how bad, who says so, the words, the ids, the facts, what was raised."""
     record: logging.LogRecord = event["_record"]
-    line: Line = {
+    line: LogLine = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "logger": record.name,
-        "event": _cut(str(event.get("event", ""))),
+        "event": _truncate(str(event.get("event", ""))),
     }
-    said = {name: value for name, value in event.items() if name not in OF_STRUCTLOG}
+    said = {name: value for name, value in event.items() if name not in STRUCTLOG_KEYS}
     facts: Mapping[str, Any] = getattr(record, "facts", {})
     for name, value in {**said, **facts}.items():
-        line.setdefault(name, value if isinstance(value, int | float) or value is None else _cut(str(value)))
+        line.setdefault(name, value if isinstance(value, int | float) or value is None else _truncate(str(value)))
     if "stack" in facts:
-        line["stack"] = str(facts["stack"])[-MOST_OF_A_STACK:]
-    line.update(_raised(event.get("exc_info")))
+        line["stack"] = str(facts["stack"])[-MAX_STACK_CHARACTERS:]
+    line.update(_exception_facts(event.get("exc_info")))
     return line
 
 
-def _raised(exc_info: object) -> dict[str, str]:
+def _exception_facts(exc_info: object) -> dict[str, str]:
     """Return the type of what was raised and where it came from."""
     if isinstance(exc_info, BaseException):
         exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
     if not isinstance(exc_info, tuple) or exc_info[0] is None:
         return {}
     stack = "".join(traceback.format_tb(exc_info[2]))
-    return {"error": exc_info[0].__name__, "stack": stack[-MOST_OF_A_STACK:]}
+    return {"error": exc_info[0].__name__, "stack": stack[-MAX_STACK_CHARACTERS:]}
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_FIELD_CHARACTERS else f"{text[:MAX_FIELD_CHARACTERS]}…"
 
 
-def _as_text(logger: Any, method: str, line: Line) -> str:
+def _render_line(logger: Any, method: str, line: LogLine) -> str:
     """Render one line for people; the stack follows, each of its lines indented."""
     stack = str(line.pop("stack", ""))
-    head = [f"{line.pop('time')} {line.pop('level').upper()} {line.pop('logger')} {_plain(line.pop('event'))}"]
-    words = [f"{_plain(str(name))}={_value(value)}" for name, value in line.items()]
-    lines = [" ".join(head + words), *(f"    {_plain(each)}" for each in stack.splitlines())]
+    head = [
+        f"{line.pop('time')} {line.pop('level').upper()} {line.pop('logger')} {_escape_unprintable(line.pop('event'))}"
+    ]
+    words = [f"{_escape_unprintable(str(name))}={_render_value(value)}" for name, value in line.items()]
+    lines = [" ".join(head + words), *(f"    {_escape_unprintable(each)}" for each in stack.splitlines())]
     return "\n".join(lines)
 
 
-def _value(value: object) -> str:
-    text = _plain(str(value))
+def _render_value(value: object) -> str:
+    text = _escape_unprintable(str(value))
     return f'"{text}"' if " " in text or not text else text
 
 
-def _plain(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Return text in which every character that does not print is spelled out."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-class SaysNoValues(SafeExceptionReporterFilter):
+class RedactingReporterFilter(SafeExceptionReporterFilter):
     """Hides what was sent and what variables held; names stay."""
 
     def is_active(self, request: HttpRequest | None) -> bool:

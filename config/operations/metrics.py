@@ -18,14 +18,14 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from config.operations.health import Fresh
+from config.operations.health import CachedProbe
 from plans.executor import heartbeats
 from plans.metrics import MULTIPROCESS_DIR_VARIABLE, REGISTRY
 from plans.store import statements
 from plans.store.statements import Backlog
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-OF_PROXIES = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
+PROXY_HEADERS = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
 _request_seconds = Histogram(
     "toolgate_request_seconds",
     "How long Django took for a request, by the view's name and the first digit of the status.",
@@ -35,7 +35,7 @@ _request_seconds = Histogram(
 )
 
 
-def request_answered(view: str, method: str, status: int, seconds: float) -> None:
+def observe_request(view: str, method: str, status: int, seconds: float) -> None:
     """Time one HTTP request."""
     _request_seconds.labels(view, method, f"{status // 100}xx").observe(seconds)
 
@@ -43,13 +43,13 @@ def request_answered(view: str, method: str, status: int, seconds: float) -> Non
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer all measurements to who may read them; 403 to others."""
-    if not may_read(request):
+    if not can_read_metrics(request):
         reason = "Measurements are read on the machine itself, or with the token that TOOLGATE_METRICS_TOKEN names.\n"
         return HttpResponse(reason, status=403, content_type="text/plain; charset=utf-8")
-    return HttpResponse(generate_latest(exposed()), content_type=MEDIA_TYPE)
+    return HttpResponse(generate_latest(metrics_registry()), content_type=MEDIA_TYPE)
 
 
-def may_read(request: HttpRequest) -> bool:
+def can_read_metrics(request: HttpRequest) -> bool:
     """Say whether the request brings the token, or, where none is set, comes from this machine through no proxy."""
     if token := settings.TOOLGATE_METRICS_TOKEN:
         given = request.headers.get("Authorization", "")
@@ -58,15 +58,15 @@ def may_read(request: HttpRequest) -> bool:
         is_local = ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
     except ValueError:
         return False
-    return is_local and not any(name in request.headers for name in OF_PROXIES)
+    return is_local and not any(name in request.headers for name in PROXY_HEADERS)
 
 
-def exposed() -> CollectorRegistry:
+def metrics_registry() -> CollectorRegistry:
     """Return what is to be shown: of this process, or of all that share a folder; and the database's facts."""
     shown = CollectorRegistry(auto_describe=False)
     folder = os.environ.get(MULTIPROCESS_DIR_VARIABLE)
     if folder:
-        forget_the_dead(Path(folder))
+        remove_dead_processes(Path(folder))
         MultiProcessCollector(shown, folder)  # type: ignore[no-untyped-call] # it registers itself
     else:
         shown.register(REGISTRY)
@@ -75,7 +75,7 @@ def exposed() -> CollectorRegistry:
     return shown
 
 
-def forget_the_dead(folder: Path) -> None:
+def remove_dead_processes(folder: Path) -> None:
     """Take away the gauges of processes that have ended: what they counted stays, what they held is gone."""
     for path in folder.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
@@ -97,21 +97,21 @@ class DatabaseCollector(Collector):
     """The gauges that are facts of the database, the same whichever process is asked; absent while it is away."""
 
     def __init__(self) -> None:
-        self.fresh = Fresh(_look)
+        self.fresh = CachedProbe(_collect_facts)
 
     def collect(self) -> Iterable[Metric]:
         """Return them, at most a second old."""
         found = self.fresh.get()
         yield _gauge("toolgate_database_up", "1 when the database answered in time.", 0 if found is None else 1)
         if found is not None:
-            yield from _gauges(*found)
+            yield from _database_gauges(*found)
 
 
-def _look() -> tuple[Backlog, int]:
+def _collect_facts() -> tuple[Backlog, int]:
     return statements.count_backlog(), len(heartbeats.live_executors())
 
 
-def _gauges(found: Backlog, alive: int) -> Iterator[Metric]:
+def _database_gauges(found: Backlog, alive: int) -> Iterator[Metric]:
     yield _gauge("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", found.ready)
     yield _gauge("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", found.oldest_ready)
     yield _gauge("toolgate_steps_running", "Steps that a worker holds a lease of.", found.running)

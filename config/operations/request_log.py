@@ -18,29 +18,29 @@ from django.template.loader import render_to_string
 from structlog.contextvars import bound_contextvars
 
 from catalog.core import tracing
-from catalog.core.tracing import told
+from catalog.core.tracing import log_extra
 from catalog.models import ApiToken
 from config.operations import metrics
 
 SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
-QUIET = frozenset({"healthz", "readyz", "metrics", "static"})
+UNLOGGED_VIEWS = frozenset({"healthz", "readyz", "metrics", "static"})
 """What asks so often, and says so little, that its lines are for DEBUG."""
 
-LEAST_COMPRESSED = 1000
+MIN_COMPRESSED_BYTES = 1000
 """Bytes; less fits into one packet anyway."""
 COMPRESSED_TYPES = re.compile(
     r"text/.+|application/((.+\+)?json|x-ndjson|javascript|yaml|(.+\+)?xml)|.+\+(json|xml|yaml)"
 )
 PARTIAL_CONTENT = 206
 
-REFUSED_BODY = "toolgate.refused_body"
+REFUSED_BODY_KEY = "toolgate.refused_body"
 """Key of a request's ASGI scope under which the handler notes the status with which it stopped reading the body."""
 
 log = logging.getLogger("toolgate.http")
 
 
-class Told:
+class RequestLogMiddleware:
     """Wraps everything that Django does for one request."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -50,13 +50,13 @@ class Told:
         """Answer one request, and say so. An id is taken from `X-Request-ID` if it is harmless, else made."""
         given = request.headers.get("X-Request-ID", "")
         request_id = given if SAFE_ID.fullmatch(given) else secrets.token_hex(8)
-        traceparent = tracing.accepted(request.headers.get("traceparent", ""))
+        traceparent = tracing.parse_traceparent(request.headers.get("traceparent", ""))
         ids = {"request_id": request_id}
         if traceparent:
             ids["trace_id"] = traceparent[3:35]
         with ExitStack() as inside:
             inside.enter_context(bound_contextvars(**ids))
-            inside.enter_context(tracing.belonging_to(traceparent))
+            inside.enter_context(tracing.remote_parent(traceparent))
             inside.enter_context(tracing.span("request", {"request_id": request_id}, traceparent))
             response = self._answer(request)
         response["X-Request-ID"] = request_id
@@ -66,26 +66,32 @@ class Told:
         began = perf_counter()
         response = self._get_response(request)
         seconds = perf_counter() - began
-        view, method = view_of(request), request.method if request.method in METHODS else "other"
-        metrics.request_answered(view, str(method), response.status_code, seconds)
-        tracing.note(**{"http.request.method": str(method), "http.route": view})
-        tracing.note(**{"http.response.status_code": response.status_code})
+        view, method = view_label(request), request.method if request.method in METHODS else "other"
+        metrics.observe_request(view, str(method), response.status_code, seconds)
+        tracing.add_span_attributes(**{"http.request.method": str(method), "http.route": view})
+        tracing.add_span_attributes(**{"http.response.status_code": response.status_code})
         response._has_been_logged = True  # type: ignore[attr-defined] # Django would log a bare second line
-        level = logging.DEBUG if view in QUIET else logging.ERROR if response.status_code >= 500 else logging.INFO
+        level = (
+            logging.DEBUG if view in UNLOGGED_VIEWS else logging.ERROR if response.status_code >= 500 else logging.INFO
+        )
         if log.isEnabledFor(level):
             facts = {"method": method, "view": view, "path": request.path, "status": response.status_code}
-            log.log(level, "request", extra=told(**facts, duration_ms=round(seconds * 1000, 1), **asker_of(request)))
+            log.log(
+                level,
+                "request",
+                extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1), **requester_label(request)),
+            )
         return response
 
 
-def view_of(request: HttpRequest) -> str:
+def view_label(request: HttpRequest) -> str:
     """Return the name of the view that was asked: never a path, of which there is no end."""
     if request.resolver_match is not None:
         return request.resolver_match.view_name or "unnamed"
     return "static" if request.path_info.startswith("/static/") else "none"
 
 
-def asker_of(request: HttpRequest) -> dict[str, int]:
+def requester_label(request: HttpRequest) -> dict[str, int]:
     """Return who asked as far as that is known already: the user's id, or the token's; nothing is looked up."""
     token = getattr(request, "auth", None)
     if isinstance(token, ApiToken):
@@ -94,7 +100,7 @@ def asker_of(request: HttpRequest) -> dict[str, int]:
     return {"user": user.pk} if user is not None and user.pk else {}
 
 
-class Compressed(GZipMiddleware):
+class CompressionMiddleware(GZipMiddleware):
     """Compresses texts for clients that take gzip, with padding of random length against BREACH.
 
     Left alone: short answers, content that is compressed already, parts of files, and streams of events, which must
@@ -103,7 +109,7 @@ class Compressed(GZipMiddleware):
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Compress the response where that is worth it."""
-        is_short = isinstance(response, HttpResponse) and len(response.content) < LEAST_COMPRESSED
+        is_short = isinstance(response, HttpResponse) and len(response.content) < MIN_COMPRESSED_BYTES
         if is_short or response.status_code == PARTIAL_CONTENT or request.method == "HEAD":
             return response
         media_type = response.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -112,7 +118,7 @@ class Compressed(GZipMiddleware):
         return super().process_response(request, response)
 
 
-class RefuseBodies:
+class RefusedBodyMiddleware:
     """Answers requests whose body was not read to its end: 413 or 408, and the connection is closed."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -120,7 +126,7 @@ class RefuseBodies:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Answer before anything looks at the request."""
-        status = getattr(request, "scope", {}).get(REFUSED_BODY)
+        status = getattr(request, "scope", {}).get(REFUSED_BODY_KEY)
         if status is None:
             return self._get_response(request)
         page = render_to_string(f"{status}.html")

@@ -21,7 +21,7 @@ from django.db import close_old_connections
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
 
-from config.operations.request_log import REFUSED_BODY
+from config.operations.request_log import REFUSED_BODY_KEY
 from config.serving.request_body import BodyRefused, read_body
 
 ResultT = TypeVar("ResultT")
@@ -30,7 +30,7 @@ PROBE_THREADS = 2
 """Kept for them: a database that is away holds all the others, which must not pass for a process that is."""
 
 
-class Handler(ASGIHandler):
+class ThreadedHandler(ASGIHandler):
     """Runs the whole chain of middleware and view as synchronous code in one borrowed thread."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class Handler(ASGIHandler):
         except RequestAborted:
             return
         except BodyRefused as refusal:
-            body, scope = BytesIO(), {**scope, REFUSED_BODY: refusal.status}
+            body, scope = BytesIO(), {**scope, REFUSED_BODY_KEY: refusal.status}
         threads = self._probed if scope["path"] in PROBES else self._threads
         response = await self._in_thread(self._answer, scope, body, threads=threads)
         if not response.streaming:
             await self.send_response(response, send)
             return
         try:
-            await self.send_response(self._read_apart(response), send)
+            await self.send_response(self._stream_in_threads(response), send)
         finally:
             await self._in_thread(response.close)
 
@@ -83,7 +83,7 @@ class Handler(ASGIHandler):
         response._handler_class = self.__class__  # type: ignore[attr-defined] # Django names the sender of its signal
         return response
 
-    def _read_apart(self, response: HttpResponseBase) -> HttpResponseBase:
+    def _stream_in_threads(self, response: HttpResponseBase) -> HttpResponseBase:
         """Let what streams (static files) be read in threads, piece by piece."""
         if isinstance(response, StreamingHttpResponse) and not response.is_async:
             response.block_size = self.chunk_size  # type: ignore[attr-defined]
@@ -92,11 +92,11 @@ class Handler(ASGIHandler):
         return response
 
     async def _pieces(self, content: Iterator[bytes]) -> AsyncIterator[bytes]:
-        while (piece := await self._in_thread(_next, content)) is not None:
+        while (piece := await self._in_thread(_next_piece, content)) is not None:
             yield piece
 
 
-def _next(content: Iterator[bytes]) -> bytes | None:
+def _next_piece(content: Iterator[bytes]) -> bytes | None:
     """Return the next piece, None at the end; the thread's connection is given back, as whoever reads may be slow."""
     try:
         return next(content, None)

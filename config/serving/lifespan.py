@@ -9,11 +9,11 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from approvals.audit.restore_guard import look, restored, stay_shut
+from approvals.audit.restore_guard import detect_restore, refresh_status, require_restart
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import initialize_tools
 from plans.executor.lifecycle import executor_lifespan, tune_garbage_collector
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 
 log = logging.getLogger("toolgate.lifespan")
 Message = MutableMapping[str, Any]
@@ -31,17 +31,17 @@ class Lifespan:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Start, say so, and stop when told to. What start-up raises ends the server."""
         await receive()
-        async with self._living():
+        async with self._run_lifespan():
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
-    async def _living(self) -> AsyncIterator[None]:
+    async def _run_lifespan(self) -> AsyncIterator[None]:
         """Bring the catalog up to date, then run everything."""
         executes = await asyncio.to_thread(_prepare, executes=self._executes)
         tune_garbage_collector()
-        async with executor_lifespan(Executor(settings.TOOLGATE_THREADS) if executes else None):
+        async with executor_lifespan(ExecutorPool(settings.TOOLGATE_THREADS) if executes else None):
             yield
 
 
@@ -51,11 +51,11 @@ def _prepare(*, executes: bool) -> bool:
     A database that was set back is still read, with the tools that there are: people see what happened and what to do.
     """
     try:
-        if fault := look() or restored():
+        if fault := refresh_status() or detect_restore():
             log.error(fault)
             initialize_tools()
             if executes:
-                stay_shut()
+                require_restart()
             return False
         sync_tools()
         return executes

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import RequestAborted
 
-SECONDS = 60.0
+READ_TIMEOUT_SECONDS = 60.0
 """Time that a client has to send its whole body."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -29,11 +29,11 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
     SECONDS; RequestAborted when the client has gone.
     """
     limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if _announced(scope) > limit:
+    if _declared_length(scope) > limit:
         raise BodyRefused(413)
     body = BytesIO()
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(READ_TIMEOUT_SECONDS):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -49,7 +49,7 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
     return body
 
 
-def _announced(scope: dict[str, Any]) -> int:
+def _declared_length(scope: dict[str, Any]) -> int:
     """Return the length in the request's headers; 0 where there is none, or none that can be read."""
     text = dict(scope["headers"]).get(b"content-length", b"")
     return int(text) if text.isdigit() else 0

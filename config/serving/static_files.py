@@ -14,19 +14,19 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
 
-DIGEST_LETTERS = 12
+DIGEST_LENGTH = 12
 PACKAGES = ("django", "django-htmx", "djangorestframework", "drf-spectacular-sidecar")
 """Packages whose static files are served beside our own: their content changes with their version."""
-OTHER_DIGEST = re.compile(rf"/static/[0-9a-f]{{{DIGEST_LETTERS}}}/")
+OTHER_DIGEST_PATTERN = re.compile(rf"/static/[0-9a-f]{{{DIGEST_LENGTH}}}/")
 
 
-def digest_of(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
     """Return a digest of the files in a folder, by name and content, and of the packages' versions."""
     digest = sha256(" ".join(version(package) for package in PACKAGES).encode())
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         content = path.read_bytes()
         digest.update(f"\n{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:DIGEST_LETTERS]
+    return digest.hexdigest()[:DIGEST_LENGTH]
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # it has no types
@@ -39,7 +39,7 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # it has no types
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Serve a static file, or pass the request on."""
-        path, other = request.path_info, OTHER_DIGEST.match(request.path_info)
+        path, other = request.path_info, OTHER_DIGEST_PATTERN.match(request.path_info)
         if other is None or path.startswith(self.static_prefix):
             return cast("HttpResponseBase", super().__call__(request))
         file = self.files.get(self.static_prefix + path[other.end() :])

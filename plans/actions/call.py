@@ -11,20 +11,20 @@ from typing import Any
 from django.db import IntegrityError
 from django.db.models import Max, Q
 
-from approvals.audit.restore_guard import refuse_to_begin, unwritable
+from approvals.audit.restore_guard import checkpoint_write_fault, ensure_not_restored
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule
-from approvals.requests.limits import look_for_room, take_room
+from approvals.requests.limits import check_pending_limit, reserve_slot
 from catalog.access.roles import NotAllowed
-from catalog.core.transactions import retried
+from catalog.core.transactions import retry_on_deadlock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
-from catalog.dispatch.pipeline import Verdict
+from catalog.dispatch.pipeline import GateDecision
 from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, Call
 from catalog.results import Preview
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from catalog.states import CallStatus
 from plans import spec
 from plans.actions.create import new_plan
@@ -53,7 +53,7 @@ class Rehearsal:
     """What the gate would say to a call, and what its tool says it would do (None when it does not say)."""
 
     level: SafetyLevel
-    verdict: Verdict
+    verdict: GateDecision
     shown: Preview | None
 
 
@@ -62,7 +62,7 @@ def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehea
     asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     order = replace(calls.prepare_call(tool, dict(arguments)), asker=asker)
     plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
-    verdict = gate(calls.call_facts(order, plan))
+    verdict = gate(calls.facts_for_rules(order, plan))
     return Rehearsal(order.target.tool.safety_level, verdict, preview_with_timeout(plan, 1, order))
 
 
@@ -95,12 +95,12 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     anything is stored, Conflict when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it,
     and NotAllowed when it is not theirs to control. Raises RestoredDatabase before anything else, as every door does.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
     wanted = calls.prepare_call(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
-    admission = _admit(plan, replace(wanted, reason=scrub_words(order.reason), asker=asker, replaces=old))
+    admission = _admit(plan, replace(wanted, reason=redact_text(order.reason), asker=asker, replaces=old))
     try:
         return _store_alone(plan, admission) if order.plan_ref is None else _add_to_plan(plan, admission)
     except IntegrityError:
@@ -130,7 +130,7 @@ def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
 
 
 @recover_lost_commit
-@retried
+@retry_on_deadlock
 def _store_alone(plan: Plan, admission: "_Admission") -> Call:
     with new_plan_transaction(plan) as tx:
         tx.record("plan.created")
@@ -140,7 +140,7 @@ def _store_alone(plan: Plan, admission: "_Admission") -> Call:
 
 
 @recover_lost_commit
-@retried
+@retry_on_deadlock
 def _add_to_plan(plan: Plan, admission: "_Admission") -> Call:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         _check_open(plan)
@@ -203,7 +203,7 @@ class _Admission:
 
 
 def _admit(plan: Plan, order: PreparedCall) -> _Admission:
-    verdict = gate(calls.call_facts(order, snapshot_of(plan)))
+    verdict = gate(calls.facts_for_rules(order, snapshot_of(plan)))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, snapshot_of(plan), order)
     if isinstance(verdict, pipeline.Hold):
@@ -211,7 +211,7 @@ def _admit(plan: Plan, order: PreparedCall) -> _Admission:
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
         if order.target.grant_limits is None:
-            look_for_room(request_owner(snapshot_of(plan), order))
+            check_pending_limit(request_owner(snapshot_of(plan), order))
     if limits.is_rate_limited(order):
         limits.count_call(order, snapshot_of(plan))
     if not isinstance(verdict, pipeline.Hold):
@@ -252,7 +252,7 @@ def _add_call(plan: Plan, tx: PlanTransaction, admission: _Admission, *, step_id
     if is_rejected or (is_held and not is_granted and not is_drifted):
         return hold_direct_call(direct)
     executor = None
-    may_start = not is_drifted and not (is_granted and unwritable())
+    may_start = not is_drifted and not (is_granted and checkpoint_write_fault())
     if may_start and limits.can_start_now(tx.cursor, name, plan.pk, joins=step_id > 1):
         executor = hints.local_executor()
     return enqueue_direct_call(direct) if executor is None else start_direct_call(direct, executor)
@@ -319,5 +319,5 @@ def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:
 
 
 def _request_approval(direct: _DirectCall, claimed: ClaimedStep) -> Call:
-    take_room(request_owner(direct.plan, direct.order))
+    reserve_slot(request_owner(direct.plan, direct.order))
     return execution.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.shown)

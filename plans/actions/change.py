@@ -14,14 +14,14 @@ from typing import Annotated, Any
 from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from approvals.audit.restore_guard import refuse_to_begin
-from catalog.access.roles import name_of
+from approvals.audit.restore_guard import ensure_not_restored
+from catalog.access.roles import user_display_name
 from catalog.calls import vault
-from catalog.calls.vault import Refilled
-from catalog.core.canonical_json import MAX_BYTES, check_json, size_of
-from catalog.core.transactions import retried
+from catalog.calls.vault import RestoredArguments
+from catalog.core.canonical_json import MAX_JSON_BYTES, check_json, json_size
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, MalformedJSON
-from catalog.secrets.placeholders import KEY, scrub_words, shown_text
+from catalog.secrets.placeholders import PLACEHOLDER_KEY, redact_text, without_macs
 from plans import spec
 from plans.actions import create
 from plans.actions.create import PlanProblems
@@ -74,7 +74,7 @@ def is_open_to_change(plan: Plan) -> bool:
     return plan.kind != Plan.Kind.CALL and plan.can_modify and plan.status in OPEN
 
 
-def read_change(body: object) -> PlanChange:
+def read_plan_change(body: object) -> PlanChange:
     """Return the change that a JSON body asks for. Raises PlanProblems for one of the wrong shape."""
     try:
         change = PlanChange.model_validate(check_json(body))
@@ -98,14 +98,14 @@ class JudgedChange:
     problems: list[Problem] = field(default_factory=list)
 
 
-@retried
+@retry_on_deadlock
 def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     """Change a plan that may be changed and has not ended.
 
     Raises Conflict when it is too late for the plan or for a step, and PlanProblems with all that is wrong with the
     plan as it would be; then nothing is changed.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     standing = _judgement_basis(plan)
     document = _validated(plan, change)
     with plan_transaction(plan.pk, plan.public_id) as tx:
@@ -138,15 +138,15 @@ def judge_change(plan: Plan, change: PlanChange) -> "JudgedChange":
     return _judged(plan, change, step_documents(plan, opened=True))
 
 
-def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, Refilled]:
+def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, RestoredArguments]:
     """Return the parameters of the edits, by their place, whose secrets stay, left in place as `{"$secret": name}`.
 
     An edit that says nothing of its step's parameters keeps them all: it may say that another tool gets them.
     """
-    texts = dict(plan.steps.filter(parameters__contains=KEY).values_list("step_id", "parameters"))
+    texts = dict(plan.steps.filter(parameters__contains=PLACEHOLDER_KEY).values_list("step_id", "parameters"))
     return {
-        place: vault.refilled(
-            each["parameters"] if "parameters" in each else json.loads(shown_text(texts[each["step_id"]])),
+        place: vault.restore_edited_arguments(
+            each["parameters"] if "parameters" in each else json.loads(without_macs(texts[each["step_id"]])),
             texts[each["step_id"]],
             plan.public_id,
         )
@@ -155,7 +155,7 @@ def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, Refilled]:
     }
 
 
-def _with_secrets(change: PlanChange, kept: Mapping[int, Refilled]) -> PlanChange:
+def _with_secrets(change: PlanChange, kept: Mapping[int, RestoredArguments]) -> PlanChange:
     edit = [
         {**each, "parameters": kept[place].arguments} if place in kept else each
         for place, each in enumerate(change.edit)
@@ -163,15 +163,15 @@ def _with_secrets(change: PlanChange, kept: Mapping[int, Refilled]) -> PlanChang
     return change.model_copy(update={"edit": edit})
 
 
-def _misplaced_secrets(kept: Mapping[int, Refilled], result: JudgedChange) -> list[Problem]:
+def _misplaced_secrets(kept: Mapping[int, RestoredArguments], result: JudgedChange) -> list[Problem]:
     """Return where secrets that stay in the plan would stand elsewhere, or in clear, as another tool has them."""
     found = []
     for step, whole in zip(result.document["steps"], result.places, strict=True):
         part = kept.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
         if part is not None:
             cut = redacted_parameters(step.get("tool"), step.get("parameters"))
-            paths = (*part.moved, *part.clear_in(cut))
-            found += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED) for path in paths]
+            paths = (*part.moved, *part.unredacted_paths(cut))
+            found += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED_MESSAGE) for path in paths]
     return found
 
 
@@ -224,8 +224,8 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     known = {_problem_identity(problem, list(before)) for problem in standing}
     told = _problems_of_change(create.check_document(result.document, by=author), result, known, change)
     found += moved + [each for each in told if each.path not in {one.path for one in moved}]
-    if size_of(result.document["steps"]) > MAX_BYTES:
-        found.append(_error("", "too_large", f"The plan would have more than {MAX_BYTES:,} bytes."))
+    if json_size(result.document["steps"]) > MAX_JSON_BYTES:
+        found.append(_error("", "too_large", f"The plan would have more than {MAX_JSON_BYTES:,} bytes."))
     if calls and len(result.document["steps"]) + len(calls) > spec.MAX_STEPS:
         said = f"The plan would have more than {spec.MAX_STEPS} steps, with the {len(calls)} that its agents have made."
         found.append(_error("add", "too_many", said))
@@ -396,6 +396,8 @@ class _Change:
     def _tell(self, document: PlanDocument, *, edited: set[int], added: set[int]) -> None:
         told: dict[str, Any] = {"added": sorted(added), "edited": sorted(edited), "removed": sorted(self.change.remove)}
         if document.goal != self.plan.goal:
-            Plan.objects.filter(pk=self.plan.pk).update(goal=scrub_words(document.goal))
+            Plan.objects.filter(pk=self.plan.pk).update(goal=redact_text(document.goal))
             told["goal"] = True
-        self.tx.record("plan.changed", by=name_of(self.by.user), **{name: said for name, said in told.items() if said})
+        self.tx.record(
+            "plan.changed", by=user_display_name(self.by.user), **{name: said for name, said in told.items() if said}
+        )

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.states import RequestStatus
-from catalog.access.roles import name_of
-from catalog.core.transactions import retried
+from catalog.access.roles import user_display_name
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict
 from catalog.states import CallStatus
 from plans.engine import hints
@@ -22,29 +22,29 @@ from plans.store.requesters import Requester
 from plans.store.transactions import plan_transaction
 
 
-@retried
+@retry_on_deadlock
 def pause_plan(plan: Plan, *, by: Requester) -> None:
     """Let no further step of the plan start. Raises Conflict when it is paused, has not started or has ended."""
     with plan_transaction(plan.pk, plan.public_id) as tx:
         going = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at=None)
         if not going.update(paused_at=tx.now, paused_by=by.user):
             raise Conflict(_control_refusal(plan, "It is paused already."))
-        tx.record("plan.paused", by=name_of(by.user))
+        tx.record("plan.paused", by=user_display_name(by.user))
 
 
-@retried
+@retry_on_deadlock
 def resume_plan(plan: Plan, *, by: Requester) -> None:
     """Let a paused plan go on. Raises Conflict when it is not paused."""
-    refuse_to_begin()
+    ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         if not paused.update(paused_at=None, paused_by=None):
             raise Conflict(_control_refusal(plan, "It is not paused."))
-        tx.record("plan.resumed", by=name_of(by.user))
+        tx.record("plan.resumed", by=user_display_name(by.user))
         hints.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=tx.now).count())
 
 
-@retried
+@retry_on_deadlock
 def cancel_plan(plan: Plan, *, by: Requester) -> None:
     """Cancel a plan: nothing more starts, held calls are withdrawn, handlers that run are told to stop.
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from catalog.calls import vault
-from catalog.calls.vault import Place
+from catalog.calls.vault import SecretScope
 from catalog.core import clock, tracing
 from catalog.core.canonical_json import Json
-from catalog.core.transactions import move, retried
+from catalog.core.transactions import move, retry_on_deadlock
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from plans.agents.definitions import named_agents
 from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
@@ -50,13 +50,13 @@ def check_document(document: Json | PlanDocument, *, by: Requester | None = None
 
     It may name the agents that `by`, in whose name it is to run, may use; all of them where nobody is named.
     """
-    current = snapshot.all_current()
+    current = snapshot.callable_tools()
     disabled = {name for name, target in current.items() if not target.enabled}
     tools = {name: target.tool for name, target in current.items()}
     return check_plan(document, tools, disabled=disabled, agents=lambda: named_agents(by.user if by else None))
 
 
-@retried
+@retry_on_deadlock
 def create_plan(
     document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None, origin: PlanOrigin | None = None
 ) -> Plan:
@@ -64,11 +64,11 @@ def create_plan(
 
     One with an origin keeps its words, and raises what that raises.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     problems = [problem for problem in check_document(document, by=by) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
-    plan = new_plan(scrub_words(document.goal), by)
+    plan = new_plan(redact_text(document.goal), by)
     plan.owner, plan.can_modify = document.owner or "agent", document.can_modify
     plan.cloned_from, plan.request = cloned_from, origin.request if origin else ""
     if document.deadline_seconds:
@@ -90,8 +90,8 @@ def create_plan(
 
 
 def _store_memory(plan: Plan, document: PlanDocument, tx: PlanTransaction) -> None:
-    memory = vault.sealed(None, document.memory or {})
-    vault.keep(Place(plan.public_id), memory.secrets)
+    memory = vault.redact_arguments(None, document.memory or {})
+    vault.store_secrets(SecretScope(plan.public_id), memory.secrets)
     MemoryItem.objects.bulk_create(
         MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=tx.now)
         for key, value in json.loads(memory.text).items()
@@ -112,7 +112,7 @@ def new_plan(
         token=by.token,
         via=by.via,
         session=by.session,
-        traceparent=tracing.here(),
+        traceparent=tracing.current_traceparent(),
         created_at=clock.now(),
     )
 
@@ -129,10 +129,10 @@ def _step_row(plan: Plan, step: StepDocument) -> Step:
     return Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **step_columns(step))
 
 
-@retried
+@retry_on_deadlock
 def start_plan(plan: Plan, *, by: Requester) -> None:
     """Start a plan that has not started. Raises Conflict when it has."""
-    refuse_to_begin()
+    ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         start_in_transaction(plan, tx)
 

@@ -8,13 +8,13 @@ at the same address: `plans.engine.questions` has them.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.requests.resolution import SENT_BACK
-from catalog.access.roles import name_of
+from catalog.access.roles import user_display_name
 from catalog.calls import vault
-from catalog.core.transactions import retried
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, field_error
-from catalog.secrets.placeholders import Sealed
+from catalog.secrets.placeholders import RedactedArguments
 from plans.engine import calls, hints
 from plans.engine.questions import answer_question, waits_for_answer
 from plans.engine.work import PreparedCall
@@ -83,7 +83,7 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
 
     Raises ParameterError, its paths relative to the arguments, and what `step_waiting_for_arguments` raises.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     step = step_waiting_for_arguments(plan, step_id)
     _store_revision(plan, step, prepare_revision(plan, step, arguments), by)
 
@@ -91,13 +91,13 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
 def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the order that these arguments make of a step that was sent back; raise what `order_for` raises."""
     before = step.call.arguments if step.call else step.parameters
-    wanted = vault.refilled(arguments, before, plan.public_id)
+    wanted = vault.restore_edited_arguments(arguments, before, plan.public_id)
     order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
-    wanted.check(Sealed(order.text, order.secrets))
+    wanted.check(RedactedArguments(order.text, order.secrets))
     return order
 
 
-@retried
+@retry_on_deadlock
 def _store_revision(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS_FOR_ARGUMENTS)
@@ -105,5 +105,5 @@ def _store_revision(plan: Plan, step: Step, order: PreparedCall, by: Requester) 
             raise Conflict(f"Step {step.step_id} waits for no input any more.")
         calls.store_call_secrets(order, plan.public_id, step.step_id)
         add_requesters(plan, [step.step_id], by=by)
-        tx.record("input.received", step.step_id, by=name_of(by.user))
+        tx.record("input.received", step.step_id, by=user_display_name(by.user))
         hints.hint(plan.pk)

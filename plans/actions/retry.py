@@ -16,15 +16,15 @@ from typing import Any
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.db.models.functions import Coalesce
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from catalog import signals
-from catalog.access.roles import name_of
+from catalog.access.roles import user_display_name
 from catalog.calls import vault
-from catalog.core.canonical_json import time_text
-from catalog.core.transactions import move, retried, try_move
+from catalog.core.canonical_json import format_utc
+from catalog.core.transactions import move, retry_on_deadlock, try_move
 from catalog.errors import Conflict, ParameterError, field_error
 from catalog.inventory import snapshot
-from catalog.secrets.placeholders import Sealed, shown_text
+from catalog.secrets.placeholders import RedactedArguments, without_macs
 from plans.documents import references
 from plans.documents.graphs import descendants
 from plans.engine import calls, finishing, hints
@@ -45,14 +45,14 @@ NOT_RETRYABLE: Mapping[str, str] = {
 }
 
 
-@retried
+@retry_on_deadlock
 def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None:
     """Let a plan go on from one failed step, or from all of them; a failed plan is in progress again.
 
     A plan that had failed gets its deadline's span again from now on. Raises Step.DoesNotExist, and Conflict when
     there is nothing to retry (any more) or when a person has to say first what happened.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         reset_stopped_steps(plan, step_id, tx, by=by)
         finishing.settle_plan(tx)
@@ -64,19 +64,19 @@ def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *,
     Raises ParameterError with paths relative to the arguments, or for `step_id` when several steps have failed and none
     is named; and all that `retry_plan` raises.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     step = stopped_step(plan, step_id)
     _retry_edited(plan, step, prepare_edit(plan, step, arguments), by)
 
 
-@retried
+@retry_on_deadlock
 def _retry_edited(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         reset_stopped_steps(plan, step.step_id, tx, by=by, said={"edited": True})
         Step.objects.filter(pk=step.pk).update(given_arguments=order.text)
         calls.store_call_secrets(order, plan.public_id, step.step_id)
         if step.call is not None:
-            signals.record("call.edited", call=step.call, by=by.user)
+            signals.record_fact("call.edited", call=step.call, by=by.user)
         finishing.settle_plan(tx)
 
 
@@ -105,9 +105,9 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
 
 def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the order that these arguments make of a failed step; raise what `starting.order_for` raises."""
-    wanted = vault.refilled(arguments, _editable_arguments(step), plan.public_id)
+    wanted = vault.restore_edited_arguments(arguments, _editable_arguments(step), plan.public_id)
     order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
-    wanted.check(Sealed(order.text, order.secrets))
+    wanted.check(RedactedArguments(order.text, order.secrets))
     return order
 
 
@@ -118,7 +118,7 @@ def arguments_to_edit(step: Step) -> dict[str, Any]:
         with suppress(ParameterError):
             parameters = references.resolve(parameters, Memory(step.plan_id))
         return parameters
-    shown: dict[str, Any] = json.loads(shown_text(_editable_arguments(step)))
+    shown: dict[str, Any] = json.loads(without_macs(_editable_arguments(step)))
     return shown
 
 
@@ -129,7 +129,7 @@ def _editable_arguments(step: Step) -> str:
 
 def schema_to_edit(step: Step) -> dict[str, Any]:
     """Return the schema that the arguments of a step have to fit: that of its tool as it is now."""
-    current = snapshot.current(step.tool)
+    current = snapshot.callable_tool(step.tool)
     return dict(current.tool.input_schema) if current else {}
 
 
@@ -149,7 +149,7 @@ def reset_stopped_steps(
     _reset_steps(plan, steps, tx, by)
     for step in steps:
         more = said if step.step_id == step_id else NO_EDITS
-        tx.record("step.retrying", step.step_id, by=name_of(by.user), **_earlier_try(step), **more)
+        tx.record("step.retrying", step.step_id, by=user_display_name(by.user), **_earlier_try(step), **more)
 
 
 def _all_stopped(plan: Plan) -> list[Step]:
@@ -200,7 +200,7 @@ def _reopen(plan: Plan, tx: PlanTransaction, by: Requester) -> None:
     failed = Plan.objects.filter(pk=plan.pk, status=PlanStatus.FAILED)
     deadline_at = tx.now + span if span else None
     move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, deadline_at=deadline_at, calls_used=0, seconds_used=0.0)
-    tx.record("plan.resumed", by=name_of(by.user), retry=True)
+    tx.record("plan.resumed", by=user_display_name(by.user), retry=True)
 
 
 def _reset_steps(plan: Plan, steps: list[Step], tx: PlanTransaction, by: Requester) -> None:
@@ -237,4 +237,4 @@ def _earlier_try(step: Step) -> dict[str, str]:
     """Say when the step was tried before, for the history."""
     if step.started_at is None or step.completed_at is None:
         return {}
-    return {"began": time_text(step.started_at), "ended": time_text(step.completed_at)}
+    return {"began": format_utc(step.started_at), "ended": format_utc(step.completed_at)}

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from catalog import signals
-from catalog.core.transactions import move, retried
+from catalog.core.transactions import move, retry_on_deadlock
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.results import format_success_response
-from catalog.secrets.placeholders import scrub_words, scrubbed
+from catalog.secrets.placeholders import redact_text, redact_value
 from catalog.states import CallStatus
 from plans import states
 from plans.engine import finishing, hints
@@ -32,17 +32,17 @@ class Settlement:
     comment: str = ""
 
 
-@retried
+@retry_on_deadlock
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
     """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
-    refuse_to_begin()
-    told = replace(settlement, result=scrubbed(settlement.result), comment=scrub_words(settlement.comment))
+    ensure_not_restored()
+    told = replace(settlement, result=redact_value(settlement.result), comment=redact_text(settlement.comment))
     with plan_transaction(plan.pk, plan.public_id) as tx:
         row = plan.steps.select_related("call", "parent").get(step_id=step_id)
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
         step = statements.load_step(tx.cursor, row.pk)
-        signals.record("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
+        signals.record_fact("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
         if row.parent is not None:  # its model is told, and asks for more with what it was told
             add_requester_of_descendants(plan, row, by=by)
         VERDICT_HANDLERS[told.verdict](SettlementContext(tx, step, row.call, told))

@@ -7,15 +7,15 @@ skipped with all that the agent still waits for. A call of an agent is skipped l
 
 from django.db.models import Q
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.requests import lifecycle
 from approvals.states import OPEN
 from catalog import signals
-from catalog.access.roles import name_of
-from catalog.core.transactions import retried, try_move
+from catalog.access.roles import user_display_name
+from catalog.core.transactions import retry_on_deadlock, try_move
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from catalog.states import CallStatus
 from plans.actions.retry import STOPPED, reset_stopped_steps
 from plans.agents.tool_calls import TURN_TOOL
@@ -50,13 +50,13 @@ def is_idle(step: Step) -> bool:
     return step.waiting_for in SKIPPABLE_WAITS or (not step.waiting_for and step.ready_at is not None)
 
 
-@retried
+@retry_on_deadlock
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
     """Complete a pending, waiting or failed step as skipped, and let go on what needs it.
 
     Raises Step.DoesNotExist, ParameterError without a reason, and Conflict when it is too late.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     reason = _validate_reason(reason)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         _reopen_failed(plan, step_id, reason, tx, by)
@@ -76,7 +76,7 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
 def _validate_reason(reason: str) -> str:
     text = reason.replace("\r\n", "\n").strip()
     if text and len(text) <= MAX_REASON and "\0" not in text:
-        return scrub_words(text)
+        return redact_text(text)
     message = f"Say why the step is skipped, in at most {MAX_REASON:,} characters: it is kept in the plan's history."
     problem = {"path": "reason", "code": "required" if not text else "invalid", "message": message}
     raise ParameterError(message, {"field": "reason", "errors": [problem]})
@@ -89,7 +89,7 @@ def _reopen_failed(plan: Plan, step_id: int, reason: str, tx: PlanTransaction, b
         return
     reset_stopped_steps(plan, step_id, tx, by=by, said={"to_skip": True})
     if step.call is not None:
-        signals.record("call.skipped", call=step.call, by=by.user, reason=reason)
+        signals.record_fact("call.skipped", call=step.call, by=by.user, reason=reason)
 
 
 def _complete(step: Step, status: str, tx: PlanTransaction) -> None:
@@ -136,7 +136,7 @@ def _skip_refusal(step: Step) -> str:
 
 def _record_skip(step: Step, reason: str, tx: PlanTransaction, by: Requester) -> None:
     """Note who skipped it and why, and make ready what needed it."""
-    name = name_of(by.user)
+    name = user_display_name(by.user)
     finishing.note_skip(tx, statements.load_step(tx.cursor, step.pk), reason, by=name)
     hints.hint(tx.plan_pk, statements.ready_dependents(tx.cursor, step.pk, now=tx.now))
     tx.record("step.skipped", step.step_id, by=name, reason=reason)
@@ -146,6 +146,6 @@ def _end_call(call: Call, reason: str, tx: PlanTransaction, by: Requester) -> No
     """End the call that the step waited with: the step is completed already, whatever becomes of its request."""
     message = f"The step was skipped: {reason}"
     if hasattr(call, "approval") and call.approval.status in OPEN:
-        lifecycle.take_back(call.approval, by=by.user, reason=message)
+        lifecycle.withdraw_for_plan(call.approval, by=by.user, reason=message)
     elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=tx.now):
-        signals.record("call.skipped", call=call, by=by.user, reason=reason)
+        signals.record_fact("call.skipped", call=call, by=by.user, reason=reason)

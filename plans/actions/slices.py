@@ -11,16 +11,16 @@ from typing import Literal
 
 from django.contrib.auth.models import User
 
-from approvals.audit.restore_guard import refuse_to_begin
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest
-from approvals.policies.eligibility import may_prepare
+from approvals.policies.eligibility import may_pre_approve
 from approvals.requests.queries import last_review, request_for
-from approvals.reviews.batch import NOT_THERE, Item, ItemResult, told
-from approvals.reviews.confirmation import CLOSER_LOOK, needs_a_closer_look
+from approvals.reviews.batch import NOT_FOUND_MESSAGE, BatchItem, BatchItemResult, answer_item
+from approvals.reviews.confirmation import INDIVIDUAL_REVIEW_REQUIRED, requires_individual_review
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import RequestStatus, Verdict
+from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import NotAllowed
-from catalog.core.transactions import retried
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
 from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
@@ -40,7 +40,7 @@ TOO_LATE = "Not all could be shown in time: ask once more for the rest."
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class PlanSlice:
     """What people can decide now, in the order of the steps, and everything else that is to come, with the reason."""
 
     asked: Sequence[ApprovalRequest]
@@ -48,28 +48,28 @@ class Slice:
     left: Sequence[tuple[int, str]] = ()
 
 
-def prepare_slice(plan: Plan, count: int, *, by: User) -> Slice:
+def prepare_slice(plan: Plan, count: int, *, by: User) -> PlanSlice:
     """Ask people about the next `count` gated steps whose arguments are known; asked again, the same is returned.
 
     Only steps that `by` might decide: asking runs previews, and takes of the limits of whoever asked for the plan.
     A preview runs outside every transaction. Raises Conflict for a plan that has ended, or that is a single call, and
     NotAllowed when there is nothing but steps which others decide.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     require_open_steps(plan)
     facts, until = load_snapshot(plan.pk), monotonic() + SECONDS
     asked, left = list[ApprovalRequest](), list[tuple[int, NotAllowed | ToolError]]()
     for ahead in upcoming_steps(plan):
         if len(asked) == min(count, MAX_SLICE_STEPS):
             break
-        if ahead.is_open and ahead.request is not None and ahead.request.is_ahead:
+        if ahead.is_open and ahead.request is not None and ahead.request.is_pre_approval:
             asked.append(ahead.request)
         elif ahead.kind == GATED:
             try:
                 asked += _ask_early(facts, ahead, until, by)
             except (NotAllowed, ToolError) as error:
                 left.append((ahead.step.step_id, error))
-    return Slice(asked, upcoming_steps(plan), _left_out_reasons(left, or_raise=not asked))
+    return PlanSlice(asked, upcoming_steps(plan), _left_out_reasons(left, or_raise=not asked))
 
 
 def _left_out_reasons(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bool) -> list[tuple[int, str]]:
@@ -97,7 +97,7 @@ def _ask_early(plan: PlanSnapshot, ahead: UpcomingStep, until: float, by: User) 
     order = ahead.order
     if order is None or ahead.rule is None:
         return []
-    why_not = may_prepare(ahead.rule, by, requesters_of(plan, order, ahead.step.pk))
+    why_not = may_pre_approve(ahead.rule, by, requesters_of(plan, order, ahead.step.pk))
     if why_not is not None:
         raise NotAllowed(why_not)
     if monotonic() > until:
@@ -119,7 +119,7 @@ def _asked_by_others(step: Step) -> list[ApprovalRequest]:
     return list(pending.filter(call__step=step.pk)[:1])
 
 
-@retried
+@retry_on_deadlock
 def _store(plan: PlanSnapshot, ahead: UpcomingStep, shown: Preview | None, by: User) -> ApprovalRequest:
     """Store the call beside its step, which stays as it is. Raises Conflict when the step is not what it was."""
     step, order, rule = ahead.step, ahead.order, ahead.rule
@@ -136,7 +136,7 @@ def _store(plan: PlanSnapshot, ahead: UpcomingStep, shown: Preview | None, by: U
 
 
 @dataclass(frozen=True, slots=True)
-class SliceItem(Item):
+class SliceItem(BatchItem):
     """One request of a slice; where its step and tool are named, they must be its own."""
 
     step_id: int | None = None
@@ -158,28 +158,28 @@ class ApprovalTerms:
     repeated: bool = False
 
 
-def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) -> list[ItemResult]:
+def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) -> list[BatchItemResult]:
     """Approve each of these requests by its own digest; each is told by itself what became of it.
 
     What was approved by an answer that is sent again is not refused as a second one.
     """
-    refuse_to_begin()
+    ensure_not_restored()
     held = {item.id: _request_in_plan(plan, given.by, item.id) for item in items}
 
-    def answer(item: SliceItem) -> ItemResult:
+    def answer(item: SliceItem) -> BatchItemResult:
         request = held[item.id]
         if request is None:
-            return ItemResult(item.id, "not_found", NOT_THERE)
+            return BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE)
         if not item.is_about(request):
             raise Conflict(f"This is about step {request.call.step_ref}, {request.call.tool_name}. Look again.")
         if given.repeated and _was_approved(request, item, given.by):
-            return ItemResult(item.id, request.status)
-        if needs_a_closer_look(request.policy_revision):
-            return ItemResult(item.id, "forbidden", CLOSER_LOOK)
-        decision = Decision(Verdict.APPROVE, item.seen_digest, comment=given.comment, channel=given.channel)
-        return ItemResult(item.id, decide(request, by=given.by, decision=decision).status)
+            return BatchItemResult(item.id, request.status)
+        if requires_individual_review(request.policy_revision):
+            return BatchItemResult(item.id, "forbidden", INDIVIDUAL_REVIEW_REQUIRED)
+        decision = Decision(ReviewVerdict.APPROVE, item.seen_digest, comment=given.comment, channel=given.channel)
+        return BatchItemResult(item.id, decide(request, by=given.by, decision=decision).status)
 
-    return [told(item, answer) for item in items]
+    return [answer_item(item, answer) for item in items]
 
 
 def _request_in_plan(plan: Plan, by: User, public_id: str) -> ApprovalRequest | None:
@@ -191,7 +191,7 @@ def _request_in_plan(plan: Plan, by: User, public_id: str) -> ApprovalRequest | 
     return request if request.plan_ref == plan.public_id else None
 
 
-def _was_approved(request: ApprovalRequest, item: Item, by: User) -> bool:
+def _was_approved(request: ApprovalRequest, item: BatchItem, by: User) -> bool:
     review = last_review(request)
     given = (review.person_id, review.verdict, review.seen_digest) if review else None
-    return given == (by.pk, Verdict.APPROVE, item.seen_digest)
+    return given == (by.pk, ReviewVerdict.APPROVE, item.seen_digest)

@@ -113,15 +113,15 @@ class _UpcomingSteps:
         writer = self.writers.get(missing.key)
         source = f"what step {writer} gives" if writer else "what is not in memory yet"
         why = f"Its arguments come from {source}: {missing}."
-        target = snapshot.current(step.tool)
+        target = snapshot.callable_tool(step.tool)
         if target is None:
             return UpcomingStep(step, STOPS, f"There is no tool {step.tool}.")
         asked = PreparedCall(target, step.parameters_json, step.parameters)
-        runs = isinstance(gate(calls.call_facts(asked, self.facts)), pipeline.Allow)
+        runs = isinstance(gate(calls.facts_for_rules(asked, self.facts)), pipeline.Allow)
         return UpcomingStep(step, ALONE if runs else LATER, why)
 
     def _judged(self, step: Step, order: PreparedCall) -> UpcomingStep:
-        verdict = gate(calls.call_facts(order, self.facts))
+        verdict = gate(calls.facts_for_rules(order, self.facts))
         if isinstance(verdict, pipeline.Deny):
             return UpcomingStep(step, STOPS, verdict.message)
         if isinstance(verdict, pipeline.Allow):

@@ -15,23 +15,23 @@ from django.db.models import Count, QuerySet
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role, sees_all
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, can_see_all, has_role
 from catalog.core import clock
-from catalog.core.transactions import retried
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict
 from catalog.inventory import snapshot
 from catalog.models import Category
-from catalog.rest.idempotency import note_done
-from catalog.schemas import Problem, refuse
+from catalog.rest.idempotency import record_done
+from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.secrets.detectors import find_secrets
-from catalog.signals import record
+from catalog.signals import record_fact
 from plans.agents.definitions import (
     AgentBudget,
     AgentDocument,
     AgentTerms,
     ToolFilter,
-    columns_of,
-    document_of,
+    agent_columns,
+    agent_document,
     usable_by,
 )
 from plans.documents.reading import problem_from_error, similar_names, suggestion_text
@@ -51,20 +51,20 @@ ReadT = TypeVar("ReadT", bound=AgentTerms)
 def read_agent(body: object) -> AgentDocument:
     """Return the agent that a body describes; raise ParameterError with every problem of it."""
     document = _parse(AgentDocument, body)
-    refuse(list(_unusable_parts(document, AgentTerms())))
+    raise_for_problems(list(_unusable_parts(document, AgentTerms())))
     return document
 
 
-def read_change(body: object, before: AgentDocument) -> AgentDocument:
+def read_agent_change(body: object, before: AgentDocument) -> AgentDocument:
     """Return an agent with the changes that a body names, also within its tools and its budget. Raises ParameterError.
 
     What it names already may be gone meanwhile.
     """
     change = _parse(AgentTerms, body)
     if not change.model_fields_set:
-        refuse([Problem("", "required", "Say what is to be different: nothing was named.")])
+        raise_for_problems([ArgumentProblem("", "required", "Say what is to be different: nothing was named.")])
     changed = _merged(before, change)
-    refuse(list(_unusable_parts(changed, before)))
+    raise_for_problems(list(_unusable_parts(changed, before)))
     return changed
 
 
@@ -72,7 +72,7 @@ def _parse(kind: type[ReadT], body: object) -> ReadT:
     try:
         return kind.model_validate_json(json.dumps(body), strict=True)
     except ValidationError as error:
-        refuse([_problem_from_error(each, kind) for each in error.errors(include_url=False)])
+        raise_for_problems([_problem_from_error(each, kind) for each in error.errors(include_url=False)])
         raise
 
 
@@ -85,7 +85,7 @@ def _merged(before: MergedT, change: BaseModel) -> MergedT:
     return before.model_copy(update=new)
 
 
-def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> Problem:
+def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> ArgumentProblem:
     """Return what pydantic found as people are told it, with the nearest field for one that is unknown."""
     place = error["loc"]
     part = PARTS.get(str(place[0])) if len(place) > 1 else None
@@ -98,23 +98,25 @@ def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> Problem:
     elif error["type"] in ("enum", "literal_error"):
         message = f"This must be {error.get('ctx', {}).get('expected', 'one of the words')}."
     path = ".".join(map(str, place))
-    return Problem(path, found.code, f"{message} {found.suggestion}" if found.suggestion else message)
+    return ArgumentProblem(path, found.code, f"{message} {found.suggestion}" if found.suggestion else message)
 
 
-def _unusable_parts(document: AgentTerms, before: AgentTerms) -> Iterator[Problem]:
+def _unusable_parts(document: AgentTerms, before: AgentTerms) -> Iterator[ArgumentProblem]:
     """Yield what cannot be used of what is new: names of what is not there, a model nobody could ask, secrets."""
     provider, _, model = document.model.partition(":")
     if document.model and not (provider and model and document.model.isascii() and document.model.isprintable()):
-        yield Problem("model", "invalid", MODEL_RULE)
+        yield ArgumentProblem("model", "invalid", MODEL_RULE)
     if isinstance(document, AgentDocument) and document.name == "new":
-        yield Problem("name", "reserved", "No agent is called new: its page would be that of a new one.")
+        yield ArgumentProblem("name", "reserved", "No agent is called new: its page would be that of a new one.")
     if find_secrets(document.instructions):
-        yield Problem("instructions", "secret_in_instructions", NO_SECRETS)
-    there = snapshot.all_current()
+        yield ArgumentProblem("instructions", "secret_in_instructions", NO_SECRETS)
+    there = snapshot.callable_tools()
     yield from _unknown("tools.names", document.tools.names, before.tools.names, list(there), "tool")
     for place, name in enumerate(document.tools.names):
         if name in there and name != ASK_USER and not EXCLUDED_CATEGORIES.isdisjoint(there[name].tool.categories):
-            yield Problem(f"tools.names.{place}", "not_for_agents", f"The tool {name} is none that an agent may call.")
+            yield ArgumentProblem(
+                f"tools.names.{place}", "not_for_agents", f"The tool {name} is none that an agent may call."
+            )
     if set(document.tools.categories) - set(before.tools.categories):
         known = list(Category.objects.order_by("name").values_list("name", flat=True))
         yield from _unknown("tools.categories", document.tools.categories, before.tools.categories, known, "category")
@@ -123,13 +125,15 @@ def _unusable_parts(document: AgentTerms, before: AgentTerms) -> Iterator[Proble
         yield from _unknown("groups", document.groups, before.groups, known, "group")
 
 
-def _unknown(path: str, names: Sequence[str], before: Sequence[str], known: list[str], what: str) -> Iterator[Problem]:
+def _unknown(
+    path: str, names: Sequence[str], before: Sequence[str], known: list[str], what: str
+) -> Iterator[ArgumentProblem]:
     """Yield each new name that nothing has, with the nearest that there are."""
     for place, name in enumerate(names):
         if name not in known and name not in before:
             nearest = suggestion_text(similar_names(name, known))
             message = f"There is no {what} called {name}."
-            yield Problem(f"{path}.{place}", f"unknown_{what}", f"{message} {nearest}" if nearest else message)
+            yield ArgumentProblem(f"{path}.{place}", f"unknown_{what}", f"{message} {nearest}" if nearest else message)
 
 
 def agent_as_json(document: AgentDocument) -> dict[str, Any]:
@@ -146,7 +150,7 @@ CHANGED_MEANWHILE = "Someone has changed this agent meanwhile; look at it again.
 TOO_MANY = f"There are {MOST_AGENTS} agents; end some that were never used, or change one that is there."
 
 
-def may_change(user: User) -> bool:
+def may_change_agent(user: User) -> bool:
     """Say whether someone may change agents: administrators, never through an agent's token."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
@@ -154,7 +158,7 @@ def may_change(user: User) -> bool:
 def agents_for(viewer: User) -> QuerySet[Agent]:
     """Return agents with how often each began a step (`times`): all to people with a role, else those to be used."""
     seen = Agent.objects.annotate(times=Count("runs")).order_by("name")
-    if sees_all(viewer):
+    if can_see_all(viewer):
         return seen
     return seen.filter(pk__in=[agent.pk for agent in usable_by(viewer).values()])
 
@@ -164,7 +168,7 @@ def agent_for(viewer: User, name: str) -> Agent:
     return agents_for(viewer).get(name=name)
 
 
-@retried
+@retry_on_deadlock
 def create(body: object, *, by: User) -> Agent:
     """Make an agent. Raises NotAllowed, ParameterError, and Conflict for one too many."""
     _require_administrator(by)
@@ -173,19 +177,19 @@ def create(body: object, *, by: User) -> Agent:
     with transaction.atomic():
         if Agent.objects.count() >= MOST_AGENTS:
             raise Conflict(TOO_MANY)
-        agent = Agent(created_at=now, updated_at=now, **columns_of(document))
+        agent = Agent(created_at=now, updated_at=now, **agent_columns(document))
         try:
             with transaction.atomic():
                 agent.save()
         except IntegrityError:
-            refuse([Problem("name", "taken", f"There is an agent called {agent.name} already.")])
-        record("agent.created", by=by, agent=agent.name)
-        note_done(agent.name)
+            raise_for_problems([ArgumentProblem("name", "taken", f"There is an agent called {agent.name} already.")])
+        record_fact("agent.created", by=by, agent=agent.name)
+        record_done(agent.name)
     return agent
 
 
-@retried
-def change(agent: Agent, body: object, *, by: User, seen: datetime | None = None) -> Agent:
+@retry_on_deadlock
+def change_agent(agent: Agent, body: object, *, by: User, seen: datetime | None = None) -> Agent:
     """Change what is named; `seen`, when given, is when the agent that was read had been changed.
 
     Raises NotAllowed, ParameterError, and Conflict when it was changed meanwhile, or is gone.
@@ -195,14 +199,14 @@ def change(agent: Agent, body: object, *, by: User, seen: datetime | None = None
         row = _lock_agent(agent)
         if seen not in (None, row.updated_at):
             raise Conflict(CHANGED_MEANWHILE)
-        before = document_of(row)
-        _store(row, before, read_change(body, before), by)
-        note_done(row.name)
+        before = agent_document(row)
+        _store(row, before, read_agent_change(body, before), by)
+        record_done(row.name)
     return row
 
 
-@retried
-def end(agent: Agent, *, by: User) -> Agent:
+@retry_on_deadlock
+def end_agent(agent: Agent, *, by: User) -> Agent:
     """End an agent, and return it as it was left: switched off where it ever began a step, else deleted.
 
     Raises NotAllowed, and Conflict when it is gone.
@@ -217,13 +221,13 @@ def end(agent: Agent, *, by: User) -> Agent:
             row.save()
         else:
             Agent.objects.filter(pk=row.pk).delete()
-        record("agent.ended", by=by, agent=row.name, kept=is_kept)
-        note_done(row.name)
+        record_fact("agent.ended", by=by, agent=row.name, kept=is_kept)
+        record_done(row.name)
     return row
 
 
 def _require_administrator(by: User) -> None:
-    if not may_change(by):
+    if not may_change_agent(by):
         raise NotAllowed(NOT_ALLOWED)
 
 
@@ -238,16 +242,16 @@ def _store(row: Agent, before: AgentDocument, after: AgentDocument, by: User) ->
     changes = list(differences(before, after))
     if not changes:
         return
-    for name, value in columns_of(after).items():
+    for name, value in agent_columns(after).items():
         setattr(row, name, value)
     row.updated_at = clock.now()
     row.save()
-    record("agent.changed", by=by, agent=row.name, changes=changes)
+    record_fact("agent.changed", by=by, agent=row.name, changes=changes)
 
 
 def differences(before: AgentDocument, after: AgentDocument) -> Iterator[str]:
     """Yield in words what differs; of the instructions only that they do."""
-    old, new = columns_of(before), columns_of(after)
+    old, new = agent_columns(before), agent_columns(after)
     for name in (each for each in new if old[each] != new[each]):
         if name == "enabled":
             yield "switched on" if new[name] else "switched off"

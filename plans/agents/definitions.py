@@ -31,11 +31,11 @@ NameText = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=150)]
 
 
-class _Document(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ToolFilter(_Document):
+class ToolFilter(_StrictModel):
     """Which tools an agent may call of those that its plan's owner may: these names, or any of these categories.
 
     Without names and categories all of them; never any above the highest level.
@@ -53,7 +53,7 @@ class ToolFilter(_Document):
         return values
 
 
-class AgentBudget(_Document):
+class AgentBudget(_StrictModel):
     """What one run may take: times the model is asked, calls, tokens read and written, US dollars, seconds of work.
 
     Waiting for people is no work. None: as much as it takes; rounds are always limited.
@@ -66,7 +66,7 @@ class AgentBudget(_Document):
     seconds: int | None = Field(default=None, ge=1, le=MOST_SECONDS)
 
 
-class AgentTerms(_Document):
+class AgentTerms(_StrictModel):
     """What of an agent may be changed; the instructions must be given where there are none yet."""
 
     instructions: Annotated[Text, Field(max_length=MOST_LETTERS)] = ""
@@ -85,7 +85,7 @@ class AgentDocument(AgentTerms):
     instructions: Annotated[Text, Field(max_length=MOST_LETTERS)]
 
 
-def document_of(agent: Agent) -> AgentDocument:
+def agent_document(agent: Agent) -> AgentDocument:
     """Return a stored agent as its document."""
     return AgentDocument(
         name=agent.name,
@@ -94,18 +94,18 @@ def document_of(agent: Agent) -> AgentDocument:
         tools=ToolFilter.model_validate_json(agent.tools),
         strategy=PlanningStrategy(agent.strategy),
         budget=AgentBudget.model_validate_json(agent.budget),
-        groups=groups_of(agent),
+        groups=agent_groups(agent),
         enabled=agent.enabled,
     )
 
 
-def groups_of(agent: Agent) -> list[str]:
+def agent_groups(agent: Agent) -> list[str]:
     """Return the names of the groups that may use an agent; none: everyone."""
     names: list[str] = json.loads(agent.groups)
     return names
 
 
-def columns_of(document: AgentDocument) -> dict[str, Any]:
+def agent_columns(document: AgentDocument) -> dict[str, Any]:
     """Return the columns of an agent's row that its document fills."""
     return {
         "name": document.name,
@@ -125,7 +125,7 @@ def _as_text(names: Sequence[str]) -> str:
 
 def may_use(user: User, agent: Agent) -> bool:
     """Say whether a person may have steps carried out by the agent, switched on or not."""
-    groups = groups_of(agent)
+    groups = agent_groups(agent)
     return not groups or has_role(user, "administrator") or not groups_of_user(user).isdisjoint(groups)
 
 

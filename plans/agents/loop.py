@@ -20,7 +20,7 @@ from catalog.models import Call
 from catalog.results import format_success_response
 from plans.agents import definitions, secrets, tool_calls
 from plans.agents import messages as agents_messages
-from plans.agents.definitions import AgentBudget, AgentDocument, document_of
+from plans.agents.definitions import AgentBudget, AgentDocument, agent_document
 from plans.agents.messages import MESSAGES, Message, ModelTurn, ToolOutcome, ToolOutcomes, TurnResult
 from plans.agents.runs import AWAITED, Awaited
 from plans.engine import finishing, hints
@@ -131,7 +131,7 @@ def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
         raise ToolError(NO_AGENT.format(name=step.agent, who=plan.author.get_username()))
     if not agent.enabled:
         raise ToolError(SWITCHED_OFF.format(name=agent.name))
-    document = document_of(agent)
+    document = agent_document(agent)
     run = AgentRun.objects.filter(step=step.pk).first()
     if run is None:
         run = AgentRun(step_id=step.pk, agent=agent, started_at=tx.now)
@@ -190,7 +190,7 @@ def _ask_next(walk: AgentStepContext) -> None:
         _stop(walk, AgentRun.Stopped.FAILED, FULL)
         return
     walk.run.rounds += 1
-    (number,) = tool_calls.add_steps(
+    (number,) = tool_calls.add_call_steps(
         walk.tx, walk.plan, walk.step, [tool_calls.turn_step(walk.run.rounds, walk.settings.name)]
     )
     walk.awaited = [Awaited(step_id=number)]
@@ -263,7 +263,7 @@ def _make_calls(walk: AgentStepContext, turn: TurnResult) -> None:
     if why is not None:
         _stop(walk, why, limit_text(why, walk.run, walk.settings))
         return
-    numbers = iter(tool_calls.add_steps(walk.tx, walk.plan, walk.step, wanted.documents))
+    numbers = iter(tool_calls.add_call_steps(walk.tx, walk.plan, walk.step, wanted.documents))
     walk.run.calls += len(wanted.documents)
     walk.awaited = [
         Awaited(id=call.id, tool=call.tool, refusal=refusal, step_id=0 if refusal else next(numbers))

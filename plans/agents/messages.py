@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from catalog.models import Call
 from catalog.results import format_for_model
-from catalog.secrets.placeholders import shown_text
+from catalog.secrets.placeholders import without_macs
 from plans import prompts
 from plans.agents.definitions import AgentDocument
 from plans.engine import model_texts
@@ -166,7 +166,7 @@ SKIPPED = "A person skipped this call: the tool did not run."
 
 def task_of(step: ClaimedStep) -> Task:
     """Return what the agent is to do: the step's description and parameters. Raises ParameterError for a reference."""
-    parameters = json.loads(shown_text(step.parameters))
+    parameters = json.loads(without_macs(step.parameters))
     given = model_texts.resolve_for_model(parameters, step.plan_pk) if parameters else {}
     parts = [step.description]
     if given:
@@ -217,7 +217,7 @@ def _outcome_notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
     if "edited" in response:
         yield EDITED
         yield prompts.data_block(
-            prompts.truncate(shown_text(call.arguments), LONGEST_INPUT), "It ran with", kind="json"
+            prompts.truncate(without_macs(call.arguments), LONGEST_INPUT), "It ran with", kind="json"
         )
     said = [call.message if call.message != "OK" else "", response.get("user_message"), response.get("warning")]
     for text in dict.fromkeys(str(each) for each in said if each):

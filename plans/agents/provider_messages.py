@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from catalog.core.canonical_json import parse_json
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch.serialization import clean
+from catalog.dispatch.serialization import storable_text
 from catalog.errors import ToolgateError
-from catalog.exports.flattening import one_object
+from catalog.exports.flattening import flatten_to_object
 from catalog.exports.providers import OPENAI_DESCRIPTION
 from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import get_tool
@@ -186,7 +186,7 @@ def _tool_description(target: CallableTool) -> str:
 
 def _provider_schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a schema of arguments as every provider takes it; None where a name that it does not take is required."""
-    schema: dict[str, Any] = without_secrets_in(one_object(short_schema(given)))
+    schema: dict[str, Any] = without_secrets_in(flatten_to_object(short_schema(given)))
     odd = {name for name in schema["properties"] if not _KEY.fullmatch(name)}
     if odd & {*schema.get("required", ())}:
         return None
@@ -198,9 +198,9 @@ def parse_tool_calls(response: "ModelResponse", before: Iterable[Message]) -> li
     taken = {call.id for each in before if isinstance(each, ModelTurn) for call in each.calls}
     calls = []
     for part in response.tool_calls:
-        name = _unique_id(clean(part.tool_call_id), taken)
+        name = _unique_id(storable_text(part.tool_call_id), taken)
         taken.add(name)
-        calls.append(_parse_tool_use(name, clean(part.tool_name)[:64], part.args))
+        calls.append(_parse_tool_use(name, storable_text(part.tool_name)[:64], part.args))
     return calls
 
 
@@ -233,4 +233,4 @@ def _parse_tool_use(name: str, tool: str, written: str | dict[str, Any] | None) 
 def _takes_secrets(tool: str) -> bool:
     """Say whether a tool's arguments may hold secrets that only their places tell, which nobody finds unread."""
     known = get_tool(tool)
-    return known is None or known.secret_places is not None
+    return known is None or known.secret_locations is not None

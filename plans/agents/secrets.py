@@ -11,9 +11,9 @@ from typing import Any
 from django.db import transaction
 
 from catalog.calls import vault
-from catalog.calls.vault import Place, keyring
-from catalog.core.transactions import retried
-from catalog.secrets.placeholders import KEY, Secret, shown_text
+from catalog.calls.vault import SecretScope, keyring
+from catalog.core.transactions import retry_on_deadlock
+from catalog.secrets.placeholders import PLACEHOLDER_KEY, Secret, without_macs
 from catalog.tools.registry import get_tool
 from plans.agents.messages import ToolUse, TurnResult
 from plans.models import Plan
@@ -29,10 +29,10 @@ def redacted_calls(calls: Sequence[ToolUse]) -> list[ToolUse]:
 def _redacted_call(call: ToolUse) -> Any:
     """Return a call's arguments without secrets; none for a tool of which nobody knows what is one."""
     known = get_tool(call.tool)
-    return json.loads(shown_text(vault.sealed(known, call.arguments).text)) if known is not None else {}
+    return json.loads(without_macs(vault.redact_arguments(known, call.arguments).text)) if known is not None else {}
 
 
-@retried
+@retry_on_deadlock
 def store_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
     """Return a turn as its step's result may hold it; what was written with secrets in it the vault keeps.
 
@@ -41,13 +41,13 @@ def store_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnRes
     result = turn.model_copy(update={"calls": redacted_calls(turn.calls)})
     pairs = zip(turn.calls, result.calls, strict=True)
     secrets = [_arguments_secret(each) for each, seen in pairs if each.arguments != seen.arguments]
-    place = Place(plan_ref, str(step_id))
+    place = SecretScope(plan_ref, str(step_id))
     with transaction.atomic():
         # Whoever ends the plan deletes its secrets: before these are kept, or after.
         goes_on = Plan.objects.select_for_update().filter(public_id=plan_ref, completed_at=None).exists()
-        vault.forget(place)
+        vault.delete_secrets(place)
         if goes_on:
-            vault.keep(place, secrets)
+            vault.store_secrets(place, secrets)
     return result
 
 
@@ -65,10 +65,10 @@ def restore_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnR
 
     A call whose secrets are gone has a `problem` that says so.
     """
-    place = Place(plan_ref, str(step_id))
-    kept = vault.values_at(place)
+    place = SecretScope(plan_ref, str(step_id))
+    kept = vault.secret_values_in(place)
     calls = [_with_secrets_restored(each, kept.get(_vault_key(each.id))) for each in turn.calls]
-    vault.forget(place)
+    vault.delete_secrets(place)
     return turn.model_copy(update={"calls": calls})
 
 
@@ -82,4 +82,4 @@ def _with_secrets_restored(call: ToolUse, written: Any) -> ToolUse:
 
 def _holds_secret(call: ToolUse) -> bool:
     """Say whether something of a call that was stored was left out."""
-    return KEY in json.dumps(call.arguments)
+    return PLACEHOLDER_KEY in json.dumps(call.arguments)

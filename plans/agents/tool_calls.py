@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
-from catalog.tools.registry import get_tool, unknown_tool
+from catalog.tools.registry import get_tool, unknown_tool_error
 from plans.agents.definitions import AgentDocument, ToolFilter
 from plans.agents.messages import ToolUse, TurnResult
 from plans.documents import references
@@ -43,7 +43,7 @@ def tools_allowed(wanted: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
     """Return all tools by name, in order; a question to the plan's owner only where the filter names it."""
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
     found = {name: target for name, target in tools_callable_by(by).items() if _is_allowed(wanted, target)}
-    asks = snapshot.current(ASK_USER) if ASK_USER in wanted.names else None
+    asks = snapshot.callable_tool(ASK_USER) if ASK_USER in wanted.names else None
     if asks is not None and asks.enabled:
         found[ASK_USER] = asks
     return dict(sorted(found.items()))
@@ -100,7 +100,7 @@ def sort_calls(plan: Plan, settings: AgentDocument, turn: TurnResult) -> SortedC
 
 def _not_offered_text(tool: str) -> str:
     """Say that a tool may not be called, or that there is none of this name, and which it may have meant."""
-    return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool(tool[:64]))
+    return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool_error(tool[:64]))
 
 
 def _call_document(call: ToolUse, said: str) -> StepDocument:
@@ -114,7 +114,9 @@ def _call_document(call: ToolUse, said: str) -> StepDocument:
     )
 
 
-def add_steps(tx: PlanTransaction, plan: Plan, parent: ClaimedStep, documents: Sequence[StepDocument]) -> list[int]:
+def add_call_steps(
+    tx: PlanTransaction, plan: Plan, parent: ClaimedStep, documents: Sequence[StepDocument]
+) -> list[int]:
     """Store steps of an agent, ready to be claimed; return their numbers. Who asked for the agent's asked for them."""
     numbers = _free_numbers(plan, len(documents))
     numbered = [each.model_copy(update={"step_id": number}) for number, each in zip(numbers, documents, strict=True)]

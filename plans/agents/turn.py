@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from catalog.context import ToolContext
-from catalog.dispatch.serialization import clean
+from catalog.dispatch.serialization import storable_text
 from catalog.errors import ToolError
 from catalog.inventory.snapshot import CallableTool
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from catalog.tools import tool
 from plans.agents import definitions, provider_messages, secrets, tool_calls
 from plans.agents import messages as agents_messages
@@ -62,7 +62,7 @@ async def run_conversation(talk: ModelConversation, tell: Callable[[str], None])
     )
     told = provider_messages.transcript_messages(instructions, messages, talk.tools)
     shown = ModelConversation(talk.context, instructions, messages, talk.tools, talk.model)
-    async with client.record_use(AskedModel("agent", talk.context, told, talk.model)) as record:
+    async with client.record_model_use(AskedModel("agent", talk.context, told, talk.model)) as record:
         response = await _response(shown, record, tell)
         if record.given.is_cut:
             raise AnswerUnreadable(client.ANSWER_CUT_OFF, record.given.text, record.given.tokens)
@@ -132,7 +132,7 @@ class _StreamedText:
         text = self._stream.get().text or ""
         if text != self._told:
             self._told = text
-            self._tell(scrub_words(clean(text)))
+            self._tell(redact_text(storable_text(text)))
 
 
 def _turn(response: "ModelResponse", record: ModelUseRecord, before: Sequence[Message]) -> TurnResult:

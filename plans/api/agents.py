@@ -11,13 +11,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.rest.idempotency import answer_once
-from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.idempotency import respond_once
+from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
 from plans.agents import administration
 from plans.agents.administration import agent_as_json
-from plans.agents.definitions import AgentDocument, AgentTerms, document_of, may_use
+from plans.agents.definitions import AgentDocument, AgentTerms, agent_document, may_use
 from plans.models import Agent
 from plans.strategies import STRATEGIES
 
@@ -62,7 +62,7 @@ class AgentSerializer(serializers.Serializer[Any]):
     def to_representation(self, instance: Agent) -> dict[str, Any]:
         """Show the document with what is known beside it."""
         time = serializers.DateTimeField().to_representation
-        return agent_as_json(document_of(instance)) | {
+        return agent_as_json(agent_document(instance)) | {
             "created_at": time(instance.created_at),
             "updated_at": time(instance.updated_at),
             "runs": getattr(instance, "times", 0),
@@ -98,13 +98,13 @@ class AgentList(AgentEndpoint):
     def get(self, request: Request) -> Response:
         """List the agents by name; to an agent's token those that it may use."""
         _, at = self.page_query(PageQuery)
-        page = page_of(administration.agents_for(self.user), order="name", at=at)
-        return paged(request, page, lambda row: AgentSerializer(row, context={"viewer": self.user}).data)
+        page = paginate(administration.agents_for(self.user), order="name", at=at)
+        return paginated_response(request, page, lambda row: AgentSerializer(row, context={"viewer": self.user}).data)
 
     @extend_schema("agents_create", request=AgentDocument, responses={201: AgentSerializer})
     def post(self, request: Request) -> Response:
         """Make an agent. Administrators only."""
-        return answer_once(request, lambda: self._create(request.data), lambda ref: self.shown(ref, 201))
+        return respond_once(request, lambda: self._create(request.data), lambda ref: self.shown(ref, 201))
 
     def _create(self, body: Any) -> Response:
         return self.shown(administration.create(body, by=self.user).name, 201)
@@ -123,10 +123,10 @@ class AgentDetail(AgentEndpoint):
     @extend_schema("agents_change", request=AgentTerms, responses=AgentSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
         """Change what is named; runs that have begun keep the agent as it was. Administrators only."""
-        administration.change(self.agent(public_id), request.data, by=self.user)
+        administration.change_agent(self.agent(public_id), request.data, by=self.user)
         return self.shown(public_id)
 
     @extend_schema("agents_end", responses={200: AgentSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End an agent: one that was used is kept, switched off; one that never was is gone. Administrators only."""
-        return self.answer(administration.end(self.agent(public_id), by=self.user))
+        return self.answer(administration.end_agent(self.agent(public_id), by=self.user))

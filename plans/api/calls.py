@@ -8,15 +8,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.models import Call
-from catalog.rest.idempotency import answer_once
-from catalog.rest.problems import refusals
+from catalog.rest.idempotency import respond_once
+from catalog.rest.problems import refusal_responses
 from plans.actions.call import CallOrder, create_call
 from plans.api.plans import PlanEndpoint
 from plans.api.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
 from plans.live.long_polling import WAIT_HEADER, wait_briefly
 from plans.models import Plan
 from plans.store import selectors
-from plans.store.privacy import hidden_call_parts, mask_call, reveal
+from plans.store.privacy import hidden_call_parts, mask_call, reveal_private_values
 
 USUAL_WAIT = 10.0
 UNFINISHED_STATUSES = ("running", "waiting")
@@ -46,12 +46,12 @@ class CallList(CallEndpoint):
 
     required_scopes: ClassVar = {"POST": ["calls:create"]}
 
-    @extend_schema("calls_create", request=CallBody, responses={201: CallSerializer, **refusals(404, 429)})
+    @extend_schema("calls_create", request=CallBody, responses={201: CallSerializer, **refusal_responses(404, 429)})
     def post(self, request: Request) -> Response:
         """Call a tool; the answer waits for the result, 10 s unless `wait_seconds` says otherwise."""
         order = self.body(CallBody)
         seconds = order.pop("wait_seconds", None)
-        response = answer_once(request, lambda: self._create(order, at_once=seconds == 0), self._of_plan)
+        response = respond_once(request, lambda: self._create(order, at_once=seconds == 0), self._of_plan)
         if seconds is None and response.data["status"] == "running":
             seconds = USUAL_WAIT
         return request_call_wait(response, seconds)
@@ -91,7 +91,7 @@ class CallReveal(CallEndpoint):
     def post(self, request: Request, public_id: str) -> Response:
         """Show one value of the response, and keep in the audit log who has seen it."""
         path = self.body(RevealBody)["path"]
-        return Response({"path": path, "value": reveal(self.call(public_id), path, by=self.user)})
+        return Response({"path": path, "value": reveal_private_values(self.call(public_id), path, by=self.user)})
 
 
 def request_call_wait(response: Response, seconds: float | None) -> Response:

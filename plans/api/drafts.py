@@ -13,10 +13,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.models import Call
-from catalog.rest.idempotency import answer_once
-from catalog.rest.problems import Problem as Refusal
-from catalog.rest.problems import refusals
-from catalog.rest.serializers import Choice, JsonObject, Seconds, StrictSerializer, Text
+from catalog.rest.idempotency import respond_once
+from catalog.rest.problems import ProblemDetails as Refusal
+from catalog.rest.problems import refusal_responses
+from catalog.rest.serializers import (
+    JsonObjectField,
+    StrictChoiceField,
+    StrictFloatField,
+    StrictSerializer,
+    StrictTextField,
+)
 from plans.actions.create import PlanProblems
 from plans.api.calls import UNFINISHED_STATUSES, CallEndpoint
 from plans.api.plans import PlanEndpoint, problems_response
@@ -43,21 +49,23 @@ STATUS_BY_FAILURE: Mapping[str, int] = {
     "unknown_error": 500,
 }
 DRAFT_RETRY_SECONDS = "30"
-FAILURE_RESPONSES = refusals(409, *sorted(set(STATUS_BY_FAILURE.values())))
+FAILURE_RESPONSES = refusal_responses(409, *sorted(set(STATUS_BY_FAILURE.values())))
 
 
 class DraftBody(StrictSerializer):
     """A request in words, and how the planner is to go about it."""
 
-    request = Text(max_length=LONGEST_REQUEST)
-    strategy = Choice(choices=STRATEGIES, required=False)
-    wait_seconds = Seconds(required=False, min_value=0, max_value=MAX_WAIT, help_text="60 unless said otherwise.")
+    request = StrictTextField(max_length=LONGEST_REQUEST)
+    strategy = StrictChoiceField(choices=STRATEGIES, required=False)
+    wait_seconds = StrictFloatField(
+        required=False, min_value=0, max_value=MAX_WAIT, help_text="60 unless said otherwise."
+    )
 
 
 class DraftStartBody(StrictSerializer):
     """The plan as people changed it; without one the drafted plan starts as it is."""
 
-    plan = JsonObject(required=False)
+    plan = JsonObjectField(required=False)
 
 
 class DraftSerializer(serializers.Serializer[Any]):
@@ -108,7 +116,7 @@ class DraftList(DraftEndpoint):
         """
         body = self.body(DraftBody)
         seconds = body.pop("wait_seconds", MAX_WAIT)
-        return _request_draft_wait(answer_once(request, lambda: self._ask(body), self._of_plan), seconds)
+        return _request_draft_wait(respond_once(request, lambda: self._ask(body), self._of_plan), seconds)
 
     def _ask(self, body: dict[str, Any]) -> Response:
         try:
@@ -145,7 +153,7 @@ class DraftStart(DraftEndpoint):
     @extend_schema("plans_draft_start", request=DraftStartBody, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
     def post(self, request: Request, public_id: str) -> Response:
         """Start the drafted plan, or what was made of it, once; 409 when it was started, 422 names every problem."""
-        return answer_once(request, lambda: self._start(public_id), self.shown_plan)
+        return respond_once(request, lambda: self._start(public_id), self.shown_plan)
 
     def _start(self, public_id: str) -> Response:
         document = self.body(DraftStartBody).get("plan")

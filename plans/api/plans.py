@@ -13,14 +13,14 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from catalog.access.roles import NotAllowed, agent_token_of
-from catalog.rest.idempotency import answer_once
-from catalog.rest.pagination import page_of, page_schema, paged
-from catalog.rest.problems import Problem as Refusal
-from catalog.rest.problems import sentence_of
+from catalog.rest.idempotency import respond_once
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.problems import ProblemDetails as Refusal
+from catalog.rest.problems import first_error_detail
 from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
 from plans.actions import control, create
-from plans.actions.change import PlanChange, change_plan, read_change
+from plans.actions.change import PlanChange, change_plan, read_plan_change
 from plans.actions.clone import clone_links, clone_plan
 from plans.actions.create import PlanProblems
 from plans.actions.give_input import give_input
@@ -39,7 +39,7 @@ from plans.api.serializers import (
     MemorySerializer,
     OutcomeBody,
     PlanDetailSerializer,
-    PlanQuery,
+    PlanQueryParameters,
     PlanSerializer,
     RetryBody,
     SkipBody,
@@ -102,24 +102,24 @@ class PlanEndpoint(Endpoint):
         return Response(shown.data, status)
 
 
-class PlanList(PlanEndpoint):
+class PlanListEndpoint(PlanEndpoint):
     """The plans."""
 
     required_scopes: ClassVar = {"GET": ["plans:read"], "POST": ["plans:write"]}
 
-    @extend_schema("plans_list", parameters=[PlanQuery], responses=page_schema(PlanSerializer))
+    @extend_schema("plans_list", parameters=[PlanQueryParameters], responses=page_schema(PlanSerializer))
     def get(self, request: Request) -> Response:
         """List the plans, newest first."""
-        query, at = self.page_query(PlanQuery)
-        page = page_of(selectors.plans_for(self.user, self.token).filter(**query), order="-id", at=at)
+        query, at = self.page_query(PlanQueryParameters)
+        page = paginate(selectors.plans_for(self.user, self.token).filter(**query), order="-id", at=at)
         context = {"counts": step_counts(page.rows), "viewer": self.user}
-        return paged(request, page, lambda plan: PlanSerializer(plan, context=context).data)
+        return paginated_response(request, page, lambda plan: PlanSerializer(plan, context=context).data)
 
     @extend_schema("plans_create", request=PlanDocument, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
     def post(self, request: Request) -> Response:
         """Store a plan and start it, unless it says otherwise; 422 names every problem."""
         text = body_text(request)
-        return answer_once(request, lambda: self._create(request.data, text), lambda ref: self.shown(ref, 201))
+        return respond_once(request, lambda: self._create(request.data, text), lambda ref: self.shown(ref, 201))
 
     def _create(self, document: Any, text: str) -> Response:
         try:
@@ -203,7 +203,7 @@ class PlanStart(PlanAction):
     @extend_schema("plans_start", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Start a plan that has not started; 409 when it has."""
-        return answer_once(request, lambda: self.act(create.start_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(create.start_plan, public_id), self.shown)
 
 
 class PlanCancel(PlanAction):
@@ -212,7 +212,7 @@ class PlanCancel(PlanAction):
     @extend_schema("plans_cancel", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Cancel a plan: nothing more of it starts, and what runs is told to stop; 409 when it is over."""
-        return answer_once(request, lambda: self.act(control.cancel_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(control.cancel_plan, public_id), self.shown)
 
 
 class PlanPause(PlanAction):
@@ -221,7 +221,7 @@ class PlanPause(PlanAction):
     @extend_schema("plans_pause", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Pause a plan: no further step starts, what runs goes on; 409 when it is paused, not started or over."""
-        return answer_once(request, lambda: self.act(control.pause_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(control.pause_plan, public_id), self.shown)
 
 
 class PlanResume(PlanAction):
@@ -230,7 +230,7 @@ class PlanResume(PlanAction):
     @extend_schema("plans_resume", request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Let a paused plan go on; 409 when it is not paused."""
-        return answer_once(request, lambda: self.act(control.resume_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(control.resume_plan, public_id), self.shown)
 
 
 class StepOutcome(PlanEndpoint):
@@ -241,7 +241,7 @@ class StepOutcome(PlanEndpoint):
     @extend_schema("plans_settle_outcome", request=OutcomeBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Say what became of a call that was lost while it ran."""
-        return answer_once(request, lambda: self._settle(public_id, step_id), self.shown)
+        return respond_once(request, lambda: self._settle(public_id, step_id), self.shown)
 
     def _settle(self, public_id: str, step_id: int) -> Response:
         settlement = Settlement(**self.body(OutcomeBody))
@@ -265,7 +265,7 @@ def problems_response(problems: list[Problem], text: str) -> Response:
     """Answer 422 with the problems of a plan that cannot be stored; without a text they have no lines."""
     placed = with_lines(problems, text) if text else problems
     found = [problem.as_json() for problem in placed if problem.severity == "error"]
-    return Refusal(422, sentence_of(found), "invalid", found).response()
+    return Refusal(422, first_error_detail(found), "invalid", found).response()
 
 
 class ChangeablePlan(PlanDetail):
@@ -279,7 +279,7 @@ class ChangeablePlan(PlanDetail):
         text = body_text(request)
         plan = self.own_plan(public_id)
         try:
-            change_plan(plan, read_change(request.data), by=self.requester)
+            change_plan(plan, read_plan_change(request.data), by=self.requester)
         except PlanProblems as refusal:
             return problems_response(refusal.problems, text)
         return self.shown(public_id)
@@ -293,7 +293,7 @@ class PlanRetry(PlanEndpoint):
     @extend_schema("plans_retry", request=RetryBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Let a plan go on from a failed step, with other arguments if given, or from all; 409 when none has failed."""
-        return answer_once(request, lambda: self._retry(public_id), self.shown)
+        return respond_once(request, lambda: self._retry(public_id), self.shown)
 
     def _retry(self, public_id: str) -> Response:
         body = self.body(RetryBody)
@@ -316,7 +316,7 @@ class StepSkip(PlanEndpoint):
     @extend_schema("plans_skip_step", request=SkipBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Complete a pending, waiting or failed step without its tool, with a reason; 409 when it runs or is done."""
-        return answer_once(request, lambda: self._skip(public_id, step_id), self.shown)
+        return respond_once(request, lambda: self._skip(public_id, step_id), self.shown)
 
     def _skip(self, public_id: str, step_id: int) -> Response:
         body = self.body(SkipBody)
@@ -338,7 +338,7 @@ class PlanInput(PlanEndpoint):
     @extend_schema("plans_input", request=InputBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Answer a step's question with text, or give one that was sent back its arguments; 409 when none waits."""
-        return answer_once(request, lambda: self._give(public_id), self.shown)
+        return respond_once(request, lambda: self._give(public_id), self.shown)
 
     def _give(self, public_id: str) -> Response:
         body = self.body(InputBody)
@@ -358,7 +358,7 @@ class PlanClone(PlanEndpoint):
     @extend_schema("plans_clone", request=CloneBody, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
     def post(self, request: Request, public_id: str) -> Response:
         """Store a plan that one may read anew as one's own; it waits to be started unless told otherwise."""
-        return answer_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))
+        return respond_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))
 
     def _clone(self, public_id: str) -> Response:
         body = self.body(CloneBody)
@@ -404,8 +404,8 @@ class PlanPrompts(PlanEndpoint):
         plan = self.plan(public_id)
         if not may_control(self.user, self.token, plan):
             raise NotAllowed("Only the plan's owner and administrators may read its prompts.")
-        page = page_of(ModelUse.objects.filter(plan=plan).select_related("call"), order="id", at=at)
-        return paged(request, page, self._shown)
+        page = paginate(ModelUse.objects.filter(plan=plan).select_related("call"), order="id", at=at)
+        return paginated_response(request, page, self._shown)
 
     @staticmethod
     def _shown(use: ModelUse) -> Any:

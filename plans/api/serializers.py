@@ -7,23 +7,23 @@ from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer, e
 from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, GrantUse
-from catalog.access.roles import name_of
-from catalog.calls.privacy import WORDS
+from catalog.access.roles import user_display_name
+from catalog.calls.privacy import PRIVATE_NOTICE
 from catalog.models import Call
 from catalog.rest.problems import MEDIA_TYPE, FieldErrorSerializer, ProblemSerializer
 from catalog.rest.serializers import (
-    MAX_ID,
-    BlankIsNull,
-    Choice,
-    Flag,
-    JsonObject,
-    OptionalText,
+    MAX_ID_LENGTH,
+    BlankAsNullField,
+    JsonObjectField,
+    OptionalTextField,
     PageQuery,
     QuerySerializer,
-    Seconds,
+    StrictBooleanField,
+    StrictChoiceField,
+    StrictFloatField,
+    StrictIntegerField,
     StrictSerializer,
-    Text,
-    Whole,
+    StrictTextField,
 )
 from catalog.states import PUBLIC_STATUS
 from plans.actions.clone import NO_CLONE_LINKS, CloneLinks
@@ -42,11 +42,11 @@ MEMORY_TYPES = [kind.value for kind in MemoryItem.Type if kind is not MemoryItem
 OUTCOMES = ("happened", "did_not_happen", "request_again")
 
 
-class PlanQuery(PageQuery):
+class PlanQueryParameters(PageQuery):
     """How a list of plans is narrowed."""
 
-    kind = Choice(choices=Plan.Kind.values, default=Plan.Kind.PLAN.value)
-    status = Choice(choices=PlanStatus.values, required=False)
+    kind = StrictChoiceField(choices=Plan.Kind.values, default=Plan.Kind.PLAN.value)
+    status = StrictChoiceField(choices=PlanStatus.values, required=False)
 
 
 class EventQuery(QuerySerializer):
@@ -59,7 +59,7 @@ class EventQuery(QuerySerializer):
 class RevealBody(StrictSerializer):
     """Which value of a call's response is to be seen."""
 
-    path = Text(max_length=MAX_PATH)
+    path = StrictTextField(max_length=MAX_PATH)
 
 
 class RevealedSerializer(serializers.Serializer[Any]):
@@ -78,15 +78,15 @@ class CallQuery(QuerySerializer):
 class CallBody(StrictSerializer):
     """A direct call."""
 
-    tool = Text(max_length=MAX_ID)
-    arguments = JsonObject()
-    query_type = Text(required=False, allow_null=True, max_length=128)
-    reason = OptionalText(max_length=MAX_REASON)
-    plan = Text(required=False, allow_null=True, max_length=MAX_ID)
-    replaces = Text(
-        required=False, allow_null=True, max_length=MAX_ID, help_text="The failed call it takes the place of."
+    tool = StrictTextField(max_length=MAX_ID_LENGTH)
+    arguments = JsonObjectField()
+    query_type = StrictTextField(required=False, allow_null=True, max_length=128)
+    reason = OptionalTextField(max_length=MAX_REASON)
+    plan = StrictTextField(required=False, allow_null=True, max_length=MAX_ID_LENGTH)
+    replaces = StrictTextField(
+        required=False, allow_null=True, max_length=MAX_ID_LENGTH, help_text="The failed call it takes the place of."
     )
-    wait_seconds = Seconds(required=False, min_value=0, max_value=MAX_WAIT)
+    wait_seconds = StrictFloatField(required=False, min_value=0, max_value=MAX_WAIT)
 
 
 class ActionBody(StrictSerializer):
@@ -96,36 +96,38 @@ class ActionBody(StrictSerializer):
 class InputBody(StrictSerializer):
     """What a plan that waits for its person is given."""
 
-    step_id = Whole(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
-    text = Text(required=False, allow_blank=True, default="", help_text="The answer to what a step asks.")
-    arguments = JsonObject(required=False, help_text="What a step that was sent back is to run with.")
+    step_id = StrictIntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
+    text = StrictTextField(required=False, allow_blank=True, default="", help_text="The answer to what a step asks.")
+    arguments = JsonObjectField(required=False, help_text="What a step that was sent back is to run with.")
 
 
 class RetryBody(StrictSerializer):
     """Which failed step is to be tried again; all of them when none is named."""
 
-    step_id = Whole(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
-    arguments = JsonObject(required=False, help_text="What that step, or the only one that failed, is to run with.")
+    step_id = StrictIntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
+    arguments = JsonObjectField(
+        required=False, help_text="What that step, or the only one that failed, is to run with."
+    )
 
 
 class SkipBody(StrictSerializer):
     """Why a person skips a step."""
 
-    reason = Text(max_length=MAX_REASON)
+    reason = StrictTextField(max_length=MAX_REASON)
 
 
 class CloneBody(StrictSerializer):
     """Whether the new plan starts at once."""
 
-    start = Flag(required=False, default=False)
+    start = StrictBooleanField(required=False, default=False)
 
 
 class OutcomeBody(StrictSerializer):
     """What a person says of a call whose outcome nobody knows."""
 
-    verdict = Choice(choices=OUTCOMES)
+    verdict = StrictChoiceField(choices=OUTCOMES)
     result = serializers.JSONField(required=False, allow_null=True, default=None)
-    comment = Text()
+    comment = StrictTextField()
 
 
 class PlanProblemSerializer(serializers.Serializer[Any]):
@@ -234,18 +236,18 @@ class StepSerializer(serializers.Serializer[Any]):
         source="parent.step_id", allow_null=True, help_text="Of an agent's turns and calls: the agent's own step."
     )
     description = serializers.CharField()
-    tool = BlankIsNull()
-    agent = BlankIsNull()
+    tool = BlankAsNullField()
+    agent = BlankAsNullField()
     parameters = serializers.DictField(source="parameters_json")
     dependencies = serializers.SerializerMethodField()
-    expected_key = BlankIsNull()
+    expected_key = BlankAsNullField()
     output_path = serializers.ListField(child=serializers.CharField(), source="output_path_json", allow_null=True)
-    done_check = BlankIsNull()
+    done_check = BlankAsNullField()
     status = serializers.ChoiceField(choices=StepStatus.values)
     skipped = serializers.BooleanField()
-    waiting_for = BlankIsNull(help_text=f"One of {', '.join(WaitingFor.values)}, while it waits.")
+    waiting_for = BlankAsNullField(help_text=f"One of {', '.join(WaitingFor.values)}, while it waits.")
     attempt = serializers.IntegerField()
-    error = BlankIsNull()
+    error = BlankAsNullField()
     call = serializers.CharField(source="call.public_id", allow_null=True)
     left_running = HandlerSerializer(source="call.left_running", allow_null=True)
     approval = serializers.CharField(source="call.approval.public_id", allow_null=True)
@@ -319,7 +321,7 @@ class PlanSerializer(serializers.Serializer[Any]):
     def _said(self, plan: Plan, text: str) -> str | None:
         if not text:
             return None
-        return text if can_see_private_in_plan(self.context["viewer"], plan) else WORDS
+        return text if can_see_private_in_plan(self.context["viewer"], plan) else PRIVATE_NOTICE
 
     @extend_schema_field(BudgetSerializer(allow_null=True))
     def get_budget(self, plan: Plan) -> dict[str, float | None] | None:
@@ -387,7 +389,7 @@ class CallGrantSerializer(serializers.Serializer[Any]):
 
     def get_made_by(self, use: GrantUse) -> str:
         """Name who made it."""
-        return name_of(use.grant.created_by)
+        return user_display_name(use.grant.created_by)
 
 
 class CallSerializer(serializers.Serializer[Any]):
@@ -395,11 +397,11 @@ class CallSerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField(source="public_id")
     message = serializers.CharField(help_text="The result's message, for people and models; empty until it has ended.")
-    plan = BlankIsNull(source="plan_ref")
+    plan = BlankAsNullField(source="plan_ref")
     step_id = serializers.SerializerMethodField()
     tool = serializers.CharField(source="tool_name")
     version = serializers.IntegerField(source="version.number")
-    query_type = BlankIsNull()
+    query_type = BlankAsNullField()
     arguments = serializers.DictField(source="arguments_json")
     status = serializers.ChoiceField(choices=CALL_STATUSES, source="public_status")
     waiting_for = serializers.CharField(allow_null=True)

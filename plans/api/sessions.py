@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.rest.pagination import page_of, page_schema, paged
+from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
 from plans.api.plans import PlanEndpoint
@@ -84,8 +84,8 @@ class SessionListEndpoint(PlanEndpoint):
     def get(self, request: Request) -> Response:
         """List the sessions that have a list, the newest list first."""
         query, at = self.page_query(SessionQuery)
-        page = page_of(sessions_for(self.user, self.token).filter(**query), order="-id", at=at)
-        return paged(request, page, lambda plan: SessionSerializer(plan).data)
+        page = paginate(sessions_for(self.user, self.token).filter(**query), order="-id", at=at)
+        return paginated_response(request, page, lambda plan: SessionSerializer(plan).data)
 
 
 class SessionDetail(PlanEndpoint):

@@ -10,11 +10,11 @@ from rest_framework.response import Response
 from approvals.api.request_serializers import ApprovalSerializer, BatchResultSerializer, ItemBody
 from approvals.models import ApprovalRequest
 from approvals.requests.privacy import hidden_from
-from approvals.requests.queries import requests_for, whole, with_snooze
-from catalog.calls.privacy import WORDS
-from catalog.rest.idempotency import answer_once
-from catalog.rest.problems import refusals
-from catalog.rest.serializers import MAX_ID, StrictSerializer, Text, Whole
+from approvals.requests.queries import requests_for, with_related, with_snooze
+from catalog.calls.privacy import PRIVATE_NOTICE
+from catalog.rest.idempotency import respond_once
+from catalog.rest.problems import refusal_responses
+from catalog.rest.serializers import MAX_ID_LENGTH, StrictIntegerField, StrictSerializer, StrictTextField
 from plans.actions import slices
 from plans.actions.slices import MAX_SLICE_STEPS, ApprovalTerms, SliceItem
 from plans.actions.upcoming import UpcomingStep
@@ -27,24 +27,24 @@ from plans.store.privacy import hidden_parts as hidden_in_plan
 class SlicePreviewBody(StrictSerializer):
     """How many of the next gated steps of which plan are asked about."""
 
-    plan = Text(max_length=MAX_ID)
-    count = Whole(min_value=1, max_value=MAX_SLICE_STEPS)
+    plan = StrictTextField(max_length=MAX_ID_LENGTH)
+    count = StrictIntegerField(min_value=1, max_value=MAX_SLICE_STEPS)
 
 
 class SliceItemBody(ItemBody):
     """One request of a slice, and what was seen of it; the step and the tool, where named, must be its own."""
 
-    seen_digest = Text(max_length=64)
-    step_id = Whole(required=False, min_value=1, max_value=MAX_STEP_ID)
-    tool = Text(required=False, max_length=MAX_ID)
+    seen_digest = StrictTextField(max_length=64)
+    step_id = StrictIntegerField(required=False, min_value=1, max_value=MAX_STEP_ID)
+    tool = StrictTextField(required=False, max_length=MAX_ID_LENGTH)
 
 
 class SliceBody(StrictSerializer):
     """The requests that are approved, each by the digest that was seen of it."""
 
-    plan = Text(max_length=MAX_ID)
+    plan = StrictTextField(max_length=MAX_ID_LENGTH)
     items = serializers.ListField(child=SliceItemBody(), min_length=1, max_length=MAX_SLICE_STEPS)
-    comment = Text(required=False, allow_blank=True, default="")
+    comment = StrictTextField(required=False, allow_blank=True, default="")
 
     def validate_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Refuse a request that is named twice."""
@@ -71,7 +71,7 @@ class UpcomingStepSerializer(serializers.Serializer[UpcomingStep]):
     def get_why(self, ahead: UpcomingStep) -> str:
         """Say why; what a tool objects to may repeat what is private."""
         private: PrivatePlanParts = self.context["private"]
-        return WORDS if ahead.why and ahead.step.step_id in private.steps else ahead.why
+        return PRIVATE_NOTICE if ahead.why and ahead.step.step_id in private.steps else ahead.why
 
 
 class LeftOutSerializer(serializers.Serializer[Any]):
@@ -81,7 +81,7 @@ class LeftOutSerializer(serializers.Serializer[Any]):
     why = serializers.CharField()
 
 
-class SliceSerializer(serializers.Serializer[slices.Slice]):
+class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
     """What people can decide now, what could not be asked about, and every step that is still to come."""
 
     results = serializers.SerializerMethodField()
@@ -89,19 +89,19 @@ class SliceSerializer(serializers.Serializer[slices.Slice]):
     ahead = UpcomingStepSerializer(many=True)
 
     @extend_schema_field(SliceItemSerializer(many=True))
-    def get_results(self, found: slices.Slice) -> Any:
+    def get_results(self, found: slices.PlanSlice) -> Any:
         """Return the requests, with all that any list shows of them."""
         viewer, order = self.context["viewer"], [request.pk for request in found.asked]
-        rows = with_snooze(whole(requests_for(viewer)), viewer).filter(pk__in=order)
+        rows = with_snooze(with_related(requests_for(viewer)), viewer).filter(pk__in=order)
         shown: list[ApprovalRequest] = sorted(rows, key=lambda row: order.index(row.pk))
         context = {"viewer": viewer, "private": hidden_from(viewer, shown)}
         return SliceItemSerializer(shown, many=True, context=context).data
 
     @extend_schema_field(LeftOutSerializer(many=True))
-    def get_left(self, found: slices.Slice) -> list[dict[str, Any]]:
+    def get_left(self, found: slices.PlanSlice) -> list[dict[str, Any]]:
         """Return the steps that could not be asked about."""
         private: PrivatePlanParts = self.context["private"]
-        told = [(number, WORDS if number in private.steps else why) for number, why in found.left]
+        told = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in found.left]
         return [{"step_id": number, "why": why} for number, why in told]
 
 
@@ -111,11 +111,11 @@ class SlicePreview(PlanEndpoint):
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
     @extend_schema(
-        "approvals_slice_preview", request=SlicePreviewBody, responses={200: SliceSerializer, **refusals(404)}
+        "approvals_slice_preview", request=SlicePreviewBody, responses={200: SliceSerializer, **refusal_responses(404)}
     )
     def post(self, request: Request) -> Response:
         """Ask about the next gated steps whose arguments are known; asked again, the same requests are answered."""
-        return answer_once(request, self._prepare, lambda _: self._prepare())
+        return respond_once(request, self._prepare, lambda _: self._prepare())
 
     def _prepare(self) -> Response:
         body = self.body(SlicePreviewBody)
@@ -129,10 +129,12 @@ class SliceApproval(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
-    @extend_schema("approvals_slice", request=SliceBody, responses={200: BatchResultSerializer, **refusals(404)})
+    @extend_schema(
+        "approvals_slice", request=SliceBody, responses={200: BatchResultSerializer, **refusal_responses(404)}
+    )
     def post(self, request: Request) -> Response:
         """Approve each of these requests by its own digest; the answer says of each what became of it."""
-        return answer_once(request, self._approve, lambda _: self._approve(repeated=True))
+        return respond_once(request, self._approve, lambda _: self._approve(repeated=True))
 
     def _approve(self, *, repeated: bool = False) -> Response:
         body = self.body(SliceBody)

@@ -41,7 +41,7 @@ class DemoToken:
 
 
 @dataclass(frozen=True, slots=True)
-class SignIn:
+class DemoSignIn:
     """A person with the password that was just made."""
 
     person: Person
@@ -65,7 +65,7 @@ DEMO_TOKENS = (
 )
 
 
-def reset_people() -> list[SignIn]:
+def reset_people() -> list[DemoSignIn]:
     """Make the people who are missing and give all of them new passwords.
 
     Raises Conflict when a username belongs to someone whom the demo did not make.
@@ -74,7 +74,7 @@ def reset_people() -> list[SignIn]:
         return [_reset(person) for person in PEOPLE]
 
 
-def _reset(person: Person) -> SignIn:
+def _reset(person: Person) -> DemoSignIn:
     mail = f"{person.username}@{MAIL_DOMAIN}"
     user, _ = User.objects.get_or_create(username=person.username, defaults={"email": mail})
     if user.email != mail:
@@ -85,7 +85,7 @@ def _reset(person: Person) -> SignIn:
     user.set_password(password)
     user.save()
     user.groups.set(Group.objects.filter(name=person.role))
-    return SignIn(person, password)
+    return DemoSignIn(person, password)
 
 
 def new_password() -> str:
@@ -104,7 +104,7 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
 def _revoke(tokens: Iterable[ApiToken]) -> None:
     for token in tokens:
         ApiToken.objects.filter(pk=token.pk).update(revoked_at=clock.now())
-        signals.record("token.revoked", by=token.user, token=token.prefix)
+        signals.record_fact("token.revoked", by=token.user, token=token.prefix)
 
 
 def _make_token(key: DemoToken) -> tuple[ApiToken, str]:

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from approvals.models import Policy
-from approvals.policies.services import create
+from approvals.policies.services import create_policy
 
 POLICIES: tuple[dict[str, Any], ...] = (
     {
@@ -49,4 +49,4 @@ def make_policies() -> None:
     admin = User.objects.get(username="admin")
     for document in POLICIES:
         if document["name"] not in known:
-            create(document, by=admin)
+            create_policy(document, by=admin)

@@ -13,9 +13,9 @@ from catalog.core.canonical_json import Json
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, QueryTypeUnsupported
-from catalog.schemas.normalization import without_left_out
+from catalog.schemas.normalization import drop_omitted_nulls
 from catalog.secrets.detectors import find_secrets
-from catalog.secrets.placeholders import GIVE_IT, placeholders
+from catalog.secrets.placeholders import MISSING_MESSAGE, find_placeholders
 from plans import conditions
 from plans.documents import references
 from plans.documents.graphs import ancestors, cycles
@@ -38,7 +38,7 @@ def argument_problems(
 
 def _argument_errors(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
     try:
-        tool.check(without_left_out(tool.validator, given))
+        tool.check(drop_omitted_nulls(tool.validator, given))
     except ParameterError as refusal:
         whole = {"path": "", "code": "check_failed", "message": refusal.message}
         return [_argument_problem(error) for error in refusal.details.get("errors", [whole])]
@@ -265,9 +265,9 @@ class _PlanCheck:
                 yield _error(f"{path}.{where}", "reference_malformed", refusal.message)
         for reference in found:
             yield from self.reference(path, step, reference)
-        missing = list(placeholders(step.parameters))
+        missing = list(find_placeholders(step.parameters))
         for where, _ in missing:
-            yield _error(f"{path}.{where}", "secret_missing", GIVE_IT)
+            yield _error(f"{path}.{where}", "secret_missing", MISSING_MESSAGE)
         tool = self.tools.get(step.tool or "")
         if tool and readable and not missing:
             for problem in argument_problems(tool, step.parameters, found):

@@ -6,16 +6,16 @@ from typing import Any
 
 import yaml
 
-from catalog.core.canonical_json import MAX_BYTES, Json, check_json, parse_json
+from catalog.core.canonical_json import MAX_JSON_BYTES, Json, check_json, parse_json
 from catalog.errors import MalformedJSON, TooLarge
 
 
 def read_document(path: Path) -> tuple[Json, str]:
     """Return a file's document and its text. Raises OSError, MalformedJSON and TooLarge."""
     with path.open("rb") as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise TooLarge(f"The file {path.name}", size=path.stat().st_size, limit=MAX_BYTES)
+        raw = file.read(MAX_JSON_BYTES + 1)
+    if len(raw) > MAX_JSON_BYTES:
+        raise TooLarge(f"The file {path.name}", size=path.stat().st_size, limit=MAX_JSON_BYTES)
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(raw), raw.decode(errors="replace")
     return parse_json(raw), raw.decode(errors="replace")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.core.canonical_json import size_of
+from catalog.core.canonical_json import json_size
 from catalog.errors import ParameterError
 from plans.spec import follow, member_path
 
@@ -103,7 +103,7 @@ class _Resolver:
         except LookupError:
             message = f"{reference}: the value under '{reference.key}' has nothing at that path."
             raise _reference_error(message, "missing_path", reference.where) from None
-        self.left -= size_of(found)
+        self.left -= json_size(found)
         if self.left < 0:
             message = f"{reference}: the values grow over {MAX_BYTES:,} bytes; refer to a smaller part."
             raise _reference_error(message, "too_large", reference.where)

@@ -10,18 +10,18 @@ from django.conf import settings
 from django.db.models.base import ModelState
 
 from catalog.calls import vault
-from catalog.calls.vault import Place
-from catalog.context import Budget, Deadline, Stop, ToolContext
+from catalog.calls.vault import SecretScope
+from catalog.context import Budget, CancelToken, Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.tracing import trace_id_of
 from catalog.dispatch import pipeline
 from catalog.errors import ToolDisabled, ToolDrifted
 from catalog.inventory import snapshot
 from catalog.models import Call, new_call_id
-from catalog.secrets.placeholders import Sealed
+from catalog.secrets.placeholders import RedactedArguments
 from catalog.states import CallStatus
 from catalog.tools.class_tools import CallerContext
-from catalog.tools.registry import unknown_tool
+from catalog.tools.registry import unknown_tool_error
 from plans.documents import references
 from plans.engine import extensions
 from plans.engine.work import Memory, PlanSnapshot, PreparedCall, RunningCall
@@ -41,14 +41,14 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
     """Resolve references and validate the arguments against the tool as it is now."""
     text, old = step.parameters, _previous_call(step)
     given = edited_arguments(step, plan.ref) if step.attempt > 1 else None
-    parameters = vault.restored(text, plan.ref) if given is None else given
+    parameters = vault.load_complete(text, plan.ref) if given is None else given
     is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
-    wanted = vault.Refilled(parameters)
+    wanted = vault.RestoredArguments(parameters)
     if not is_literal and ("${" in text or step.parent_pk is not None):  # also what a model wrote of secrets is escaped
         memory = Memory(step.plan_pk, stored=True)
-        wanted = vault.refill_kept(references.resolve(parameters, memory), plan.ref)
+        wanted = vault.load_references(references.resolve(parameters, memory), plan.ref)
     order = prepare_call(step.tool, wanted.arguments, plan_ref=plan.ref)
-    wanted.check_shown(Sealed(order.text, order.secrets))
+    wanted.check_references(RedactedArguments(order.text, order.secrets))
     order = replace(order, reason=extensions.model_text_with_call(step))
     return order if old is None else replace(order, replaces=old, asker=requester_ids_of(old))
 
@@ -63,7 +63,7 @@ def _previous_call(step: ClaimedStep) -> Call | None:
 def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:
     """Return the arguments that a person gave to a step in place of its parameters; None when nobody did."""
     text = Step.objects.values_list("given_arguments", flat=True).get(pk=step.pk)
-    return vault.restored(text, plan_ref) if text else None
+    return vault.load_complete(text, plan_ref) if text else None
 
 
 def prepare_call(
@@ -75,19 +75,19 @@ def prepare_call(
     with the right code.
     Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and the like.
     """
-    target = snapshot.current(tool_name)
+    target = snapshot.callable_tool(tool_name)
     if target is None:
-        raise unknown_tool(tool_name)
+        raise unknown_tool_error(tool_name)
     if not target.enabled:
         raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
-    target = target.chosen_for(plan_ref, kept)
+    target = target.select_implementation(plan_ref, kept)
     if target.drifted:
-        left = target.as_left() if to_leave else None
+        left = target.with_catalog_contract() if to_leave else None
         if left is None:
             raise tool_drifted(tool_name)
         target = left
-    checked = pipeline.check(target.tool, arguments)
-    sealed = vault.sealed(target.tool, checked)
+    checked = pipeline.prepare_arguments(target.tool, arguments)
+    sealed = vault.redact_arguments(target.tool, checked)
     return PreparedCall(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
 
 
@@ -102,7 +102,7 @@ def tool_drifted(tool_name: str) -> ToolDrifted:
 def store_call_secrets(order: PreparedCall, plan_ref: str, step_id: int) -> None:
     """Keep the secrets that were cut out of a call's arguments until it ends, in the transaction that stores it."""
     if order.secrets:
-        vault.keep(Place(plan_ref, str(step_id)), order.secrets)
+        vault.store_secrets(SecretScope(plan_ref, str(step_id)), order.secrets)
 
 
 def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> PreparedCall:
@@ -110,7 +110,7 @@ def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> P
 
     Raises what `order_for` raises.
     """
-    arguments = vault.arguments_of(call) if given is None else given
+    arguments = vault.load_call_arguments(call) if given is None else given
     order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref)
     return replace(order, replaces=call, asker=requester_ids_of(call))
 
@@ -120,7 +120,7 @@ def prepare_stored_call(call: Call) -> PreparedCall:
 
     Raises what `order_for` raises.
     """
-    arguments = vault.arguments_of(call)
+    arguments = vault.load_call_arguments(call)
     order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
     return replace(order, asker=requester_ids_of(call))
 
@@ -131,7 +131,7 @@ def requester_ids_of(call: Call) -> RequesterIds | None:
     return RequesterIds(user_id, call.token_id, call.via, call.session) if user_id else None
 
 
-def call_facts(order: PreparedCall, plan: PlanSnapshot) -> pipeline.CallFacts:
+def facts_for_rules(order: PreparedCall, plan: PlanSnapshot) -> pipeline.CallFacts:
     """Return what the gate judges."""
     target = order.target
     return pipeline.CallFacts(
@@ -195,7 +195,7 @@ def _plan_fields(plan: PlanSnapshot, step_id: int, order: PreparedCall, sent: li
     }
 
 
-def _deadline(plan: PlanSnapshot, seconds: float, stop: Stop | None = None) -> Deadline:
+def _deadline(plan: PlanSnapshot, seconds: float, stop: CancelToken | None = None) -> Deadline:
     ends = clock.now() + timedelta(seconds=seconds)
     return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, stop)
 

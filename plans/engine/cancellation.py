@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from approvals.requests import lifecycle
 from approvals.states import OPEN
 from catalog.calls import vault
-from catalog.calls.vault import Place
+from catalog.calls.vault import SecretScope
 from catalog.core import transactions
 from catalog.core.transactions import move, try_move
 from catalog.models import Call
@@ -32,7 +32,7 @@ def terminate_plan(plan: Plan, tx: PlanTransaction, *, to: PlanStatus, reason: s
     ended = {"completed_at": tx.now, "paused_at": None, "paused_by": None}
     move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has ended already.", **ended)
     tx.record(f"plan.{to.value}", reason=reason)
-    vault.forget(Place(plan.public_id))
+    vault.delete_secrets(SecretScope(plan.public_id))
     hints.stop_plan(plan.pk)
     waiting = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS).select_related("call__approval")
     for step in waiting.exclude(waiting_for=WaitingFor.OUTCOME):
@@ -51,7 +51,7 @@ def cancel_step(step: Step, tx: PlanTransaction, reason: str, by: User | None) -
         tx.record("step.cancelled", step.step_id, **({"call": call.public_id} if call else {}))
     if call is not None:
         if hasattr(call, "approval") and call.approval.status in OPEN:
-            lifecycle.take_back(call.approval, by=by, reason=reason)
+            lifecycle.withdraw_for_plan(call.approval, by=by, reason=reason)
         else:
             try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=reason, finished_at=tx.now)
 
@@ -59,7 +59,7 @@ def cancel_step(step: Step, tx: PlanTransaction, reason: str, by: User | None) -
 def end_overdue_plans(now: datetime) -> int:
     """Fail the plans whose deadline has passed; return how many."""
     overdue = list(Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)[:BATCH])
-    return transactions.do_each(lambda plan: _end_overdue(plan, now), overdue)
+    return transactions.run_each(lambda plan: _end_overdue(plan, now), overdue)
 
 
 def _end_overdue(plan: Plan, now: datetime) -> bool:

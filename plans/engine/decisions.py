@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from approvals.audit.log import NOBODY
-from catalog.access.roles import name_of
+from approvals.audit.log import SYSTEM_ACTOR
+from catalog.access.roles import user_display_name
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call
 from catalog.signals import Fact
@@ -29,7 +29,7 @@ def apply_rejection(tx: PlanTransaction, fact: Fact) -> None:
         return
     effect, message = fact.data.get("effect"), str(fact.data["message"])
     if effect == "skip":
-        finishing.skip_held_step(tx, fact.call, message, by=name_of(fact.by) if fact.by else NOBODY)
+        finishing.skip_held_step(tx, fact.call, message, by=user_display_name(fact.by) if fact.by else SYSTEM_ACTOR)
     else:
         finishing.fail_held_step(tx, fact.call, message)
     if effect == "cancel_plan":
@@ -79,7 +79,7 @@ def apply_withdrawal(tx: PlanTransaction, fact: Fact) -> None:
 
 def apply_invalidation(tx: PlanTransaction, fact: Fact) -> None:
     """A call that may not run as it was asked for is asked for anew, once every process has looked what changed."""
-    call, ready_at = fact.call, tx.now + timedelta(seconds=snapshot.SECONDS_TRUSTED)
+    call, ready_at = fact.call, tx.now + timedelta(seconds=snapshot.SNAPSHOT_SECONDS)
     freed = {"ready_at": ready_at, "claimed_by": "", "lease_until": None, "waiting_since": tx.now}
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     if call is not None and steps.update(waiting_for=WaitingFor.RETRY, **freed):

@@ -2,7 +2,7 @@
 
 from django.contrib.auth.models import User
 
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from catalog.dispatch.pipeline import Deny
 from catalog.errors import PolicyRefusal
 from plans.engine import grants
@@ -19,8 +19,8 @@ def record_denial(verdict: Deny, plan: PlanSnapshot, order: PreparedCall, step_i
     grants.end_denied_grants(plan, order)
     asker = order.asker or plan.asker
     where = {"step": step_id} if step_id is not None else {}
-    append(
-        Line(
+    append_entry(
+        AuditRecord(
             action=ACTION,
             by=User.objects.filter(pk=asker.user_id).first(),
             tool_name=order.target.tool.name,

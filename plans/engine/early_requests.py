@@ -58,7 +58,9 @@ def _find_mismatch(tx: PlanTransaction, call: Call, order: PreparedCall) -> Mism
 
 def _differs_only_in_hmacs(order: PreparedCall, asked: str, plan_ref: str) -> bool:
     """Say whether only the HMACs of secrets differ: another key was put in front since."""
-    return holds_secret(asked) and canonical_text(vault.opened(asked, plan_ref)) == canonical_text(order.arguments)
+    return holds_secret(asked) and canonical_text(vault.load_available(asked, plan_ref)) == canonical_text(
+        order.arguments
+    )
 
 
 def attach(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
@@ -68,9 +70,9 @@ def attach(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
     """
     request = call.approval
     if request.status == RequestStatus.PENDING:
-        lifecycle.ask_now(request, tx.now)
+        lifecycle.activate_pre_approval(request, tx.now)
     else:
-        deadlines.became_ready(request, tx.now)
+        deadlines.start_run_window(request, tx.now)
         if request.applied_at is not None:
             return True
     _wait_for_request(tx, step, call)
@@ -107,8 +109,8 @@ def withdraw_if_rejected_before(call: Call) -> bool:
     Its step requests a new approval, and is refused again: whoever approved it had not seen the rejection, or has
     changed their mind.
     """
-    first = resolution.refused_before(
-        call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.secrets_of(call)
+    first = resolution.find_previous_rejection(
+        call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.load_call_secrets(call)
     )
     if first is not None:
         withdraw_early_requests([call], "People refused the same in this plan before.")
@@ -125,7 +127,7 @@ def withdraw_early_requests(calls: Iterable[Call], reason: str, *, by: "User | N
     """Withdraw what people are asked early about these calls, if that is open; their steps ask when they are ready."""
     for call in calls:
         if call.approval.status in OPEN:
-            lifecycle.take_back(call.approval, by=by, reason=reason, asks_again=True)
+            lifecycle.withdraw_for_plan(call.approval, by=by, reason=reason, asks_again=True)
 
 
 def withdraw_early_requests_of_dependents(tx: PlanTransaction, step: ClaimedStep) -> None:

@@ -19,10 +19,10 @@ from approvals.audit import restore_guard
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.requests import consumption, deadlines, lifecycle
-from approvals.requests.digests import Binding
-from approvals.requests.lifecycle import Background
+from approvals.requests.digests import ApprovalBinding
+from approvals.requests.lifecycle import RequestProvenance
 from approvals.reviews import edits
-from catalog.core.transactions import retried, retried_patiently
+from catalog.core.transactions import retry_on_deadlock, retry_on_lock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, RateLimited, ToolDrifted, ToolError
@@ -96,7 +96,7 @@ class TimeSlice:
 
 
 @recover_lost_commit
-@retried
+@retry_on_deadlock
 def claim_work(plan_pk: int, *, owner: str, turn: TimeSlice | None = None) -> WorkItem | None:
     """Claim the plan's next ready step and take it as far as it goes inside one transaction.
 
@@ -145,7 +145,7 @@ def _advance(work: WorkItem, turn: TimeSlice) -> WorkItem | None:
         return _start_or_renew(work, turn)
     if isinstance(work, StaleApproval):
         return _renew_approval(work, turn)
-    if work.order.level == SafetyLevel.DANGEROUS and not restore_guard.witnesses_start(work.call):
+    if work.order.level == SafetyLevel.DANGEROUS and not restore_guard.ensure_start_checkpoint(work.call):
         return _postpone_started(work, turn)
     outcome = run_handler(work)
     turn.back()
@@ -153,7 +153,7 @@ def _advance(work: WorkItem, turn: TimeSlice) -> WorkItem | None:
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _postpone_started(run: RunningCall, turn: TimeSlice) -> WorkItem | None:
     """Let a call wait whose start no checkpoint tells of: a database set back would know nothing of it."""
     with plan_transaction(run.plan.pk, run.plan.ref) as tx:
@@ -161,13 +161,13 @@ def _postpone_started(run: RunningCall, turn: TimeSlice) -> WorkItem | None:
         return _claim_next(tx, run.plan, turn)
 
 
-def run_handler(run: RunningCall) -> pipeline.Outcome:
+def run_handler(run: RunningCall) -> pipeline.CallOutcome:
     """Run the handler, outside every transaction, unless the lease was lost since the start."""
     if not late_results.holds_lease(run):
-        return pipeline.too_late(run.order.target.tool)
+        return pipeline.expired_before_start(run.order.target.tool)
     with reports.handler_span(run):
         order = run.order
-        return pipeline.run(
+        return pipeline.run_call(
             order.target.tool,
             order.arguments,
             calls.context_for_handler(run),
@@ -176,7 +176,7 @@ def run_handler(run: RunningCall) -> pipeline.Outcome:
         )
 
 
-def finish_and_claim_next(run: RunningCall, outcome: pipeline.Outcome, turn: TimeSlice) -> WorkItem | None:
+def finish_and_claim_next(run: RunningCall, outcome: pipeline.CallOutcome, turn: TimeSlice) -> WorkItem | None:
     """Finish a step and claim the next one in one transaction; hint at what else became ready."""
     try:
         return _finish_and_claim_next(run, outcome, turn, optimistic=True)
@@ -185,9 +185,9 @@ def finish_and_claim_next(run: RunningCall, outcome: pipeline.Outcome, turn: Tim
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _finish_and_claim_next(
-    run: RunningCall, outcome: pipeline.Outcome, turn: TimeSlice, *, optimistic: bool
+    run: RunningCall, outcome: pipeline.CallOutcome, turn: TimeSlice, *, optimistic: bool
 ) -> WorkItem | None:
     with plan_transaction(run.plan.pk, run.plan.ref) as tx:
         if turn.abandoned and record_late_return(tx, run, outcome):
@@ -202,7 +202,7 @@ def _finish_and_claim_next(
 def preview(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> Preview | None:
     """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
     context = calls.context_for_preview(plan, step_id, order)
-    return pipeline.preview(order.target.tool, order.arguments, context, secrets=order.secrets)
+    return pipeline.preview_call(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 
 def _preview(work: HeldCall | ApprovedCall | StaleApproval, order: PreparedCall, turn: TimeSlice) -> Preview | None:
@@ -225,7 +225,7 @@ def _count_rate(limited: RateLimitedCall, turn: TimeSlice) -> WorkItem | None:
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _admit_counted(limited: RateLimitedCall, counted: datetime | RateLimited, turn: TimeSlice) -> WorkItem | None:
     with plan_transaction(limited.plan.pk, limited.plan.ref) as tx:
         if isinstance(counted, RateLimited):
@@ -251,7 +251,7 @@ def _hold_call(hold: HeldCall, turn: TimeSlice) -> WorkItem | None:
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _store_hold(hold: HeldCall, shown: Preview | None, turn: TimeSlice) -> WorkItem | None:
     with plan_transaction(hold.plan.pk, hold.plan.ref) as tx:
         if hold.order.target.grant_limits is not None and _release_if_paused(tx, hold, turn):
@@ -265,7 +265,7 @@ def _store_hold(hold: HeldCall, shown: Preview | None, turn: TimeSlice) -> WorkI
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _refuse_work(work: HeldCall | ApprovedCall | StaleApproval, error: ToolError, turn: TimeSlice) -> WorkItem | None:
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
         finishing.refuse(tx, work.step, error)
@@ -291,7 +291,7 @@ def open_approval_request(
         people.add(call.requested_by_id)
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant that let it start before has kept some
-    background = Background(early_by, input_authors_of(hold.step))
+    background = RequestProvenance(early_by, input_authors_of(hold.step))
     request = lifecycle.open_request(call, rule=hold.rule, preview=shown, now=tx.now, background=background)
     if hold.order.replaces is not None:
         lifecycle.supersede(hold.order.replaces, request)
@@ -313,12 +313,12 @@ def _start_or_renew(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
     except ApprovalExpired:
         return _expire_approval(resume, turn)
     except Invalidated as change:
-        snapshot.forget()
+        snapshot.drop_snapshot()
         return StaleApproval(resume.step, resume.plan, call, str(change), change.what)
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem | None:
     """Let a step wait whose start could not be witnessed."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
@@ -327,7 +327,7 @@ def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem 
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, turn: TimeSlice) -> WorkItem | None:
     """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
@@ -337,14 +337,14 @@ def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, tur
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _start_approved(
     resume: ApprovedCall, order: PreparedCall, shown: Preview | None, turn: TimeSlice
 ) -> RunningCall | None:
     """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
     call, target = copy(resume.call), order.target
     state = (shown.state_token or "") if shown else ""
-    binding = Binding(target.fingerprint, target.implementation_digest, call.arguments, state)
+    binding = ApprovalBinding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with plan_transaction(resume.plan.pk, resume.plan.ref) as tx:
         if not statements.renew_lease(tx.cursor, resume.step, until=calls.new_lease(resume.step.claimed_by, tx).until):
             raise Conflict("The step was taken over while its preview was computed.")
@@ -357,7 +357,7 @@ def _start_approved(
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, tx.now
         record_call_event(tx, "call.started", call, level=order.level, attempt=call.attempt)
         budget = limits.spend_call(tx.cursor, resume.plan)
-        edited = edits.edited_by_people(approved.request) if approved.number > 1 else None
+        edited = edits.summarise_edits(approved.request) if approved.number > 1 else None
         run = RunningCall(
             resume.step, resume.plan, call, order, target_state=state or None, budget=budget, edited=edited
         )
@@ -382,7 +382,7 @@ def _release_if_paused(
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _expire_approval(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
     """The run window of an approval has passed: the request expires, and its step fails with it."""
     with plan_transaction(resume.plan.pk, resume.plan.ref) as tx:
@@ -403,7 +403,7 @@ def _renew_approval(renewal: StaleApproval, turn: TimeSlice) -> WorkItem | None:
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _store_renewal(
     renewal: StaleApproval, order: PreparedCall, shown: Preview | None, turn: TimeSlice
 ) -> WorkItem | None:
@@ -423,14 +423,14 @@ def abandon(work: WorkItem) -> None:
     """End the work of a thread whose tool is past its time, or its plan, and cannot be stopped: it is left running."""
     turn = TimeSlice(work.step.claimed_by, steps_left=0)
     if isinstance(work, RunningCall):
-        ended = pipeline.stopped if work.stop.told else pipeline.timed_out
+        ended = pipeline.cancelled_while_running if work.stop.told else pipeline.timed_out
         finish_and_claim_next(work, replace(ended(work.order.target.tool), left_running=True), turn)
         return
     _record_abandoned(work)
 
 
 @recover_lost_commit
-@retried_patiently
+@retry_on_lock
 def _record_abandoned(work: HeldCall | ApprovedCall | StaleApproval | RateLimitedCall) -> None:
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
         finishing.refuse(tx, work.step, ToolError("The tool did not say in time what the call would do."))

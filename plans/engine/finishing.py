@@ -12,15 +12,15 @@ from typing import Any
 
 from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
-from approvals.reviews.edits import Edited
+from approvals.reviews.edits import EditSummary
 from approvals.states import OPEN
 from catalog import signals
 from catalog.calls import vault
-from catalog.calls.vault import Place
+from catalog.calls.vault import SecretScope
 from catalog.core.transactions import try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
-from catalog.dispatch.serialization import words
+from catalog.dispatch.serialization import storable_error_text
 from catalog.errors import Conflict, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
@@ -39,7 +39,7 @@ from plans.store.statements import CallEnding, ClaimedStep, StepWait
 from plans.store.transactions import PlanTransaction, record_call_event
 
 RELEASED_COLUMNS: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
-WAS_STOPPED = (pipeline.STOPPED, pipeline.NOT_BEGUN)
+WAS_STOPPED = (pipeline.CANCELLED_WHILE_RUNNING, pipeline.CANCELLED_BEFORE_START)
 TRIES = 3
 RETRY_JITTER = (0.8, 1.2)
 """Limits of the random factor of the delay before a retry."""
@@ -47,7 +47,7 @@ CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
 
 
-def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome, *, optimistic: bool = True) -> None:
+def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool = True) -> None:
     """Record the outcome of a call:
 
     | outcome | call | step |
@@ -79,7 +79,7 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome, *, 
     _end_call(tx, run, _with_edit_note(outcome, run.edited) if run.edited else outcome, optimistic=optimistic)
 
 
-def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome, *, optimistic: bool) -> None:
+def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool) -> None:
     """End the call as its handler ended, and the step with it; with one statement unless a hook comes in between."""
     response = pipeline.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
@@ -108,7 +108,7 @@ def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome, 
         fail(tx, run.step, outcome.message, call=run.call)
 
 
-def _with_edit_note(outcome: pipeline.Outcome, edited: Edited) -> pipeline.Outcome:
+def _with_edit_note(outcome: pipeline.CallOutcome, edited: EditSummary) -> pipeline.CallOutcome:
     """Tell whoever asked what people changed of the call; with which values it ran, its arguments show."""
     names, fields = " and ".join(edited.by), ", ".join(edited.fields)
     message = f"Edited by {names} before it was approved: {fields}. {outcome.message}"
@@ -116,7 +116,7 @@ def _with_edit_note(outcome: pipeline.Outcome, edited: Edited) -> pipeline.Outco
     return replace(outcome, message=message, fields={**outcome.fields, **told})
 
 
-def _cancel(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome) -> None:
+def _cancel(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:
     """Cancel the step of a call that was stopped with its plan; nothing changes when its lease was lost."""
     mine = Step.objects.filter(pk=run.step.pk, claimed_by=run.step.claimed_by, attempt=run.step.attempt)
     if try_move(mine, to=StepStatus.CANCELLED, completed_at=tx.now, **RELEASED_COLUMNS):
@@ -124,18 +124,18 @@ def _cancel(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome) ->
         tx.record("step.cancelled", run.step.step_id, call=run.call.public_id, **more)
 
 
-def _status_of(outcome: pipeline.Outcome) -> CallStatus:
+def _status_of(outcome: pipeline.CallOutcome) -> CallStatus:
     if outcome.error_kind in WAS_STOPPED:
         return CallStatus.CANCELLED
     return CallStatus.COMPLETED if _succeeded(outcome) else CallStatus.FAILED
 
 
-def _succeeded(outcome: pipeline.Outcome) -> bool:
+def _succeeded(outcome: pipeline.CallOutcome) -> bool:
     """Nothing found is a warning: the call did what it could, and whoever reads the result sees it."""
     return outcome.success or outcome.warning
 
 
-def _must_retry(run: RunningCall, outcome: pipeline.Outcome) -> bool:
+def _must_retry(run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     tool = run.order.target.tool
     return (
         not outcome.success
@@ -146,9 +146,9 @@ def _must_retry(run: RunningCall, outcome: pipeline.Outcome) -> bool:
     )
 
 
-def _is_unknown(run: RunningCall, outcome: pipeline.Outcome) -> bool:
+def _is_unknown(run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     """A handler that was cut off, at its deadline or with its plan, may have had its effect, unless it is harmless."""
-    return outcome.error_kind in ("timeout", pipeline.STOPPED) and not is_repeatable(run.order)
+    return outcome.error_kind in ("timeout", pipeline.CANCELLED_WHILE_RUNNING) and not is_repeatable(run.order)
 
 
 def plan_is_over(tx: PlanTransaction) -> bool:
@@ -164,7 +164,7 @@ def is_repeatable(order: PreparedCall) -> bool:
     return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
 
 
-def _retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome) -> timedelta | None:
+def _retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> timedelta | None:
     """Return when the call starts once more; None: never, also where its plan would be past its deadline by then."""
     if not _must_retry(run, outcome) or plan_is_over(tx):
         return None
@@ -174,7 +174,7 @@ def _retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcom
     return None if deadline and tx.now + delay >= deadline else delay
 
 
-def _retry(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome, delay: timedelta) -> bool:
+def _retry(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, delay: timedelta) -> bool:
     """Let the call start once more after a delay; False when its lease was lost."""
     ready_at = tx.now + delay
     if not statements.release_step(tx.cursor, run.step, StepWait(WaitingFor.RETRY, run.call.pk, tx.now, ready_at)):
@@ -188,9 +188,9 @@ def _retry(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome, del
     return True
 
 
-def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome) -> None:
+def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:
     if run.order.secrets and _status_of(outcome) != CallStatus.FAILED:  # else it may be tried again in its plan
-        vault.forget_call(run.call)
+        vault.delete_call_secrets(run.call)
     if outcome.restored:
         tx.record("call.restored", run.step.step_id, call=run.call.public_id)
     if outcome.error_kind not in WAS_STOPPED:
@@ -200,7 +200,7 @@ def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Ou
             extra["not_restored"] = list(outcome.not_restored)
         record_call_event(tx, kind, run.call, level=run.order.level, **extra)
     elif run.order.level != SafetyLevel.SAFE:  # the history has the step's end; the audit log has no steps
-        signals.record("call.stopped", call=run.call, level=run.order.level)
+        signals.record_fact("call.stopped", call=run.call, level=run.order.level)
     if not outcome.left_running:  # else when it comes back
         tx.record(
             "tool.invoked",
@@ -253,12 +253,12 @@ def complete_note(tx: PlanTransaction, step: ClaimedStep) -> None:
         tx.record("step.completed", step.step_id)
 
 
-def skip(tx: PlanTransaction, step: ClaimedStep) -> None:
+def complete_as_skipped(tx: PlanTransaction, step: ClaimedStep) -> None:
     """Complete a step whose done_check holds: keep the value under its key, or write that it was skipped."""
     if not statements.complete_step(tx.cursor, step, now=tx.now, skipped=True):
         return
     if holds_secret(step.parameters):
-        vault.forget(Place(tx.plan_ref, str(step.step_id)))
+        vault.delete_secrets(SecretScope(tx.plan_ref, str(step.step_id)))
     note_skip(tx, step, "Success criterion already satisfied")
     _wake_dependents(tx, step)
     tx.record("step.skipped", step.step_id, done_check=public_condition(step, step.done_check))
@@ -301,7 +301,7 @@ def _wake_dependents(tx: PlanTransaction, step: ClaimedStep) -> None:
 
 def refuse(tx: PlanTransaction, step: ClaimedStep, error: ToolError) -> None:
     """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
-    message = words(error.user_message())
+    message = storable_error_text(error.user_message())
     is_spent = isinstance(error, BudgetExceeded)
     if fail(tx, step, message, code=error.kind if is_spent else "") and step.call_pk is not None:
         kind = "drifted" if isinstance(error, ToolDrifted) else error.kind if is_spent else "refused"
@@ -344,7 +344,7 @@ def wait_for_settlement(tx: PlanTransaction, step: ClaimedStep, call: Call) -> b
     if not statements.release_step(tx.cursor, step, StepWait(WaitingFor.OUTCOME, call.pk, tx.now)):
         return False
     if try_move(Call.objects.filter(pk=call.pk, fence=call.fence), to=CallStatus.OUTCOME_UNKNOWN):
-        signals.record("step.outcome_unknown", call=call)
+        signals.record_fact("step.outcome_unknown", call=call)
         reports.report_outcome_unknown(call, step)
     return True
 
@@ -361,7 +361,7 @@ def settle_plan(tx: PlanTransaction) -> None:
     if try_move(works, to=to, **ended):
         tx.record(f"plan.{to.value}")
         if not whole:  # the calls of one that is whole have ended, and their secrets with them
-            vault.forget(Place(tx.plan_ref))
+            vault.delete_secrets(SecretScope(tx.plan_ref))
 
 
 def skip_held_step(tx: PlanTransaction, call: Call, reason: str, *, by: str) -> None:

@@ -8,7 +8,7 @@ asking for it again takes a person.
 from datetime import datetime
 
 from approvals.grants import usage
-from approvals.grants.usage import Wanted
+from approvals.grants.usage import GrantCandidate
 from approvals.policies.rulebook import Rule
 from approvals.requests import limits
 from catalog.core.transactions import move
@@ -36,7 +36,7 @@ def is_covered_by_grant(plan: PlanSnapshot, order: PreparedCall, rule: Rule, ste
     """Say whether a grant covers a call that the rule would hold, as things are; without a query where none may."""
     if order.target.grant_limits is None:
         return False
-    return usage.covering(grant_query(plan, order, requesters_of(plan, order, step_pk)), rule) is not None
+    return usage.find_covering(grant_query(plan, order, requesters_of(plan, order, step_pk)), rule) is not None
 
 
 def is_still_covered(hold: HeldCall, call: Call, *, now: datetime) -> bool:
@@ -45,12 +45,12 @@ def is_still_covered(hold: HeldCall, call: Call, *, now: datetime) -> bool:
     `now` is the time of the transaction that would start it. Raises RestoredDatabase and AuditUnavailable.
     """
     people = requesters_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
-    return usage.still_holds(call, grant_query(hold.plan, hold.order, people), hold.rule, now=now)
+    return usage.is_still_valid(call, grant_query(hold.plan, hold.order, people), hold.rule, now=now)
 
 
 def end_denied_grants(plan: PlanSnapshot, order: PreparedCall) -> None:
     """End the grants that would cover a call that a policy has just refused."""
-    usage.end_denied(grant_query(plan, order, set()))
+    usage.end_denied_grants(grant_query(plan, order, set()))
 
 
 def requesters_of(plan: PlanSnapshot, order: PreparedCall, step_pk: int | None) -> set[int]:
@@ -59,17 +59,17 @@ def requesters_of(plan: PlanSnapshot, order: PreparedCall, step_pk: int | None) 
     return people if step_pk is None else people | extra_requesters(step_pk)
 
 
-def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> Wanted:
+def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> GrantCandidate:
     """Return the call as grants see it."""
     asker = order.asker or plan.asker
-    return Wanted(
+    return GrantCandidate(
         target=order.target,
         arguments=order.shown,
         plan_ref=plan.ref,
         session=asker.session,
         requested_by=asker.user_id,
         people=frozenset(people),
-        takes_a_place=order.replaces is not None,
+        replaces_call=order.replaces is not None,
     )
 
 
@@ -84,7 +84,7 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) ->
     if hold.order.target.grant_limits is None:
         return None
     # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
-    limits.lock_room(request_owner(hold.plan, hold.order))
+    limits.lock_slots(request_owner(hold.plan, hold.order))
     engine_limits.check_budget(tx.cursor, hold.plan)
     if hold.call is not None and classify(hold.call) is CallSituation.GRANTED:
         if not is_still_covered(hold, hold.call, now=tx.now):
@@ -93,12 +93,12 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) ->
     else:
         people = requesters_of(hold.plan, hold.order, hold.step.pk)
         barred = people | input_authors_of(hold.step)
-        grant = usage.spend(grant_query(hold.plan, hold.order, barred), hold.rule, now=tx.now)
+        grant = usage.consume_use(grant_query(hold.plan, hold.order, barred), hold.rule, now=tx.now)
         if grant is None:
             return None
         call = _store_running(tx, hold)
         CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-        usage.keep(grant, call, now=tx.now)
+        usage.record_grant_use(grant, call, now=tx.now)
     record_call_event(tx, "call.started", call, level=hold.order.level, attempt=call.attempt)
     state = (shown.state_token or None) if shown else None
     budget = engine_limits.spend_call(tx.cursor, hold.plan)

@@ -51,14 +51,14 @@ def may_undo(run: RunningCall) -> bool:
 as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def record_superseded(run: RunningCall, outcome: pipeline.Outcome, told: str) -> None:
+def record_superseded(run: RunningCall, outcome: pipeline.CallOutcome, told: str) -> None:
     """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost."""
     if told == reports.LATE and not outcome.left_running:  # else it has not given anything yet
         keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
     reports.report_attempt_ended(run, told)
 
 
-def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Outcome) -> bool:
+def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     """Note that a handler which was left running came back, with what it answered; False when it was not left.
 
     Another attempt may have been left running since: then the call still says so.
@@ -90,7 +90,7 @@ def _running_attempt(call: Call) -> QuerySet[Call]:
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 
-def evidence_of(run: RunningCall, outcome: pipeline.Outcome, late: pipeline.Outcome) -> str:
+def evidence_of(run: RunningCall, outcome: pipeline.CallOutcome, late: pipeline.CallOutcome) -> str:
     """Return what came too late, of which attempt, and whether what that had changed was undone."""
     response = pipeline.standard_response(run.order.target.tool, run.order.shown, late)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}

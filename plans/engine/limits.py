@@ -23,13 +23,13 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
-from approvals.requests.limits import Asking, TooManyWaiting, look_for_room, room_for, take_room
+from approvals.requests.limits import RequesterScope, TooManyWaiting, check_pending_limit, free_slots, reserve_slot
 from catalog.context import Budget
 from catalog.core import clock
-from catalog.core.rate_limits import Ration, count_use, give_back_use
+from catalog.core.rate_limits import RateLimitKey, acquire_use, release_use
 from catalog.errors import RateLimited, ToolError
 from catalog.models import ApiToken
-from catalog.tools.registry import rates_for
+from catalog.tools.registry import effective_rate_limits
 from plans.engine import hints
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall
 from plans.models import Plan, Step
@@ -77,7 +77,7 @@ def spend_call(cursor: CursorWrapper, plan: PlanSnapshot) -> Budget | None:
 
 
 def give_back_call(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
-    """Take back the count of a start whose handler did not begin, in the transaction that makes the call ready again."""
+    """Take back the count of a start whose handler did not begin, as the call becomes ready again."""
     if plan.has_budget:
         cursor.execute(GIVE_BACK_CALL, [plan.pk])
 
@@ -208,24 +208,24 @@ MAX_RATE_WAIT_SECONDS = 60
 def is_rate_limited(order: PreparedCall) -> bool:
     """Say whether the call must be counted before it is admitted."""
     tool = order.target.tool
-    return bool(tool.rates) or (tool.rate_limit_key is not None and bool(rates_for(tool)))
+    return bool(tool.rates) or (tool.rate_limit_key is not None and bool(effective_rate_limits(tool)))
 
 
 def count_call(order: PreparedCall, plan: PlanSnapshot) -> datetime:
     """Count the call for who asks for it, and return when. Raises RateLimited."""
     now = clock.now()
-    count_use(_rate_limit_of(order, plan), now=now)
+    acquire_use(_rate_limit_of(order, plan), now=now)
     return now
 
 
 def give_back_count(order: PreparedCall, plan: PlanSnapshot, counted_at: datetime) -> None:
     """Take back the count of a call that is neither started nor held after all, and is counted again when it is."""
-    give_back_use(_rate_limit_of(order, plan), counted_at=counted_at)
+    release_use(_rate_limit_of(order, plan), counted_at=counted_at)
 
 
-def _rate_limit_of(order: PreparedCall, plan: PlanSnapshot) -> Ration:
+def _rate_limit_of(order: PreparedCall, plan: PlanSnapshot) -> RateLimitKey:
     tool = order.target.tool
-    return Ration(tool.rate_group, rates_for(tool), _rate_limit_key(order.asker or plan.asker))
+    return RateLimitKey(tool.rate_group, effective_rate_limits(tool), _rate_limit_key(order.asker or plan.asker))
 
 
 def _rate_limit_key(asker: RequesterIds) -> str:
@@ -257,13 +257,13 @@ class _DeferredStep:
 
     pk: int
     plan_pk: int
-    asking: Asking
+    asking: RequesterScope
 
 
-def request_owner(plan: PlanSnapshot, order: PreparedCall) -> Asking:
+def request_owner(plan: PlanSnapshot, order: PreparedCall) -> RequesterScope:
     """Return whose request a call of the plan would open."""
     asker = order.asker or plan.asker
-    return Asking(asker.user_id, asker.token_id, plan.ref)
+    return RequesterScope(asker.user_id, asker.token_id, plan.ref)
 
 
 def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = False) -> bool:
@@ -275,7 +275,7 @@ def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = 
     if hold.order.target.grant_limits is not None and not exactly:
         return False
     try:
-        (take_room if exactly else look_for_room)(request_owner(hold.plan, hold.order))
+        (reserve_slot if exactly else check_pending_limit)(request_owner(hold.plan, hold.order))
     except TooManyWaiting as full:
         parking = StepWait(WaitingFor.RETRY, hold.step.call_pk, tx.now, tx.now + DEFER_DELAY)
         if statements.release_step(tx.cursor, hold.step, parking):
@@ -286,13 +286,13 @@ def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = 
 
 def wake_deferred_steps(now: datetime) -> int:
     """Make the oldest steps ready that wait for room, as many as there is; return how many."""
-    room: dict[Asking, int] = {}
-    woken: Counter[Asking] = Counter()
+    room: dict[RequesterScope, int] = {}
+    woken: Counter[RequesterScope] = Counter()
     requesters: Counter[int | None] = Counter()
     for step in _deferred_steps(now):
         asking = step.asking
         if asking not in room:
-            room[asking] = room_for(asking, MAX_WOKEN_STEPS)
+            room[asking] = free_slots(asking, MAX_WOKEN_STEPS)
         if room[asking] > max(woken[asking], requesters[asking.user_id]) and _wake_step(step, now):
             woken[asking] += 1
             requesters[asking.user_id] += 1
@@ -314,10 +314,10 @@ def _deferred_steps(now: datetime) -> list[_DeferredStep]:
     ]
 
 
-def _owner_of_deferred(plan_ref: str, askers: Sequence[int | None]) -> Asking:
+def _owner_of_deferred(plan_ref: str, askers: Sequence[int | None]) -> RequesterScope:
     """Return who asks: the first person of these pairs of people and their tokens. As `request_owner` judges it."""
     pairs = zip(askers[::2], askers[1::2], strict=True)
-    return Asking(*next((pair for pair in pairs if pair[0] is not None), (None, None)), plan_ref)
+    return RequesterScope(*next((pair for pair in pairs if pair[0] is not None), (None, None)), plan_ref)
 
 
 def _wake_step(step: _DeferredStep, now: datetime) -> bool:

@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar, cast
 from django.conf import settings
 from django.db import Error, connection
 
-from catalog.core.transactions import is_away, log_unexpected, retried_patiently
+from catalog.core.transactions import is_unavailable, log_unexpected, retry_on_lock
 from plans.models import Event
 from plans.store import transactions
 from plans.store.transactions import PlanTransaction, plan_transaction
@@ -36,7 +36,7 @@ def recover_lost_commit(act: Callable[ArgumentsP, ResultT]) -> Callable[Argument
             return act(*args, **kwargs)
         except Error as error:
             tx = transactions.latest_transaction()
-            if connection.in_atomic_block or not is_away(error) or tx is None or not tx.last_seq:
+            if connection.in_atomic_block or not is_unavailable(error) or tx is None or not tx.last_seq:
                 raise  # nothing was to be committed yet
             log_unexpected(error)
             connection.close()
@@ -55,7 +55,7 @@ def retry_while_database_is_away(act: Callable[[], ResultT]) -> ResultT:
         try:
             return act()
         except Error as error:
-            if not is_away(error) or monotonic() + pause > ends:
+            if not is_unavailable(error) or monotonic() + pause > ends:
                 raise
             log_unexpected(error)
         connection.close()
@@ -63,7 +63,7 @@ def retry_while_database_is_away(act: Callable[[], ResultT]) -> ResultT:
         pause *= 2
 
 
-@retried_patiently
+@retry_on_lock
 def _was_committed(tx: PlanTransaction) -> bool:
     """Look for its last event once nobody has the plan locked: what is not there then never will be."""
     kind = tx.rows[-1][0]

@@ -7,7 +7,7 @@ for them to leave out.
 
 from typing import Any
 
-from catalog.dispatch.pipeline import Outcome
+from catalog.dispatch.pipeline import CallOutcome
 from catalog.models import Call
 from plans.documents import references
 from plans.engine.work import Memory
@@ -16,7 +16,7 @@ from plans.models import MemoryItem, ModelText, Step
 VALUE_HIDDEN = "The tool does not show this value to models. Refer to it by its key where another tool needs it."
 
 
-def store_model_text(call: Call, outcome: Outcome) -> None:
+def store_model_text(call: Call, outcome: CallOutcome) -> None:
     """Keep what models read of a call's value, in the transaction that ends the call."""
     if outcome.exclude_value_from_context:
         row = ModelText(call_id=call.pk, is_left_out=True)

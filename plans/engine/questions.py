@@ -8,12 +8,12 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from approvals.audit.restore_guard import refuse_to_begin
-from catalog.access.roles import name_of
-from catalog.core.transactions import retried
-from catalog.dispatch.serialization import clean
+from approvals.audit.restore_guard import ensure_not_restored
+from catalog.access.roles import user_display_name
+from catalog.core.transactions import retry_on_deadlock
+from catalog.dispatch.serialization import storable_text
 from catalog.errors import Conflict, ParameterError, field_error
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from plans.documents import references
 from plans.engine import hints, model_texts
 from plans.models import Plan, Question, Step
@@ -47,7 +47,7 @@ def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
     """
     if not statements.release_step(tx.cursor, step, StepWait(WaitingFor.INPUT, None, tx.now)):
         raise Conflict("The step was taken over before its question was asked.")
-    asked = {"text": clean(text), "asked_at": tx.now}
+    asked = {"text": storable_text(text), "asked_at": tx.now}
     Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=asked)
     tx.record("step.waiting", step.step_id, waiting_for="input", question=True)
     tx.record("input.requested", step.step_id, question=True)
@@ -55,7 +55,7 @@ def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
 
 def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
     """Answer what a step asks. Raises ParameterError for a text that is no answer, Conflict when it does not wait."""
-    refuse_to_begin()
+    ensure_not_restored()
     _store_answer(plan, step, _validate_answer(text), by)
 
 
@@ -69,10 +69,10 @@ def _validate_answer(text: str) -> str:
         )
     if "\0" in said:
         raise field_error("text", "invalid", "This holds the NUL character, which no answer may.")
-    return scrub_words(said)
+    return redact_text(said)
 
 
-@retried
+@retry_on_deadlock
 def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         waiting = Step.objects.filter(
@@ -83,7 +83,7 @@ def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
         given = {"answer": text, "answered_by": by.user, "answered_at": tx.now}
         Question.objects.filter(step=step.pk, answered_at=None).update(**given)
         add_requester_of_descendants(plan, step, by=by)
-        tx.record("input.received", step.step_id, by=name_of(by.user), question=True)
+        tx.record("input.received", step.step_id, by=user_display_name(by.user), question=True)
         hints.hint(plan.pk)
 
 

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection
 from django.db.models import CharField, Exists, OuterRef
 from django.db.models.functions import Cast
 
-from catalog.core.transactions import do_each, log_unexpected, retried, try_move
+from catalog.core.transactions import log_unexpected, retry_on_deadlock, run_each, try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call, CallSecret
@@ -35,7 +35,7 @@ def take_back_lost_steps(now: datetime) -> int:
     _shorten_leases(now)
     with connection.cursor() as cursor:
         lost = statements.lost_steps(cursor, now=now, limit=BATCH)
-    return do_each(_take_back, lost)
+    return run_each(_take_back, lost)
 
 
 def _shorten_leases(now: datetime) -> None:
@@ -91,14 +91,14 @@ def hand_back(run: RunningCall) -> None:
         log_unexpected(error)
 
 
-@retried
+@retry_on_deadlock
 def _hand_back(run: RunningCall) -> None:
     with plan_transaction(run.plan.pk, run.plan.ref) as tx:
         return_unstarted_call(tx, run, StepWait("", run.call.pk, tx.now, ready_at=tx.now), error=WORKER_STOPPED)
         hints.hint(tx.plan_pk)
 
 
-@retried
+@retry_on_deadlock
 def release_claim(work: WorkItem) -> None:
     """Let another worker have a claimed step of which nothing has run."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:

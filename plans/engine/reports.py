@@ -14,7 +14,7 @@ from django.db import transaction
 from structlog.contextvars import bound_contextvars
 
 from catalog.core import tracing
-from catalog.core.tracing import told
+from catalog.core.tracing import log_extra
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.signals import Fact
@@ -67,11 +67,11 @@ def _report_end(run: RunningCall, outcome: str, ended: float) -> None:
         metrics.observe_step(level, outcome, seconds=seconds, waited=_seconds_ready(run))
     if outcome in CALL_ENDS:
         metrics.count_ended_call(outcome, level)
-    tracing.note(outcome=outcome, level=level)
+    tracing.add_span_attributes(outcome=outcome, level=level)
     loudness = _log_level(level, outcome)
     if log.isEnabledFor(loudness):
         facts = _ids(run.call, run.step.step_id) | {"status": outcome, "safety": level, "attempt": run.call.attempt}
-        log.log(loudness, "call ended", extra=told(**facts, duration_ms=round((ended - run.began) * 1000, 1)))
+        log.log(loudness, "call ended", extra=log_extra(**facts, duration_ms=round((ended - run.began) * 1000, 1)))
 
 
 def _log_level(level: str, outcome: str) -> int:
@@ -100,7 +100,7 @@ def report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
 def _report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
     metrics.count_lost_lease()
     facts = {"plan": plan_ref, "step": lost.step_id, "tool": lost.tool, "attempt": lost.attempt}
-    log.warning("lease lost", extra=told(**facts, worker=lost.claimed_by))
+    log.warning("lease lost", extra=log_extra(**facts, worker=lost.claimed_by))
 
 
 def report_outcome_unknown(call: Call, step: ClaimedStep) -> None:
@@ -112,7 +112,7 @@ def report_outcome_unknown(call: Call, step: ClaimedStep) -> None:
 def _report_outcome_unknown(call: Call, step: ClaimedStep, level: str) -> None:
     metrics.count_ended_call("outcome_unknown", level)
     facts = _ids(call, step.step_id) | {"safety": level, "attempt": call.attempt}
-    log.warning("outcome unknown", extra=told(**facts))
+    log.warning("outcome unknown", extra=log_extra(**facts))
 
 
 def _ids(call: Call, step_id: int) -> dict[str, str | int]:

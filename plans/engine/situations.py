@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from approvals.requests.lifecycle import ASKED_AGAIN, CHANGED
+from approvals.requests.lifecycle import ASKED_AGAIN, CHANGED_PREFIX
 from catalog.models import Call
 from catalog.states import TERMINAL
 
@@ -38,7 +38,7 @@ class CallSituation(Enum):
 def classify(call: Call) -> CallSituation:
     """Return the situation of a call; without a query if its `approval` and `grant_use` are at hand."""
     request = call.approval if hasattr(call, "approval") else None
-    if request is not None and request.is_ahead:
+    if request is not None and request.is_pre_approval:
         return _classify_early(call)
     if call.status in TERMINAL:
         return CallSituation.ENDED
@@ -54,5 +54,5 @@ def classify(call: Call) -> CallSituation:
 def _classify_early(call: Call) -> CallSituation:
     if call.status not in TERMINAL:
         return CallSituation.EARLY
-    is_unanswered = call.error_kind == ASKED_AGAIN or call.error_kind.startswith(CHANGED)
+    is_unanswered = call.error_kind == ASKED_AGAIN or call.error_kind.startswith(CHANGED_PREFIX)
     return CallSituation.EARLY_UNANSWERED if is_unanswered else CallSituation.EARLY_ANSWERED

@@ -16,7 +16,7 @@ from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
 from approvals.requests import consumption, resolution
-from approvals.reviews.edits import edited_by_people
+from approvals.reviews.edits import summarise_edits
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, ToolDrifted, ToolError
@@ -33,8 +33,8 @@ from plans.engine import (
     questions,
 )
 from plans.engine.calls import (
-    call_facts,
     edited_arguments,
+    facts_for_rules,
     new_call,
     new_lease,
     prepare_replacement,
@@ -162,7 +162,7 @@ def _begin_without_call(start: StartContext) -> WorkItem | None:
     note = _NOT_DONE if answered else _skip_reason(start)
     start.tx.record("step.started", step.step_id, attempt=step.attempt, **note.event)
     if note.done:
-        finishing.skip(start.tx, step)
+        finishing.complete_as_skipped(start.tx, step)
         return None
     if step.agent:
         extensions.begin_agent_step(start.tx, start.plan, step)
@@ -188,7 +188,7 @@ _NOT_DONE = _DoneCheck(done=False, event={})
 
 def _ask_question(start: StartContext, order: PreparedCall) -> None:
     """Let the step wait for the answer to its question. Raises ToolError where policies do not let it be asked."""
-    verdict = gate(call_facts(order, start.plan))
+    verdict = gate(facts_for_rules(order, start.plan))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, start.plan, order, start.step.step_id)
     if isinstance(verdict, pipeline.Hold):
@@ -210,7 +210,7 @@ def admit(
     start: StartContext, order: PreparedCall, *, counted: bool = False
 ) -> RunningCall | RateLimitedCall | HeldCall | None:
     """Ask the gate: start the call, hand it to people, or refuse it with its step; one not `counted` yet comes back."""
-    verdict = gate(call_facts(order, start.plan))
+    verdict = gate(facts_for_rules(order, start.plan))
     if isinstance(verdict, pipeline.Deny):
         finishing.refuse(start.tx, start.step, record_denial(verdict, start.plan, order, start.step.step_id))
         return None
@@ -248,7 +248,7 @@ def _refuse_if_rejected_before(start: StartContext, order: PreparedCall) -> bool
 def rejected_request(plan_ref: str, order: PreparedCall) -> ApprovalRequest | None:
     """Return the first request about the same tool and arguments that people rejected in the plan; None for none."""
     tool = order.target.tool
-    return resolution.refused_before(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
+    return resolution.find_previous_rejection(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
 
 
 def refuse_as_before(start: StartContext, order: PreparedCall, first: ApprovalRequest) -> Call:
@@ -257,7 +257,7 @@ def refuse_as_before(start: StartContext, order: PreparedCall, first: ApprovalRe
     call.created_at = start.tx.now
     if not statements.insert_step_call(start.tx.cursor, start.step, call):
         raise Conflict("The step was taken over before its call could be refused.")
-    resolution.refuse_again(call, first)
+    resolution.repeat_rejection(call, first)
     return call
 
 
@@ -275,7 +275,7 @@ def _continue_with_call(start: StartContext) -> WorkItem | None:
     tx.record("step.started", step.step_id, attempt=step.attempt, **check.event)
     if check.done:
         early_requests.withdraw_early_requests([call], "The step needs not be done: its check says that it is.")
-        finishing.skip(tx, step)
+        finishing.complete_as_skipped(tx, step)
         return None
     work: WorkItem | None = None
     match situation:
@@ -320,7 +320,7 @@ def _start_handed_back(start: StartContext, call: Call) -> RunningCall:
     """
     order = _prepare_unchanged(call)
     try:
-        consumption.compare_used(call, order.target.fingerprint, order.target.implementation_digest)
+        consumption.recheck_consumed(call, order.target.fingerprint, order.target.implementation_digest)
     except (ApprovalExpired, Invalidated) as change:
         raise ToolError(f"{change} It was approved, and has not run; ask for it again.") from None
     _ask_gate(start, order)
@@ -342,7 +342,7 @@ def _start_unbegun(start: StartContext, call: Call) -> RunningCall | HeldCall:
 
 def _ask_gate(start: StartContext, order: PreparedCall) -> pipeline.Allow | pipeline.Hold:
     """Ask the gate. Raises PolicyRefusal for a call that policies deny."""
-    verdict = gate(call_facts(order, start.plan))
+    verdict = gate(facts_for_rules(order, start.plan))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, start.plan, order, start.step.step_id)
     return verdict
@@ -372,4 +372,4 @@ def _with_approved_edit(run: RunningCall, request: ApprovalRequest) -> RunningCa
     """Add what people changed of the call, and the state of its target that they saw; a retry may have changed that."""
     approved = request.rounds.get(number=request.round_number)
     state = approved.state_token if run.call.attempt == 1 else ""
-    return replace(run, edited=edited_by_people(request) if approved.number > 1 else None, target_state=state or None)
+    return replace(run, edited=summarise_edits(request) if approved.number > 1 else None, target_state=state or None)

@@ -11,11 +11,11 @@ from django.db import connection
 
 from approvals.errors import Drift
 from approvals.policies.rulebook import Rule
-from approvals.reviews.edits import Edited
-from catalog.context import Budget, Stop
+from approvals.reviews.edits import EditSummary
+from catalog.context import Budget, CancelToken
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
-from catalog.secrets.placeholders import Secret, shown_text
+from catalog.secrets.placeholders import Secret, without_macs
 from plans.models import Plan
 from plans.store.requesters import RequesterIds
 from plans.store.statements import ClaimedStep
@@ -94,7 +94,7 @@ class PreparedCall:
     @property
     def shown(self) -> dict[str, Any]:
         """The arguments as they may be shown and stored."""
-        return json.loads(shown_text(self.text)) if self.secrets else self.arguments
+        return json.loads(without_macs(self.text)) if self.secrets else self.arguments
 
     @property
     def level(self) -> str:
@@ -116,8 +116,8 @@ class RunningCall:
     order: PreparedCall
     target_state: str | None = None
     budget: Budget | None = None
-    edited: Edited | None = None
-    stop: Stop = field(default_factory=Stop, compare=False)
+    edited: EditSummary | None = None
+    stop: CancelToken = field(default_factory=CancelToken, compare=False)
     began: float = field(default_factory=monotonic, compare=False)
     abandoned_at: list[datetime] = field(default_factory=list, compare=False)
     sent: list[Any] = field(default_factory=list, compare=False)
@@ -185,7 +185,7 @@ class Memory(Mapping[str, Any]):
 
     def __init__(self, plan_pk: int, *, stored: bool = False) -> None:
         self._plan_pk = plan_pk
-        self._as_told: Callable[[str], str] = str if stored else shown_text
+        self._as_told: Callable[[str], str] = str if stored else without_macs
         self._values: dict[str, Any] | None = None
 
     def _loaded(self) -> dict[str, Any]:

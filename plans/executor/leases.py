@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from catalog.core import clock
 from catalog.core.transactions import log_unexpected
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.store.database import bind_datetime, on_sqlite
 
 RENEWALS_PER_LEASE = 3
@@ -30,7 +30,7 @@ RENEW_ALL = (
 class Renewer:
     """Renews the leases of one executor until it is stopped."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: ExecutorPool) -> None:
         self._executor = executor
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._live, name="toolgate-leases", daemon=True)
@@ -65,7 +65,7 @@ class Renewer:
         return True
 
 
-def renew(executor: Executor) -> None:
+def renew(executor: ExecutorPool) -> None:
     """Renew the leases of what this executor works on. Raises OperationalError when the database is away."""
     steps = executor.working_on()
     if steps:

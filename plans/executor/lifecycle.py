@@ -13,7 +13,7 @@ from types import FrameType
 from django.conf import settings
 from django.db import connection
 
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.live.feed import current_feed
 from plans.live.long_polling import end_waits
@@ -31,7 +31,7 @@ def run_executor() -> Iterator[None]:
     Told to stop, it claims nothing more and leaves the body by SystemExit or KeyboardInterrupt; then, as at every
     end, what runs may end, for `DRAIN_SECONDS` at most, and what has not begun is handed back.
     """
-    executor = Executor(settings.TOOLGATE_THREADS)
+    executor = ExecutorPool(settings.TOOLGATE_THREADS)
     ticker = Ticker(executor)
     executor.start()
     ticker.start()
@@ -72,7 +72,7 @@ def _exit_on_signal() -> Iterator[Callable[[], None]]:
 
 
 @asynccontextmanager
-async def executor_lifespan(executor: Executor | None) -> AsyncIterator[None]:
+async def executor_lifespan(executor: ExecutorPool | None) -> AsyncIterator[None]:
     """Run clock, feed and, where there is one, the executor on the running loop.
 
     From the first SIGTERM or SIGINT on nothing more is claimed. At the end what runs may end, for `DRAIN_SECONDS` at
@@ -105,14 +105,14 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(COLLECTION_THRESHOLD, 10, 10)
 
 
-def _retire_executor(executor: Executor | None) -> None:
+def _retire_executor(executor: ExecutorPool | None) -> None:
     """Claim nothing more, and answer who waits for a call."""
     if executor is not None:
         executor.retire()
     end_waits()
 
 
-def _drain_executor(executor: Executor) -> None:
+def _drain_executor(executor: ExecutorPool) -> None:
     """Let what runs end, and hand back what has not begun."""
     try:
         executor.stop(DRAIN_SECONDS)

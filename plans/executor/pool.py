@@ -20,10 +20,10 @@ from time import monotonic, sleep
 from django.db import connection
 
 from catalog.core import clock
-from catalog.core.tracing import told
+from catalog.core.tracing import log_extra
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
-from catalog.dispatch.runner import wait_inside
+from catalog.dispatch.runner import set_wait_context
 from catalog.errors import Conflict
 from plans import metrics
 from plans.engine import execution, hints, recovery
@@ -170,7 +170,7 @@ def _ends_at(work: WorkItem | None) -> float:
     return monotonic() + seconds + GRACE_SECONDS
 
 
-class Executor:
+class ExecutorPool:
     """A pool of threads in this process, fed by hints."""
 
     def __init__(self, threads: int) -> None:
@@ -218,7 +218,7 @@ class Executor:
         self._hand_back_all()
         for seat in self._all():
             if (work := seat.work) is not None:
-                log.error("a step still runs after %g s; %s", seconds, CUT_OFF_NOTICE, extra=told(**ids_of(work)))
+                log.error("a step still runs after %g s; %s", seconds, CUT_OFF_NOTICE, extra=log_extra(**ids_of(work)))
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
@@ -305,7 +305,7 @@ class Executor:
         for seat in self._all():
             work = seat.give_up()
             if work is not None:
-                log.warning("a tool could not be stopped; its thread is written off", extra=told(**ids_of(work)))
+                log.warning("a tool could not be stopped; its thread is written off", extra=log_extra(**ids_of(work)))
                 self._replace(seat)
                 execution.abandon(work)
         if not self._seats and not self._stopping.is_set():
@@ -373,7 +373,7 @@ class Executor:
             return True
 
     def _live(self, seat: WorkerThread) -> None:
-        wait_inside(partial(self._while_detached, seat))
+        set_wait_context(partial(self._while_detached, seat))
         try:
             while seat in self._seats and not seat.turn.abandoned and (job := self._hints.get()) is not None:
                 if isinstance(job, RunningCall):
@@ -440,9 +440,9 @@ class Executor:
                     break
                 work = execution.advance(work, seat.turn)
         except Conflict:
-            log.info("someone else got there first", extra=told(plan_key=plan_pk))
+            log.info("someone else got there first", extra=log_extra(plan_key=plan_pk))
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("a step was dropped; its lease will expire", extra=told(plan_key=plan_pk))
+            log.warning("a step was dropped; its lease will expire", extra=log_extra(plan_key=plan_pk))
             log_unexpected(error)
             connection.close()
         finally:

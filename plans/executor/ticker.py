@@ -13,22 +13,22 @@ from time import monotonic
 from django.conf import settings
 from django.db import connection
 
-from approvals.audit.restore_guard import Watch
-from approvals.notifications.delivery import Sender, clear_deliveries
+from approvals.audit.restore_guard import RestoreMonitor
+from approvals.notifications.delivery import DeliveryThread, clear_deliveries
 from approvals.requests import deadlines, lifecycle
 from approvals.reviews import decisions
 from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
-from catalog.core.rate_limits import MOST_CLEARED, clear_buckets
+from catalog.core.rate_limits import MAX_CLEARED_ROWS, clear_rate_buckets
 from catalog.core.transactions import log_unexpected
-from catalog.rest.idempotency import clear_keys, free_ended
+from catalog.rest.idempotency import delete_expired_keys, release_ended_keys
 from plans import metrics
 from plans.engine import hints, recovery, starting
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.limits import wake_deferred_steps
 from plans.executor import heartbeats
 from plans.executor.leases import Renewer
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.store import statements
 
 log = logging.getLogger("toolgate.ticker")
@@ -43,10 +43,10 @@ SKEW_SECONDS = 2.0
 class Ticker:
     """The clock of one process; `executor` is None where nothing runs."""
 
-    def __init__(self, executor: Executor | None) -> None:
+    def __init__(self, executor: ExecutorPool | None) -> None:
         self._executor = executor
-        self._watch = Watch()
-        self._sender = Sender()
+        self._watch = RestoreMonitor()
+        self._sender = DeliveryThread()
         self._stopping = threading.Event()
         self._renewer = Renewer(executor) if executor is not None else None
         self._cleared_at = self._beaten_at = float("-inf")
@@ -162,13 +162,13 @@ class Ticker:
         self._done += decisions.apply_due(clock.now())
 
     def _void(self) -> None:
-        lifecycle.void_outdated()
+        lifecycle.invalidate_outdated()
 
     def _expire(self) -> None:
         self._done += deadlines.expire_due(clock.now())
 
     def _remind(self) -> None:
-        self._done += deadlines.remind_due(clock.now())
+        self._done += deadlines.send_due_reminders(clock.now())
 
     def _overdue(self) -> None:
         end_overdue_plans(clock.now())
@@ -193,14 +193,14 @@ class Ticker:
 
     def _clear(self) -> None:
         """Clear old counts, idempotency keys and deliveries, some at a time, and hints that workers lost."""
-        free_ended()
+        release_ended_keys()
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return
         hints.discard_lost_hints()
         now = clock.now()
-        clears = (clear_buckets, clear_sign_in_counts, clear_keys, clear_deliveries)
+        clears = (clear_rate_buckets, clear_sign_in_counts, delete_expired_keys, clear_deliveries)
         cleared = [clear(now=now) for clear in clears]
-        if max(cleared) < MOST_CLEARED:
+        if max(cleared) < MAX_CLEARED_ROWS:
             self._cleared_at = monotonic()
 
 

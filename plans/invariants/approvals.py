@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from django.db.models import F
 
 from approvals.models import Round
-from approvals.policies.rulebook import Rule, rule_of
-from approvals.requests.digests import Binding, Origin, action_digest, this_origin
+from approvals.policies.rulebook import Rule, rule_from_revision
+from approvals.requests.digests import ApprovalBinding, Origin, action_digest, current_origin
 from catalog.definitions.levels import SafetyLevel
-from catalog.inventory.versions import COVERED, fingerprint_of
+from catalog.inventory.versions import FINGERPRINT_COLUMNS, columns_fingerprint
 from catalog.models import ToolVersion
 from plans.invariants.base import AT_ONCE, CheckInput, Finding, findings, invariant
 
@@ -73,8 +73,8 @@ def reviewed_content_is_unchanged(world: CheckInput) -> Iterator[Finding]:
     for round_ in _rounds_with_other_digest(used=False):
         yield Finding(round_.request.public_id, "What was asked does not give the digest that it is bound to.")
     for version in ToolVersion.objects.select_related("tool").iterator(AT_ONCE):
-        columns = {name: getattr(version, name) for name in COVERED}
-        if fingerprint_of(version.tool.name, columns) != version.fingerprint:
+        columns = {name: getattr(version, name) for name in FINGERPRINT_COLUMNS}
+        if columns_fingerprint(version.tool.name, columns) != version.fingerprint:
             yield Finding(f"{version.tool.name}/{version.number}", "The version is not what its fingerprint says.")
 
 
@@ -110,20 +110,20 @@ class _Digests:
         request, rule = round_.request, self._rule(round_)
         implementation = request.call.implementation
         code = implementation.digest if implementation else ""
-        binding = Binding(request.tool_version.fingerprint, code, round_.arguments, round_.state_token)
+        binding = ApprovalBinding(request.tool_version.fingerprint, code, round_.arguments, round_.state_token)
         digests = ((each.epoch, action_digest(request.call, binding, rule, each)) for each in self._origins())
         return next((epoch for epoch, digest in digests if digest == round_.digest), None)
 
     def _rule(self, round_: Round) -> Rule:
         key = round_.policy_revision_id
         if key not in self.rules:
-            self.rules[key] = rule_of(round_.policy_revision)
+            self.rules[key] = rule_from_revision(round_.policy_revision)
         return self.rules[key]
 
     def _origins(self) -> list[Origin]:
         """Return this installation as it was in each of its epochs, the present one first."""
         if not self.origins:
-            now = this_origin()
+            now = current_origin()
             self.origins = [Origin(now.name, epoch) for epoch in range(now.epoch, 0, -1)]
         return self.origins
 
@@ -131,7 +131,7 @@ class _Digests:
 @invariant(20, "No approval of an earlier epoch was used in a later one.")
 def approvals_stay_in_their_epoch(world: CheckInput) -> Iterator[Finding]:
     """Look at used approvals in the order of their use: their epochs never go back. The first epoch has none before."""
-    if this_origin().epoch == 1:
+    if current_origin().epoch == 1:
         return
     digests, last = _Digests(), 0
     for round_ in _rounds(used=True):

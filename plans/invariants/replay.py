@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from catalog.core.transactions import Moves
+from catalog.core.transactions import StatusMoves
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
 from plans.engine.postponed_starts import UNSTARTED_REASONS
@@ -164,7 +164,7 @@ class Replay:
         yield from ((call, "Events tell of a call that is not there.") for call in sorted(left))
 
 
-def _allows(moves: Moves, source: str, target: str) -> bool:
+def _allows(moves: StatusMoves, source: str, target: str) -> bool:
     return target in moves[source]
 
 

@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from django.db import close_old_connections
 
-from approvals.requests.lifecycle import CHANGED
-from catalog.core.canonical_json import time_text
+from approvals.requests.lifecycle import CHANGED_PREFIX
+from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
@@ -56,7 +56,7 @@ def event_json(event: Event) -> dict[str, object]:
     return {
         "seq": event.seq,
         "type": event.type,
-        "at": time_text(event.at),
+        "at": format_utc(event.at),
         "step_id": event.step_id,
         "data": event.data_json,
     }
@@ -319,7 +319,7 @@ def _replacement_call(call_id: str) -> tuple[str, bool]:
     """
     columns = "status", "error_kind", "replacements__public_id", "step__status"
     status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
-    if status != CallStatus.CANCELLED or not kind.startswith(CHANGED):
+    if status != CallStatus.CANCELLED or not kind.startswith(CHANGED_PREFIX):
         return call_id, status not in TERMINAL
     return _replacement_call(successor) if successor else (call_id, step == StepStatus.IN_PROGRESS)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
-from catalog.rest.problems import AWAY
+from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.states import PUBLIC_STATUS
 
 BRIEF_WAIT_SECONDS = 0.05
@@ -186,7 +186,7 @@ def _is_final(wait: "RequestedWait", status: int) -> bool:
     What came of a draft is told whatever it is, to who may read it.
     """
     if wait.what == DRAFT:
-        return status not in HIDDEN_STATUSES and status != AWAY.status
+        return status not in HIDDEN_STATUSES and status != DATABASE_UNAVAILABLE.status
     return status == 200 or status in REFUSED_STATUSES[CALL]
 
 

@@ -23,8 +23,8 @@ from django.http import parse_cookie
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
-from catalog.access.roles import act_through, sees_all
-from catalog.access.tokens import authenticate
+from catalog.access.roles import can_see_all, user_for_token
+from catalog.access.tokens import authenticate_token
 from catalog.core.transactions import log_unexpected
 from catalog.models import ApiToken
 from plans import metrics
@@ -67,15 +67,15 @@ def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
 
 
 def _authenticate_token(secret: str, scope: str | None) -> SocketUser:
-    token = authenticate(secret)
+    token = authenticate_token(secret)
     if token is None:
         raise SocketRefused(SIGNED_OUT, "This token is unknown, expired or revoked.")
     if scope is None:
         raise SocketRefused(NO_RIGHT, "This socket is for pages: sign in.")
     if scope not in token.scopes:
         raise SocketRefused(NO_RIGHT, f"This token lacks the scope {scope}.")
-    user = act_through(token)
-    return SocketUser(user, token, sees_all(user))
+    user = user_for_token(token)
+    return SocketUser(user, token, can_see_all(user))
 
 
 def _authenticate_session(headers: list[tuple[str, str]]) -> SocketUser:
@@ -89,7 +89,7 @@ def _authenticate_session(headers: list[tuple[str, str]]) -> SocketUser:
     user = get_user(SimpleNamespace(session=session))  # type: ignore[arg-type] # it reads the session and nothing else
     if key is None or not user.is_authenticated:
         raise SocketRefused(SIGNED_OUT, "Sign in first.")
-    return SocketUser(user, None, sees_all(user))
+    return SocketUser(user, None, can_see_all(user))
 
 
 def is_allowed_origin(origin: str, host: str) -> bool:

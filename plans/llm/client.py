@@ -24,10 +24,10 @@ from pydantic import BaseModel, ValidationError
 from catalog.context import ToolContext
 from catalog.core import clock
 from catalog.core.canonical_json import Json, parse_json
-from catalog.dispatch.serialization import clean
+from catalog.dispatch.serialization import storable_text
 from catalog.errors import ToolgateError
 from catalog.models import Call
-from catalog.secrets.placeholders import scrub_words, shown_text
+from catalog.secrets.placeholders import redact_text, without_macs
 from plans.llm import failures, provider
 from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable
 from plans.models import ModelUse, Plan
@@ -188,13 +188,13 @@ async def ask_model(
     said = [replace(each, text=without_secrets(each.text)) for each in messages]
     instructions = without_secrets(instructions)
     told = [{"by": "instructions", "text": instructions}, *({"by": each.by, "text": each.text} for each in said)]
-    async with record_use(AskedModel(purpose, context, told)) as record:
+    async with record_model_use(AskedModel(purpose, context, told)) as record:
         record.given = await _request_answer(record.asked, partial(_library_messages, instructions, said))
         return replace(record.given, data=_parse_data(record.given, answer))
 
 
 @asynccontextmanager
-async def record_use(asked: AskedModel) -> AsyncIterator[ModelUseRecord]:
+async def record_model_use(asked: AskedModel) -> AsyncIterator[ModelUseRecord]:
     """Keep that a model was asked, whatever comes of it: what the block leaves in the record, and what it raises."""
     record = ModelUseRecord(asked, Answer("", model=(asked.wanted or provider.configured_model())[:LONGEST_NAME]))
     try:
@@ -209,7 +209,7 @@ async def record_use(asked: AskedModel) -> AsyncIterator[ModelUseRecord]:
 
 def without_secrets(text: str) -> str:
     """Return a text as a provider may read it, and as it can be kept: secrets are cut out, and HMACs of those."""
-    return clean(shown_text(scrub_words(text)))
+    return storable_text(without_macs(redact_text(text)))
 
 
 async def _request_answer(asked: AskedModel, sent: "Callable[[], list[ModelMessage]]") -> Answer:
@@ -227,7 +227,7 @@ async def _request_answer(asked: AskedModel, sent: "Callable[[], list[ModelMessa
 
 def answer_from_response(response: "ModelResponse", name: str) -> Answer:
     """Return what a model answered; `name` is the model's where its server does not say."""
-    usage, name = response.usage, clean(response.model_name or name)[:LONGEST_NAME]
+    usage, name = response.usage, storable_text(response.model_name or name)[:LONGEST_NAME]
     is_cut = response.finish_reason == "length"
     return Answer(response.text or "", None, name, usage.input_tokens, usage.output_tokens, _cost_of(response), is_cut)
 
@@ -277,6 +277,6 @@ def _store_use(record: ModelUseRecord) -> None:
         output_tokens=given.output_tokens,
         cost=given.cost,
         latency_ms=round((monotonic() - asked.began) * 1000),
-        error=clean(record.error),
+        error=storable_text(record.error),
         at=clock.now(),
     )

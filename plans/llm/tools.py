@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from approvals.policies.gate import refuses
-from catalog.definitions.binding import identifier_in
+from catalog.definitions.binding import identifier_parameter
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts
 from catalog.inventory import snapshot
-from catalog.inventory.search import words_of
+from catalog.inventory.search import search_words
 from catalog.inventory.snapshot import CallableTool
 from plans.store.requesters import Requester
 
@@ -42,7 +42,7 @@ class ToolOffer:
 
 def tools_callable_by(by: Requester) -> Mapping[str, CallableTool]:
     """Return the tools that somebody may call right now, by name: in use, served, and refused by no policy."""
-    return {name: target for name, target in snapshot.all_current().items() if _may_call(target, by)}
+    return {name: target for name, target in snapshot.callable_tools().items() if _may_call(target, by)}
 
 
 def select_tools(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> ToolOffer:
@@ -69,7 +69,7 @@ def tool_line(target: CallableTool) -> str:
     if tool.safety_level == SafetyLevel.DANGEROUS:
         entry["level"] += " (waits until a person approves)"
     if tool.requires_identifier:
-        entry["requires_identifier"] = identifier_in(tool.input_schema, tool.identifier) or True
+        entry["requires_identifier"] = identifier_parameter(tool.input_schema, tool.identifier) or True
     if tool.categories:
         entry["categories"] = list(tool.categories)
     entry["description"] = tool.description[:LONGEST_DESCRIPTION]
@@ -103,7 +103,7 @@ def _may_call(target: CallableTool, by: Requester) -> bool:
 
 def rank_tools(tools: Mapping[str, CallableTool], request: str) -> list[str]:
     """Return the names of tools, those first that share most with the request."""
-    wanted = [word for word in words_of(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
+    wanted = [word for word in search_words(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
     return sorted(tools, key=lambda name: (-_similarity(wanted, name, tools[name]), name))
 
 
@@ -126,4 +126,4 @@ def _has_word(words: frozenset[str], word: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _words(text: str) -> frozenset[str]:
-    return frozenset(words_of(text))
+    return frozenset(search_words(text))

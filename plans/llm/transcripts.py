@@ -8,8 +8,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from rest_framework.exceptions import ValidationError
 
-from catalog.access.roles import NotAllowed, name_of
-from catalog.rest.pagination import Cursor, PageAt, page_of
+from catalog.access.roles import NotAllowed, user_display_name
+from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from plans import states
 from plans.models import ModelUse, Plan
 from plans.store.selectors import may_control
@@ -107,18 +107,18 @@ def has_prompts(plan: Plan) -> bool:
 def transcripts_of(viewer: User, plan: Plan, cursor: str) -> TranscriptPage:
     """Return what models were asked for the plan, and for the draft it was started from. Raises NotAllowed."""
     if not may_read_prompts(viewer, plan):
-        raise NotAllowed(f"Only {name_of(plan.author)} and administrators may read the prompts of this plan.")
+        raise NotAllowed(f"Only {user_display_name(plan.author)} and administrators may read the prompts of this plan.")
     uses, at = ModelUse.objects.filter(plan=plan).select_related("call").defer("call__response"), _cursor(cursor)
-    page = page_of(uses, order="id", at=PageAt(PAGE_SIZE, at))
+    page = paginate(uses, order="id", at=PageParameters(PAGE_SIZE, at))
     return TranscriptPage(
         plan, [Transcript(use) for use in page.rows], page.next.text() if page.next else "", at is None
     )
 
 
-def _cursor(text: str) -> Cursor | None:
+def _cursor(text: str) -> PageCursor | None:
     """Read a cursor; one that is not ours is the beginning."""
     try:
-        found = Cursor.read(text[:400])
+        found = PageCursor.read(text[:400])
     except ValidationError:
         return None
     return found if found is None or isinstance(found.value, int) else None

@@ -4,7 +4,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from approvals.audit.restore_guard import restored
+from approvals.audit.restore_guard import detect_restore
 
 
 def refuse_without_migrations() -> None:
@@ -23,7 +23,7 @@ def refuse_without_migrations() -> None:
 
 def refuse_a_restored_database() -> None:
     """Raise CommandError when the database was set back: what was approved then may have run since."""
-    fault = restored()
+    fault = detect_restore()
     connection.close()
     if fault:
         raise CommandError(fault)

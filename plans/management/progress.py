@@ -12,7 +12,7 @@ from django.conf import settings
 
 from catalog.core import clock
 from catalog.text.safety import split_hidden
-from catalog.ui.labels import say_duration
+from catalog.ui.labels import format_duration
 from plans.states import StepStatus
 from plans.web.plan.overview import PlanOverview, StepOverview
 
@@ -55,7 +55,7 @@ class ProgressDisplay:
     def end(self, picture: PlanOverview) -> None:
         """Write how it ended, or where it stands: how many steps, how long, and why steps failed."""
         label = ", ".join(word.label for word in picture.words)
-        took = f" in {say_duration(picture.elapsed_ms)}" if picture.elapsed_ms is not None else ""
+        took = f" in {format_duration(picture.elapsed_ms)}" if picture.elapsed_ms is not None else ""
         self._write(["", self._styled(picture.words[0].hue, f"{label}{took}") + f": {picture.tally}."])
         if picture.because:
             self._write([self._styled("danger", picture.because)])
@@ -119,10 +119,10 @@ def as_plain_line(text: str) -> str:
 
 def _time_of(step: StepOverview) -> str:
     if step.took_ms is not None:
-        return say_duration(step.took_ms)
+        return format_duration(step.took_ms)
     if step.since is None:
         return ""
-    return say_duration(1000 * max(0.0, (clock.now() - step.since).total_seconds()))
+    return format_duration(1000 * max(0.0, (clock.now() - step.since).total_seconds()))
 
 
 def _steps_to_show(steps: Sequence[StepOverview], rows: int) -> set[int]:

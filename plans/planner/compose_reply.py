@@ -14,7 +14,7 @@ from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.results import format_for_model
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from catalog.tools import tool
 from plans import prompts
 from plans.agents.definitions import AgentDocument
@@ -65,7 +65,7 @@ async def compose_reply(*, context: ToolContext) -> str:
     reply = answer.text.replace("\0", "").strip()
     if not reply:
         raise ToolError("The model composed no reply: its answer was empty.")
-    return scrub_words(prompts.truncate(reply, LONGEST_REPLY))
+    return redact_text(prompts.truncate(reply, LONGEST_REPLY))
 
 
 def reply_prompt(context: ToolContext) -> str:

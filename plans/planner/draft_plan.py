@@ -12,7 +12,7 @@ from pydantic import Field
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.models import Call
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from catalog.tools import tool
 from plans.llm import client
 from plans.llm.client import Answer, ChatMessage, in_database
@@ -45,7 +45,7 @@ async def draft_plan(
     context: ToolContext,
 ) -> dict[str, Any]:
     """Turn a request in words into a plan that people can look at, change and start."""
-    drafting = Drafting(context, scrub_words(request), strategy, await in_database(requester_of_call, context))
+    drafting = Drafting(context, redact_text(request), strategy, await in_database(requester_of_call, context))
     return await drafting.result()
 
 

@@ -12,10 +12,10 @@ from django.db.models import F, QuerySet
 from pydantic import BaseModel, Field, ValidationError
 
 from catalog.access.roles import NotAllowed
-from catalog.dispatch.serialization import clean
+from catalog.dispatch.serialization import storable_text
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from catalog.states import CallStatus
 from plans.actions import create
 from plans.actions.call import CallOrder, create_call
@@ -160,7 +160,7 @@ class DraftOrigin:
     @property
     def request(self) -> str:
         """The words it was asked for with."""
-        return clean(scrub_words(request_of(self.call)))
+        return storable_text(redact_text(request_of(self.call)))
 
     def become(self, plan: Plan) -> None:
         """Give the plan what the draft's model was asked, in its transaction. Raises Conflict the second time.

@@ -11,15 +11,15 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from catalog.access.roles import act_through
+from catalog.access.roles import user_for_token
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch.pipeline import Outcome
+from catalog.dispatch.pipeline import CallOutcome
 from catalog.errors import ToolError, ToolgateError
 from catalog.models import ApiToken, Call, new_call_id
 from catalog.rest.authentication import check_scope
 from catalog.states import PUBLIC_STATUS
-from catalog.tools.class_tools import answer_of, safe_execute
-from catalog.tools.registry import get_tool, unknown_tool
+from catalog.tools.class_tools import outcome_to_dict, safe_execute
+from catalog.tools.registry import get_tool, unknown_tool_error
 from plans.actions.call import CallOrder, create_call
 from plans.llm.client import in_database
 from plans.planner.output import PlannedCall, State
@@ -61,7 +61,7 @@ async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
     args = {} if args is None else args
     tool = get_tool(name)
     if tool is None:
-        unknown_tool(name)  # logs the miss
+        unknown_tool_error(name)  # logs the miss
         return _tool_result(name, new_call_id(), _failure_result(f"Unknown tool: {name}", None))
     if not isinstance(args, Mapping):
         return _tool_result(name, new_call_id(), _failure_result(NO_ARGUMENTS, NO_ARGUMENTS))
@@ -84,7 +84,7 @@ def _requester_of_state(state: State) -> Requester:
     if isinstance(by, Requester):
         return by
     token = by if isinstance(by, ApiToken) else None
-    user = act_through(token) if token else by
+    user = user_for_token(token) if token else by
     check_scope("calls:create", user, token)
     conversation = _context(state)["conversation_id"]
     return Requester(user, token, via="shell", session="" if conversation is None else str(conversation)[:LONGEST_NAME])
@@ -130,7 +130,9 @@ def _final_result(call_pk: int) -> dict[str, Any] | None:
     value = results[0] if len(results) == 1 else results or None
     text = response.get("error") or response.get("warning") or call.message
     success = status == "completed" and bool(response.get("success"))
-    return answer_of(Outcome(success=success, message=call.message or str(text), value=value, error=text, fields=told))
+    return outcome_to_dict(
+        CallOutcome(success=success, message=call.message or str(text), value=value, error=text, fields=told)
+    )
 
 
 def _failure_result(error: str, user_message: str | None) -> dict[str, Any]:

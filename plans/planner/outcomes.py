@@ -25,7 +25,7 @@ TOO_MANY = f"The planner's steps would give the plan more than {MAX_STEPS}. Clon
 STEPS: TypeAdapter[list[StepDocument]] = TypeAdapter(list[StepDocument])
 
 
-def add_steps(tx: PlanTransaction, step: ClaimedStep, response: Response) -> str:
+def add_planned_steps(tx: PlanTransaction, step: ClaimedStep, response: Response) -> str:
     """Add the steps that the planner named; return why they cannot be, or nothing.
 
     A plan that has ended meanwhile gets none.

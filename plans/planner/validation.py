@@ -104,7 +104,7 @@ def _is_new(problem: Problem, first: int) -> bool:
 
 def _uncallable_tools(document: Mapping[str, Any], named: set[str], by: Requester) -> Iterator[Problem]:
     """Name the tools that the model chose, that exist, and that the requester may not call."""
-    there, allowed = snapshot.all_current(), tools_callable_by(by)
+    there, allowed = snapshot.callable_tools(), tools_callable_by(by)
     steps = document.get("steps")
     for index, step in enumerate(steps if isinstance(steps, list) else ()):
         tool = step.get("tool") if isinstance(step, Mapping) else None

@@ -11,7 +11,7 @@ from catalog.definitions.binding import ModelBinding
 from catalog.definitions.tool import Tool, ToolExample
 from catalog.errors import ParameterError, PromptEvaluationError
 from catalog.results import ToolResult
-from catalog.schemas import Problem
+from catalog.schemas import ArgumentProblem
 from plans.planning_tools.todo_list import (
     AddStep,
     Command,
@@ -70,33 +70,33 @@ class PlanningBinding(ModelBinding):
             errors = [{"path": each.path, "code": each.code, "message": each.message} for each in problems]
             raise Unfit(problems[0].message, {"field": problems[0].path or None, "errors": errors})
 
-    def _problems(self, arguments: dict[str, Any]) -> Iterator[Problem]:
+    def _problems(self, arguments: dict[str, Any]) -> Iterator[ArgumentProblem]:
         fields = self.input_schema["properties"]
         for name, schema in fields.items():
             if name in arguments:
                 yield from _misfits(name, arguments[name], schema)
             elif name in self.input_schema.get("required", ()):
-                yield Problem(name, "required", f"Missing required field: {name!r}")
+                yield ArgumentProblem(name, "required", f"Missing required field: {name!r}")
         unknown = [name for name in arguments if name not in fields]
         if unknown:
-            yield Problem(unknown[0], "additionalProperties", f"Extra keys not permitted: {unknown}")
+            yield ArgumentProblem(unknown[0], "additionalProperties", f"Extra keys not permitted: {unknown}")
 
 
-def _misfits(path: str, value: object, schema: dict[str, Any]) -> Iterator[Problem]:
+def _misfits(path: str, value: object, schema: dict[str, Any]) -> Iterator[ArgumentProblem]:
     """Yield what is wrong with a value: at most one thing, or one for each entry of a list."""
     choices = schema.get("anyOf", [schema])
     if value is None:
         if all(choice.get("type") != "null" for choice in choices):
-            yield Problem(path, "type", f"{path}: value cannot be None")
+            yield ArgumentProblem(path, "type", f"{path}: value cannot be None")
         return
     wanted = choices[0]
     if "enum" in wanted:
         if value not in wanted["enum"]:
-            yield Problem(path, "enum", f"{path}: expected one of {wanted['enum']}")
+            yield ArgumentProblem(path, "enum", f"{path}: expected one of {wanted['enum']}")
         return
     kind, name = _TYPES[wanted["type"]]
     if not isinstance(value, kind) or isinstance(value, bool):
-        yield Problem(path, "type", f"{path}: expected {name}")
+        yield ArgumentProblem(path, "type", f"{path}: expected {name}")
     elif isinstance(value, list):
         for number, entry in enumerate(value):
             yield from _misfits(f"{path}.{number}", entry, wanted["items"])

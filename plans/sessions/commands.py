@@ -14,19 +14,19 @@ from django.db import connection, transaction
 from django.db.models import F
 from pydantic_core import to_jsonable_python
 
-from catalog.access.roles import name_of
+from catalog.access.roles import user_display_name
 from catalog.core import clock
 from catalog.core.transactions import try_move
-from catalog.dispatch.pipeline import Outcome
+from catalog.dispatch.pipeline import CallOutcome
 from catalog.errors import ToolValidationError
 from catalog.models import Call
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from catalog.states import CallStatus
 from catalog.tools.registry import RESERVED_PREFIX
 from plans.models import Plan, Step
 from plans.planning_tools.todo_list import Command, PlanStep, SetupPlan, carry_out
 from plans.planning_tools.todo_list import Plan as Document
-from plans.sessions.lists import FIXED, SessionKey, document_of
+from plans.sessions.lists import FIXED, SessionKey, list_document
 from plans.states import PlanStatus, StepStatus
 from plans.store.database import on_sqlite
 from plans.store.requesters import RequesterIds
@@ -38,7 +38,7 @@ STATUS_ORDER = ("pending", "in_progress", "done")
 STATUSES = {"pending": StepStatus.PENDING, "in_progress": StepStatus.IN_PROGRESS, "done": StepStatus.COMPLETED}
 
 
-def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command], outcome: Outcome) -> Outcome:
+def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command], outcome: CallOutcome) -> CallOutcome:
     """Store what a call that worked has sent to its session, inside its finish transaction; return how it went then.
 
     The session is that of `asker`, the caller. A call that has lost its attempt stores nothing. One whose command the
@@ -86,7 +86,7 @@ def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tu
         row.refresh_from_db()
         if not row.can_modify:
             raise ToolValidationError(FIXED)
-        before = document_of(row)
+        before = list_document(row)
         document, message = _list_after_command(before, command)
         if isinstance(command, SetupPlan) or _reverts_status(before, document):
             _end(row, tx)
@@ -99,8 +99,8 @@ def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tu
 def _list_after_command(before: Document | None, command: Command) -> tuple[Document, str]:
     """Return the list after a command, without the secrets that its texts may hold, and the message."""
     document, message = carry_out(before, command)
-    steps = tuple(replace(step, title=scrub_words(step.title)) for step in document.steps)
-    return replace(document, objective=scrub_words(document.objective), steps=steps), message
+    steps = tuple(replace(step, title=redact_text(step.title)) for step in document.steps)
+    return replace(document, objective=redact_text(document.objective), steps=steps), message
 
 
 def _reverts_status(before: Document, document: Document) -> bool:
@@ -165,7 +165,7 @@ def _change(row: Plan, tx: PlanTransaction, before: Document, document: Document
     _add_steps(row, tx, added)
     told: dict[str, Any] = {"added": [step.step_id for step in added], "edited": [step.step_id for step in edited]}
     if added or edited:
-        by = name_of(User.objects.get(pk=row.author_id))
+        by = user_display_name(User.objects.get(pk=row.author_id))
         tx.record("plan.changed", by=by, **{name: said for name, said in told.items() if said})
     for step in moved:
         _move(row, tx, step)

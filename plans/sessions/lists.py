@@ -83,7 +83,7 @@ def session_calls(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
     return [cast("Call", step.call) for step in steps[:most]]
 
 
-def document_of(row: Plan) -> todo_list.Plan:
+def list_document(row: Plan) -> todo_list.Plan:
     """Return a stored list in the words of agents."""
     status: Literal["active", "completed"] = "completed" if row.status in PLAN_TERMINAL else "active"
     return todo_list.Plan(row.goal, status, tuple(_todo_step(step) for step in row.steps.order_by("step_id")))
@@ -115,7 +115,7 @@ class StoredSession(Session):
     def _stored(self) -> todo_list.Plan | None:
         row = SessionKey.of_requester(self._asker).current_list()
         self._may_change = row is None or row.can_modify
-        return document_of(row) if row else None
+        return list_document(row) if row else None
 
     def latest(self, kind: type[ValueT]) -> ValueT | None:
         """Return the list as it will be after what was sent, or the value of another type."""

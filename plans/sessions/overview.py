@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from catalog.access.roles import name_of
+from catalog.access.roles import user_display_name
 from catalog.models import ApiToken, Call
-from catalog.rest.pagination import Cursor, PageAt, page_of
-from catalog.ui.labels import Word, status_word
+from catalog.rest.pagination import PageCursor, PageParameters, paginate
+from catalog.ui.labels import Badge, status_badge
 from plans.models import Plan, Step
 from plans.sessions.lists import SessionKey, current_lists, session_calls
 from plans.store.selectors import plan_for, plans_for, step_counts
@@ -22,7 +22,7 @@ class ListedStep:
     """One step of a session's list."""
 
     step: Step
-    word: Word
+    word: Badge
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SessionCall:
     """One call made in a session."""
 
     call: Call
-    word: Word
+    word: Badge
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class SessionOverview:
     @property
     def owner(self) -> str:
         """Whose session it is."""
-        return name_of(self.author)
+        return user_display_name(self.author)
 
     @property
-    def word(self) -> Word | None:
+    def word(self) -> Badge | None:
         """How the list stands; None without one."""
-        return status_word(self.row.status) if self.row else None
+        return status_badge(self.row.status) if self.row else None
 
     @property
     def done(self) -> int:
@@ -72,7 +72,7 @@ class SessionRow:
 
     plan: Plan
     title: str
-    word: Word
+    word: Badge
     done: int
     total: int
 
@@ -115,8 +115,8 @@ def session_overview(plan: Plan) -> SessionOverview:
         author=plan.author,
         token=plan.token if key.agent_token_id else None,
         row=row,
-        steps=[ListedStep(step, status_word(step.status)) for step in steps],
-        calls=[SessionCall(call, status_word(call.status)) for call in session_calls(key)],
+        steps=[ListedStep(step, status_badge(step.status)) for step in steps],
+        calls=[SessionCall(call, status_badge(call.status)) for call in session_calls(key)],
     )
 
 
@@ -126,14 +126,14 @@ def _is_current(plan: Plan) -> bool:
 
 def session_list(viewer: User, before: int | None) -> SessionList:
     """Return one page of the sessions that the viewer may see, the newest list first; two queries."""
-    cursor = Cursor(back=False, value=before, pk=before) if before is not None else None
-    page = page_of(sessions_for(viewer), order="-id", at=PageAt(PAGE_SIZE, cursor))
+    cursor = PageCursor(back=False, value=before, pk=before) if before is not None else None
+    page = paginate(sessions_for(viewer), order="-id", at=PageParameters(PAGE_SIZE, cursor))
     counts = step_counts(list(page.rows))
     rows = [
         SessionRow(
             plan=plan,
             title=title_of(plan.session),
-            word=status_word(plan.status),
+            word=status_badge(plan.status),
             done=counts[plan.pk]["completed"],
             total=counts[plan.pk]["steps"],
         )

@@ -11,9 +11,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from catalog.calls import vault
-from catalog.calls.vault import Place
+from catalog.calls.vault import SecretScope
 from catalog.errors import Conflict
-from catalog.secrets.placeholders import KEY, Sealed, scrub_words
+from catalog.secrets.placeholders import PLACEHOLDER_KEY, RedactedArguments, redact_text
 from catalog.tools.registry import get_tool, output_key_of
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import StepDocument
@@ -39,8 +39,8 @@ def step_documents(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
 
 def _restore_secrets(plan: Plan, documents: dict[int, Document]) -> dict[int, Document]:
     """Return documents with the secrets that are kept in their places; one query for each step that has any."""
-    cut = plan.steps.filter(parent=None, parameters__contains=KEY).values_list("step_id", "parameters")
-    whole = {number: {"parameters": vault.opened(text, plan.public_id)} for number, text in cut}
+    cut = plan.steps.filter(parent=None, parameters__contains=PLACEHOLDER_KEY).values_list("step_id", "parameters")
+    whole = {number: {"parameters": vault.load_available(text, plan.public_id)} for number, text in cut}
     return {number: document | whole.get(number, {}) for number, document in documents.items()}
 
 
@@ -60,9 +60,9 @@ def _step_document(step: Step, needs: list[int]) -> Document:
 
 
 def step_columns(step: StepDocument) -> dict[str, Any]:
-    """Return the columns of a step's row that its document fills, without its secrets (`secrets_of`)."""
+    """Return the columns of a step's row that its document fills, without its secrets (`load_call_secrets`)."""
     return {
-        "description": scrub_words(step.description),
+        "description": redact_text(step.description),
         "tool": step.tool or "",
         "agent": step.agent or "",
         "parameters": _redacted_parameters_of(step).text,
@@ -77,17 +77,17 @@ def store_step_secrets(plan_ref: str, steps: Iterable[StepDocument]) -> None:
     for step in steps:
         secrets = _redacted_parameters_of(step).secrets
         if secrets:
-            vault.keep(Place(plan_ref, str(step.step_id)), secrets)
+            vault.store_secrets(SecretScope(plan_ref, str(step.step_id)), secrets)
 
 
-def _redacted_parameters_of(step: StepDocument) -> Sealed:
+def _redacted_parameters_of(step: StepDocument) -> RedactedArguments:
     return redacted_parameters(step.tool, step.parameters)
 
 
-def redacted_parameters(tool: Any, parameters: Any) -> Sealed:
+def redacted_parameters(tool: Any, parameters: Any) -> RedactedArguments:
     """Cut the secrets out of a step's parameters; what is no tool's name is none."""
     found = get_tool(tool) if tool and isinstance(tool, str) else None
-    return vault.sealed(found, parameters, is_plan=True)
+    return vault.redact_arguments(found, parameters, is_plan=True)
 
 
 def unstarted_steps(plan: Plan) -> "QuerySet[Step]":
@@ -144,4 +144,4 @@ def store_initial_memory(plan: Plan, steps: Iterable[StepDocument]) -> None:
 def initial_memory(plan: Plan, *, opened: bool = False) -> dict[str, Any]:
     """Return the memory that the plan was given, as it was submitted; its secrets only when they are `opened`."""
     rows = plan.memory.filter(type__in=(VALUE, GIVEN), step_id=None).order_by("id")
-    return {row.key: vault.opened(row.value, plan.public_id) if opened else row.value_json for row in rows}
+    return {row.key: vault.load_available(row.value, plan.public_id) if opened else row.value_json for row in rows}

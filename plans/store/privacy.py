@@ -18,17 +18,17 @@ from django.db.models import Exists, OuterRef, Q
 from catalog import signals
 from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.calls.privacy import (
-    WORDS,
-    Hidden,
-    asked_for,
+    PRIVATE_NOTICE,
+    PrivateCallParts,
+    can_see_private,
     field_at,
+    is_own_call,
     mask,
     mask_response,
-    private_in,
-    sees_private,
+    private_parts_of,
 )
 from catalog.core.canonical_json import parse_json
-from catalog.core.transactions import retried
+from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, Tool
 from plans.documents import references
@@ -48,7 +48,7 @@ class PrivatePlanParts:
     Of those `by_models`, which a model wrote that knew private values, the descriptions and conditions are too.
     """
 
-    steps: Mapping[int, Hidden]
+    steps: Mapping[int, PrivateCallParts]
     keys: frozenset[str] = frozenset()
     by_models: frozenset[int] = frozenset()
 
@@ -58,7 +58,7 @@ class PrivatePlanParts:
         if hidden is None:
             return shown
         parameters = mask(shown["parameters"]) if hidden.everything else shown["parameters"]
-        masked = {"parameters": parameters, "error": shown["error"] and WORDS}
+        masked = {"parameters": parameters, "error": shown["error"] and PRIVATE_NOTICE}
         return shown | masked | self._masked_words(shown)
 
     def mask_memory(self, shown: dict[str, Any]) -> dict[str, Any]:
@@ -67,13 +67,13 @@ class PrivatePlanParts:
         return {"values": values, "items": [self._mask_item(item) for item in shown["items"]]}
 
     def _mask_item(self, item: dict[str, Any]) -> dict[str, Any]:
-        error = {"error": WORDS} if "error" in item and item["step_id"] in self.steps else {}
+        error = {"error": PRIVATE_NOTICE} if "error" in item and item["step_id"] in self.steps else {}
         return item | error | self._masked_words(item)
 
     def _masked_words(self, shown: Mapping[str, Any]) -> dict[str, str]:
         """Return what is shown in place of the words that a model wrote into a step."""
         names = ("description", "done_check") if shown["step_id"] in self.by_models else ()
-        return {name: WORDS for name in names if shown.get(name)}
+        return {name: PRIVATE_NOTICE for name in names if shown.get(name)}
 
 
 NOTHING_PRIVATE = PrivatePlanParts({})
@@ -89,7 +89,7 @@ def is_owner(viewer: User, plan: Plan) -> bool:
 
 def can_see_private_in_plan(viewer: User, plan: Plan) -> bool:
     """Say whether the viewer sees what is private in a plan: its owner, reviewers and administrators."""
-    return sees_private(viewer) or is_owner(viewer, plan)
+    return can_see_private(viewer) or is_owner(viewer, plan)
 
 
 def hidden_parts(viewer: User, plan: Plan) -> PrivatePlanParts:
@@ -151,7 +151,7 @@ def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePla
     What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is, or
     where the planner wrote it after an answer.
     """
-    steps = {each: Hidden(everything=each not in flow.agents or each in flow.by_models) for each in sources}
+    steps = {each: PrivateCallParts(everything=each not in flow.agents or each in flow.by_models) for each in sources}
     open_ones = flow.wants.keys() - {number for number, hidden in steps.items() if hidden.everything}
     private: set[str] = set()
     while found := {key for number in steps for key in flow.keys[number]} - private:
@@ -172,12 +172,12 @@ def _memory_references(parameters: str) -> Mapping[str, set[str]]:
     return wanted
 
 
-def _private_arguments(wanted: Mapping[str, set[str]], private: set[str]) -> Hidden | None:
+def _private_arguments(wanted: Mapping[str, set[str]], private: set[str]) -> PrivateCallParts | None:
     names = frozenset(name for name, keys in wanted.items() if keys & private)
-    return Hidden(names) if names else None
+    return PrivateCallParts(names) if names else None
 
 
-def hidden_by_call(calls: Collection[Call]) -> Mapping[int, Hidden]:
+def hidden_by_call(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
     """Say which calls are private: one query when none is in a plan with a tool that returns private data, else three,
     however many plans there are.
     """
@@ -196,11 +196,11 @@ def _private_parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivatePlanPart
     return {ref: _trace_private_values(numbers, flows[plan]) for (plan, ref), numbers in sources.items()}
 
 
-def hidden_call_parts(viewer: User, call: Call) -> Hidden | None:
+def hidden_call_parts(viewer: User, call: Call) -> PrivateCallParts | None:
     """Return what of a call the viewer must not see; None when they may see it all."""
-    if sees_private(viewer) or asked_for(viewer, call):
+    if can_see_private(viewer) or is_own_call(viewer, call):
         return None
-    hidden = private_in([call]).get(call.pk)
+    hidden = private_parts_of([call]).get(call.pk)
     return None if hidden is None or _owns_plan(viewer, call) else hidden
 
 
@@ -209,25 +209,25 @@ def _owns_plan(viewer: User, call: Call) -> bool:
     return plan is not None and is_owner(viewer, plan)
 
 
-def mask_call(shown: dict[str, Any], hidden: Hidden) -> dict[str, Any]:
+def mask_call(shown: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:
     """Mask a call as the API shows it."""
     arguments = hidden.mask_arguments(shown["arguments"])
-    said = {name: shown[name] and WORDS for name in ("reason", "message")}
+    said = {name: shown[name] and PRIVATE_NOTICE for name in ("reason", "message")}
     return shown | said | {"arguments": arguments, "result": mask_response(shown["result"])}
 
 
-@retried
-def reveal(call: Call, path: str, *, by: User) -> Any:
+@retry_on_deadlock
+def reveal_private_values(call: Call, path: str, *, by: User) -> Any:
     """Return one value of a call's response and keep in the audit log who saw it, never what it is.
 
     Raises NotAllowed, Conflict while there is no response, and ParameterError for a path that names no value.
     """
-    if not (sees_private(by) or asked_for(by, call) or _owns_plan(by, call)):
+    if not (can_see_private(by) or is_own_call(by, call) or _owns_plan(by, call)):
         raise NotAllowed("Only who asked for the call, the plan's owner, reviewers and administrators see its values.")
     if not call.response:
         raise Conflict("This call has no response yet.")
     value = field_at(call.response_json, path)
     plan_pk = Plan.objects.only("pk").get(public_id=call.plan_ref).pk
     with plan_transaction(plan_pk, call.plan_ref):
-        signals.record("call.revealed", call=call, by=by, path=path)
+        signals.record_fact("call.revealed", call=call, by=by, path=path)
     return value

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from approvals.models import Review, Round
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.models import ApiToken, Call
 from plans.documents.graphs import descendants
 from plans.models import Plan, Step, StepAsker, StepDependency
@@ -72,7 +72,7 @@ def input_authors_of(step: ClaimedStep) -> set[int]:
     numbers = _source_steps(step.step_id, load_value_flow(step.plan_pk))
     calls = _with_replaced(Step.objects.filter(plan=step.plan_pk, step_id__in=numbers).values_list("call", flat=True))
     editors = Round.objects.filter(request__call__in=calls, editor__isnull=False).values_list("editor", flat=True)
-    answers = Review.objects.filter(request__call__in=calls, verdict=Verdict.RESPOND, undone_at=None)
+    answers = Review.objects.filter(request__call__in=calls, verdict=ReviewVerdict.RESPOND, undone_at=None)
     return {*editors, *answers.values_list("person", flat=True)}
 
 

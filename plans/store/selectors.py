@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Count, F, Q, QuerySet
 
-from catalog.access.roles import has_role, sees_all
+from catalog.access.roles import can_see_all, has_role
 from catalog.core import clock
 from catalog.models import ApiToken, Call
 from plans.models import Event, MemoryItem, Plan, Step
@@ -43,7 +43,7 @@ def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
     plans = Plan.objects.select_related("author", "token", "paused_by").order_by("-created_at", "-id")
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         return plans.filter(token=token)
-    return plans if sees_all(viewer) else plans.filter(Q(author=viewer) | Q(token__user=viewer))
+    return plans if can_see_all(viewer) else plans.filter(Q(author=viewer) | Q(token__user=viewer))
 
 
 def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
@@ -88,7 +88,7 @@ def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
     of_plan = Q(plan_ref__in=plans_for(viewer, token).order_by().values("public_id"))
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         calls = calls.filter(of_plan | Q(token=token))
-    elif not sees_all(viewer):
+    elif not can_see_all(viewer):
         calls = calls.filter(of_plan | Q(requested_by=viewer))
     calls = calls.only(*CALL_FIELDS, *RELATED_CALL_FIELDS).annotate(successor=F("replacements__public_id"))
     return calls.get(public_id=public_id)

@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from catalog.core import clock
-from catalog.core.transactions import Moves, sources
+from catalog.core.transactions import StatusMoves, allowed_sources
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
@@ -67,8 +67,8 @@ CALL_COLUMNS = (
 )
 
 
-def _status_allows(moves: Moves, to: str) -> str:
-    return "status IN ({})".format(", ".join(f"'{status}'" for status in sources(moves, to)))
+def _status_allows(moves: StatusMoves, to: str) -> str:
+    return "status IN ({})".format(", ".join(f"'{status}'" for status in allowed_sources(moves, to)))
 
 
 NOT_PAUSED = "NOT EXISTS (SELECT 1 FROM plans_plan AS plan WHERE plan.id = plan_id AND plan.paused_at IS NOT NULL)"

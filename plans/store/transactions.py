@@ -26,7 +26,7 @@ from catalog import signals
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
-from catalog.rest.idempotency import note_done
+from catalog.rest.idempotency import record_done
 from catalog.signals import Fact
 from plans.models import Plan
 from plans.store.database import bind_datetime, execute_pipelined, on_sqlite
@@ -194,7 +194,7 @@ def record_call_event(tx: PlanTransaction, kind: str, call: Call, *, level: str,
     if level == SafetyLevel.SAFE:
         tx.record(kind, int(call.step_ref), call=call.public_id, **data)
     else:
-        signals.record(kind, call=call, level=level, **data)
+        signals.record_fact(kind, call=call, level=level, **data)
 
 
 def lock_plan(plan_pk: int) -> LockedPlan:
@@ -216,7 +216,7 @@ def _flush(tx: PlanTransaction) -> None:
     if tx.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in tx.rows):
         for act in _step_end_handlers:
             act(tx)
-    note_done(tx.plan_ref)
+    record_done(tx.plan_ref)
     for listener in _listeners:
         transaction.on_commit(lambda listener=listener: listener(tx.plan_ref, last), robust=True)  # type: ignore[misc]
 

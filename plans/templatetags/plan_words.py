@@ -7,7 +7,7 @@ from django.utils.html import format_html
 
 from catalog.core import clock
 from catalog.text.safety import split_hidden
-from catalog.ui.labels import say_duration
+from catalog.ui.labels import format_duration
 
 register = template.Library()
 
@@ -20,7 +20,7 @@ def running_time(moment: datetime) -> str:
         '<time datetime="{}" title="since {} UTC" data-since>{}</time>',
         f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z",
         f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
-        f"{seconds} s" if seconds < 60 else say_duration(seconds * 1000),
+        f"{seconds} s" if seconds < 60 else format_duration(seconds * 1000),
     )
 
 

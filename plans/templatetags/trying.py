@@ -12,7 +12,7 @@ from approvals.policies.rulebook import Rule
 from catalog.dispatch.pipeline import Deny, Hold
 from catalog.models import Call, Tool
 from catalog.results import Preview
-from catalog.ui.labels import say_span
+from catalog.ui.labels import format_timespan
 from plans.actions.call import Rehearsal
 from plans.web.try_tool import new_trial
 
@@ -55,7 +55,7 @@ def becomes(rehearsal: Rehearsal) -> str:
         return f"It would be refused: {verdict.message}"
     if isinstance(verdict, Hold):
         rule = verdict.terms
-        terms = f" for {rule.quorum} {' or '.join(rule.groups)}, {say_span(rule.expires_seconds)} at most"
+        terms = f" for {rule.quorum} {' or '.join(rule.groups)}, {format_timespan(rule.expires_seconds)} at most"
         return f"It would wait{terms if isinstance(rule, Rule) else ''}."
     return "It would run at once."
 

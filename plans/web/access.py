@@ -5,7 +5,7 @@ from collections.abc import Callable
 from django.contrib.auth.models import User
 from django.http import Http404
 
-from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, name_of
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, user_display_name
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest
 from plans.models import Plan
@@ -30,7 +30,7 @@ def control_plan(viewer: User, plan: Plan, act: Callable[[Requester], None], *, 
     Raises NotAllowed, and what the act raises.
     """
     if not may_control(viewer, None, plan):
-        raise NotAllowed(f"Only {name_of(plan.author)} or an administrator may do this. Nothing was changed.")
+        raise NotAllowed(f"Only {user_display_name(plan.author)} or an administrator may do this. Nothing was changed.")
     if further and not has_role(viewer, OPERATOR, ADMINISTRATOR):
         raise NotAllowed("This needs the role operator or administrator. Nothing was changed.")
     require_no_session_list(plan)

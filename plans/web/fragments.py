@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 
 from approvals.queue.saved_views import WAITING, Queues, needed_count
-from approvals.web.review.inbox import queue_of
-from catalog.calls.privacy import sees_private
+from approvals.web.review.inbox import inbox_list
+from catalog.calls.privacy import can_see_private
 from plans.live.approval_changes import CLOSED, Change
 from plans.live.feed import Feed
 from plans.live.fragment_cache import Fragments, RenderSource
@@ -58,7 +58,7 @@ def plans_source(visitor: SocketUser) -> RenderSource:
 
 def inbox_source(visitor: SocketUser, view: str) -> RenderSource:
     """The requests in one view of what waits; all that waits is the same for everyone who sees private data."""
-    if view == WAITING and sees_private(visitor.user):
+    if view == WAITING and can_see_private(visitor.user):
         return RenderSource(
             ("inbox", None), partial(_render_inbox, view, visitor.user), Feed.listen_to_all, SHELL_RESTS
         )
@@ -199,7 +199,7 @@ def _render_rows(viewer: User) -> Fragments:
 
 
 def _render_inbox(view: str, viewer: User) -> Fragments:
-    return Fragments({"queue": _render("approvals/_queue.html", inbox=queue_of(viewer, view))})
+    return Fragments({"queue": _render("approvals/_queue.html", inbox=inbox_list(viewer, view))})
 
 
 def _render_views(view: str, viewer: User) -> Fragments:

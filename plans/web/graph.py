@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from catalog.text.safety import split_hidden
-from catalog.ui.labels import STATUSES, Word
+from catalog.ui.labels import STATUS_BADGES, Badge
 
 WIDTH, HEIGHT = 148, 64
 COLUMN, ROW = 176, 82
@@ -193,7 +193,7 @@ class Box:
     """
 
     node: Node
-    word: Word
+    word: Badge
     look: str
     title: Sequence[str]
     tool: str
@@ -229,11 +229,11 @@ def drawing_from(graph: Graph, boxes: Sequence[Box], arrows: Sequence[Arrow]) ->
     return Drawing(graph.width, graph.height, boxes, arrows, f"Plan graph, {count} step{'' if count == 1 else 's'}")
 
 
-def box_of(node: Node, word: Word, step: "DescribedStep") -> Box:
+def box_of(node: Node, word: Badge, step: "DescribedStep") -> Box:
     if len(node.members) > 1:
         title = f"{len(node.members)} done"
         says = f"Steps {', '.join(map(str, node.members))}, done"
-        return Box(node, STATUSES["completed"], "ok", [title], "", says)
+        return Box(node, STATUS_BADGES["completed"], "ok", [title], "", says)
     look = "skip" if word.icon == "skip" else BOX_CLASSES.get(word.hue, "idle")
     says = f"Step {step.step_id}, {fit_text(step.description, LABEL_ROOM)}, {word.label.lower()}"
     return Box(node, word, look, _wrapped(step.description), fit_text(step.tool or "", TOOL_ROOM), says)

@@ -10,9 +10,9 @@ from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from catalog.rest.pagination import Cursor, PageAt, page_of
-from catalog.ui.labels import Word, status_word
-from catalog.ui.requests import PageRequest, signed_in, wants_part
+from catalog.rest.pagination import PageCursor, PageParameters, paginate
+from catalog.ui.labels import Badge, status_badge
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.models import Plan, Step
 from plans.states import PlanStatus
 from plans.store.selectors import STEP_WAITS_FOR_PEOPLE, plans_for, step_counts
@@ -99,14 +99,14 @@ class PlanRow:
     """One plan in the list."""
 
     plan: Plan
-    words: Sequence[Word]
+    words: Sequence[Badge]
     segments: Sequence[str]
     finished: int
     total: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlanList:
+class PlanListPage:
     """The list a URL asks for."""
 
     query: PlanQuery
@@ -115,12 +115,12 @@ class PlanList:
     tabs: Sequence[tuple[str, str, bool]]
 
 
-def plan_list(viewer: User, query: PlanQuery) -> PlanList:
+def plan_list(viewer: User, query: PlanQuery) -> PlanListPage:
     """Return the plans that the viewer may see and the URL asks for; two queries."""
     plans = query.select(_list_rows(viewer))
-    cursor = Cursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
-    page = page_of(plans, order="-id", at=PageAt(PAGE_SIZE, cursor))
-    return PlanList(
+    cursor = PageCursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
+    page = paginate(plans, order="-id", at=PageParameters(PAGE_SIZE, cursor))
+    return PlanListPage(
         query=query,
         rows=_rows(page.rows),
         older=replace(query, before=page.next.pk).url if page.next else "",
@@ -151,7 +151,7 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
     awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _listed
     return PlanRow(
         plan=plan,
-        words=plan_word_list(plan, status_word(plan.status, awaited), waits=awaited is not None),
+        words=plan_word_list(plan, status_badge(plan.status, awaited), waits=awaited is not None),
         segments=[hue for hue, share in shares.items() for _ in range(share)],
         finished=counts["completed"],
         total=counts["steps"],
@@ -159,11 +159,11 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def plans(request: PageRequest) -> HttpResponse:
     """Show the plans that fit."""
     listed = plan_list(request.user, PlanQuery.read(request.GET))
-    part = wants_part(request, "results")
+    part = is_fragment_request(request, "results")
     response = render(
         request, "plans/_list.html" if part else "plans/plans.html", {"section": "plans", "listed": listed}
     )

@@ -4,13 +4,13 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from catalog.ui.requests import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, sign_in_required
 from plans.models import Plan
 from plans.sessions.overview import find_session_overview, session_list
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def sessions(request: PageRequest) -> HttpResponse:
     """Show the sessions that have a list, the newest first."""
     before = request.GET.get("before", "")
@@ -20,7 +20,7 @@ def sessions(request: PageRequest) -> HttpResponse:
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def session(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one session."""
     try:

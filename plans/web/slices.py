@@ -12,16 +12,16 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from approvals.models import ApprovalRequest
-from approvals.policies.eligibility import may_prepare
-from approvals.requests.queries import requests_for, whole, with_snooze
-from approvals.reviews.batch import ItemResult
-from approvals.reviews.confirmation import CLOSER_LOOK, needs_a_closer_look
+from approvals.policies.eligibility import may_pre_approve
+from approvals.requests.queries import requests_for, with_related, with_snooze
+from approvals.reviews.batch import BatchItemResult
+from approvals.reviews.confirmation import INDIVIDUAL_REVIEW_REQUIRED, requires_individual_review
 from approvals.states import RequestStatus
-from approvals.web.review.detail import Briefing, brief
+from approvals.web.review.detail import RequestDetail, detail_for
 from catalog.access.roles import NotAllowed
-from catalog.calls.privacy import WORDS
+from catalog.calls.privacy import PRIVATE_NOTICE
 from catalog.errors import ToolgateError
-from catalog.ui.requests import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, sign_in_required
 from plans.actions import slices
 from plans.actions.slices import MAX_SLICE_STEPS, ApprovalTerms, SliceItem
 from plans.actions.upcoming import ASKED, GATED, LATER, WAITS, UpcomingStep, upcoming_steps
@@ -58,21 +58,21 @@ class SliceRequest:
     """One request in full; `obstacle` says why this viewer cannot approve it here."""
 
     ahead: UpcomingStep
-    brief: Briefing
+    detail: RequestDetail
     obstacle: str
     checked: bool
 
     @property
     def value(self) -> str:
         """What its box sends: the request, and the digest that was on the screen."""
-        return f"{self.brief.request.public_id}:{self.brief.request.digest}"
+        return f"{self.detail.request.public_id}:{self.detail.request.digest}"
 
 
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
     """What became of one item."""
 
-    item: ItemResult
+    item: BatchItemResult
     step_id: str
     is_done: bool
 
@@ -106,7 +106,9 @@ class SlicePage:
         """Every step that is to come; what a tool objects to is kept from those who must not see what is private."""
         private = hidden_parts(self.viewer, self.plan).steps
         return [
-            UpcomingRow(each, *KIND_LABELS[each.kind], WORDS if each.why and each.step.step_id in private else each.why)
+            UpcomingRow(
+                each, *KIND_LABELS[each.kind], PRIVATE_NOTICE if each.why and each.step.step_id in private else each.why
+            )
             for each in self._ahead
         ]
 
@@ -114,15 +116,15 @@ class SlicePage:
     def items(self) -> list[SliceRequest]:
         """The requests that an answer can be given to now, in the order of their steps."""
         open_ones = {each.request.pk: each for each in self._ahead if each.is_open and each.request}
-        rows = with_snooze(whole(requests_for(self.viewer)), self.viewer).filter(pk__in=open_ones)
+        rows = with_snooze(with_related(requests_for(self.viewer)), self.viewer).filter(pk__in=open_ones)
         shown = [self._shown(open_ones[row.pk], row) for row in rows if open_ones[row.pk].kind in (ASKED, WAITS)]
         return sorted(shown, key=lambda each: each.ahead.step.step_id)
 
     def _shown(self, ahead: UpcomingStep, request: ApprovalRequest) -> SliceRequest:
-        told = brief(request, self.viewer)
-        obstacle = told.why_not or ("" if told.may_answer else told.standing)
-        if not obstacle and needs_a_closer_look(request.policy_revision):
-            obstacle = CLOSER_LOOK
+        told = detail_for(request, self.viewer)
+        obstacle = told.why_not or ("" if told.may_answer else told.status_text)
+        if not obstacle and requires_individual_review(request.policy_revision):
+            obstacle = INDIVIDUAL_REVIEW_REQUIRED
         is_checked = not obstacle and (self.chosen is None or request.public_id in self.chosen)
         return SliceRequest(ahead, told, obstacle, is_checked)
 
@@ -139,7 +141,7 @@ class SlicePage:
     @property
     def second_press(self) -> str:
         """Why approving what is chosen takes a second press; empty where one press is enough."""
-        reasons = (each.brief.second_press for each in self.items if each.checked)
+        reasons = (each.detail.second_press for each in self.items if each.checked)
         return next(filter(None, reasons), "")
 
     @property
@@ -148,7 +150,7 @@ class SlicePage:
         return range(1, min(MAX_SLICE_STEPS, sum(map(self._may_ask, self._ahead))) + 1)
 
     def _may_ask(self, ahead: UpcomingStep) -> bool:
-        may = ahead.rule is not None and may_prepare(ahead.rule, self.viewer, {self.plan.author_id}) is None
+        may = ahead.rule is not None and may_pre_approve(ahead.rule, self.viewer, {self.plan.author_id}) is None
         return ahead.kind == GATED and may
 
     @property
@@ -186,7 +188,7 @@ def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     page = SlicePage(viewer, plan)
     sent = dict(text.split(":", 1) for text in form.getlist("item")[:MAX_SLICE_STEPS] if ":" in text)
     page.chosen, page.comment = frozenset(sent), form.get("comment", "").replace("\r\n", "\n")
-    chosen = {each.brief.request.public_id: each for each in page.items}
+    chosen = {each.detail.request.public_id: each for each in page.items}
     if not sent:
         page.setback, page.answered_with = "Choose at least one step.", 422
     elif page.second_press and form.get("confirmed") != "1":
@@ -200,14 +202,14 @@ def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     return page
 
 
-def _slice_outcome(result: ItemResult, before: dict[str, SliceRequest]) -> SliceOutcome:
+def _slice_outcome(result: BatchItemResult, before: dict[str, SliceRequest]) -> SliceOutcome:
     shown = before.get(result.id)
     is_done = result.status in set(RequestStatus)
     return SliceOutcome(result, str(shown.ahead.step.step_id) if shown else "", is_done)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def plan_slice(request: PageRequest, public_id: str) -> HttpResponse:
     """Show what is to come; ask about more of it, or approve what is checked."""
     plan = plan_or_404(request.user, public_id)

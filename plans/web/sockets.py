@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from django.template.loader import render_to_string
 
 from approvals.queue.saved_views import OPEN_VIEWS, WAITING
-from approvals.requests.queries import requests_told_of_since
-from catalog.calls.privacy import sees_private
+from approvals.requests.queries import requests_audited_since
+from catalog.calls.privacy import can_see_private
 from plans.live import sockets
 from plans.live.approval_changes import CHANGED, Change, ChangeBatch, request_changes
 from plans.live.event_sockets import authorize_plan, plan_ref_of, visible_changes
@@ -83,7 +83,7 @@ class InboxSocket(PageSocket):
     def enter(self) -> SocketUser:
         """Let in who has signed in; who no longer sees private data connects again, to a list without it."""
         visitor = super().enter()
-        saw, self._sees_private = self._sees_private, sees_private(visitor.user)
+        saw, self._sees_private = self._sees_private, can_see_private(visitor.user)
         if saw and not self._sees_private:
             raise SocketRefused(sockets.TRY_AGAIN, "Your roles have changed; connect again.")
         return visitor
@@ -113,7 +113,7 @@ class InboxSocket(PageSocket):
 
 def _missed_changes(visitor: SocketUser, after: int) -> list[str]:
     """Return what makes a page look again at what was told of since its number."""
-    told_of = requests_told_of_since(visitor.user, after).values_list("public_id", "status")
+    told_of = requests_audited_since(visitor.user, after).values_list("public_id", "status")
     return [request_refresh_trigger(Change(CHANGED, *each)) for each in told_of]
 
 

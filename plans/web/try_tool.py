@@ -20,12 +20,12 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import ToolgateError
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call, Tool
-from catalog.rest.idempotency import act_once
-from catalog.schemas import Problem, refuse
+from catalog.rest.idempotency import run_once
+from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
-from catalog.ui.forms.editor import Writing
-from catalog.ui.requests import PageRequest, signed_in, wants_part
+from catalog.ui.forms.editor import ArgumentsEditor
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
 from plans.engine import calls
 from plans.live.long_polling import wait_briefly
@@ -37,7 +37,7 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(slots=True, kw_only=True)
-class Trial(Writing):
+class Trial(ArgumentsEditor):
     """What the page shows: the arguments as they are being written, and what became of the last button.
 
     `key` makes sending the same form twice one call.
@@ -79,7 +79,7 @@ def new_trial(tool: Tool, viewer: User, arguments: Mapping[str, Any] | None = No
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=_new_key())
     if arguments is not None:
         trial.fill(arguments)
-    trial.draw_or_write()
+    trial.render_or_show_json()
     return trial
 
 
@@ -108,7 +108,7 @@ def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
             trial.press(wanted, place)
         trial.draw()
     except ToolgateError as error:
-        trial.answered_with = trial.show_refusal(error)
+        trial.answered_with = trial.show_error(error)
     trial.key = _new_key()
     return trial
 
@@ -127,11 +127,11 @@ def _call(trial: Trial, arguments: dict[str, Any]) -> None:
     """Call the tool; the same form sent twice is one call."""
     _require_permission(trial)
     if not KEY.fullmatch(trial.key):
-        refuse([Problem("", "key", "This form has lost its key; reload the page.")])
+        raise_for_problems([ArgumentProblem("", "key", "This form has lost its key; reload the page.")])
     calls.prepare_call(trial.tool.name, arguments)
     order, by = CallOrder(trial.tool.name, arguments), Requester(trial.viewer)
     what = keyring().fingerprint(digest("try", trial.tool.name, canonical_text(arguments)))
-    called = act_once(
+    called = run_once(
         f"user:{trial.viewer.pk}", f"try:{trial.key}:{what}", what, lambda: create_call(order, by=by).public_id
     )
     trial.call = Call.objects.get(public_id=called)
@@ -156,7 +156,7 @@ CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def try_tool_page(request: PageRequest, name: str) -> HttpResponse:
     """Show the form, filled with an example or a call where the query names one; do what a button of it says."""
     tool = tool_or_404(name)
@@ -187,9 +187,9 @@ def _respond(request: PageRequest, trial: Trial) -> HttpResponse:
 
 def _render_trial(request: PageRequest, trial: Trial) -> HttpResponse:
     template = "plans/try.html"
-    if wants_part(request, "tried"):
+    if is_fragment_request(request, "tried"):
         template = "plans/_tried.html"
-    elif wants_part(request, "trying"):
+    elif is_fragment_request(request, "trying"):
         template = "plans/_trying.html"
     return render(
         request, template, {"section": "tools", "trial": trial, "tool": trial.tool}, status=trial.answered_with

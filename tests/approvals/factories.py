@@ -12,18 +12,18 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.grants.services import Terms, make, standing_of
+from approvals.grants.services import GrantTerms, create_grant, grant_status
 from approvals.models import ApprovalRequest, Delegation, Delivery, Grant, Policy, PolicyRevision
-from approvals.policies.rulebook import rule_of
-from approvals.requests.digests import Binding
+from approvals.policies.rulebook import rule_from_revision
+from approvals.requests.digests import ApprovalBinding
 from approvals.requests.lifecycle import open_request
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
 from catalog.inventory import snapshot
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call, CallRequester, Implementation, Source, Tool, ToolVersion
 from catalog.results import Preview
 from catalog.states import CallStatus
@@ -121,7 +121,7 @@ def add_policy(order: int, **terms: object) -> PolicyRevision:
 
 def ask(by: User, tool: Tool | None = None, preview: Preview | None = PREVIEW) -> ApprovalRequest:
     """Return a pending request about a call that `by` asked for, held by the default policy as it is now."""
-    return open_request(held_call(by, tool), rule=rule_of(set_rule()), preview=preview, now=clock.now())
+    return open_request(held_call(by, tool), rule=rule_from_revision(set_rule()), preview=preview, now=clock.now())
 
 
 def hand(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
@@ -132,18 +132,20 @@ def hand(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
 
 def approval(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:
     """Return the answer of someone who saw the request as it is."""
-    return Decision(Verdict.APPROVE, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
+    return Decision(ReviewVerdict.APPROVE, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
 
 
 def rejection(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:
     """Return the refusal of someone who saw the request as it is."""
-    return Decision(Verdict.REJECT, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
+    return Decision(ReviewVerdict.REJECT, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
 
 
-def binding_of(call: Call) -> Binding:
+def binding_of(call: Call) -> ApprovalBinding:
     """Return what would run if nothing changed since the preview."""
     assert call.implementation is not None
-    return Binding(call.version.fingerprint, call.implementation.digest, call.arguments, str(PREVIEW.state_token))
+    return ApprovalBinding(
+        call.version.fingerprint, call.implementation.digest, call.arguments, str(PREVIEW.state_token)
+    )
 
 
 @contextmanager
@@ -154,7 +156,7 @@ def refusal_at(path: str, code: str) -> Iterator[None]:
     assert [(each["path"], each["code"]) for each in refused.value.details["errors"]] == [(path, code)]
 
 
-def answer(plan: Plan, by: User, verdict: Verdict, step_id: int = 1, **more: Any) -> ApprovalRequest:
+def answer(plan: Plan, by: User, verdict: ReviewVerdict, step_id: int = 1, **more: Any) -> ApprovalRequest:
     """Let someone answer what a step waits for, as it is now."""
     request = request_of(plan, step_id)
     return decide(request, by=by, decision=Decision(verdict, request.digest, **more))
@@ -162,22 +164,22 @@ def answer(plan: Plan, by: User, verdict: Verdict, step_id: int = 1, **more: Any
 
 def edit(plan: Plan, by: User, value: Any, **more: Any) -> ApprovalRequest:
     """Let someone approve what a step waits for with another value."""
-    return answer(plan, by, Verdict.APPROVE, arguments={"value": value}, **more)
+    return answer(plan, by, ReviewVerdict.APPROVE, arguments={"value": value}, **more)
 
 
 def respond(plan: Plan, by: User, response: Any, **more: Any) -> ApprovalRequest:
     """Let someone answer in the tool's place."""
-    return answer(plan, by, Verdict.RESPOND, response=response, **more)
+    return answer(plan, by, ReviewVerdict.RESPOND, response=response, **more)
 
 
 def send_back(plan: Plan, by: User, comment: str = "Smaller, please.", **more: Any) -> ApprovalRequest:
     """Let someone ask for changes."""
-    return answer(plan, by, Verdict.REQUEST_CHANGES, comment=comment, **more)
+    return answer(plan, by, ReviewVerdict.REQUEST_CHANGES, comment=comment, **more)
 
 
 def reject(plan: Plan, by: User, effect: str = "fail", comment: str = "Not today.", **more: Any) -> ApprovalRequest:
     """Let someone reject what a step waits for."""
-    return answer(plan, by, Verdict.REJECT, comment=comment, effect=effect, **more)
+    return answer(plan, by, ReviewVerdict.REJECT, comment=comment, effect=effect, **more)
 
 
 def setback_on(pages: Pages) -> str:
@@ -193,19 +195,19 @@ ANY = [{"path": "value", "operator": "exists"}]
 def let_be_granted(admin: User, settings: Any, monkeypatch: Any) -> None:
     """Let the dangerous tool be granted; policies and tools are read anew each time."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    monkeypatch.setattr(snapshot, "SECONDS_TRUSTED", 0.0)
+    monkeypatch.setattr(snapshot, "SNAPSHOT_SECONDS", 0.0)
     allow(admin, max_hours=8, max_uses=20)
 
 
 def allow(admin: User, **limits: int) -> None:
     """Let grants be made for the dangerous tool."""
-    change_tool("dangerous", {"grantable": limits or None}, by=admin)
+    apply_overrides("dangerous", {"grantable": limits or None}, by=admin)
 
 
 def grant(by: User, ref: str = "ada", scope: str = "requester", rows: object = None, **more: Any) -> Grant:
     """Make a grant for the dangerous tool."""
-    terms = Terms(tool="dangerous", rows=ANY if rows is None else rows, scope=scope, scope_ref=ref, **more)
-    return make(terms, by=by)
+    terms = GrantTerms(tool="dangerous", rows=ANY if rows is None else rows, scope=scope, scope_ref=ref, **more)
+    return create_grant(terms, by=by)
 
 
 def dangerous(value: object = "x") -> dict[str, Any]:
@@ -218,16 +220,16 @@ def run(ada: User, value: object = "x") -> Plan:
     return work_off(make_plan(ada, dangerous(value)))
 
 
-def standing(made: Grant) -> str:
+def grant_state(made: Grant) -> str:
     """Return where a grant stands now: active, used_up, expired, revoked by a person, or ended by what happened."""
     made.refresh_from_db()
-    return standing_of(made).word
+    return grant_status(made).word
 
 
 def ended(made: Grant) -> str:
     """Return why a grant has ended; empty while it is in force."""
     made.refresh_from_db()
-    return "" if standing_of(made).is_active else standing_of(made).sentence
+    return "" if grant_status(made).is_active else grant_status(made).sentence
 
 
 def approved(ada: User, rosa: User) -> ApprovalRequest:
@@ -238,6 +240,6 @@ def approved(ada: User, rosa: User) -> ApprovalRequest:
     return request_of(plan)
 
 
-def terms_from(request: ApprovalRequest, scope: str = "requester", ref: str = "ada") -> Terms:
+def terms_from(request: ApprovalRequest, scope: str = "requester", ref: str = "ada") -> GrantTerms:
     """Return terms about the dangerous tool."""
-    return Terms(tool="dangerous", rows=ANY, scope=scope, scope_ref=ref)
+    return GrantTerms(tool="dangerous", rows=ANY, scope=scope, scope_ref=ref)

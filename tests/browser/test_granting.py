@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from approvals.models import ApprovalRequest
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from tests.browser.conftest import PageAs
 from tests.builders import approve, make_plan, request_of, work_off, write_step
 
@@ -23,7 +23,7 @@ def office(catalog, workspace: Path, settings) -> Path:
 @pytest.fixture
 def approved(office, ada, rosa, admin) -> ApprovalRequest:
     """The last of three writes under reports/ that Rosa approved; writing may be granted."""
-    change_tool("write_file", {"grantable": {}}, by=admin)
+    apply_overrides("write_file", {"grantable": {}}, by=admin)
     for name in ("may", "june", "july"):
         plan = work_off(make_plan(ada, write_step(1, f"reports/{name}.txt", f"{name} was quiet")))
         approve(plan, rosa)

@@ -12,10 +12,10 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, Round
 from catalog.core.canonical_json import canonical_text
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan
 from plans.store.requesters import Requester
@@ -124,8 +124,10 @@ def names(ada):
 def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
     """With a request, an agent, a session, and plans that wait and that are done."""
     held = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
-    append(Line(action="approval.requested", by=ada, tool_name="send_registration_email", object_ref=held.public_id))
-    append(Line(action="sign_in.refused", actor_name="unknown"))
+    append_entry(
+        AuditRecord(action="approval.requested", by=ada, tool_name="send_registration_email", object_ref=held.public_id)
+    )
+    append_entry(AuditRecord(action="sign_in.refused", actor_name="unknown"))
     make_agent()
     waiting = work_off(make_plan(ada, write_step(1), step(2, dependencies=[1]), goal="Tell " + "everybody " * 20))
     done = work_off(make_plan(ada, step(1)))
@@ -240,7 +242,7 @@ def open_menu(page: Page) -> None:
 def grantable(catalog, admin, settings):
     """Writing may be granted, and decisions take effect at once."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    change_tool("write_file", {"grantable": {}}, by=admin)
+    apply_overrides("write_file", {"grantable": {}}, by=admin)
 
 
 @pytest.mark.usefixtures("grantable")

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import AuditEntry
 from catalog.models import Tool
 from tests.approvals.factories import ask
@@ -51,7 +51,7 @@ def test_schema_tabs_follow_the_arrows(rosa, catalog, page_as: PageAs):
 @pytest.mark.layout
 def test_an_audit_entry_opens_and_the_chain_is_checked(admin, page_as: PageAs):
     """In place, without leaving the page."""
-    entry = AuditEntry.objects.get(seq=append(Line(action="tool.tested", by=admin, tool_name="x")))
+    entry = AuditEntry.objects.get(seq=append_entry(AuditRecord(action="tool.tested", by=admin, tool_name="x")))
     page = page_as(admin)
     page.goto("/audit/")
     expect(page.locator(f"#x-{entry.seq}")).to_be_hidden()

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.results import Preview
 from plans.models import Plan
 from tests.approvals.factories import ask, make_tool, rejection, set_rule
@@ -265,7 +265,7 @@ def test_what_is_asked_has_changed(held, rosa, tomas, page_as: PageAs):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     open_inbox(page)
     changed = {"path": "note.txt", "content": "other\n"}
-    decide(request, by=tomas, decision=Decision(Verdict.APPROVE, request.digest, arguments=changed))
+    decide(request, by=tomas, decision=Decision(ReviewVerdict.APPROVE, request.digest, arguments=changed))
     press_approve(page)
     expect(page.locator("[role=alert]").first).to_contain_text("has changed since you looked at it")
     page.get_by_text("Show what changed").click()

@@ -13,4 +13,4 @@ def own_tools_only(db: None) -> Iterator[None]:
     """Register no tools but those of the test."""
     with clean_registry():
         yield
-    snapshot.forget()
+    snapshot.drop_snapshot()

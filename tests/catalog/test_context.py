@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from catalog.context import Budget, Deadline, Resources, ToolContext, Undone
+from catalog.context import Budget, Deadline, Resources, ToolContext, UndoResult
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 
@@ -116,7 +116,7 @@ def test_a_resource_is_restored_to_its_snapshot_of_when_the_call_got_it():
     resources = Resources([Ledger("before")])
     resources.get(Ledger).lines.append("half")
 
-    assert resources.restore() == Undone(some=True) and resources.restore().all
+    assert resources.restore() == UndoResult(some=True) and resources.restore().all
     assert resources.get(Ledger).lines == ["before"]
 
 
@@ -137,7 +137,7 @@ def test_one_resource_that_cannot_be_restored_is_named_and_does_not_stop_the_oth
     resources = Resources([first, Stubborn(), last, Closing()])
     first.lines.append("half")
 
-    assert resources.restore() == Undone(some=True, failed=("OwnRecord", "Stubborn"))
+    assert resources.restore() == UndoResult(some=True, failed=("OwnRecord", "Stubborn"))
     assert first.lines == ["before"]
     assert ("Stubborn" in caplog.text, "hunter2" in caplog.text) == (True, False)
 

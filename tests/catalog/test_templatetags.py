@@ -20,7 +20,7 @@ def draw(source: str, **context: object) -> str:
 def test_every_word_has_its_icon_in_the_sprite() -> None:
     sprite = (Path(settings.BASE_DIR) / "templates" / "_sprite.html").read_text()
 
-    used = [*labels.STATUSES.values(), *labels.WAITING.values(), *labels.SAFETY.values()]
+    used = [*labels.STATUS_BADGES.values(), *labels.WAITING_BADGES.values(), *labels.SAFETY_BADGES.values()]
 
     assert [word.icon for word in used if f'id="i-{word.icon}"' not in sprite] == []
 
@@ -72,7 +72,7 @@ def test_unknown_status_is_escaped() -> None:
     ],
 )
 def test_age_is_said_in_the_largest_whole_unit(age, said) -> None:
-    assert labels.say_ago(NOON - age, NOON) == said
+    assert labels.format_time_ago(NOON - age, NOON) == said
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_age_is_said_in_the_largest_whole_unit(age, said) -> None:
     ],
 )
 def test_time_left_is_rounded_down(left, said) -> None:
-    assert labels.say_left(NOON + timedelta(seconds=left), NOON) == said
+    assert labels.format_time_left(NOON + timedelta(seconds=left), NOON) == said
 
 
 def test_relative_time_carries_the_exact_time() -> None:

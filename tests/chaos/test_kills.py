@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import RequestStatus, Verdict
+from approvals.states import RequestStatus, ReviewVerdict
 from plans.states import WaitingFor
 from tests import counts
 from tests.builders import call_of, make_plan, step, step_of
@@ -26,7 +26,7 @@ SECONDS = counts.seconds(5400)
 def approve_what_waits(by):
     """Approve every open request."""
     for request in ApprovalRequest.objects.filter(status=RequestStatus.PENDING):
-        decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest))
+        decide(request, by=by, decision=Decision(ReviewVerdict.APPROVE, request.digest))
 
 
 @pytest.mark.slow

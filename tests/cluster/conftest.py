@@ -37,7 +37,7 @@ def marking_tools(transactional_db: None, catalog: None) -> Iterator[None]:
     yield
     for tool in TOOLS:
         registry._TOOLS.pop(tool.name)
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 @pytest.fixture

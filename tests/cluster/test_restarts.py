@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import RequestStatus, Verdict
+from approvals.states import RequestStatus, ReviewVerdict
 from plans.executor import heartbeats
 from plans.models import Event, Plan, Step
 from tests import counts
@@ -35,7 +35,7 @@ def chain() -> list[dict[str, Any]]:
 def approve_what_waits(by: User) -> None:
     """Approve every open request."""
     for request in ApprovalRequest.objects.filter(status=RequestStatus.PENDING):
-        decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest))
+        decide(request, by=by, decision=Decision(ReviewVerdict.APPROVE, request.digest))
 
 
 def has_come_to(share: float, by: User) -> bool:

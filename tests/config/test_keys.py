@@ -7,15 +7,15 @@ import pytest
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
-from config.environment import GENERATED, check_secret_keys, load_or_make
+from config.environment import KEY_GENERATORS, check_secret_keys, load_or_create_keys
 
 
 def test_keys_are_made_once_for_their_owner_alone(tmp_path):
     """And are the same from then on."""
     path = tmp_path / "keys.env"
-    made = load_or_make(path)
-    assert made.keys() == GENERATED.keys()
-    assert load_or_make(path) == made
+    made = load_or_create_keys(path)
+    assert made.keys() == KEY_GENERATORS.keys()
+    assert load_or_create_keys(path) == made
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert check_secret_keys([made["TOOLGATE_SECRET_KEYS"]])
 
@@ -25,7 +25,7 @@ def test_a_file_of_an_earlier_version_gets_what_it_lacks(tmp_path):
     path = tmp_path / "keys.env"
     path.write_text("SECRET_KEY=old\nTOOLGATE_AUDIT_KEY=older")
     found: list[dict[str, str]] = []
-    threads = [threading.Thread(target=lambda: found.append(load_or_make(path))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(load_or_create_keys(path))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from config import safety
+from config import setting_checks
 
 
 def refused(check, *arguments, **options) -> bool:
@@ -18,36 +18,36 @@ def refused(check, *arguments, **options) -> bool:
 
 
 def test_keys_are_long_and_varied():
-    assert refused(safety.check_key, "SECRET_KEY", "short", least=32)
-    assert refused(safety.check_key, "SECRET_KEY", "a" * 50, least=32)
-    assert not refused(safety.check_key, "SECRET_KEY", "for-the-tests-only-for-the-tests-only", least=32)
+    assert refused(setting_checks.check_key, "SECRET_KEY", "short", least=32)
+    assert refused(setting_checks.check_key, "SECRET_KEY", "a" * 50, least=32)
+    assert not refused(setting_checks.check_key, "SECRET_KEY", "for-the-tests-only-for-the-tests-only", least=32)
 
 
 @pytest.mark.parametrize(
     "url", ["toolgate.example", "//toolgate.example", "ftp://toolgate.example", "https://", "http://[::1", ""]
 )
 def test_address_needs_scheme_and_host(url):
-    assert refused(safety.check_url, "TOOLGATE_URL", url)
-    assert not refused(safety.check_url, "TOOLGATE_URL", "https://toolgate.example")
+    assert refused(setting_checks.check_url_setting, "TOOLGATE_URL", url)
+    assert not refused(setting_checks.check_url_setting, "TOOLGATE_URL", "https://toolgate.example")
 
 
 def test_hosts_of_everybody_are_refused():
-    assert [host for host in ("*", ".com", ".") if not refused(safety.check_hosts, [host])] == []
-    assert not refused(safety.check_hosts, ["localhost", "[::1]", ".toolgate.example", "toolgate.example"])
+    assert [host for host in ("*", ".com", ".") if not refused(setting_checks.check_hosts, [host])] == []
+    assert not refused(setting_checks.check_hosts, ["localhost", "[::1]", ".toolgate.example", "toolgate.example"])
 
 
 def test_workspace_must_not_hold_what_is_kept_from_tools(tmp_path: Path):
     kept = [tmp_path / "var" / "toolgate.sqlite3"]
-    assert refused(safety.check_workspace, tmp_path, kept)
-    assert refused(safety.check_workspace, tmp_path / "other" / ".." / "var", kept)
-    assert not refused(safety.check_workspace, tmp_path / "var" / "workspace", kept)
+    assert refused(setting_checks.check_workspace, tmp_path, kept)
+    assert refused(setting_checks.check_workspace, tmp_path / "other" / ".." / "var", kept)
+    assert not refused(setting_checks.check_workspace, tmp_path / "var" / "workspace", kept)
 
 
 def test_misspelt_name_is_refused_with_the_one_that_was_meant():
     known = ["TOOLGATE_THREADS", "TOOLGATE_URL", "SECRET_KEY"]
     for name in ("TOOLGATE_THREAD", "TOOLGATE_TRHEADS", "TOOLGATE_URLS"):
         with pytest.raises(ImproperlyConfigured, match=f"{name};"):
-            safety.check_names([name], known)
+            setting_checks.check_setting_names([name], known)
     given = ["TOOLGATE_THREADS", "TOOLGATE_SOMETHING_ELSE", "SECRET_KEYS", "TOOLGATE_TEST_SEED"]
-    assert safety.check_names(given, known) == ["TOOLGATE_SOMETHING_ELSE"]
-    assert safety.distance("kitten", "sitting") == 3
+    assert setting_checks.check_setting_names(given, known) == ["TOOLGATE_SOMETHING_ELSE"]
+    assert setting_checks.edit_distance("kitten", "sitting") == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.house.source import ROOT, functions, modules, parse, where, write
 
 OPENING = {"plan_transaction", "new_plan_transaction"}
-AGAIN = {"retried", "retried_patiently"}
+AGAIN = {"retry_on_deadlock", "retry_on_lock"}
 ELSEWHERE = {
     "_take_back": "by do_each",
     "_end_overdue": "by do_each",
@@ -18,13 +18,13 @@ ELSEWHERE = {
 
 
 def opens(function: ast.AST) -> bool:
-    """Say whether a function's body opens a recording."""
+    """Say whether a function's body opens a plan transaction."""
     items = [item.context_expr for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items]
     return any(isinstance(item, ast.Call) and getattr(item.func, "id", "") in OPENING for item in items)
 
 
 def lost(root: Path) -> Iterator[str]:
-    """Yield every function that opens a recording and whose transaction is not done again."""
+    """Yield every function that opens a plan transaction and whose transaction is not done again."""
     for path in modules(root, "plans", "approvals"):
         for function in functions(parse(path)):
             decorators = {getattr(each, "id", "") for each in function.decorator_list}
@@ -32,12 +32,12 @@ def lost(root: Path) -> Iterator[str]:
                 yield where(root, path, function.lineno)
 
 
-def test_every_recording_is_done_again():
+def test_every_plan_transaction_is_retried():
     """But where it says who does that."""
     assert list(lost(ROOT)) == []
 
 
 def test_the_rule_bites(tmp_path):
-    """A recording in a function that nothing repeats."""
+    """A plan transaction in a function that nothing repeats."""
     write(tmp_path, "plans/x.py", "def act():\n    with plan_transaction(1, 'x') as batch:\n        pass\n")
     assert len(list(lost(tmp_path))) == 1

@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from catalog.context import Deadline
-from catalog.dispatch.runner import settle
+from catalog.dispatch.runner import await_result
 from catalog.tools import registry
 from plans.agents.tool_calls import TURN_TOOL
 from plans.llm import provider
@@ -58,7 +58,7 @@ def server(request: pytest.FixtureRequest, configured: None, monkeypatch: pytest
 
 def on_the_loop(work: Coroutine[Any, Any, Any], seconds: float = 60.0) -> Any:
     """Do something on the loop on which async tools run."""
-    return settle(work, Deadline.after(seconds))
+    return await_result(work, Deadline.after(seconds))
 
 
 class Scripted:

@@ -11,7 +11,7 @@ from django.db import models
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog import states as call_states
-from catalog.core.transactions import move, sources, try_move
+from catalog.core.transactions import allowed_sources, move, try_move
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
@@ -60,7 +60,7 @@ def test_nothing_leads_to_or_from_what_is_unknown(stage, ada, model):
     row = rows.objects.filter(pk=make(ada).pk)
     row.update(status="vanished")
     assert [try_move(row, to=status) for status in rows.MOVES] == [0] * len(rows.MOVES)
-    assert sources(rows.MOVES, "vanished") == []
+    assert allowed_sources(rows.MOVES, "vanished") == []
 
 
 def test_ends_are_ends():

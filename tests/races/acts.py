@@ -8,7 +8,7 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import deadlines
 from approvals.reviews import decisions
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from plans.actions.control import cancel_plan
 from plans.engine import execution
 from plans.engine.execution import TimeSlice
@@ -24,7 +24,7 @@ EXPIRED = ("failed", "failed", "failed", "expired")
 
 def approve_request(request: ApprovalRequest, by: User, channel: Any = "rest") -> ApprovalRequest:
     """Approve a request."""
-    return decide(request, by=by, decision=Decision(Verdict.APPROVE, request.digest, channel=channel))
+    return decide(request, by=by, decision=Decision(ReviewVerdict.APPROVE, request.digest, channel=channel))
 
 
 def cancel(plan: Plan) -> str:

@@ -11,7 +11,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.requests import deadlines
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import Decision, decide, revoke
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.errors import Conflict
 from plans.models import Plan
 from tests import counts
@@ -24,17 +24,17 @@ pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.secon
 Answer = Callable[[ApprovalRequest, User], ApprovalRequest]
 
 
-def _answer(verdict: Verdict, **more: Any) -> Answer:
+def _answer(verdict: ReviewVerdict, **more: Any) -> Answer:
     def give(request: ApprovalRequest, by: User) -> ApprovalRequest:
         return decide(request, by=by, decision=Decision(verdict, request.digest, **more))
 
     return give
 
 
-edit = _answer(Verdict.APPROVE, arguments={"value": "edited"})
-edit_otherwise = _answer(Verdict.APPROVE, arguments={"value": "edited otherwise"})
-respond = _answer(Verdict.RESPOND, response="answered")
-send_back = _answer(Verdict.REQUEST_CHANGES, comment="Smaller, please.")
+edit = _answer(ReviewVerdict.APPROVE, arguments={"value": "edited"})
+edit_otherwise = _answer(ReviewVerdict.APPROVE, arguments={"value": "edited otherwise"})
+respond = _answer(ReviewVerdict.RESPOND, response="answered")
+send_back = _answer(ReviewVerdict.REQUEST_CHANGES, comment="Smaller, please.")
 PAIRS = {
     "approve against edit": (approve_request, edit),
     "approve against respond": (approve_request, respond),
@@ -64,9 +64,9 @@ def test_one_of_two_answers_counts(pair, plans, reviewers, stage, report_race):
 
 def assert_outcome(plan: Plan, review: Review) -> None:
     """Check that the plan continued by its one answer."""
-    if review.verdict == Verdict.APPROVE:
+    if review.verdict == ReviewVerdict.APPROVE:
         assert settled(plan) == RAN
-    elif review.verdict == Verdict.RESPOND:
+    elif review.verdict == ReviewVerdict.RESPOND:
         assert settled(plan) == ("completed", "completed", "completed", "responded")
     else:
         assert settled(plan) == ("in_progress", "in_progress", "failed", "changes_requested")

@@ -7,9 +7,9 @@ from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, Review
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.errors import Conflict
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.secon
 
 def reject(request: ApprovalRequest, by: User) -> ApprovalRequest:
     """Reject a request."""
-    return decide(request, by=by, decision=Decision(Verdict.REJECT, request.digest, comment="No."))
+    return decide(request, by=by, decision=Decision(ReviewVerdict.REJECT, request.digest, comment="No."))
 
 
 def edit(plan: Plan, step_id: int) -> str:
     """Change the parameter of a step, as the plan's owner."""
-    change = read_change({"edit": [{"step_id": step_id, "parameters": {"value": "edited"}}]})
+    change = read_plan_change({"edit": [{"step_id": step_id, "parameters": {"value": "edited"}}]})
     change_plan(plan, change, by=Requester(plan.author))
     return "edited"
 

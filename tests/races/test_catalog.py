@@ -6,14 +6,14 @@ import pytest
 
 from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.requests.lifecycle import void_outdated
+from approvals.requests.lifecycle import invalidate_outdated
 from approvals.reviews.decisions import decide
 from catalog.inventory import snapshot
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.sync import sync_registered_tools
-from catalog.inventory.versions import as_set
+from catalog.inventory.versions import with_overrides
 from catalog.models import Implementation, Tool, ToolVersion
-from catalog.tools.registry import codes_of, get_tool, register_tool
+from catalog.tools.registry import get_tool, loaded_variants, register_tool
 from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
@@ -41,14 +41,14 @@ def fresh(transactional_db):
 
 def assert_whole():
     """Check that rows and code agree on every tool, and that the audit log is intact."""
-    snapshot.forget()
+    snapshot.drop_snapshot()
     for row in Tool.objects.select_related("current_version").filter(name__in=[each.name for each in TOOLS]):
-        loaded, found = get_tool(row.name), snapshot.current(row.name)
+        loaded, found = get_tool(row.name), snapshot.callable_tool(row.name)
         assert loaded is not None and found is not None and row.current_version is not None
-        assert row.current_version.fingerprint == as_set(loaded, row).fingerprint
+        assert row.current_version.fingerprint == with_overrides(loaded, row).fingerprint
         assert not found.drifted
         references = Implementation.objects.filter(tool=row, registered=True).values_list("reference", flat=True)
-        assert sorted(references) == sorted(codes_of(loaded))
+        assert sorted(references) == sorted(loaded_variants(loaded))
     assert verify().intact
 
 
@@ -64,8 +64,8 @@ def test_syncs_and_changes_at_once_leave_what_both_said(fresh, admin):
     sync_registered_tools()
     rounds: list[list[Act]] = []
     for number in range(ROUNDS):
-        override = partial(change_tool, "safe", {"description_override": f"Set {number}."}, by=admin)
-        level = partial(change_tool, "safe", {"safety_level": "cautious"}, by=admin, reason="A race.")
+        override = partial(apply_overrides, "safe", {"description_override": f"Set {number}."}, by=admin)
+        level = partial(apply_overrides, "safe", {"safety_level": "cautious"}, by=admin, reason="A race.")
         rounds.append([sync_registered_tools, override, level])
 
     rounds_at_once(rounds)
@@ -88,7 +88,7 @@ def test_calls_go_on_while_the_catalog_changes(executor, stage, ada, admin):
 
     def change_often():
         for number in range(10):
-            change_tool("safe", {"description_override": f"Set {number}."}, by=admin)
+            apply_overrides("safe", {"description_override": f"Set {number}."}, by=admin)
 
     at_once(call_often, change_often)
 
@@ -104,10 +104,10 @@ def test_a_change_and_an_answer_at_once_never_leave_an_approval_of_what_was(tran
     for request in held:
         name = request.call.tool_name
         answer = partial(decide, request, by=rosa, decision=approval(request))
-        races.append([answer, partial(change_tool, name, {"description_override": "Changed."}, by=admin)])
+        races.append([answer, partial(apply_overrides, name, {"description_override": "Changed."}, by=admin)])
 
     rounds_at_once(races)
-    void_outdated()
+    invalidate_outdated()
 
     ended = {(each.status, each.call.status) for each in ApprovalRequest.objects.select_related("call")}
     assert ended == {("invalidated", "cancelled")}

@@ -7,7 +7,7 @@ import pytest
 
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
 from plans.models import Plan
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.db, pytest.mark.slow, pytest.mark.timeout(counts.secon
 
 def change(plan: Plan, **fields: Any) -> str:
     """Change a plan as its owner."""
-    change_plan(plan, read_change(fields), by=Requester(plan.author))
+    change_plan(plan, read_plan_change(fields), by=Requester(plan.author))
     return "changed"
 
 

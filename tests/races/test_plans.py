@@ -71,7 +71,7 @@ def test_undo_against_the_clock(plans, rosa):
     """Either the decision is undone and the request is pending again, or it stands and the call may run."""
     requests = [approve_request(request_of(plan), rosa, "page") for plan in plans]
     races: list[list[Act]] = [
-        [partial(decisions.undo, each, by=rosa), partial(apply_decision, each)] for each in requests
+        [partial(decisions.undo_decision, each, by=rosa), partial(apply_decision, each)] for each in requests
     ]
     results = rounds_at_once(staggered(races, counts.seed()))
     for plan, (undone, _) in zip(plans, results, strict=True):

@@ -23,7 +23,7 @@ ROUNDS = counts.count(100, 33)
 def test_changes_of_one_policy(admin: User) -> None:
     """Without a revision both changes apply, one after the other; with a revision the second gets a conflict."""
     policy = Policy.objects.get(order=10)
-    change = partial(services.change, policy, by=admin)
+    change = partial(services.change_policy, policy, by=admin)
     for number in range(ROUNDS):
         both = [partial(change, {"message": f"{number} {side}"}) for side in "ab"]
         assert all(isinstance(each, Policy) for each in at_once(*both))
@@ -38,7 +38,7 @@ def test_changes_of_one_policy(admin: User) -> None:
 def test_a_name_is_given_once(admin: User) -> None:
     """The second of two policies with the same name is refused."""
     for number in range(ROUNDS):
-        make = partial(services.create, {"name": f"Policy {number}", "effect": "deny"}, by=admin)
+        make = partial(services.create_policy, {"name": f"Policy {number}", "effect": "deny"}, by=admin)
         results = at_once(make, make)
         assert [type(each) for each in results if not isinstance(each, Policy)] == [ParameterError]
     assert Policy.objects.filter(name__startswith="Policy ").count() == ROUNDS
@@ -48,7 +48,10 @@ def test_policies_that_change_places(admin: User) -> None:
     """Each policy keeps a place of its own."""
     for _ in range(ROUNDS):
         first, second, third = Policy.objects.order_by("order", "pk")
-        at_once(partial(services.move, third, up=True, by=admin), partial(services.move, first, up=False, by=admin))
+        at_once(
+            partial(services.move_policy, third, up=True, by=admin),
+            partial(services.move_policy, first, up=False, by=admin),
+        )
         orders = list(Policy.objects.order_by("order").values_list("order", flat=True))
         assert len(set(orders)) == 3
         assert second in Policy.objects.all()
@@ -57,9 +60,10 @@ def test_policies_that_change_places(admin: User) -> None:
 def test_ended_while_it_is_changed(admin: User) -> None:
     """An ended policy is not changed afterwards."""
     for number in range(ROUNDS):
-        policy = services.create({"name": f"Short {number}", "effect": "deny"}, by=admin)
+        policy = services.create_policy({"name": f"Short {number}", "effect": "deny"}, by=admin)
         ended, changed = at_once(
-            partial(services.end, policy, by=admin), partial(services.change, policy, {"message": "x"}, by=admin)
+            partial(services.end_policy, policy, by=admin),
+            partial(services.change_policy, policy, {"message": "x"}, by=admin),
         )
         assert isinstance(ended, Policy)
         assert isinstance(changed, Policy | Conflict)

@@ -11,7 +11,7 @@ from django.test import Client
 from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.errors import Conflict
 from catalog.models import Call
 from tests import counts
@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.db, pytest.mark.timeout(counts.seconds(1800))]
 
 ROUNDS = counts.count(1000, 75)
 HTTP_ROUNDS = counts.count(500, 150)
-APPROVE, REJECT = Verdict.APPROVE, Verdict.REJECT
+APPROVE, REJECT = ReviewVerdict.APPROVE, ReviewVerdict.REJECT
 
 
-def answer(request: ApprovalRequest, by: User, verdict: Verdict) -> ApprovalRequest:
+def answer(request: ApprovalRequest, by: User, verdict: ReviewVerdict) -> ApprovalRequest:
     """Answer a request by the service."""
     return decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because."))
 
@@ -42,7 +42,9 @@ def test_one_decides(transactional_db, ada, rosa, tomas):
         assert sorted(type(each).__name__ for each in results) == ["ApprovalRequest", "Conflict"]
         review = Review.objects.get(request=request)
         assert review.person == (tomas if isinstance(results[0], Conflict) else rosa)
-        decided, started = {APPROVE: ("approved", "ready"), REJECT: ("rejected", "failed")}[Verdict(review.verdict)]
+        decided, started = {APPROVE: ("approved", "ready"), REJECT: ("rejected", "failed")}[
+            ReviewVerdict(review.verdict)
+        ]
         assert (ApprovalRequest.objects.get(pk=request.pk).status, Call.objects.get(pk=request.call_id).status) == (
             decided,
             started,

@@ -22,4 +22,4 @@ def synced(db, examples, catalog):
     yield
     for name in CALLS:
         _TOOLS.pop(name)
-    snapshot.forget()
+    snapshot.drop_snapshot()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from approvals.audit.restore_guard import Watch, note
+from approvals.audit.restore_guard import RestoreMonitor, write_checkpoint
 from catalog.core import clock
 from plans.engine import execution
 from plans.engine.execution import TimeSlice
@@ -109,7 +109,7 @@ def closed(checkpoints: Path) -> None:
 def space_again(checkpoints: Path) -> None:
     """Let the file of checkpoints be written again, and look as the ticker does."""
     (checkpoints.rmdir if checkpoints.is_dir() else checkpoints.unlink)()
-    Watch().look()
+    RestoreMonitor().look()
     Step.objects.exclude(ready_at=None).update(ready_at=clock.now())
 
 
@@ -120,7 +120,7 @@ def test_no_dangerous_call_starts_unwitnessed(stage, ada, rosa, checkpoints, spo
     work_off(plan)
     approve(plan, rosa)
     spoil(checkpoints)
-    note()
+    write_checkpoint()
     assert work_off(plan).status == "in_progress"
     assert (stage.values("dangerous"), stage.values("safe")) == ([], ["y"])
     assert (step_of(plan).waiting_for, call_of(plan).status) == ("retry", "ready")

@@ -245,7 +245,7 @@ def test_what_is_exported_and_drawn_for_all_holds_nothing(keepers, nest, ada, ro
     for path in ("/audit/?format=jsonl", "/audit/?format=csv", "/audit/export/?format=jsonl"):
         nest.keep(path, Pages(rosa).client.get(path).content)
     assert ends_without_leaks(nest) == []
-    assert settings.DEFAULT_EXCEPTION_REPORTER_FILTER == "config.operations.logging.SaysNoValues"
+    assert settings.DEFAULT_EXCEPTION_REPORTER_FILTER == "config.operations.logging.RedactingReporterFilter"
 
 
 def test_the_page_to_try_a_tool_holds_only_names_once_it_is_called(keepers, nest, ada):

@@ -65,9 +65,9 @@ def test_events_and_moments_follow_the_database(stage, ada, set_clock):
 
 def lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what this process measures lie behind the database's time from now on, as after an answer that came late."""
-    measured = clock._measured
+    measured = clock._last_measurement
     assert measured is not None
-    monkeypatch.setattr(clock, "_measured", replace(measured, moment=measured.moment - timedelta(seconds=0.4)))
+    monkeypatch.setattr(clock, "_last_measurement", replace(measured, moment=measured.moment - timedelta(seconds=0.4)))
 
 
 def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monkeypatch):
@@ -96,7 +96,7 @@ def test_a_grant_is_used_after_it_was_made(stage, ada, admin, settings, monkeypa
 def test_a_grant_that_is_made_while_a_start_waits_is_used_no_earlier(stage, ada, admin, settings, monkeypatch):
     """Whoever starts a call has read the time before it waited for its requester's room."""
     let_be_granted(admin, settings, monkeypatch)
-    monkeypatch.setattr(limits, "lock_room", lambda asking: grant(admin))
+    monkeypatch.setattr(limits, "lock_slots", lambda asking: grant(admin))
     assert run(ada).status == "completed"
     assert GrantUse.objects.get().at >= Grant.objects.get().created_at
     assert_invariants()

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from approvals.audit import restore_guard
-from approvals.audit.restore_guard import note, restored
+from approvals.audit.restore_guard import detect_restore, write_checkpoint
 from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Grant
 from catalog.core import clock
@@ -19,7 +19,7 @@ from catalog.models import Tool
 from plans.engine import execution
 from plans.engine.execution import TimeSlice
 from plans.engine.work import RunningCall
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.models import Plan
 from tests.builders import act, approve, call_of, make_plan, request_of, step_of, work_off
@@ -49,11 +49,11 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     work = execution.claim_work(running.pk, owner="lost")
     assert work is not None and isinstance(execution.advance(work, TimeSlice("lost")), RunningCall)
     approve(approved, rosa)
-    note()
+    write_checkpoint()
     backup = transaction.savepoint()
     approve(waiting, rosa)
     assert (work_off(waiting).status, work_off(approved).status) == ("completed", "completed")
-    assert note()
+    assert write_checkpoint()
     lost_seq = AuditEntry.objects.order_by("-seq")[0].seq
     transaction.savepoint_rollback(backup)
     monkeypatch.setattr(connection, "close", lambda: None)  # commands do, and it would lose the test's transaction
@@ -69,7 +69,7 @@ def begin(reason: str = WHY) -> str:
 
 def test_it_is_noticed(world, settings, monkeypatch):
     """By commands that would execute: they refuse."""
-    assert str(world.lost_seq) in restored()
+    assert str(world.lost_seq) in detect_restore()
     settings.TOOLGATE_EXECUTOR = "procrastinate"
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", {})
     for command in (["worker"], ["run_plan", "nothing.json"], ["demo", "--no-serve"]):
@@ -87,18 +87,18 @@ def test_what_was_approved_does_not_start(world, stage):
 
 def test_who_executes_claims_nothing_more(world, stage, monkeypatch):
     """And the ticker leaves everything else alone: no request expires, no decision takes effect."""
-    monkeypatch.setattr(restore_guard, "_last_fault", "")
-    pool = Executor(threads=1)
+    monkeypatch.setattr(restore_guard, "_cached_fault", "")
+    pool = ExecutorPool(threads=1)
     ticker, entries = Ticker(pool), AuditEntry.objects.count()
     monkeypatch.setattr(ticker, "_work", lambda: pytest.fail("worked"))
     ticker.tick()
-    assert pool._stopping.is_set() and str(world.lost_seq) in restore_guard.last_fault()
+    assert pool._stopping.is_set() and str(world.lost_seq) in restore_guard.cached_fault()
     assert AuditEntry.objects.count() == entries
 
 
 def test_administrators_are_told_on_every_page(world, admin, rosa, monkeypatch):
     """Pages are read as ever."""
-    monkeypatch.setattr(restore_guard, "_last_fault", restored())
+    monkeypatch.setattr(restore_guard, "_cached_fault", detect_restore())
     assert "Nothing is started." in Pages(admin).open("/plans/")
     assert "Nothing is started." not in Pages(rosa).open("/plans/")
 
@@ -107,14 +107,14 @@ def test_the_probe_says_so(world, client):
     """503, and what to do."""
     from config.operations import health  # noqa: PLC0415 - it remembers what it has seen
 
-    assert "manage.py new_epoch" in health._audit()
+    assert "manage.py new_epoch" in health._check_audit()
 
 
 def test_a_new_epoch_voids_what_was_open(world, stage):
     """And says in the log why, and how much was lost; what was started waits for a person."""
     before = AuditEntry.objects.order_by("-seq")[0].seq
     assert f"{world.lost_seq - before:,}" in begin()
-    assert restored() == "" and verify().intact
+    assert detect_restore() == "" and verify().intact
     assert (call_of(world.running).status, step_of(world.running).waiting_for) == ("outcome_unknown", "outcome")
     began = AuditEntry.objects.get(action="epoch.began")
     assert began.details_json["reason"] == WHY and began.details_json["known_to"] == world.lost_seq
@@ -140,9 +140,9 @@ def test_the_log_goes_on_and_is_witnessed(world, stage, rosa):
     world.waiting.steps.update(ready_at=clock.now())
     work_off(world.waiting)
     approve(world.waiting, rosa)
-    assert note() and restored() == "" and verify().intact
+    assert write_checkpoint() and detect_restore() == "" and verify().intact
     begin("Once more.")
-    assert restored() == "" and verify().intact
+    assert detect_restore() == "" and verify().intact
 
 
 def test_grants_end_with_their_epoch(world, admin):
@@ -177,8 +177,8 @@ def test_a_new_epoch_has_a_reason(world, reason):
 def test_a_new_epoch_that_was_cut_off_is_begun_again(world, stage, monkeypatch):
     """What was ended stays ended, what was not is."""
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("approvals.recovery._raise", lambda *_, **__: 1 / 0)
+        patch.setattr("approvals.recovery._raise_epoch", lambda *_, **__: 1 / 0)
         begin()
-    assert restored() != ""
+    assert detect_restore() != ""
     begin()
-    assert restored() == "" and verify().intact
+    assert detect_restore() == "" and verify().intact

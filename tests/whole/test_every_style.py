@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalog.dispatch.pipeline import check, run, standard_response
+from catalog.dispatch.pipeline import prepare_arguments, run_call, standard_response
 from catalog.errors import ToolError
 from catalog.exports import providers
 from catalog.models import Call, Tool
@@ -32,7 +32,7 @@ def test_every_style_appears_in_the_catalog(synced):
 def test_every_style_is_exported_to_every_provider(synced, provider):
     for row in Tool.objects.filter(name__in=CALLS).select_related("current_version__tool"):
         assert row.current_version is not None
-        shown, _ = providers.shown(provider, row.current_version)
+        shown, _ = providers.export_for_page(provider, row.current_version)
         assert row.name in str(shown) and row.current_version.description in str(shown)
 
 
@@ -86,11 +86,11 @@ def test_no_arguments_find_anything_but_the_contracts_errors(synced, name, data)
     assert tool is not None
     arguments = data.draw(arguments_near(name))
     try:
-        checked = check(tool, arguments)
+        checked = prepare_arguments(tool, arguments)
     except ToolError as refused:
         assert refused.user_message()
         return
-    outcome = run(tool, checked, make_context())
+    outcome = run_call(tool, checked, make_context())
     assert outcome.success, outcome.message
     assert set(standard_response(tool, checked, outcome)) >= STANDARD_FIELDS
 

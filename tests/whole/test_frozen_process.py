@@ -10,7 +10,7 @@ from django.db import OperationalError
 from procrastinate.contrib.django import connector_params
 
 from catalog.core import clock
-from catalog.core.transactions import is_locked, waiting_briefly
+from catalog.core.transactions import is_lock_timeout, short_lock_timeout
 from plans.actions.control import pause_plan
 from plans.engine import execution
 from plans.models import Plan, Step
@@ -93,9 +93,9 @@ def test_one_thread_waits_for_it_and_no_other_follows(ada, stuck, frozen, execut
 def test_who_asks_for_its_plan_is_not_kept_waiting(ada, stuck, freeze):
     """They learn soon that it is locked, and may ask again."""
     freeze(stuck)
-    with waiting_briefly(), pytest.raises(OperationalError) as raised:
+    with short_lock_timeout(), pytest.raises(OperationalError) as raised:
         pause_plan(stuck, by=Requester(ada))
-    assert is_locked(raised.value)
+    assert is_lock_timeout(raised.value)
 
 
 def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkeypatch):
@@ -115,7 +115,7 @@ def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkey
 
     work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None
-    with waiting_briefly():
+    with short_lock_timeout():
         execution.advance(work, execution.TimeSlice("tests"))
     assert (call_of(plan).status, len(stage.played)) == ("completed", 1)
 

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from django.db.models import F
 
-from catalog.calls.statistics import outcomes_of
+from catalog.calls.statistics import implementation_stats
 from catalog.errors import NoImplementation
 from catalog.inventory import snapshot
-from catalog.inventory.selectors import tool_named
+from catalog.inventory.selectors import get_tool_row
 from catalog.inventory.sync import sync_registered_tools
 from catalog.models import Call, CatalogState, Implementation
 from catalog.testing import clean_registry
@@ -29,7 +29,7 @@ def greetings(db):
         declare("salute", "dangerous")
         sync_registered_tools()
         yield
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 def declare(name, level):
@@ -60,14 +60,14 @@ def put(name, reference, **values):
     """Set an implementation's weight or switch, as another process would."""
     Implementation.objects.filter(pk=code(name, reference).pk).update(**values)
     CatalogState.objects.update(revision=F("revision") + 1)
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 def chosen(name, plan_ref, kept=None):
     """Return the reference of the implementation that serves a plan."""
-    found = snapshot.current(name)
+    found = snapshot.callable_tool(name)
     assert found is not None
-    return Implementation.objects.get(pk=found.chosen_for(plan_ref, kept).implementation_pk or 0).reference
+    return Implementation.objects.get(pk=found.select_implementation(plan_ref, kept).implementation_pk or 0).reference
 
 
 def greet(step_id, name="hail", **fields):
@@ -78,10 +78,10 @@ def greet(step_id, name="hail", **fields):
 def test_plans_are_shared_out_by_weight():
     put("hail", "first", weight=300)
     put("hail", "second", weight=100)
-    found = snapshot.current("hail")
+    found = snapshot.callable_tool("hail")
     assert found is not None
 
-    counted = Counter(found.chosen_for(f"plan_{number}").implementation_pk for number in range(PLANS))
+    counted = Counter(found.select_implementation(f"plan_{number}").implementation_pk for number in range(PLANS))
 
     assert 0.65 < counted[code("hail", "first").pk] / PLANS < 0.85
     assert sum(counted.values()) == PLANS
@@ -114,10 +114,10 @@ def test_a_stored_call_keeps_its_own_while_that_is_switched_on():
 
 
 def test_the_choice_costs_no_query(django_assert_num_queries):
-    found = snapshot.current("hail")
+    found = snapshot.callable_tool("hail")
     assert found is not None
     with django_assert_num_queries(0):
-        found.chosen_for("plan_1")
+        found.select_implementation("plan_1")
 
 
 def test_every_call_of_a_plan_is_served_by_one_and_says_by_which(ada):
@@ -137,7 +137,7 @@ def test_direct_calls_are_shared_out_too_and_compared(ada):
     calls = [create_call(CallOrder("hail", {"name": "Ada"}), by=Requester(ada)) for _ in range(20)]
     assert len({call.implementation_id for call in calls}) == 2
 
-    first, second = outcomes_of(tool_named("hail"))
+    first, second = implementation_stats(get_tool_row("hail"))
 
     assert first.calls + second.calls == 30
     assert first.completed + second.completed == 10

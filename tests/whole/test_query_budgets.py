@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from approvals.reviews.batch import Item, decide_many
+from approvals.reviews.batch import BatchItem, decide_many
 from plans.models import Plan
 from tests.builders import act, make_draft, make_plan, reject, request_of, step, work_off, write_step
 from tests.conftest import forget_what_was_read, person
@@ -100,7 +100,7 @@ def test_plans_with_private_data_cost_no_more_the_more_there_are(page: str, ada:
 def answers_of(author: User, reviewer: User, count: int) -> int:
     """Reject so many requests at once and return how many queries that took."""
     plans = [work_off(make_plan(author, act(1, f"{count} {number}", "dangerous"))) for number in range(count)]
-    items = [Item(request.public_id, request.digest) for request in (request_of(plan) for plan in plans)]
+    items = [BatchItem(request.public_id, request.digest) for request in (request_of(plan) for plan in plans)]
     with CaptureQueriesContext(connection) as captured:
         results = decide_many(reviewer, "reject", "No.", items)
     assert {result.status for result in results} == {"rejected"}

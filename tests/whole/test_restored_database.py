@@ -10,9 +10,9 @@ from django.db import connection, transaction
 
 from approvals.audit import restore_guard
 from approvals.models import AuditEntry
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.core import clock
-from catalog.core.canonical_json import time_text
+from catalog.core.canonical_json import format_utc
 from catalog.models import Call, Tool
 from catalog.testing import clean_registry
 from catalog.tools.registry import get_tool
@@ -49,13 +49,13 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     approved = make_plan(ada, act(1, "a", "dangerous"))
     for plan in (approved, waiting):
         work_off(plan)
-    answer(approved, rosa, Verdict.APPROVE, channel="page")
+    answer(approved, rosa, ReviewVerdict.APPROVE, channel="page")
     backup = transaction.savepoint()
     approve(waiting, rosa)
-    assert restore_guard.note()
+    assert restore_guard.write_checkpoint()
     transaction.savepoint_rollback(backup)
     monkeypatch.setattr(connection, "close", lambda: None)  # it would lose the test's transaction
-    monkeypatch.setattr(restore_guard, "_last_fault", "")
+    monkeypatch.setattr(restore_guard, "_cached_fault", "")
     assert not lifespan._prepare(executes=False)
     return World(waiting, new, paused, approved)
 
@@ -78,7 +78,7 @@ def batch(world: World, **answer: str) -> dict[str, Any]:
 
 def later() -> str:
     """Return a time before the request expires."""
-    return time_text(clock.now() + timedelta(minutes=5))
+    return format_utc(clock.now() + timedelta(minutes=5))
 
 
 def about(plan: Plan, do: str) -> str:
@@ -195,7 +195,7 @@ def test_who_asked_withdraws_nothing_there(world, ada):
 def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, checkpoints):
     """At the next look."""
     checkpoints.unlink()
-    assert restore_guard.look() == ""
+    assert restore_guard.refresh_status() == ""
     assert Rest(ada).post("calls/", CALL).status_code == 201
     path, body = REVIEWERS["reject"](world)
     assert Rest(rosa).post(path, body).status_code == 201
@@ -203,10 +203,10 @@ def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, chec
 
 def test_a_server_that_executes_nothing_takes_nothing(world, ada, checkpoints, monkeypatch):
     """It was started on the backup; what it took would wait until it is started again."""
-    monkeypatch.setattr(restore_guard, "_stays_shut", False)
+    monkeypatch.setattr(restore_guard, "_needs_restart", False)
     assert not lifespan._prepare(executes=True)
     checkpoints.unlink()
-    assert "start it again" in restore_guard.look()
+    assert "start it again" in restore_guard.refresh_status()
     response = Rest(ada).post("calls/", CALL)
     assert (response.status_code, response.json()["type"]) == (503, "urn:toolgate:restored")
-    assert "start it again" in health._audit()
+    assert "start it again" in health._check_audit()

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from approvals.audit.queries import FORMATS, TEXTS, AuditFilters, exported_from_shell
+from approvals.audit.queries import FORMATS, TEXT_FILTER_NAMES, AuditFilters, export_entries_from_shell
 
 
 class Command(BaseCommand):
@@ -16,20 +16,20 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the form and the filters."""
         parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
-        for name in TEXTS:
+        for name in TEXT_FILTER_NAMES:
             parser.add_argument(f"--{name}", default="", metavar="TEXT")
         parser.add_argument("--since", default="", metavar="TIME", help="from this day or time on (ISO 8601, UTC)")
         parser.add_argument("--until", default="", metavar="TIME", help="before this day or time")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write it, a thousand entries at a time."""
-        texts = {name: options[name] for name in TEXTS}
-        filters = AuditFilters(**texts, since=_moment(options["since"]), until=_moment(options["until"]))
-        for text in exported_from_shell(filters, options["format"]):
+        texts = {name: options[name] for name in TEXT_FILTER_NAMES}
+        filters = AuditFilters(**texts, since=_parse_time(options["since"]), until=_parse_time(options["until"]))
+        for text in export_entries_from_shell(filters, options["format"]):
             self.stdout.write(text, ending="")
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     """Read a day (its beginning) or a time, in UTC unless it says otherwise. Raises CommandError."""
     if not text:
         return None

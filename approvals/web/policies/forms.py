@@ -12,19 +12,19 @@ from typing import Any
 from django.http import QueryDict
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policies.terms import columns_of, shown_address
-from approvals.policy_language.conditions import MAX_ROWS, OPERATORS
+from approvals.policies.terms import shown_address, term_columns
+from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError
 
-TEXTS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
-CHOICES = ("effect", "on_expiry", "escalate_to")
-FLAGS = ("remind", "batchable", "allow_self_review", "editor_may_approve", "typed_target")
-AS_TYPED = frozenset({"starts_with", "ends_with", "matches"})
-LISTS = frozenset({"in", "not_in"})
-WARNED = ("tool", "category", "source", "safety_level", "requester", "plan")
-SENT = {"row": "path", "stage": "group"}
+TEXT_FIELDS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
+CHOICE_FIELDS = ("effect", "on_expiry", "escalate_to")
+FLAG_FIELDS = ("remind", "batchable", "allow_self_review", "editor_may_approve", "typed_target")
+LITERAL_OPERATORS = frozenset({"starts_with", "ends_with", "matches"})
+LIST_OPERATORS = frozenset({"in", "not_in"})
+FIELDS_WITH_WARNINGS = ("tool", "category", "source", "safety_level", "requester", "plan")
+ROW_KEY_FIELDS = {"row": "path", "stage": "group"}
 LABELS = {
     "match.arguments": "Arguments",
     "stages": "Who must agree",
@@ -49,7 +49,7 @@ UNITS = {
     "min_role_age_seconds": ("min_role_age_days", 86_400),
 }
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
-REASONS = {None: "", True: "yes", False: ""}
+REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
 
 
 @dataclass(slots=True)
@@ -66,11 +66,13 @@ class PolicyForm:
     warnings: dict[str, str] = field(default_factory=dict)
 
     @property
-    def said_beside(self) -> dict[str, str]:
+    def warnings_by_field(self) -> dict[str, str]:
         """The warnings by the places that were sent: every one that may have a warning, most of them without."""
-        beside = {name: self.warnings.get(name, "") for name in WARNED}
+        beside = {name: self.warnings.get(name, "") for name in FIELDS_WITH_WARNINGS}
         for kind, rows in (("row", self.rows), ("stage", self.stages)):
-            sent = {f"{kind}-{n}": "" for n in range(MAX_ROWS) if f"{kind}-{n}-{SENT[kind]}" in self.fields}
+            sent = {
+                f"{kind}-{n}": "" for n in range(MAX_CONDITIONS) if f"{kind}-{n}-{ROW_KEY_FIELDS[kind]}" in self.fields
+            }
             shown = {each["at"]: self.warnings.get(f"{kind}-{n}", "") for n, each in enumerate(rows) if "at" in each}
             beside |= sent | shown
         return beside
@@ -79,7 +81,7 @@ class PolicyForm:
     def row_numbers(self) -> list[tuple[int, dict[str, str], str]]:
         """The rows with their numbers and problems, and an empty one to fill in."""
         shown = [*self.rows, {"path": "", "operator": "equals", "value": ""}]
-        return [(n, row, self._problem_of(f"match.arguments.{n}.")) for n, row in enumerate(shown[:MAX_ROWS])]
+        return [(n, row, self._problem_of(f"match.arguments.{n}.")) for n, row in enumerate(shown[:MAX_CONDITIONS])]
 
     @property
     def stage_numbers(self) -> list[tuple[int, dict[str, str], str]]:
@@ -110,74 +112,77 @@ def _label_of(path: str) -> str:
     return LABELS.get(path, path.replace("_", " ").capitalize())
 
 
-def form_of(policy: Policy, revision: PolicyRevision) -> PolicyForm:
+def form_from_policy(policy: Policy, revision: PolicyRevision) -> PolicyForm:
     """Return the form of stored terms, or of a policy that is to be made."""
     fields = {"name": policy.name, "order": str(policy.order), "message": revision.message}
     fields["policy"] = policy.public_id if policy.pk else ""
-    fields |= {name: getattr(revision, name) for name in (*TEXTS, *CHOICES)}
-    fields |= {name: "yes" if getattr(revision, name) else "" for name in FLAGS}
-    fields |= {named: _in_units(getattr(revision, name), size) for name, (named, size) in UNITS.items()}
-    fields |= {"reason_required": REASONS[revision.reason_required]}
+    fields |= {name: getattr(revision, name) for name in (*TEXT_FIELDS, *CHOICE_FIELDS)}
+    fields |= {name: "yes" if getattr(revision, name) else "" for name in FLAG_FIELDS}
+    fields |= {named: _seconds_in_units(getattr(revision, name), size) for name, (named, size) in UNITS.items()}
+    fields |= {"reason_required": REASON_REQUIRED_VALUES[revision.reason_required]}
     fields |= {"notify": "\n".join(map(shown_address, revision.notify))}
     fields["revision"] = str(revision.number)
-    rows = [{**row, "value": _typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
+    rows = [{**row, "value": _value_as_typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
     stages = [{"group": stage["group"], "count": str(stage["count"])} for stage in revision.stages]
     return PolicyForm(fields, rows, stages)
 
 
-def read_form(sent: QueryDict) -> PolicyForm:
+def parse_policy_form(sent: QueryDict) -> PolicyForm:
     """Return what was sent; rows that nothing was typed into are left out."""
     fields = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
-    rows = [_part(fields, f"row-{n}-", ("path", "operator", "value")) for n in range(MAX_ROWS)]
-    stages = [_part(fields, f"stage-{n}-", ("group", "count")) for n in range(MAX_STAGES)]
+    rows = [_numbered_fields(fields, f"row-{n}-", ("path", "operator", "value")) for n in range(MAX_CONDITIONS)]
+    stages = [_numbered_fields(fields, f"stage-{n}-", ("group", "count")) for n in range(MAX_STAGES)]
     return PolicyForm(fields, [row for row in rows if row["path"] or row["value"]], [s for s in stages if s["group"]])
 
 
-def document_in(form: PolicyForm) -> dict[str, Any]:
+def document_from_form(form: PolicyForm) -> dict[str, Any]:
     """Return the policy that the form says; raise ParameterError with the places of what cannot be read."""
     fields = form.fields
     document: dict[str, Any] = {
         "name": fields.get("name", ""),
-        "match": {name: fields.get(name, "").strip() for name in TEXTS} | {"arguments": list(map(_row, form.rows))},
+        "match": {name: fields.get(name, "").strip() for name in TEXT_FIELDS}
+        | {"arguments": list(map(_parse_condition, form.rows))},
         "message": fields.get("message", "").strip(),
-        "stages": [{"group": each["group"], "count": _count(each["count"])} for each in form.stages],
+        "stages": [{"group": each["group"], "count": _parse_count(each["count"])} for each in form.stages],
         "notify": [line.strip() for line in fields.get("notify", "").split("\n") if line.strip()],
         "reason_required": True if fields.get("reason_required") == "yes" else None,
     }
-    document |= {name: fields.get(name, "") for name in CHOICES}
+    document |= {name: fields.get(name, "") for name in CHOICE_FIELDS}
     if document["on_expiry"] != PolicyRevision.OnExpiry.ESCALATE:
         document["escalate_to"] = ""
-    document |= {name: fields.get(name) == "yes" for name in FLAGS}
-    return document | {name: _seconds(fields.get(named, ""), size, named) for name, (named, size) in UNITS.items()}
+    document |= {name: fields.get(name) == "yes" for name in FLAG_FIELDS}
+    return document | {
+        name: _parse_seconds(fields.get(named, ""), size, named) for name, (named, size) in UNITS.items()
+    }
 
 
-def policy_in(form: PolicyForm) -> Policy | None:
+def policy_of_form(form: PolicyForm) -> Policy | None:
     """Return the policy that a form changes; None where it makes one."""
     public_id = form.fields.get("policy", "").replace("\x00", "")[:40]
     return Policy.objects.filter(public_id=public_id).select_related("revision").first() if public_id else None
 
 
-def checked(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
+def check_form(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
     """Return the form with what is wrong with it, and the columns of a draft; none when something is.
 
     Addresses are only counted: saving checks them, and knows those that are kept.
     """
     try:
-        document = document_in(form)
+        document = document_from_form(form)
         notify = document.pop("notify")
-        stored = policy_in(form)
-        return form, columns_of(document, stored.revision if stored else None) | {"notify": notify}
+        stored = policy_of_form(form)
+        return form, term_columns(document, stored.revision if stored else None) | {"notify": notify}
     except ParameterError as error:
-        return refused(form, error), {}
+        return form_with_errors(form, error), {}
 
 
-def refused(form: PolicyForm, error: ParameterError) -> PolicyForm:
+def form_with_errors(form: PolicyForm, error: ParameterError) -> PolicyForm:
     """Return the form with an error's problems at their fields."""
-    problems = {_field_of(each["path"]): each["message"] for each in error.details.get("errors", ())}
+    problems = {_field_for_path(each["path"]): each["message"] for each in error.details.get("errors", ())}
     return replace(form, problems=problems or {"": error.message})
 
 
-def _field_of(path: str) -> str:
+def _field_for_path(path: str) -> str:
     """Return the field at which a problem of the document is told."""
     if path.startswith(("match.arguments", "stages")):
         return path
@@ -187,17 +192,17 @@ def _field_of(path: str) -> str:
     return UNITS[name][0] if name in UNITS else name
 
 
-def _part(fields: Mapping[str, str], start: str, names: Sequence[str]) -> dict[str, str]:
+def _numbered_fields(fields: Mapping[str, str], start: str, names: Sequence[str]) -> dict[str, str]:
     return {name: fields.get(f"{start}{name}", "") for name in names} | {"at": start.removesuffix("-")}
 
 
-def _row(row: Mapping[str, str]) -> dict[str, Any]:
+def _parse_condition(row: Mapping[str, str]) -> dict[str, Any]:
     """Return one row; a value is read as JSON where it is some, else as the text it is."""
     path, operator, text = row["path"].strip(), row["operator"], row["value"]
     if operator in ("exists", "missing"):
         return {"path": path, "operator": operator}
-    value = text if operator in AS_TYPED else _json_or_text(text)
-    if operator in LISTS and not isinstance(value, list):
+    value = text if operator in LITERAL_OPERATORS else _json_or_text(text)
+    if operator in LIST_OPERATORS and not isinstance(value, list):
         value = [_json_or_text(part.strip()) for part in text.split(",") if part.strip()]
     return {"path": path, "operator": operator, "value": value}
 
@@ -209,24 +214,24 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def _typed(operator: str, value: Any) -> str:
+def _value_as_typed(operator: str, value: Any) -> str:
     """Return a value as it would be typed: quoted only where it would be read as something else."""
     if operator in ("exists", "missing"):
         return ""
-    if isinstance(value, str) and (operator in AS_TYPED or _json_or_text(value) == value):
+    if isinstance(value, str) and (operator in LITERAL_OPERATORS or _json_or_text(value) == value):
         return value
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list) else canonical_text(value)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
 
 
-def _in_units(seconds: int | None, size: int) -> str:
+def _seconds_in_units(seconds: int | None, size: int) -> str:
     return "" if seconds is None else f"{seconds / size:.6f}".rstrip("0").rstrip(".")
 
 
-def _seconds(text: str, size: int, named: str) -> int | None:
+def _parse_seconds(text: str, size: int, named: str) -> int | None:
     text = text.strip()
     if not text:
         return None if named == "expires_minutes" else 0

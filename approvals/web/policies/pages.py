@@ -14,44 +14,48 @@ from django.utils.dateparse import parse_datetime
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.backtest import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
-from approvals.policies.lint import levels_of, warnings_about
+from approvals.policies.lint import matched_levels, policy_warnings
 from approvals.policies.simulator import RefusedArguments, Simulation, simulate
-from approvals.policy_language.sentences import frictions_of, sentence_of
-from approvals.web.policies.forms import OPERATOR_WORDS, PolicyForm, checked, form_of, policy_in
-from catalog.access.roles import NotAllowed, sees_all
+from approvals.policy_language.sentences import extra_terms_in_words, policy_sentence
+from approvals.web.policies.forms import OPERATOR_WORDS, PolicyForm, check_form, form_from_policy, policy_of_form
+from catalog.access.roles import NotAllowed, can_see_all
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Category, Source, Tool
-from catalog.schemas import Problem, refuse
+from catalog.schemas import ArgumentProblem, raise_for_problems
 
-DAYS = (1, 7, 30, MAX_DAYS)
-NEW = "New policy"
-MOST_CHOICES = 500
+BACKTEST_DAYS = (1, 7, 30, MAX_DAYS)
+NEW_POLICY_NAME = "New policy"
+MAX_MENU_CHOICES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PolicySummary:
     """Terms in words: the sentence, what else they ask of people, and a warning; empty while they are not complete.
 
     `place` says between which other policies it is asked.
     """
 
     sentence: str
-    frictions: Sequence[str] = ()
+    extra_terms: Sequence[str] = ()
     warning: str = ""
     place: str = ""
 
 
-def list_page(viewer: User) -> dict[str, Any]:
+def policy_list_page(viewer: User) -> dict[str, Any]:
     """Return the list. Raises NotAllowed for who has no role."""
-    _for_roles(viewer)
+    _require_role(viewer)
     rows = list(services.policies_for(viewer))
     ended = list(services.policies_for(viewer, ended=True))
-    return _frame(viewer) | {"policies": rows, "ended": ended, "unguarded": not any(map(_guards, rows))}
+    return _base_context(viewer) | {
+        "policies": rows,
+        "ended": ended,
+        "unguarded": not any(map(_holds_dangerous_calls, rows)),
+    }
 
 
-def _guards(policy: Policy) -> bool:
+def _holds_dangerous_calls(policy: Policy) -> bool:
     """Say whether a policy has people review dangerous calls, or some of them."""
     terms = policy.revision
     is_about = terms is not None and terms.safety_level in ("", "dangerous")
@@ -60,25 +64,32 @@ def _guards(policy: Policy) -> bool:
 
 def policy_page(viewer: User, public_id: str, form: PolicyForm | None = None) -> dict[str, Any]:
     """Return one policy: its form, as stored or as sent, its sentence and its history. Raises Http404, NotAllowed."""
-    _for_roles(viewer)
+    _require_role(viewer)
     policy = policy_or_404(viewer, public_id)
     if policy.revision is None:
         raise Http404
-    form = form or form_of(policy, policy.revision)
-    shown = {"policy": policy, "form": form, "said": said_of(form), "history": services.history_of(policy)}
-    return _frame(viewer) | _choices() | shown | {"days": DAYS}
+    form = form or form_from_policy(policy, policy.revision)
+    shown = {
+        "policy": policy,
+        "form": form,
+        "said": summarise_policy_form(form),
+        "history": services.policy_history(policy),
+    }
+    return _base_context(viewer) | _choices() | shown | {"days": BACKTEST_DAYS}
 
 
-def new_page(viewer: User, form: PolicyForm | None = None) -> dict[str, Any]:
+def new_policy_page(viewer: User, form: PolicyForm | None = None) -> dict[str, Any]:
     """Return the form of a policy that is to be made. Raises NotAllowed for who may not make any."""
-    if not services.may_change(viewer):
+    if not services.may_change_policy(viewer):
         raise NotAllowed("Only an administrator may make policies.")
     stages = [{"group": "reviewer", "count": 1}]
     blank = PolicyRevision(effect=PolicyRevision.Effect.HOLD, stages=stages, number=0)
     if form is None:
-        form = form_of(Policy(name="", order=0), blank)
+        form = form_from_policy(Policy(name="", order=0), blank)
         form.fields["order"] = ""
-    return _frame(viewer) | _choices() | {"form": form, "said": said_of(form), "days": DAYS}
+    return (
+        _base_context(viewer) | _choices() | {"form": form, "said": summarise_policy_form(form), "days": BACKTEST_DAYS}
+    )
 
 
 def simulator_page(viewer: User, asked: Mapping[str, str]) -> dict[str, Any]:
@@ -86,52 +97,54 @@ def simulator_page(viewer: User, asked: Mapping[str, str]) -> dict[str, Any]:
 
     A form, not an address: its arguments belong into no history and no log.
     """
-    _for_roles(viewer)
-    shown: dict[str, Any] = {"asked": asked, "tools": Tool.objects.filter(registered=True)[:MOST_CHOICES]}
+    _require_role(viewer)
+    shown: dict[str, Any] = {"asked": asked, "tools": Tool.objects.filter(registered=True)[:MAX_MENU_CHOICES]}
     if asked.get("tool"):
         try:
-            shown["found"] = _simulated(asked)
+            shown["found"] = _run_simulation(asked)
         except RefusedArguments as error:
             shown["refused"] = error.details["errors"]
         except ParameterError as error:
             shown["problems"] = {error.details.get("field") or "arguments": error.message}
-    return _frame(viewer) | shown
+    return _base_context(viewer) | shown
 
 
-def tested(viewer: User, form: PolicyForm, policy: Policy | None) -> BackTest | None:
+def run_backtest(viewer: User, form: PolicyForm, policy: Policy | None) -> BackTest | None:
     """Replay past calls with what the form says; None while it is not complete. Raises NotAllowed."""
-    if not services.may_change(viewer):
+    if not services.may_change_policy(viewer):
         raise NotAllowed("Only an administrator may try policies on past calls.")
-    form, columns = checked(form)
+    form, columns = check_form(form)
     if not columns:
         return None
     days = form.fields.get("days", "")
-    draft = draft_of(columns, name=form.fields.get("name") or NEW, order=_shown_order(form, policy), policy=policy)
+    draft = draft_of(
+        columns, name=form.fields.get("name") or NEW_POLICY_NAME, order=_effective_order(form, policy), policy=policy
+    )
     enabled = policy is None or policy.enabled
     books = rulebooks_for(draft, enabled=enabled)
-    return back_test(books, days=int(days) if days in map(str, DAYS) else 30, before=tried_before(form))
+    return back_test(books, days=int(days) if days in map(str, BACKTEST_DAYS) else 30, before=backtest_cursor(form))
 
 
-def tried_before(form: PolicyForm) -> str:
+def backtest_cursor(form: PolicyForm) -> str:
     """Return the call that a form asks to go on from with its test, to older ones; empty for the newest."""
     return form.fields.get("do", "").partition(":")[2][:64]
 
 
-def said_of(form: PolicyForm) -> Said:
+def summarise_policy_form(form: PolicyForm) -> PolicySummary:
     """Say what a form means, as it stands; the form gets what is wrong with it, or is worth a second look."""
-    checked_form, columns = checked(form)
+    checked_form, columns = check_form(form)
     if not columns:
         form.problems = form.problems or checked_form.problems
-        return Said("")
+        return PolicySummary("")
     draft = PolicyRevision(**columns)
-    form.warnings = warnings_about(columns)
-    return Said(sentence_of(draft), frictions_of(draft), _warning(columns), _place(form))
+    form.warnings = policy_warnings(columns)
+    return PolicySummary(policy_sentence(draft), extra_terms_in_words(draft), _warning(columns), _order_sentence(form))
 
 
 def _warning(columns: Mapping[str, Any]) -> str:
     if columns["effect"] != PolicyRevision.Effect.ALLOW:
         return ""
-    levels = levels_of(columns)
+    levels = matched_levels(columns)
     if levels == {"dangerous"}:
         return (
             "All that this is about is dangerous, and no policy lets dangerous calls run without people: it lets none."
@@ -141,10 +154,10 @@ def _warning(columns: Mapping[str, Any]) -> str:
     return ""
 
 
-def _place(form: PolicyForm) -> str:
+def _order_sentence(form: PolicyForm) -> str:
     """Say after and before which others a policy is asked: of those with one number, the older first."""
-    own = policy_in(form)
-    here = (_shown_order(form, own), own.pk if own else math.inf)
+    own = policy_of_form(form)
+    here = (_effective_order(form, own), own.pk if own else math.inf)
     rows = Policy.objects.filter(ended_at=None).order_by("order", "pk").values_list("order", "pk", "name")
     before = [name for order, pk, name in rows if (order, pk) < here]
     after = [name for order, pk, name in rows if (order, pk) > here]
@@ -153,7 +166,7 @@ def _place(form: PolicyForm) -> str:
     return f"Asked after “{before[-1]}”, before “{after[0]}”." if after else f"Asked last, after “{before[-1]}”."
 
 
-def order_in(form: PolicyForm) -> int | None:
+def typed_order(form: PolicyForm) -> int | None:
     """Return the order that was typed; None for an empty field, and after all others for what is no number."""
     text = form.fields.get("order", "").strip()
     if not text:
@@ -161,9 +174,9 @@ def order_in(form: PolicyForm) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 6 else 10**6
 
 
-def _shown_order(form: PolicyForm, policy: Policy | None) -> int:
+def _effective_order(form: PolicyForm, policy: Policy | None) -> int:
     """Return where the policy of a form stands: with an empty field where it was, a new one before all others."""
-    order = order_in(form)
+    order = typed_order(form)
     if order is None:
         return policy.order if policy else services.BEFORE_ALL_OTHERS
     return order
@@ -177,41 +190,43 @@ def policy_or_404(viewer: User, public_id: str) -> Policy:
         raise Http404 from None
 
 
-def _simulated(asked: Mapping[str, str]) -> Simulation:
+def _run_simulation(asked: Mapping[str, str]) -> Simulation:
     try:
         arguments = parse_json(asked.get("arguments") or "{}")
     except MalformedJSON as problem:
         raise ParameterError(f"The arguments are no JSON: {problem.message}") from None
     if not isinstance(arguments, dict):
         raise ParameterError("The arguments must be a JSON object, such as " + json.dumps({"path": "a.txt"}) + ".")
-    return simulate(asked["tool"], arguments, asked.get("requester", "").strip(), _moment(asked.get("at", "").strip()))
+    return simulate(
+        asked["tool"], arguments, asked.get("requester", "").strip(), _parse_simulated_time(asked.get("at", "").strip())
+    )
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_simulated_time(text: str) -> datetime | None:
     """Return the moment that was typed, in UTC unless it says otherwise; None for none. Raises ParameterError."""
     try:
         moment = parse_datetime(text)
     except ValueError:  # well written, but on no calendar
         moment = None
     if text and moment is None:
-        refuse([Problem("at", "invalid", "Write a day and a time, such as 2030-01-31 18:30.")])
+        raise_for_problems([ArgumentProblem("at", "invalid", "Write a day and a time, such as 2030-01-31 18:30.")])
     return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
 
-def _for_roles(viewer: User) -> None:
-    if not sees_all(viewer):
+def _require_role(viewer: User) -> None:
+    if not can_see_all(viewer):
         raise NotAllowed("Policies are read by people with a role.")
 
 
-def _frame(viewer: User) -> dict[str, Any]:
-    return {"section": "policies", "may_change": services.may_change(viewer)}
+def _base_context(viewer: User) -> dict[str, Any]:
+    return {"section": "policies", "may_change": services.may_change_policy(viewer)}
 
 
 def _choices() -> dict[str, Any]:
     return {
-        "groups": list(Group.objects.order_by("name").values_list("name", flat=True)[:MOST_CHOICES]),
-        "categories": list(Category.objects.order_by("name").values_list("name", flat=True)[:MOST_CHOICES]),
-        "sources": list(Source.objects.order_by("name").values_list("name", flat=True)[:MOST_CHOICES]),
+        "groups": list(Group.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
+        "categories": list(Category.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
+        "sources": list(Source.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
         "levels": LEVELS,
         "operators": OPERATOR_WORDS,
     }

@@ -10,70 +10,72 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from approvals.models import Policy
 from approvals.policies import services
-from approvals.web.policies.forms import PolicyForm, document_in, read_form, refused
+from approvals.web.policies.forms import PolicyForm, document_from_form, form_with_errors, parse_policy_form
 from approvals.web.policies.pages import (
-    list_page,
-    new_page,
-    order_in,
+    backtest_cursor,
+    new_policy_page,
+    policy_list_page,
     policy_or_404,
     policy_page,
-    said_of,
+    run_backtest,
     simulator_page,
-    tested,
-    tried_before,
+    summarise_policy_form,
+    typed_order,
 )
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.ui.requests import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, sign_in_required
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def policies_list(request: PageRequest) -> HttpResponse:
     """Show the policies in their order."""
-    return render(request, "policies/policies.html", list_page(request.user))
+    return render(request, "policies/policies.html", policy_list_page(request.user))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
-def new(request: PageRequest) -> HttpResponse:
+@sign_in_required
+def new_policy(request: PageRequest) -> HttpResponse:
     """Show the form of a new policy; a POST makes it, or tries it on past calls."""
     if request.method != "POST":
-        return render(request, "policies/policy.html", new_page(request.user))
-    form = read_form(request.POST)
+        return render(request, "policies/policy.html", new_policy_page(request.user))
+    form = parse_policy_form(request.POST)
     if form.fields.get("do") == "save":
         made = create_from_form(form, by=request.user)
         if not isinstance(made, PolicyForm):
             messages.success(request, f"Made: {made.name}. It counts from now on.")
             return redirect("policies")
         form = made
-    shown = new_page(request.user, form) | _tested(request, form)
+    shown = new_policy_page(request.user, form) | _backtest_context(request, form)
     return render(request, "policies/policy.html", shown, status=_status(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def policy(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one policy; a POST changes it, or tries the change on past calls."""
     if request.method != "POST":
         return render(request, "policies/policy.html", policy_page(request.user, public_id))
-    form = read_form(request.POST)
+    form = parse_policy_form(request.POST)
     if form.fields.get("do") == "save":
         saved = save_from_form(policy_or_404(request.user, public_id), form, by=request.user)
         if not isinstance(saved, PolicyForm):
             messages.success(request, f"Saved: {saved.name}.")
             return redirect("policy", public_id)
         form = saved
-    shown = policy_page(request.user, public_id, form) | _tested(request, form, public_id)
+    shown = policy_page(request.user, public_id, form) | _backtest_context(request, form, public_id)
     return render(request, "policies/policy.html", shown, status=_status(form))
 
 
 @require_POST
-@signed_in
-def policy_act(request: PageRequest, public_id: str) -> HttpResponse:
+@sign_in_required
+def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
     """Move a policy, switch it on or off, or end it."""
     try:
-        told = carry_out(policy_or_404(request.user, public_id), request.POST.get("do", ""), by=request.user)
+        told = perform_policy_action(
+            policy_or_404(request.user, public_id), request.POST.get("do", ""), by=request.user
+        )
     except NotAllowed:
         raise
     except ToolgateError as error:
@@ -84,17 +86,17 @@ def policy_act(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def sentence(request: PageRequest) -> HttpResponse:
     """Say what the form means, as it stands; nothing is stored."""
-    if not services.may_change(request.user):
+    if not services.may_change_policy(request.user):
         raise NotAllowed("Only an administrator may change policies.")
-    form = read_form(request.POST)
-    return render(request, "policies/_saying.html", {"said": said_of(form), "form": form})
+    form = parse_policy_form(request.POST)
+    return render(request, "policies/_saying.html", {"said": summarise_policy_form(form), "form": form})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def simulator(request: PageRequest) -> HttpResponse:
     """Show what the rules would say of a call that nobody makes."""
     shown = simulator_page(request.user, request.POST.dict())
@@ -104,27 +106,27 @@ def simulator(request: PageRequest) -> HttpResponse:
 
 def _status(form: PolicyForm) -> int:
     """Return 422 for a form that was to be saved or tried and cannot be; a form may be incomplete while it grows."""
-    return 422 if form.problems and _wanted(form) in ("save", "test") else 200
+    return 422 if form.problems and _requested_action(form) in ("save", "test") else 200
 
 
-def _wanted(form: PolicyForm) -> str:
+def _requested_action(form: PolicyForm) -> str:
     """Return what the pressed button asks for; `test:CALL` goes on with the calls older than that one."""
     return form.fields.get("do", "").partition(":")[0]
 
 
-def _tested(request: PageRequest, form: PolicyForm, public_id: str = "") -> dict[str, object]:
-    if _wanted(form) != "test":
+def _backtest_context(request: PageRequest, form: PolicyForm, public_id: str = "") -> dict[str, object]:
+    if _requested_action(form) != "test":
         return {}
     row = policy_or_404(request.user, public_id) if public_id else None
-    return {"tested": tested(request.user, form, row), "tried_before": tried_before(form)}
+    return {"tested": run_backtest(request.user, form, row), "tried_before": backtest_cursor(form)}
 
 
 def create_from_form(form: PolicyForm, *, by: User) -> Policy | PolicyForm:
     """Make the policy that the form says; return it, or the form with what is wrong. Raises NotAllowed."""
     try:
-        return services.create(_document_in(form), by=by)
+        return services.create_policy(_document_to_save(form), by=by)
     except ParameterError as error:
-        return refused(form, error)
+        return form_with_errors(form, error)
     except Conflict as error:
         form.problems = {"": error.message}
         return form
@@ -135,29 +137,29 @@ def save_from_form(policy: Policy, form: PolicyForm, *, by: User) -> Policy | Po
     revision = form.fields.get("revision", "")
     known = {"revision": int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < 9 else 0}
     try:
-        return services.change(policy, _document_in(form) | known, by=by)
+        return services.change_policy(policy, _document_to_save(form) | known, by=by)
     except ParameterError as error:
-        return refused(form, error)
+        return form_with_errors(form, error)
     except Conflict as error:
         form.problems = {"": error.message}
         return form
 
 
-def _document_in(form: PolicyForm) -> dict[str, Any]:
+def _document_to_save(form: PolicyForm) -> dict[str, Any]:
     """Return what the form says, its order only where one was typed."""
-    order = order_in(form)
-    return document_in(form) | ({} if order is None else {"order": order})
+    order = typed_order(form)
+    return document_from_form(form) | ({} if order is None else {"order": order})
 
 
-def carry_out(policy: Policy, do: str, *, by: User) -> str:
+def perform_policy_action(policy: Policy, do: str, *, by: User) -> str:
     """Do what a button of the list says; return it in words. Raises as `policies` does; Conflict for none such."""
     if do in ("up", "down"):
-        moved = services.move(policy, up=do == "up", by=by)
+        moved = services.move_policy(policy, up=do == "up", by=by)
         return f"Moved {do}: {policy.name}." if moved else f"{policy.name} is the {'first' if do == 'up' else 'last'}."
     if do in ("on", "off"):
-        services.change(policy, {"enabled": do == "on"}, by=by)
+        services.change_policy(policy, {"enabled": do == "on"}, by=by)
         return f"Switched {do}: {policy.name}."
     if do == "end":
-        services.end(policy, by=by)
+        services.end_policy(policy, by=by)
         return f"Ended: {policy.name}. It is kept for the calls it held."
     raise Conflict("The form does not say what to do; reload the page.")

@@ -12,41 +12,48 @@ from django.contrib.auth.models import User
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
-from approvals.grants.services import GRANTED_FROM, may_make_from
+from approvals.grants.services import GRANTABLE_STATUSES, may_create_from
 from approvals.models import ApprovalRequest, Review
-from approvals.policies.eligibility import decided_for, is_own, is_requester, may_decide, may_revoke, others_who_may
+from approvals.policies.eligibility import (
+    delegator_of,
+    is_own,
+    is_requester,
+    may_decide,
+    may_revoke_approval,
+    other_deciders,
+)
 from approvals.requests import lifecycle
 from approvals.reviews import coordination, decisions
-from approvals.reviews.coordination import holder_of, why_not_extended
+from approvals.reviews.coordination import claimant_of, extension_objection
 from approvals.reviews.decisions import needs_reason
-from approvals.states import RequestStatus, Verdict
-from catalog.access.roles import agent_token_of, name_of, person_named
+from approvals.states import RequestStatus, ReviewVerdict
+from catalog.access.roles import agent_token_of, find_active_user, user_display_name
 from catalog.core import clock
-from catalog.core.canonical_json import time_text
+from catalog.core.canonical_json import format_utc
 from catalog.errors import field_error
-from catalog.ui.labels import say_left
+from catalog.ui.labels import format_time_left
 
-REASONS_KEPT = 3
-LOOKED_AT = 20
-MORNING = 9
+MAX_REASONS_OFFERED = 3
+REJECTIONS_SEARCHED = 20
+MORNING_HOUR = 9
 """The hour, UTC, at which a request put off until another day comes back."""
 
 
-class Until(NamedTuple):
+class SnoozeChoice(NamedTuple):
     """A time until which a request can be put off: what the menu says, and the time as the form sends it."""
 
     label: str
     value: str
 
 
-class Candidate(NamedTuple):
+class DelegateChoice(NamedTuple):
     """Someone to whom a request can be handed."""
 
     username: str
     name: str
 
 
-class Bar:
+class ReviewActions:
     """The actions on a request, loaded whole, for one viewer; each is worked out when it is asked for."""
 
     def __init__(self, request: ApprovalRequest, viewer: User) -> None:
@@ -81,7 +88,7 @@ class Bar:
     @property
     def may_extend(self) -> bool:
         """Whether the viewer may give it half an hour more: it will soon expire."""
-        return self.is_open and self.why_not is None and why_not_extended(self.request, clock.now()) is None
+        return self.is_open and self.why_not is None and extension_objection(self.request, clock.now()) is None
 
     @property
     def own(self) -> bool:
@@ -89,10 +96,10 @@ class Bar:
         return is_requester(self.request, self.viewer)
 
     @cached_property
-    def stands_in_for(self) -> str:
+    def delegator_name(self) -> str:
         """In whose place the viewer decides; empty when by their own right."""
-        giver = decided_for(self.request, self.viewer)
-        return name_of(giver) if giver else ""
+        giver = delegator_of(self.request, self.viewer)
+        return user_display_name(giver) if giver else ""
 
     @property
     def needs_reason(self) -> bool:
@@ -113,13 +120,13 @@ class Bar:
         return (
             request.status == RequestStatus.APPROVED
             and request.applied_at is not None
-            and may_revoke(request, self.viewer) is None
+            and may_revoke_approval(request, self.viewer) is None
         )
 
     @property
-    def may_remember(self) -> bool:
+    def may_create_grant(self) -> bool:
         """Whether the viewer may make a grant out of it."""
-        return self.request.status in GRANTED_FROM and may_make_from(self.request, self.viewer) is None
+        return self.request.status in GRANTABLE_STATUSES and may_create_from(self.request, self.viewer) is None
 
     @property
     def may_ask(self) -> bool:
@@ -129,19 +136,19 @@ class Bar:
     @cached_property
     def claimed_by(self) -> str:
         """Who looks after the request; empty when nobody does."""
-        holder = holder_of(self.request, clock.now())
-        return name_of(holder) if holder else ""
+        holder = claimant_of(self.request, clock.now())
+        return user_display_name(holder) if holder else ""
 
     @property
     def claimed_by_me(self) -> bool:
         """Whether the viewer looks after it."""
-        holder = holder_of(self.request, clock.now())
+        holder = claimant_of(self.request, clock.now())
         return holder is not None and holder.pk == self.viewer.pk
 
     @property
-    def claim_left(self) -> str:
+    def claim_time_left(self) -> str:
         """How long the claim holds."""
-        return say_left(self.request.claimed_until) if self.request.claimed_until else ""
+        return format_time_left(self.request.claimed_until) if self.request.claimed_until else ""
 
     @property
     def snoozed_until(self) -> datetime | None:
@@ -150,10 +157,10 @@ class Bar:
         return until if until and until > clock.now() else None
 
     @property
-    def snooze_times(self) -> list[Until]:
+    def snooze_choices(self) -> list[SnoozeChoice]:
         """When it can come back: later today, tomorrow, after the weekend, all before it expires."""
         now, ends = clock.now(), self.request.expires_at
-        morning = (now + timedelta(days=1)).replace(hour=MORNING, minute=0, second=0, microsecond=0)
+        morning = (now + timedelta(days=1)).replace(hour=MORNING_HOUR, minute=0, second=0, microsecond=0)
         monday = morning + timedelta(days=(7 - morning.weekday()) % 7)
         half = now + (ends - now) / 2
         offered = [
@@ -163,27 +170,27 @@ class Bar:
             ("until tomorrow, 09:00 UTC", morning),
             ("until Monday, 09:00 UTC", monday),
         ]
-        times = [Until(label, time_text(at)) for label, at in dict(offered).items() if at < ends]
-        return times or [Until("half of the time left", time_text(half))]
+        times = [SnoozeChoice(label, format_utc(at)) for label, at in dict(offered).items() if at < ends]
+        return times or [SnoozeChoice("half of the time left", format_utc(half))]
 
     @cached_property
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[DelegateChoice]:
         """The people to whom the viewer may hand it: everyone else who may decide it."""
-        people = others_who_may(self.request, self.viewer)
-        return [Candidate(person.get_username(), name_of(person)) for person in people]
+        people = other_deciders(self.request, self.viewer)
+        return [DelegateChoice(person.get_username(), user_display_name(person)) for person in people]
 
     @cached_property
-    def handed_to(self) -> str:
+    def delegate_name(self) -> str:
         """To whom the viewer has handed it; empty for nobody."""
         given = (each for each in self.request.delegations.all() if each.by_id == self.viewer.pk)
-        return next((name_of(each.to) for each in given), "")
+        return next((user_display_name(each.to) for each in given), "")
 
     @cached_property
     def reasons(self) -> list[str]:
         """The last reasons with which the viewer rejected anything: offered again, first in line."""
-        mine = Review.objects.filter(person=self.viewer.pk, verdict=Verdict.REJECT).exclude(comment="")
-        said = mine.order_by("-id").values_list("comment", flat=True)[:LOOKED_AT]
-        return list(dict.fromkeys(text.strip() for text in said if len(text) <= 200))[:REASONS_KEPT]
+        mine = Review.objects.filter(person=self.viewer.pk, verdict=ReviewVerdict.REJECT).exclude(comment="")
+        said = mine.order_by("-id").values_list("comment", flat=True)[:REJECTIONS_SEARCHED]
+        return list(dict.fromkeys(text.strip() for text in said if len(text) <= 200))[:MAX_REASONS_OFFERED]
 
     @property
     def response_schema(self) -> object:
@@ -191,7 +198,7 @@ class Bar:
         return self.request.tool_version.output_schema
 
     @property
-    def answers_in_json(self) -> bool:
+    def expects_json_response(self) -> bool:
         """Whether an answer in the tool's place is read as JSON unless told otherwise: a text would not fit."""
         schema = self.request.tool_version.output_schema
         kinds = schema.get("type") if isinstance(schema, dict) else "string"
@@ -199,11 +206,11 @@ class Bar:
 
 
 Action = Callable[[ApprovalRequest, User, QueryDict], str]
-LEAVES = frozenset({"snooze"})
+HIDING_ACTIONS = frozenset({"snooze"})
 """After these, the page goes on to the next request."""
 
 
-def act(action: str, request: ApprovalRequest, by: User, form: QueryDict) -> str:
+def perform_action(action: str, request: ApprovalRequest, by: User, form: QueryDict) -> str:
     """Do it and return what the person is told.
 
     Raises KeyError for no action of ours; NotAllowed, Conflict and ParameterError as the action itself does.
@@ -227,12 +234,12 @@ def _extend(request: ApprovalRequest, by: User, form: QueryDict) -> str:
 
 
 def _snooze(request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    until = _moment(form.get("until", ""))
+    until = _parse_snooze_time(form.get("until", ""))
     coordination.snooze(request, by=by, until=until)
     return f"Snoozed until {until:%-d %b %H:%M} UTC, for you alone."
 
 
-def _moment(text: str) -> datetime:
+def _parse_snooze_time(text: str) -> datetime:
     try:
         moment = parse_datetime(text)
     except ValueError:
@@ -242,20 +249,24 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-def _wake(request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    coordination.wake(request, by=by)
+def _unsnooze(request: ApprovalRequest, by: User, form: QueryDict) -> str:
+    coordination.unsnooze(request, by=by)
     return "It is back in your list."
 
 
 def _delegate(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     username = form.get("to", "")
-    person = person_named(username) if username else None
+    person = find_active_user(username) if username else None
     if username and person is None:
         raise field_error("to", "invalid", "There is nobody of this name with an account in use.")
     if person is None and by.pk not in {each.by_id for each in request.delegations.all()}:
         raise field_error("to", "required", "Choose who is to answer in your place.")
     coordination.delegate(request, by=by, to=person)
-    return f"{name_of(person)} may answer in your place now." if person else "Nobody answers in your place any more."
+    return (
+        f"{user_display_name(person)} may answer in your place now."
+        if person
+        else "Nobody answers in your place any more."
+    )
 
 
 def _comment(request: ApprovalRequest, by: User, form: QueryDict) -> str:
@@ -278,7 +289,7 @@ ACTIONS: Mapping[str, Action] = {
     "release": _release,
     "extend": _extend,
     "snooze": _snooze,
-    "wake": _wake,
+    "wake": _unsnooze,
     "delegate": _delegate,
     "comment": _comment,
     "withdraw": _withdraw,

@@ -10,29 +10,29 @@ from django.contrib.auth.models import User
 from django.http import QueryDict
 
 from approvals.models import ApprovalRequest
-from approvals.requests.queries import requests_for, whole
-from approvals.reviews.batch import MOST_ITEMS, Item, ItemResult, decide_many, obstacle
-from approvals.states import RequestStatus, Verdict
-from approvals.web.review.detail import Briefing, brief_all
-from approvals.web.review.rendering import Argument, argument
+from approvals.requests.queries import requests_for, with_related
+from approvals.reviews.batch import MAX_BATCH_ITEMS, BatchItem, BatchItemResult, batch_objection, decide_many
+from approvals.states import RequestStatus, ReviewVerdict
+from approvals.web.review.detail import RequestDetail, details_for
+from approvals.web.review.rendering import ArgumentRow, render_argument
 from catalog.errors import ToolgateError
 
 
-class Several:
+class BatchReview:
     """What the page shows of the selected requests; `results` once they were answered, else why they were not."""
 
     def __init__(self, viewer: User, requests: Sequence[ApprovalRequest]) -> None:
         self.viewer = viewer
         self.requests = requests
-        self.results: list[Result] = []
+        self.results: list[BatchResultLine] = []
         self.setback = ""
         self.asks_again = False
         self.comment = ""
 
     @cached_property
-    def briefings(self) -> list[Briefing]:
+    def request_details(self) -> list[RequestDetail]:
         """The briefing on each."""
-        return brief_all(self.requests, self.viewer)
+        return details_for(self.requests, self.viewer)
 
     @cached_property
     def waiting(self) -> list[ApprovalRequest]:
@@ -48,55 +48,55 @@ class Several:
     @cached_property
     def obstacle(self) -> str | None:
         """Why they cannot be approved together; None when they can."""
-        return obstacle(self.waiting, self.viewer, Verdict.APPROVE)
+        return batch_objection(self.waiting, self.viewer, ReviewVerdict.APPROVE)
 
     @property
     def second_press(self) -> str:
         """Why approving takes a second press; empty where one press is enough."""
-        reasons = [each.second_press for each in self.briefings if each.request in self.waiting]
+        reasons = [each.second_press for each in self.request_details if each.request in self.waiting]
         return next(filter(None, reasons), "")
 
     @property
     def needs_reason(self) -> bool:
         """Whether a rejection needs a reason."""
-        return any(each.bar.needs_reason for each in self.briefings)
+        return any(each.actions.needs_reason for each in self.request_details)
 
     @cached_property
     def names(self) -> list[str]:
         """The arguments that are not the same in all."""
-        every = dict.fromkeys(name for each in self.briefings for name in each.arguments)
+        every = dict.fromkeys(name for each in self.request_details for name in each.arguments)
         return [name for name in every if not self._is_shared(name)]
 
     @cached_property
-    def shared(self) -> list[Argument]:
+    def shared(self) -> list[ArgumentRow]:
         """The arguments that are the same in all."""
-        first = self.briefings[0].arguments if self.briefings else {}
-        return [argument(name, value) for name, value in first.items() if self._is_shared(name)]
+        first = self.request_details[0].arguments if self.request_details else {}
+        return [render_argument(name, value) for name, value in first.items() if self._is_shared(name)]
 
     def _is_shared(self, name: str) -> bool:
-        values = [_key(each.arguments, name) for each in self.briefings]
+        values = [_argument_key(each.arguments, name) for each in self.request_details]
         return all(value == values[0] for value in values)
 
     @cached_property
-    def rows(self) -> list[tuple[Briefing, list[Argument | None]]]:
+    def rows(self) -> list[tuple[RequestDetail, list[ArgumentRow | None]]]:
         """Each request with its values of the arguments that differ."""
-        return [(each, [_argument(each.arguments, name) for name in self.names]) for each in self.briefings]
+        return [(each, [_argument(each.arguments, name) for name in self.names]) for each in self.request_details]
 
 
-def _key(arguments: Mapping[str, Any], name: str) -> str:
+def _argument_key(arguments: Mapping[str, Any], name: str) -> str:
     return json.dumps(arguments[name], sort_keys=True) if name in arguments else ""
 
 
-def _argument(arguments: Mapping[str, Any], name: str) -> Argument | None:
-    return argument(name, arguments[name]) if name in arguments else None
+def _argument(arguments: Mapping[str, Any], name: str) -> ArgumentRow | None:
+    return render_argument(name, arguments[name]) if name in arguments else None
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BatchResultLine:
     """What became of one request: its title and the answer of `approvals.reviews.batch`."""
 
     title: str
-    item: ItemResult
+    item: BatchItemResult
 
     @property
     def is_done(self) -> bool:
@@ -104,20 +104,20 @@ class Result:
         return not self.item.detail
 
 
-def several_of(viewer: User, ids: Sequence[str]) -> Several:
+def load_batch(viewer: User, ids: Sequence[str]) -> BatchReview:
     """Return the requests of these ids that the viewer may see, oldest first."""
-    wanted = [public_id.replace("\x00", "")[:64] for public_id in ids[: MOST_ITEMS + 1]]
-    found = whole(requests_for(viewer).filter(public_id__in=wanted)).order_by("opened_at", "id")
-    return Several(viewer, list(found))
+    wanted = [public_id.replace("\x00", "")[:64] for public_id in ids[: MAX_BATCH_ITEMS + 1]]
+    found = with_related(requests_for(viewer).filter(public_id__in=wanted)).order_by("opened_at", "id")
+    return BatchReview(viewer, list(found))
 
 
-def answer(viewer: User, form: QueryDict) -> Several:
+def submit_batch(viewer: User, form: QueryDict) -> BatchReview:
     """Give one answer to the requests that are checked, each with the digest that was on the screen."""
-    items = [Item(*text.split(":", 1)) for text in form.getlist("item") if text.count(":") == 1]
-    several = several_of(viewer, [item.id for item in items])
+    items = [BatchItem(*text.split(":", 1)) for text in form.getlist("item") if text.count(":") == 1]
+    several = load_batch(viewer, [item.id for item in items])
     several.comment = form.get("comment", "").replace("\r\n", "\n")
-    verdict = Verdict.APPROVE if form.get("verdict") == Verdict.APPROVE else Verdict.REJECT
-    if verdict == Verdict.APPROVE and several.second_press and form.get("confirmed") != "1":
+    verdict = ReviewVerdict.APPROVE if form.get("verdict") == ReviewVerdict.APPROVE else ReviewVerdict.REJECT
+    if verdict == ReviewVerdict.APPROVE and several.second_press and form.get("confirmed") != "1":
         several.asks_again = True
         return several
     try:
@@ -125,6 +125,6 @@ def answer(viewer: User, form: QueryDict) -> Several:
     except ToolgateError as error:
         several.setback = error.message
         return several
-    titles = {each.request.public_id: "".join(each.title) for each in several.briefings}
-    several.results = [Result(titles.get(result.id, result.id), result) for result in results]
+    titles = {each.request.public_id: "".join(each.title) for each in several.request_details}
+    several.results = [BatchResultLine(titles.get(result.id, result.id), result) for result in results]
     return several

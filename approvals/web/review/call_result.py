@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
-from catalog.calls.privacy import private_in
+from catalog.calls.privacy import private_parts_of
 from catalog.models import Call
-from catalog.secrets.placeholders import shown_text
+from catalog.secrets.placeholders import without_macs
 from catalog.states import TERMINAL, CallStatus
 
-CARRIED_OUT = frozenset({RequestStatus.APPROVED, RequestStatus.CONSUMED, RequestStatus.RESPONDED})
+EXECUTED_STATUSES = frozenset({RequestStatus.APPROVED, RequestStatus.CONSUMED, RequestStatus.RESPONDED})
 """Requests whose call runs, or is answered by a person: every other end says itself why nothing ran."""
-MOST_SHOWN = 4_000
+MAX_RESULT_SHOWN = 4_000
 """Characters of a response on the page."""
 
 
@@ -64,12 +64,12 @@ class CallResult:
 
 def result_of(request: ApprovalRequest) -> CallResult | None:
     """Return the result of a request's call so far; None for a request whose call is not carried out."""
-    if request.status not in CARRIED_OUT:
+    if request.status not in EXECUTED_STATUSES:
         return None
     call = request.call
     if call.status != CallStatus.COMPLETED or not call.response:
         return CallResult(call, request.status)
-    if private_in([call]):
+    if private_parts_of([call]):
         return CallResult(call, request.status, is_private=True)
-    text = json.dumps(json.loads(shown_text(call.response)), indent=2, ensure_ascii=False)
-    return CallResult(call, request.status, text[:MOST_SHOWN], len(text))
+    text = json.dumps(json.loads(without_macs(call.response)), indent=2, ensure_ascii=False)
+    return CallResult(call, request.status, text[:MAX_RESULT_SHOWN], len(text))

@@ -13,15 +13,15 @@ from django.http import QueryDict
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import current_round
 from approvals.reviews.edits import Edit, check_edit
-from approvals.web.review.rendering import as_lines, effect_lines
+from approvals.web.review.rendering import arguments_as_lines, effect_lines
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
-from catalog.text.diff import Change, diff_texts
-from catalog.ui.forms.editor import Writing
+from catalog.text.diff import TextDiff, diff_texts
+from catalog.ui.forms.editor import ArgumentsEditor
 
 
 @dataclass(slots=True, kw_only=True)
-class Editing(Writing):
+class EditForm(ArgumentsEditor):
     """The arguments as a reviewer would have them, beside those that were asked for.
 
     `edit` is what the check made of them; with `cannot_run` it refused them. Neither: nothing is changed yet.
@@ -45,12 +45,14 @@ class Editing(Writing):
         return current_round(self.request).arguments_json
 
     @property
-    def change(self) -> Change | None:
+    def change(self) -> TextDiff | None:
         """The arguments asked for beside the reviewer's, line by line; None while those are not sound."""
-        return diff_texts(as_lines(self.before), as_lines(self.edit.arguments)) if self.edit else None
+        return (
+            diff_texts(arguments_as_lines(self.before), arguments_as_lines(self.edit.arguments)) if self.edit else None
+        )
 
     @property
-    def preview_change(self) -> Change | None:
+    def preview_change(self) -> TextDiff | None:
         """What the tool would change now, or else what it shows now beside what it showed; None where that is alike."""
         shown = (self.edit.preview if self.edit else None) or {}
         if shown.get("kind") == "diff":
@@ -64,7 +66,7 @@ class Editing(Writing):
         return len(self.edit.fields) if self.edit else 0
 
     @property
-    def every_problem(self) -> list[str]:
+    def all_problems(self) -> list[str]:
         """All that is wrong, each with its place."""
         at_fields = (
             f"{each.path}: {text}" for each in (self.form.every() if self.form else ()) for text in each.problems
@@ -88,7 +90,7 @@ class Editing(Writing):
         self.edit = check_edit(self.request, arguments)
         return arguments
 
-    def check_unfinished(self) -> None:
+    def check_while_editing(self) -> None:
         """Check what is written while its form changes: what is wrong with it is not told before somebody asks."""
         try:
             if self.arguments() != self.before:
@@ -99,22 +101,22 @@ class Editing(Writing):
     def refuse(self, error: ToolgateError) -> None:
         """Say that this cannot run, and put what is wrong where it belongs."""
         self.edit, self.cannot_run = None, True
-        self.answered_with = self.show_refusal(error)
+        self.answered_with = self.show_error(error)
 
 
-def begin(request: ApprovalRequest, viewer: User) -> Editing:
+def initial_form(request: ApprovalRequest, viewer: User) -> EditForm:
     """Return the form filled with what is asked for, the cursor in its first field."""
-    editing = _new(request, viewer)
+    editing = _empty_form(request, viewer)
     editing.fill(editing.before)
-    editing.draw_or_write()
+    editing.render_or_show_json()
     if editing.form is not None and editing.form.children:
         editing.form.focus(editing.form.children[0].name)
     return editing
 
 
-def resume(request: ApprovalRequest, viewer: User, sent: QueryDict) -> Editing:
+def bind_form(request: ApprovalRequest, viewer: User, sent: QueryDict) -> EditForm:
     """Do what a button of the form says, else check what is written; `answered_with` is the HTTP status."""
-    editing = _new(request, viewer)
+    editing = _empty_form(request, viewer)
     wanted, _, place = sent.get("do", "check").partition(":")
     try:
         editing.read(sent)
@@ -122,16 +124,18 @@ def resume(request: ApprovalRequest, viewer: User, sent: QueryDict) -> Editing:
             editing.check()
         else:
             editing.press(wanted, place)
-            editing.check_unfinished()
+            editing.check_while_editing()
         editing.draw()
     except ToolgateError as error:
         editing.refuse(error)
     return editing
 
 
-def written(request: ApprovalRequest, viewer: User, sent: QueryDict) -> tuple[Editing, ToolgateError | None]:
+def validate_submission(
+    request: ApprovalRequest, viewer: User, sent: QueryDict
+) -> tuple[EditForm, ToolgateError | None]:
     """Return the arguments that were sent to be approved, checked, or what is wrong with them."""
-    editing = _new(request, viewer)
+    editing = _empty_form(request, viewer)
     try:
         editing.read(sent)
         editing.check()
@@ -142,5 +146,5 @@ def written(request: ApprovalRequest, viewer: User, sent: QueryDict) -> tuple[Ed
     return editing, None
 
 
-def _new(request: ApprovalRequest, viewer: User) -> Editing:
-    return Editing(request=request, viewer=viewer, schema=request.tool_version.input_schema)
+def _empty_form(request: ApprovalRequest, viewer: User) -> EditForm:
+    return EditForm(request=request, viewer=viewer, schema=request.tool_version.input_schema)

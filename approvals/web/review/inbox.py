@@ -14,49 +14,49 @@ from django.utils.dateparse import parse_datetime
 from rest_framework.exceptions import ValidationError
 
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.queue.saved_views import DECIDED, SAVED_VIEWS, WAITING, Counts, Queues, count_twins
-from approvals.requests.deadlines import seen_by
+from approvals.queue.saved_views import DECIDED, SAVED_VIEWS, WAITING, Queues, ViewCounts, count_duplicates
+from approvals.requests.deadlines import expire_and_load
 from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
-from approvals.web.review.decision_form import told
-from approvals.web.review.detail import Briefing, brief
-from catalog.calls.privacy import sees_private
+from approvals.web.review.decision_form import success_message
+from approvals.web.review.detail import RequestDetail, detail_for
+from catalog.calls.privacy import can_see_private
 from catalog.core import clock
-from catalog.rest.pagination import Cursor, Page, PageAt, page_of
-from catalog.secrets.placeholders import in_words
+from catalog.rest.pagination import Page, PageCursor, PageParameters, paginate
+from catalog.secrets.placeholders import describe_placeholders
 
-VIEWS = ("json", "edit", "respond")
+ARGUMENT_VIEWS = ("json", "edit", "respond")
 """Beside its usual look: the raw arguments, the form that changes them, the form that answers in the tool's place."""
-MOST_LISTED = 50
+REQUESTS_PER_PAGE = 50
 # A stored preview begins with its summary; the texts after it are not read to fill a list.
-SUMMARY_MARK = '{"summary": '
-SUMMARY_ROOM = 8192
+SUMMARY_PREFIX = '{"summary": '
+SUMMARY_PREFIX_LENGTH = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class InboxQuery:
     """What the URL asks for: a list, an item, a view of its arguments, where the list goes on."""
 
     status: str = ""
     item: str = ""
     view: str = ""
-    cursor: Cursor | None = None
+    cursor: PageCursor | None = None
     ignored: str = ""
 
     @classmethod
-    def read(cls, params: QueryDict) -> "Asked":
+    def read(cls, params: QueryDict) -> "InboxQuery":
         """Read a URL; what means nothing is noted and left out."""
         status = params.get("status", "")
         known = status if status in SAVED_VIEWS else ""
         item = params.get("item", "").replace("\x00", "")[:64]
-        view = params.get("view", "") if params.get("view") in VIEWS else ""
-        cursor = _cursor(params.get("before", "")) or _place(params.get("after", ""))
+        view = params.get("view", "") if params.get("view") in ARGUMENT_VIEWS else ""
+        cursor = _parse_decided_cursor(params.get("before", "")) or _parse_waiting_cursor(params.get("after", ""))
         return cls(known, item, view, cursor, "" if known else status)
 
 
 @dataclass(frozen=True, slots=True)
-class Undoable:
+class UndoableDecision:
     """A decision that its reviewer may still take back: on which request, what it would do, what was answered."""
 
     id: str
@@ -77,7 +77,7 @@ class Inbox:
     requests: Sequence[ApprovalRequest]
     viewer: User
     queues: Queues
-    shown: Briefing | None = None
+    shown: RequestDetail | None = None
     opened: bool = False
     missing: str = ""
     ignored: str = ""
@@ -88,7 +88,7 @@ class Inbox:
     last_decided: ApprovalRequest | None = None
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ViewCounts:
         """How many requests stand in each view of what waits."""
         return self.queues.counts
 
@@ -98,7 +98,7 @@ class Inbox:
         return self.queues.waiting
 
     @property
-    def undoable(self) -> Undoable | None:
+    def undoable(self) -> UndoableDecision | None:
         """The last decision that the viewer may still take back."""
         return last_undoable(self.viewer)
 
@@ -122,18 +122,18 @@ class Inbox:
         return self.before + ids.index(shown) + 1 if shown in ids else None
 
 
-def inbox_for(viewer: User, asked: Asked) -> Inbox:
+def inbox_for(viewer: User, asked: InboxQuery) -> Inbox:
     """Return the inbox that a URL asks for, in a fixed number of queries.
 
     The list is the page on which the named request stands, where it stands in the view.
     """
-    named = _named(viewer, asked.item)
+    named = _find_request(viewer, asked.item)
     status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
-    listed = _listed(viewer, status, asked.cursor, named)
-    shown = named if named is not None or asked.item else _first(viewer, listed.requests)
+    listed = _list_page(viewer, status, asked.cursor, named)
+    shown = named if named is not None or asked.item else _first_detail(viewer, listed.requests)
     return replace(
         listed,
-        shown=brief(shown, viewer) if shown else None,
+        shown=detail_for(shown, viewer) if shown else None,
         opened=bool(asked.item),
         missing=asked.item if named is None else "",
         ignored=asked.ignored[:40],
@@ -142,22 +142,22 @@ def inbox_for(viewer: User, asked: Asked) -> Inbox:
     )
 
 
-def queue_of(viewer: User, view: str = WAITING) -> Inbox:
+def inbox_list(viewer: User, view: str = WAITING) -> Inbox:
     """Return the list of one view alone: no request open beside it, nothing counted but what waits."""
-    return _listed(viewer, view)
+    return _list_page(viewer, view)
 
 
-def next_after(viewer: User, view: str, request: ApprovalRequest) -> str:
+def next_request_id(viewer: User, view: str, request: ApprovalRequest) -> str:
     """Return the id of the request to open when this one is answered: the next in the list, else its first.
 
     Empty when there is no other.
     """
     queues = Queues(viewer)
-    page = _narrow_page(queues, view, _start_of_page(queues, view, request))
+    page = _page_keys(queues, view, _start_of_page(queues, view, request))
     ids = _ids_in_order(page.rows)
     following = ids[ids.index(request.public_id) + 1 :] if request.public_id in ids else ids
     if not following:  # another page follows, or the list begins anew
-        following = _ids_in_order(_narrow_page(queues, view, page.next).rows)
+        following = _ids_in_order(_page_keys(queues, view, page.next).rows)
     return next((each for each in following if each != request.public_id), "")
 
 
@@ -166,22 +166,24 @@ def _ids_in_order(rows: Sequence[ApprovalRequest]) -> list[str]:
     return [row.public_id for row in _by_plan([found[row.pk] for row in rows if row.pk in found])]
 
 
-def last_undoable(viewer: User) -> Undoable | None:
+def last_undoable(viewer: User) -> UndoableDecision | None:
     """Return the last decision that the viewer may still take back; None when there is none."""
     now = clock.now()
     waiting = requests_for(viewer).filter(status__in=UNDOABLE, applied_at=None, effective_at__gt=now)
-    mine = _lean(waiting.filter(reviews__person=viewer.pk, reviews__undone_at=None).distinct())
-    for request in mine.prefetch_related(ANSWERS).order_by("-decided_at", "-id"):
+    mine = _load_listed_fields(waiting.filter(reviews__person=viewer.pk, reviews__undone_at=None).distinct())
+    for request in mine.prefetch_related(REVIEWS_PREFETCH).order_by("-decided_at", "-id"):
         review = last_review(request)
         if review is not None and review.person_id == viewer.pk and request.effective_at is not None:
             seconds = ceil((request.effective_at - now).total_seconds())
-            return Undoable(request.public_id, _summary(viewer, request), told(review.verdict), seconds)
+            return UndoableDecision(
+                request.public_id, _summary(viewer, request), success_message(review.verdict), seconds
+            )
     return None
 
 
 def summary_of(viewer: User, request: ApprovalRequest) -> str:
     """Return what a call would do, as a list names it to this viewer."""
-    return _summary(viewer, _lean(ApprovalRequest.objects.filter(pk=request.pk)).get())
+    return _summary(viewer, _load_listed_fields(ApprovalRequest.objects.filter(pk=request.pk)).get())
 
 
 def _summary(viewer: User, request: ApprovalRequest) -> str:
@@ -189,31 +191,33 @@ def _summary(viewer: User, request: ApprovalRequest) -> str:
     return str(listed.summary)  # type: ignore[attr-defined] # see _with_summaries
 
 
-def _listed(viewer: User, view: str, cursor: Cursor | None = None, named: ApprovalRequest | None = None) -> Inbox:
+def _list_page(
+    viewer: User, view: str, cursor: PageCursor | None = None, named: ApprovalRequest | None = None
+) -> Inbox:
     queues = Queues(viewer)
     page = _page(queues, view, (_start_of_page(queues, view, named) if named else None) or cursor)
     rows = _with_summaries(viewer, page.rows)
-    count_twins(viewer, rows)
+    count_duplicates(viewer, rows)
     older = page.next.pk if view == DECIDED and page.next else None
     later = page.next.text() if view != DECIDED and page.next else ""
     before = _count_before(queues, view, rows[0]) if rows and page.previous and view != DECIDED else 0
     return Inbox(view, _by_plan(rows), viewer, queues, before=before or 0, older=older, later=later)
 
 
-def _page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[ApprovalRequest]:
+def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
     """Return one page of a view, by age."""
-    page = _narrow_page(queues, view, cursor)  # what is sorted is narrow, what is shown is then fetched by key
+    page = _page_keys(queues, view, cursor)  # what is sorted is narrow, what is shown is then fetched by key
     keys = [row.pk for row in page.rows]
-    found = _lean(ApprovalRequest.objects.filter(pk__in=keys))
-    rows = (found.prefetch_related(ANSWERS) if view == DECIDED else found).in_bulk() if keys else {}
+    found = _load_listed_fields(ApprovalRequest.objects.filter(pk__in=keys))
+    rows = (found.prefetch_related(REVIEWS_PREFETCH) if view == DECIDED else found).in_bulk() if keys else {}
     return replace(page, rows=[rows[key] for key in keys if key in rows])
 
 
-def _narrow_page(queues: Queues, view: str, cursor: Cursor | None = None) -> Page[ApprovalRequest]:
+def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
     """Return one page of a view, no more than keys: what waits oldest first, what was decided newest first."""
     order = "-id" if view == DECIDED else "opened_at"
     place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
-    return page_of(queues.of(view).only("pk", "opened_at"), order=order, at=PageAt(MOST_LISTED, place))
+    return paginate(queues.of(view).only("pk", "opened_at"), order=order, at=PageParameters(REQUESTS_PER_PAGE, place))
 
 
 def _by_plan(rows: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
@@ -232,38 +236,38 @@ def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | 
     return found["before"] if found["here"] else None
 
 
-def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> Cursor | None:
+def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageCursor | None:
     """Return where the page of a view begins on which a request stands; None for the first page, and for no page."""
     if view == DECIDED or request.status != RequestStatus.PENDING:
         return None
-    start = (_count_before(queues, view, request) or 0) // MOST_LISTED * MOST_LISTED
+    start = (_count_before(queues, view, request) or 0) // REQUESTS_PER_PAGE * REQUESTS_PER_PAGE
     if not start:
         return None
     last = queues.of(view).only("pk", "opened_at").order_by("opened_at", "pk")[start - 1]
-    return Cursor(back=False, value=str(last.opened_at), pk=last.pk)
+    return PageCursor(back=False, value=str(last.opened_at), pk=last.pk)
 
 
-def address_of(public_id: str = "", **more: str) -> str:
+def inbox_url(public_id: str = "", **more: str) -> str:
     """Return the address of the inbox with this request open."""
     parts = {name: value for name, value in {"item": public_id, **more}.items() if value}
     return f"/approvals/?{urlencode(parts)}" if parts else "/approvals/"
 
 
-def _cursor(before: str) -> Cursor | None:
+def _parse_decided_cursor(before: str) -> PageCursor | None:
     is_number = before.isascii() and before.isdigit() and len(before) < 19
-    return Cursor(back=False, value=int(before), pk=int(before)) if is_number else None
+    return PageCursor(back=False, value=int(before), pk=int(before)) if is_number else None
 
 
-def _place(after: str) -> Cursor | None:
+def _parse_waiting_cursor(after: str) -> PageCursor | None:
     """Read where a list of what waits goes on: none where that is no moment."""
     try:
-        cursor = Cursor.read(after[:1000])
+        cursor = PageCursor.read(after[:1000])
         return cursor if cursor is not None and parse_datetime(str(cursor.value)) else None
     except (ValidationError, ValueError):
         return None
 
 
-LISTED = (
+LISTED_FIELDS = (
     *(
         "public_id",
         "status",
@@ -280,50 +284,50 @@ LISTED = (
     *("claimed_until", "claimed_by__username", "claimed_by__first_name", "claimed_by__last_name"),
 )
 """What a list shows of a request: never the arguments, the results and the texts of previews."""
-ANSWERS = Prefetch("reviews", Review.objects.select_related("person").order_by("id"))
+REVIEWS_PREFETCH = Prefetch("reviews", Review.objects.select_related("person").order_by("id"))
 
 
-def _lean(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
+def _load_listed_fields(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
     """Load what a list shows, who answered what was decided aside."""
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
-    start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_ROOM)
-    listed = requests.select_related("call", "tool_version", "claimed_by").only(*LISTED)
+    start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
+    listed = requests.select_related("call", "tool_version", "claimed_by").only(*LISTED_FIELDS)
     return listed.annotate(preview_start=start)
 
 
 def _with_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
     """Name in a list what each call would do, as the page of its request does for this viewer."""
     listed = list(requests)
-    if not sees_private(viewer):
+    if not can_see_private(viewer):
         prefetch_related_objects(listed, "call__requesters", "delegations")
     hidden = hidden_from(viewer, listed) if listed else {}
     for request in listed:
-        summary = "" if request.call_id in hidden else summary_at(request.preview_start)  # type: ignore[attr-defined] # see _lean
-        request.summary = in_words(summary) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
+        summary = "" if request.call_id in hidden else parse_summary(request.preview_start)  # type: ignore[attr-defined] # see _lean
+        request.summary = describe_placeholders(summary) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
         request.answered_by = answered_by(request)  # type: ignore[attr-defined] # for pages
     return listed
 
 
-def summary_at(start: str) -> str:
+def parse_summary(start: str) -> str:
     """Return the summary with which a stored preview begins; empty when it has none."""
-    if not start.startswith(SUMMARY_MARK):
+    if not start.startswith(SUMMARY_PREFIX):
         return ""
     try:
-        return str(json.JSONDecoder().raw_decode(start, len(SUMMARY_MARK))[0])
+        return str(json.JSONDecoder().raw_decode(start, len(SUMMARY_PREFIX))[0])
     except ValueError:
         return ""
 
 
-def _named(viewer: User, public_id: str) -> ApprovalRequest | None:
+def _find_request(viewer: User, public_id: str) -> ApprovalRequest | None:
     try:
-        return seen_by(viewer, public_id) if public_id else None
+        return expire_and_load(viewer, public_id) if public_id else None
     except ApprovalRequest.DoesNotExist:
         return None
 
 
-def _first(viewer: User, listed: Sequence[ApprovalRequest]) -> ApprovalRequest | None:
-    return _named(viewer, listed[0].public_id) if listed else None
+def _first_detail(viewer: User, listed: Sequence[ApprovalRequest]) -> ApprovalRequest | None:
+    return _find_request(viewer, listed[0].public_id) if listed else None
 
 
 def _last_decided(viewer: User) -> ApprovalRequest | None:
-    return _lean(requests_for(viewer).filter(decided_at__isnull=False)).order_by("-decided_at").first()
+    return _load_listed_fields(requests_for(viewer).filter(decided_at__isnull=False)).order_by("-decided_at").first()

@@ -14,28 +14,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from approvals.models import ApprovalRequest, Round
-from approvals.requests.lifecycle import Change, change_before
-from catalog.access.roles import name_of
-from catalog.secrets.placeholders import in_words
+from approvals.requests.lifecycle import RequestChange, find_request_change
+from catalog.access.roles import user_display_name
+from catalog.secrets.placeholders import describe_placeholders
 from catalog.text import diff
-from catalog.text.safety import Opaque, claims_in, count_hidden, odd_words, opaque_in, truth_of
+from catalog.text.safety import EncodedRun, approval_claims, confusable_words, count_hidden, encoded_runs, inspect_text
 
 if TYPE_CHECKING:
     from approvals.requests.privacy import SecretField
 
 
-LONG = 1024
+LONG_ARGUMENT_BYTES = 1024
 """From this size on (bytes) a value is shown with its size and lines, so that nobody takes a part for the whole."""
 
 
 # What stands for a secret: in a text only as intake refuses it to everyone, in JSON as `as_text` writes it. Whatever
 # else looks like it is what an agent wrote, and is shown as that.
-_IN_TEXT = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})"\}')
-_IN_JSON = re.compile(r'\{\s+"\$secret": "([\w.-]{1,80})"\s+\}|\{\\"\$secret\\": ?\\"([\w.-]{1,80})\\"\}')
+_SECRET_IN_TEXT = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})"\}')
+_SECRET_IN_JSON = re.compile(r'\{\s+"\$secret": "([\w.-]{1,80})"\s+\}|\{\\"\$secret\\": ?\\"([\w.-]{1,80})\\"\}')
 
 
 @dataclass(frozen=True)
-class Argument:
+class ArgumentRow:
     """One argument as it would be used; `is_json` tells its text from one that is JSON itself.
 
     `is_before`, `is_after`: the change below begins, ends with its text. `secret`: it is one as a whole.
@@ -62,30 +62,30 @@ class Argument:
     @property
     def is_long(self) -> bool:
         """Say whether the size is worth saying."""
-        return self.size >= LONG
+        return self.size >= LONG_ARGUMENT_BYTES
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
         """The text in pieces, each with the name of the secret that stood after it; empty after the last."""
         found, end = [], 0
-        for mark in (_IN_JSON if self.is_json else _IN_TEXT).finditer(self.text):
+        for mark in (_SECRET_IN_JSON if self.is_json else _SECRET_IN_TEXT).finditer(self.text):
             found.append((self.text[end : mark.start()], mark[mark.lastindex or 0]))
             end = mark.end()
         return [*found, (self.text[end:], "")]
 
     @cached_property
-    def nothings(self) -> list[str]:
+    def blank_stretches(self) -> list[str]:
         """The first long stretches of nothing in it, each counted: a change draws empty lines one by one."""
-        return [part.note for part in truth_of(self.text) if part.kind == "nothing"][:3]
+        return [part.note for part in inspect_text(self.text) if part.kind == "nothing"][:3]
 
     @cached_property
-    def opaque(self) -> list[Opaque]:
+    def opaque(self) -> list[EncodedRun]:
         """What of it nobody can read."""
-        return opaque_in(self.text)
+        return encoded_runs(self.text)
 
 
 @dataclass(frozen=True, slots=True)
-class Warnings:
+class ArgumentWarnings:
     """What is to be said before anybody reads what an agent wrote.
 
     `hidden` counts characters that do not show, `odd` words that may be read as others; `claims` are phrases that say
@@ -102,24 +102,24 @@ class Warnings:
         return bool(self.hidden or self.odd or self.claims)
 
 
-def warnings_about(arguments: Mapping[str, Any], reason: str) -> Warnings:
+def argument_warnings(arguments: Mapping[str, Any], reason: str) -> ArgumentWarnings:
     """Return what is to be said about the arguments and the reason of a call."""
     texts = [*_texts_in(arguments), reason]
-    hidden, odd = sum(map(count_hidden, texts)), sum(len(odd_words(text)) for text in texts)
-    return Warnings(hidden, odd, claims_in("\n".join(texts)))
+    hidden, odd = sum(map(count_hidden, texts)), sum(len(confusable_words(text)) for text in texts)
+    return ArgumentWarnings(hidden, odd, approval_claims("\n".join(texts)))
 
 
-def argument(name: str, value: Any, **more: Any) -> Argument:
+def render_argument(name: str, value: Any, **more: Any) -> ArgumentRow:
     """Return an argument with the text of its value, and with more fields of it."""
-    return Argument(name, as_text(value), is_json=not isinstance(value, str), **more)
+    return ArgumentRow(name, value_as_display_text(value), is_json=not isinstance(value, str), **more)
 
 
-def as_text(value: Any) -> str:
+def value_as_display_text(value: Any) -> str:
     """Return a value as a person reads it: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def as_lines(arguments: Mapping[str, Any]) -> str:
+def arguments_as_lines(arguments: Mapping[str, Any]) -> str:
     """Return arguments as lines to compare, texts as they are: a changed line of a long text is one changed line."""
     parts = []
     for name, value in sorted(arguments.items()):
@@ -140,49 +140,51 @@ def _texts_in(value: Any) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drifted:
+class RenderedRequestChange:
     """Why a request was opened anew; `rows` compares what was asked and shown before with what is now."""
 
-    change: Change
+    change: RequestChange
 
     @property
-    def rows(self) -> diff.Change | None:
+    def rows(self) -> diff.TextDiff | None:
         """Both sides, line by line; None where both read the same."""
-        rows = diff.diff_texts(_as_lines(self.change.before), _as_lines(self.change.after))
+        rows = diff.diff_texts(_round_as_lines(self.change.before), _round_as_lines(self.change.after))
         return rows if rows.added or rows.removed else None
 
 
 @dataclass(frozen=True, slots=True)
-class Revised:
+class RenderedEdits:
     """Arguments as reviewers left them: by whom, when last, and `rows` that compare them with what was asked for."""
 
     who: str
     at: datetime
-    rows: diff.Change
+    rows: diff.TextDiff
 
 
-def drifted(request: ApprovalRequest) -> Drifted | None:
+def render_request_change(request: ApprovalRequest) -> RenderedRequestChange | None:
     """Return what changed since the request that this one replaces was open; None where nothing did; two queries."""
-    change = change_before(request)
-    return Drifted(change) if change else None
+    change = find_request_change(request)
+    return RenderedRequestChange(change) if change else None
 
 
-def seen_before(request: ApprovalRequest, seen_digest: str) -> diff.Change | None:
+def change_since_seen(request: ApprovalRequest, seen_digest: str) -> diff.TextDiff | None:
     """Return what changed since somebody looked at a request, by the digest that they saw; None when it was not its."""
     rounds = {each.digest: each for each in request.rounds.all()}
     seen, now = rounds.get(seen_digest), rounds.get(request.digest)
-    return diff.diff_texts(_as_lines(seen), _as_lines(now)) if seen and now and seen != now else None
+    return diff.diff_texts(_round_as_lines(seen), _round_as_lines(now)) if seen and now and seen != now else None
 
 
-def revised(request: ApprovalRequest) -> Revised | None:
+def render_edits(request: ApprovalRequest) -> RenderedEdits | None:
     """Return what reviewers changed of the arguments since they were asked for; None where nobody did; no query."""
     rounds = sorted(request.rounds.all(), key=lambda each: each.number)
     first, now = rounds[0], next(each for each in rounds if each.number == request.round_number)
     if first.arguments == now.arguments:
         return None
-    editors = dict.fromkeys(name_of(each.editor) for each in rounds if each.editor and each.number <= now.number)
-    rows = diff.diff_texts(as_lines(first.arguments_json), as_lines(now.arguments_json))
-    return Revised(" and ".join(editors), now.created_at, rows)
+    editors = dict.fromkeys(
+        user_display_name(each.editor) for each in rounds if each.editor and each.number <= now.number
+    )
+    rows = diff.diff_texts(arguments_as_lines(first.arguments_json), arguments_as_lines(now.arguments_json))
+    return RenderedEdits(" and ".join(editors), now.created_at, rows)
 
 
 def effect_lines(preview: Mapping[str, Any] | None) -> str:
@@ -194,9 +196,9 @@ def effect_lines(preview: Mapping[str, Any] | None) -> str:
         "(what is there)": shown.get("before"),
         "(what it makes of it)": shown.get("after"),
     }
-    lines = [f"{name}: {in_words(as_text(text))}\n" for name, text in told.items() if text]
-    return "".join([*lines, *(f"(row) {in_words(json.dumps(row, ensure_ascii=False))}\n" for row in rows)])
+    lines = [f"{name}: {describe_placeholders(value_as_display_text(text))}\n" for name, text in told.items() if text]
+    return "".join([*lines, *(f"(row) {describe_placeholders(json.dumps(row, ensure_ascii=False))}\n" for row in rows)])
 
 
-def _as_lines(round_: Round) -> str:
-    return as_lines(round_.arguments_json) + effect_lines(round_.preview_json)
+def _round_as_lines(round_: Round) -> str:
+    return arguments_as_lines(round_.arguments_json) + effect_lines(round_.preview_json)

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from approvals.models import ApprovalRequest, Review
-from approvals.policies.eligibility import is_requester, missing
+from approvals.policies.eligibility import is_requester, missing_stages
 from approvals.policies.rulebook import rule_for
 from approvals.policy_language.stages import Stage
-from approvals.states import RequestStatus, Verdict
-from catalog.access.roles import name_of
+from approvals.states import RequestStatus, ReviewVerdict
+from catalog.access.roles import user_display_name
 
-DID = {
-    Verdict.APPROVE: ("approved", "check", "ok"),
-    Verdict.REJECT: ("rejected", "x", "danger"),
-    Verdict.RESPOND: ("answered in the place of the tool", "human", "ok"),
-    Verdict.REQUEST_CHANGES: ("asked for changes", "retry", "warn"),
+VERDICT_MARKS = {
+    ReviewVerdict.APPROVE: ("approved", "check", "ok"),
+    ReviewVerdict.REJECT: ("rejected", "x", "danger"),
+    ReviewVerdict.RESPOND: ("answered in the place of the tool", "human", "ok"),
+    ReviewVerdict.REQUEST_CHANGES: ("asked for changes", "retry", "warn"),
 }
-ENDS = {
+END_SENTENCES = {
     RequestStatus.EXPIRED: "It expired: nobody answered in time.",
     RequestStatus.WITHDRAWN: "It was withdrawn.",
     RequestStatus.REVOKED: "The approval was revoked before it ran.",
@@ -30,7 +30,7 @@ ENDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TimelineEntry:
     """One line: when, who did what, and their words. `counts` says that a vote stands in the round judged now."""
 
     at: datetime
@@ -45,7 +45,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class StageShown:
+class StageProgress:
     """One stage of the rule: how many of which group, and how many of them have agreed."""
 
     stage: Stage
@@ -58,10 +58,10 @@ class StageShown:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QuorumProgress:
     """How far the people who must agree have agreed."""
 
-    stages: list[StageShown]
+    stages: list[StageProgress]
     agreed: list[str]
     lacking: list[Stage]
 
@@ -76,78 +76,80 @@ class Standing:
         return sum(each.given for each in self.stages)
 
 
-def standing_of(request: ApprovalRequest) -> Standing:
+def quorum_progress(request: ApprovalRequest) -> QuorumProgress:
     """Return how far a request, loaded whole, has come."""
-    lacking = missing(request)
+    lacking = missing_stages(request)
     left = {stage.group: stage.count for stage in lacking}
-    shown = [StageShown(each, each.count - left.get(each.group, 0)) for each in rule_for(request).stages]
-    return Standing(shown, [name_of(each.person) for each in _counting(request)], lacking)
+    shown = [StageProgress(each, each.count - left.get(each.group, 0)) for each in rule_for(request).stages]
+    return QuorumProgress(shown, [user_display_name(each.person) for each in _counted_approvals(request)], lacking)
 
 
-def _counting(request: ApprovalRequest) -> list[Review]:
+def _counted_approvals(request: ApprovalRequest) -> list[Review]:
     number = request.round_number
     return [
         each
         for each in request.reviews.all()
-        if each.verdict == Verdict.APPROVE and each.undone_at is None and each.round.number == number
+        if each.verdict == ReviewVerdict.APPROVE and each.undone_at is None and each.round.number == number
     ]
 
 
-def timeline_of(request: ApprovalRequest) -> list[Moment]:
+def timeline_of(request: ApprovalRequest) -> list[TimelineEntry]:
     """Return what happened to a request, loaded whole, oldest first; no query more."""
-    return sorted(_moments(request), key=lambda moment: moment.at)
+    return sorted(_timeline_entries(request), key=lambda moment: moment.at)
 
 
-def _moments(request: ApprovalRequest) -> Iterator[Moment]:
+def _timeline_entries(request: ApprovalRequest) -> Iterator[TimelineEntry]:
     asked_by = request.call.token.name if request.call.token else ""
-    by = asked_by or (name_of(request.call.requested_by) if request.call.requested_by else "Somebody")
-    yield Moment(
+    by = asked_by or (user_display_name(request.call.requested_by) if request.call.requested_by else "Somebody")
+    yield TimelineEntry(
         at=request.opened_at, who=by, did="asked", icon="bot" if asked_by else "human", is_agent=bool(asked_by)
     )
     for each in sorted(request.rounds.all(), key=lambda round_: round_.number):
         if each.number > 1:
-            who = name_of(each.editor) if each.editor else ""
+            who = user_display_name(each.editor) if each.editor else ""
             did = "changed what is asked" if who else "What was asked before stands again"
-            yield Moment(at=each.created_at, who=who, did=did, icon="edit", note="Earlier answers count no more.")
+            yield TimelineEntry(
+                at=each.created_at, who=who, did=did, icon="edit", note="Earlier answers count no more."
+            )
     for review in request.reviews.all():
-        yield from _of_review(request, review)
+        yield from _review_entries(request, review)
     for said in request.comments.all():
-        yield Moment(
+        yield TimelineEntry(
             at=said.at,
-            who=name_of(said.person),
+            who=user_display_name(said.person),
             did="wrote, through an agent" if said.is_agent else "wrote",
             icon="bot" if said.is_agent else "human",
             said=said.text,
             is_agent=said.is_agent,
         )
     for handed in request.delegations.all():
-        did = f"asked {name_of(handed.to)} to answer in their place"
-        yield Moment(at=handed.at, who=name_of(handed.by), did=did, icon="human")
+        did = f"asked {user_display_name(handed.to)} to answer in their place"
+        yield TimelineEntry(at=handed.at, who=user_display_name(handed.by), did=did, icon="human")
     if request.escalated_at:
         did = f"Nobody had answered, so {request.escalated_to or 'others'} may answer too"
-        yield Moment(at=request.escalated_at, did=did, icon="expired", hue="warn")
-    if request.status in ENDS:
+        yield TimelineEntry(at=request.escalated_at, did=did, icon="expired", hue="warn")
+    if request.status in END_SENTENCES:
         ended = request.call.finished_at or request.decided_at or request.expires_at
-        yield Moment(at=ended, did=ENDS[RequestStatus(request.status)], icon="expired")
+        yield TimelineEntry(at=ended, did=END_SENTENCES[RequestStatus(request.status)], icon="expired")
 
 
-def _of_review(request: ApprovalRequest, review: Review) -> Iterator[Moment]:
-    did, icon, hue = DID.get(Verdict(review.verdict), ("answered", "clock", ""))
+def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[TimelineEntry]:
+    did, icon, hue = VERDICT_MARKS.get(ReviewVerdict(review.verdict), ("answered", "clock", ""))
     notes = []
     if review.on_behalf_of:
-        notes.append(f"In the place of {name_of(review.on_behalf_of)}.")
+        notes.append(f"In the place of {user_display_name(review.on_behalf_of)}.")
     if is_requester(request, review.person):
         notes.append("Their own request: the policy allows that.")
     if review.round.number != request.round_number:
         notes.append("For an earlier version; it counts no more.")
-    if review.verdict == Verdict.REJECT and review.effect != "fail":
+    if review.verdict == ReviewVerdict.REJECT and review.effect != "fail":
         notes.append(
             {"skip": "The step is skipped.", "cancel_plan": "The rest of the plan is refused too."}[review.effect]
         )
     counts = review.undone_at is None and review.round.number == request.round_number
-    yield Moment(
+    yield TimelineEntry(
         at=review.at,
-        who=name_of(review.person),
+        who=user_display_name(review.person),
         did=did,
         icon=icon,
         hue=hue if counts else "",
@@ -156,4 +158,6 @@ def _of_review(request: ApprovalRequest, review: Review) -> Iterator[Moment]:
         counts=counts,
     )
     if review.undone_at:
-        yield Moment(at=review.undone_at, who=name_of(review.person), did="took that back", icon="undo")
+        yield TimelineEntry(
+            at=review.undone_at, who=user_display_name(review.person), did="took that back", icon="undo"
+        )

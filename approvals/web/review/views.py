@@ -15,101 +15,119 @@ from approvals.queue.saved_views import OPEN_VIEWS, WAITING
 from approvals.requests.privacy import reveal_field
 from approvals.requests.queries import request_for
 from approvals.reviews import decisions
-from approvals.web.review.actions import ACTIONS, LEAVES, act
-from approvals.web.review.batch import Several, answer, several_of
-from approvals.web.review.decision_form import Answer, Outcome, Setback, attempt, checked, rebriefed, status_of
-from approvals.web.review.detail import brief
-from approvals.web.review.edit_form import resume
-from approvals.web.review.inbox import Asked, Inbox, address_of, inbox_for, next_after, queue_of, summary_of
+from approvals.web.review.actions import ACTIONS, HIDING_ACTIONS, perform_action
+from approvals.web.review.batch import BatchReview, load_batch, submit_batch
+from approvals.web.review.decision_form import (
+    DecisionError,
+    DecisionForm,
+    DecisionResult,
+    detail_after_decision,
+    edit_check_result,
+    http_status_for,
+    submit_decision,
+)
+from approvals.web.review.detail import detail_for
+from approvals.web.review.edit_form import bind_form
+from approvals.web.review.inbox import Inbox, InboxQuery, inbox_for, inbox_list, inbox_url, next_request_id, summary_of
 from catalog.errors import ToolgateError
-from catalog.ui.requests import PageRequest, signed_in, wants_part
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 
-COUNTED_DOWN = " in"
+COUNTDOWN_SUFFIX = " in"
 """The end of a sentence that the seconds to undo follow."""
 UNDO = "undo"
 """Marks the message of a decision that can be taken back: the last such decision is shown in its place."""
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def inbox(request: PageRequest) -> HttpResponse:
     """Show what waits, or what was decided, and one request."""
-    shown = inbox_for(request.user, Asked.read(request.GET))
-    template = "approvals/_pane.html" if wants_part(request, "pane") else "approvals/inbox.html"
-    return render(request, template, _context(shown), status=404 if shown.missing else 200)
+    shown = inbox_for(request.user, InboxQuery.read(request.GET))
+    template = "approvals/_pane.html" if is_fragment_request(request, "pane") else "approvals/inbox.html"
+    return render(request, template, _inbox_context(shown), status=404 if shown.missing else 200)
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def result(request: PageRequest, public_id: str) -> HttpResponse:
     """Show what became of a decided request's call; a page that has shown it already is told nothing (204)."""
-    about = brief(held_or_404(request, public_id), request.user)
+    about = detail_for(request_or_404(request, public_id), request.user)
     if about.result is None or request.GET.get("seen") == about.result.mark:
         return HttpResponse(status=204)
-    shown = {"held": about.request, "brief": about, "inbox": Asked.read(request.GET), "part": True}
+    shown = {"held": about.request, "detail": about, "inbox": InboxQuery.read(request.GET), "part": True}
     return render(request, "approvals/_result.html", shown)
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def decision(request: PageRequest, public_id: str) -> HttpResponse:
     """Record an answer and open the next request."""
-    held = held_or_404(request, public_id)
-    following = next_after(request.user, _list_of(request), held)
-    outcome = attempt(held, request.user, request.POST)
+    held = request_or_404(request, public_id)
+    following = next_request_id(request.user, _list_view(request), held)
+    outcome = submit_decision(held, request.user, request.POST)
     if outcome.setback is not None:
-        return answered(request, public_id, outcome)
-    if outcome.said.endswith(COUNTED_DOWN):
+        return decision_response(request, public_id, outcome)
+    if outcome.said.endswith(COUNTDOWN_SUFFIX):
         messages.success(request, outcome.said, extra_tags=UNDO)
     else:
         messages.success(request, f"{summary_of(request.user, held)}: {outcome.said}")
-    return answered(request, following)
+    return decision_response(request, following)
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def edit(request: PageRequest, public_id: str) -> HttpResponse:
     """Change the form in which a reviewer writes other arguments, or check them; nothing is stored."""
-    held = held_or_404(request, public_id)
-    editing = resume(held, request.user, request.POST)
-    outcome = checked(editing, request.POST)
-    if wants_part(request, "edited"):
-        shown = {"editing": editing, "brief": rebriefed(brief(held, request.user), outcome), "swap": True}
+    held = request_or_404(request, public_id)
+    editing = bind_form(held, request.user, request.POST)
+    outcome = edit_check_result(editing, request.POST)
+    if is_fragment_request(request, "edited"):
+        shown = {
+            "editing": editing,
+            "detail": detail_after_decision(detail_for(held, request.user), outcome),
+            "swap": True,
+        }
         return render(request, "approvals/_edited.html", shown)
-    return answered(request, public_id, outcome, "edit")
+    return decision_response(request, public_id, outcome, "edit")
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def undo(request: PageRequest, public_id: str) -> HttpResponse:
     """Take one's own answer back."""
-    held = held_or_404(request, public_id)
+    held = request_or_404(request, public_id)
     try:
-        decisions.undo(held, by=request.user)
+        decisions.undo_decision(held, by=request.user)
     except ToolgateError as error:
-        return answered(request, public_id, Outcome(setback=Setback.from_error(error), status=status_of(error)))
+        return decision_response(
+            request, public_id, DecisionResult(setback=DecisionError.from_error(error), status=http_status_for(error))
+        )
     messages.success(request, f"{summary_of(request.user, held)}: Taken back. It waits again.")
-    return answered(request, public_id)
+    return decision_response(request, public_id)
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
     """Do something else about a request: look after it, put it off, hand it on, write, withdraw, revoke."""
     if name not in ACTIONS:
         raise Http404
-    held = held_or_404(request, public_id)
-    following = next_after(request.user, _list_of(request), held)
+    held = request_or_404(request, public_id)
+    following = next_request_id(request.user, _list_view(request), held)
     try:
-        messages.success(request, act(name, held, request.user, request.POST))
+        messages.success(request, perform_action(name, held, request.user, request.POST))
     except ToolgateError as error:
-        sent = Answer.read(request.POST)
+        sent = DecisionForm.read(request.POST)
         sent = replace(sent, sent_from="thread") if name == "comment" else sent
-        return answered(request, public_id, Outcome(setback=Setback.from_error(error, sent), status=status_of(error)))
-    return answered(request, following if name in LEAVES else public_id)
+        return decision_response(
+            request,
+            public_id,
+            DecisionResult(setback=DecisionError.from_error(error, sent), status=http_status_for(error)),
+        )
+    return decision_response(request, following if name in HIDING_ACTIONS else public_id)
 
 
-def held_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
+def request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
     """Return a request that the viewer may see; raise Http404."""
     try:
         return request_for(request.user, public_id)
@@ -119,17 +137,21 @@ def held_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
 
 def page_context(request: PageRequest, public_id: str) -> dict[str, object]:
     """Return what the page shows of a request, beside the list that the form was sent from."""
-    return _context(inbox_for(request.user, Asked(_list_of(request), public_id, "")))
+    return _inbox_context(inbox_for(request.user, InboxQuery(_list_view(request), public_id, "")))
 
 
-def answered(request: PageRequest, public_id: str, outcome: Outcome | None = None, view: str = "") -> HttpResponse:
+def decision_response(
+    request: PageRequest, public_id: str, outcome: DecisionResult | None = None, view: str = ""
+) -> HttpResponse:
     """Show where the inbox stands after an answer: parts for htmx, a page for setbacks, else another address."""
-    status, by_htmx = _list_of(request), "HX-Request" in request.headers
-    address = address_of(public_id, status=status.replace(WAITING, ""))
+    status, by_htmx = _list_view(request), "HX-Request" in request.headers
+    address = inbox_url(public_id, status=status.replace(WAITING, ""))
     if outcome is None and not by_htmx:
         return redirect(address)
-    asked = Asked(status, public_id, view or _view_of(outcome))
-    shown = _context(inbox_for(request.user, asked), outcome) | {"pane_swap": not wants_part(request, "pane")}
+    asked = InboxQuery(status, public_id, view or _error_view(outcome))
+    shown = _inbox_context(inbox_for(request.user, asked), outcome) | {
+        "pane_swap": not is_fragment_request(request, "pane")
+    }
     template = "approvals/_answer.html" if by_htmx else "approvals/inbox.html"
     response = render(request, template, shown, status=outcome.status if outcome else 200)
     if by_htmx and outcome is None:
@@ -137,13 +159,13 @@ def answered(request: PageRequest, public_id: str, outcome: Outcome | None = Non
     return response
 
 
-def _list_of(request: PageRequest) -> str:
+def _list_view(request: PageRequest) -> str:
     """Return the view of what waits that the form was sent from."""
     status = request.POST.get("status", "")
     return status if status in OPEN_VIEWS else WAITING
 
 
-def _view_of(outcome: Outcome | None) -> str:
+def _error_view(outcome: DecisionResult | None) -> str:
     """Return the view in which a setback is shown: that of the form which the answer was written in."""
     if outcome is None or outcome.setback is None:
         return ""
@@ -153,45 +175,47 @@ def _view_of(outcome: Outcome | None) -> str:
     return "respond" if sent is not None and sent.sent_from == "respond" else ""
 
 
-def _context(shown: Inbox, outcome: Outcome | None = None) -> dict[str, object]:
+def _inbox_context(shown: Inbox, outcome: DecisionResult | None = None) -> dict[str, object]:
     about = shown.shown
     if about is not None and outcome is not None:
-        about = rebriefed(about, outcome)
-    context: dict[str, object] = {"section": "approvals", "inbox": shown, "brief": about}
+        about = detail_after_decision(about, outcome)
+    context: dict[str, object] = {"section": "approvals", "inbox": shown, "detail": about}
     if outcome is not None:
         context |= {"setback": outcome.setback, "editing": outcome.editing}
-    if shown.view == "edit" and about is not None and about.bar.may_answer and context.get("editing") is None:
+    if shown.view == "edit" and about is not None and about.actions.may_answer and context.get("editing") is None:
         context["editing"] = about.editing
     return context
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
-def several(request: PageRequest) -> HttpResponse:
+@sign_in_required
+def batch_review(request: PageRequest) -> HttpResponse:
     """Show what differs between the selected requests; answer them when the form was sent."""
     if request.method == "POST":
-        shown = answer(request.user, request.POST)
-        return _shown_batch(request, shown, 422 if shown.setback else 200)
-    return _shown_batch(request, several_of(request.user, request.GET.getlist("item")), 200)
+        shown = submit_batch(request.user, request.POST)
+        return _render_batch(request, shown, 422 if shown.setback else 200)
+    return _render_batch(request, load_batch(request.user, request.GET.getlist("item")), 200)
 
 
-def _shown_batch(request: PageRequest, shown: Several, status: int) -> HttpResponse:
-    context = {"section": "approvals", "several": shown, "inbox": queue_of(request.user)}
+def _render_batch(request: PageRequest, shown: BatchReview, status: int) -> HttpResponse:
+    context = {"section": "approvals", "batch": shown, "inbox": inbox_list(request.user)}
     template = "approvals/several.html"
-    if wants_part(request, "pane"):
+    if is_fragment_request(request, "pane"):
         template = "approvals/_several_answer.html" if request.method == "POST" else "approvals/_several.html"
     return render(request, template, context, status=status)
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def reveal(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one secret in its place, to who may see it."""
-    held = held_or_404(request, public_id)
+    held = request_or_404(request, public_id)
     try:
         field = reveal_field(held, request.POST.get("path", ""), by=request.user)
     except ToolgateError as error:
-        return answered(request, public_id, Outcome(setback=Setback.from_error(error), status=status_of(error)))
-    if wants_part(request, f"secret-{field.number}"):
+        return decision_response(
+            request, public_id, DecisionResult(setback=DecisionError.from_error(error), status=http_status_for(error))
+        )
+    if is_fragment_request(request, f"secret-{field.number}"):
         return render(request, "approvals/_secret.html", {"held": held, "field": field, "may_reveal": True})
     return render(request, "approvals/inbox.html", page_context(request, public_id) | {"revealed": field})

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from catalog.access.tokens import DEFAULT_DAYS, MAX_DAYS, SCOPES, create_token
+from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_DAYS, SCOPES, create_token
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
 
@@ -23,7 +23,11 @@ class Command(BaseCommand):
         parser.add_argument("--scopes", required=True, metavar="a,b", help=f"of {', '.join(SCOPES)}")
         parser.add_argument("--name", default="", metavar="N", help="what people call it")
         parser.add_argument(
-            "--days", type=int, default=DEFAULT_DAYS, metavar="D", help=f"how long it lives, at most {MAX_DAYS}"
+            "--days",
+            type=int,
+            default=DEFAULT_TOKEN_DAYS,
+            metavar="D",
+            help=f"how long it lives, at most {MAX_TOKEN_DAYS}",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

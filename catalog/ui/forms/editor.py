@@ -13,25 +13,25 @@ from django.http import QueryDict
 
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
-from catalog.rest.problems import problem_of
-from catalog.schemas import Problem, refuse
-from catalog.secrets.placeholders import as_texts
-from catalog.ui.forms.form import Field, fields_of, form_of, show_problems, value_of
-from catalog.ui.forms.submission import FormFields, below, is_path
+from catalog.rest.problems import problem_for
+from catalog.schemas import ArgumentProblem, raise_for_problems
+from catalog.secrets.placeholders import placeholders_as_text
+from catalog.ui.forms.form import FormNode, build_form, form_to_value, show_problems, value_to_form
+from catalog.ui.forms.submission import FormFields, child_path, is_field_path
 
-FORM, JSON = "form", "json"
-EDITS = ("add", "remove", "open", "close")
+FORM_MODE, JSON_MODE = "form", "json"
+EDIT_ACTIONS = ("add", "remove", "open", "close")
 
 
 @dataclass(slots=True, kw_only=True)
-class Writing:
+class ArgumentsEditor:
     """The arguments as they are being written, in one of two modes; `problems` are those that belong to no field."""
 
     schema: Mapping[str, Any]
-    mode: str = FORM
+    mode: str = FORM_MODE
     fields: FormFields = field(default_factory=FormFields)
     text: str = "{}"
-    form: Field | None = None
+    form: FormNode | None = None
     focus: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -42,57 +42,57 @@ class Writing:
 
     def read(self, sent: QueryDict) -> None:
         """Take what a form sent. Raises ParameterError for fields that no form of ours has."""
-        self.mode = JSON if sent.get("mode") == JSON else FORM
+        self.mode = JSON_MODE if sent.get("mode") == JSON_MODE else FORM_MODE
         self.fields, self.text = FormFields.read(sent), sent.get("json", "{}").replace("\r\n", "\n")
 
     def fill(self, arguments: Mapping[str, Any]) -> None:
         """Write these arguments into the form."""
-        self.fields = fields_of(self.schema, as_texts(arguments))
+        self.fields = value_to_form(self.schema, placeholders_as_text(arguments))
         self.text = json.dumps(arguments, indent=2, ensure_ascii=False)
 
     def draw(self) -> None:
         """Make the form of what was written. Raises ParameterError where it would be too large to send."""
-        if self.mode == FORM and self.form is None:
-            self.form = form_of(self.schema, self.fields)
+        if self.mode == FORM_MODE and self.form is None:
+            self.form = build_form(self.schema, self.fields)
         if self.form is not None:
             self.form.focus(self.focus)
 
-    def draw_or_write(self) -> None:
+    def render_or_show_json(self) -> None:
         """Make the form of what was filled in; where it would be too large to send, show that as JSON."""
         try:
             self.draw()
         except ParameterError as error:
-            self.mode, self.problems = JSON, [error.message]
+            self.mode, self.problems = JSON_MODE, [error.message]
 
     def press(self, wanted: str, place: str) -> None:
         """Do what a button of the form itself says: add, remove, open or close a place, show the other way, update.
 
         Raises ParameterError where that cannot be.
         """
-        if wanted in EDITS:
+        if wanted in EDIT_ACTIONS:
             self._edit(wanted, place)
         elif wanted == "show":
-            self._switch(JSON if place == JSON else FORM)
+            self._switch(JSON_MODE if place == JSON_MODE else FORM_MODE)
         else:
             self._take(self.fields.settled())
 
     def arguments(self) -> dict[str, Any]:
         """Return what was written. Raises ParameterError naming the fields that spell nothing."""
-        if self.mode == JSON:
-            return _parsed(self.text)
+        if self.mode == JSON_MODE:
+            return _parse_arguments(self.text)
         fields = self.fields.settled()
-        form = form_of(self.schema, fields)
+        form = build_form(self.schema, fields)
         self.form, self.fields = form, fields
-        value, problems = value_of(form)
-        refuse(problems)
+        value, problems = form_to_value(form)
+        raise_for_problems(problems)
         return value
 
-    def show_refusal(self, error: ToolgateError) -> int:
+    def show_error(self, error: ToolgateError) -> int:
         """Put what is wrong where it belongs; return the HTTP status that says it."""
-        told = problem_of(error)
+        told = problem_for(error)
         errors = list(told.errors if told else ()) or [{"path": "", "message": error.message}]
-        if self.mode == FORM and self.form is None:
-            self._draw_what_can_be_read()
+        if self.mode == FORM_MODE and self.form is None:
+            self._render_readable()
         if self.form is not None:
             self.problems = show_problems(self.form, errors)
         else:
@@ -103,16 +103,16 @@ class Writing:
 
     def _take(self, fields: FormFields) -> None:
         """Go on with these fields. Raises ParameterError, and keeps those that were, where no form can show them."""
-        if self.mode == FORM:
-            self.form = form_of(self.schema, fields)
+        if self.mode == FORM_MODE:
+            self.form = build_form(self.schema, fields)
         self.fields = fields
 
     def _edit(self, wanted: str, place: str) -> None:
         """Add or remove a row, open or leave out a part."""
-        if not is_path(place):
-            refuse([Problem("", "do", "The button names no place of this form; reload the page.")])
+        if not is_field_path(place):
+            raise_for_problems([ArgumentProblem("", "do", "The button names no place of this form; reload the page.")])
         fields = self.fields.settled()
-        self.focus = _edited(fields, wanted, place)
+        self.focus = _apply_edit(fields, wanted, place)
         self._take(fields)
 
     def _switch(self, mode: str) -> None:
@@ -120,19 +120,19 @@ class Writing:
         arguments = self.arguments()
         self.mode, self.form = mode, None
         self.fill(arguments)
-        self.draw_or_write()
+        self.render_or_show_json()
 
-    def _draw_what_can_be_read(self) -> None:
+    def _render_readable(self) -> None:
         """Draw the form as it was sent, or as it was before another variant was picked; else an empty one."""
-        for fields in (self.fields, self.fields.with_old_picks()):
+        for fields in (self.fields, self.fields.with_previous_variants()):
             with suppress(ParameterError):
                 self._take(fields)
                 return
         self.fields = FormFields()
-        self.draw_or_write()
+        self.render_or_show_json()
 
 
-def _edited(fields: FormFields, wanted: str, place: str) -> str:
+def _apply_edit(fields: FormFields, wanted: str, place: str) -> str:
     """Change the fields; return the path of what is to be filled in next."""
     if wanted == "remove":
         fields.remove_row(place)
@@ -142,16 +142,16 @@ def _edited(fields: FormFields, wanted: str, place: str) -> str:
         fields.put("given", place, "1")
         return place
     else:
-        return below(place, str(fields.add_row(place)))
+        return child_path(place, str(fields.add_row(place)))
     return ""
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_arguments(text: str) -> dict[str, Any]:
     try:
         value = parse_json(text or "{}")
     except (MalformedJSON, TooLarge) as error:
-        refuse([Problem(getattr(error, "path", ""), "json", error.message)])
+        raise_for_problems([ArgumentProblem(getattr(error, "path", ""), "json", error.message)])
         raise
     if not isinstance(value, dict):
-        refuse([Problem("", "type", "The arguments are one JSON object: {…}.")])
+        raise_for_problems([ArgumentProblem("", "type", "The arguments are one JSON object: {…}.")])
     return value  # type: ignore[return-value] # anything else was refused

@@ -11,23 +11,23 @@ from typing import Any
 
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge
-from catalog.schemas import Problem
-from catalog.schemas.description import kind_of, limits_of, variant_labels
-from catalog.schemas.resolver import SchemaMapping, Shape, is_option, nearest_variant, option_text, shape_of
-from catalog.ui.forms.submission import MOST_ROWS, FormFields, below, step_name
+from catalog.schemas import ArgumentProblem
+from catalog.schemas.description import limit_labels, type_label, variant_labels
+from catalog.schemas.resolver import FieldType, SchemaMapping, choice_text, field_type_of, is_choice, nearest_variant
+from catalog.ui.forms.submission import MAX_LIST_ROWS, FormFields, child_path, member_step
 
-DEEPEST = 8
-MOST_FIELDS = 500
+MAX_FORM_DEPTH = 8
+MAX_FORM_FIELDS = 500
 """Fields after which nothing more opens by itself."""
-MOST_DRAWN = 800
+MAX_RENDERED_FIELDS = 800
 """Fields in a form: with what else a form sends, Django takes a thousand."""
-MOST_FIRST_ROWS = 20
-LONG_TEXT = 1024
+MAX_INITIAL_ROWS = 20
+LONG_TEXT_LENGTH = 1024
 INPUT_MODES = {"email": "email", "uri": "url", "number": "decimal", "integer": "numeric"}
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class FormChoice:
     """One entry of a choice, or one variant of a union."""
 
     value: str
@@ -36,7 +36,7 @@ class Option:
 
 
 @dataclass(slots=True, kw_only=True)
-class Field:
+class FormNode:
     """One place of the form.
 
     `name` is its path in the form, `path` the one that problems name; `key` the row's own name when the schema has
@@ -46,7 +46,7 @@ class Field:
     name: str
     path: str
     label: str
-    shape: Shape
+    shape: FieldType
     required: bool
     is_item: bool = False
     kind: str = ""
@@ -57,10 +57,10 @@ class Field:
     open: bool = True
     removable: bool = False
     focused: bool = False
-    kind_words: str = ""
+    type_label_text: str = ""
     limits: tuple[str, ...] = ()
-    options: tuple[Option, ...] = ()
-    children: list["Field"] = field(default_factory=list)
+    options: tuple[FormChoice, ...] = ()
+    children: list["FormNode"] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -104,7 +104,7 @@ class Field:
         schema = self.shape.schema
         if self.kind == "list":
             opens = self.open or not schema.get("prefixItems")
-            return opens and schema.get("items") is not False and self.row_count < schema.get("maxItems", MOST_ROWS)
+            return opens and schema.get("items") is not False and self.row_count < schema.get("maxItems", MAX_LIST_ROWS)
         # A call refuses what an object that names its members does not say it takes, whatever JSON Schema would.
         others = schema.get("additionalProperties", "properties" not in schema) is not False
         return self.kind == "group" and (others or "patternProperties" in schema)
@@ -123,7 +123,7 @@ class Field:
     def focus(self, name: str) -> None:
         """Put the cursor into the first control at or inside a path; a row's number does for a named row too."""
         parent, _, row = name.rpartition(".")
-        named = below(parent, f"+{row}")
+        named = child_path(parent, f"+{row}")
         for each in self.every():
             if not name or not any(f"{each.name}.".startswith(f"{path}.") for path in (name, named)):
                 continue
@@ -131,70 +131,70 @@ class Field:
                 each.focused = True
                 return
 
-    def every(self) -> Iterator["Field"]:
+    def every(self) -> Iterator["FormNode"]:
         """Yield this field and all inside."""
         yield self
         for child in self.children:
             yield from child.every()
 
 
-def form_of(schema: SchemaMapping, fields: FormFields) -> Field:
+def build_form(schema: SchemaMapping, fields: FormFields) -> FormNode:
     """Return the form of an object's schema, filled with what was sent.
 
     Raises ParameterError for odd numbers, and for more than MOST_DRAWN fields.
     """
-    return _Builder(schema, fields).build(
-        Field(name="", path="", label="Arguments", shape=shape_of(schema, schema), required=True)
+    return _FormBuilder(schema, fields).build(
+        FormNode(name="", path="", label="Arguments", shape=field_type_of(schema, schema), required=True)
     )
 
 
-class _Builder:
+class _FormBuilder:
     """Builds one form; stops opening things when the form has as many fields as people can use."""
 
     def __init__(self, root: SchemaMapping, fields: FormFields) -> None:
         self.root, self.fields, self.count = root, fields, 0
         self.known = fields.places()
 
-    def build(self, blank: Field, depth: int = 0) -> Field:
+    def build(self, blank: FormNode, depth: int = 0) -> FormNode:
         """Fill one place in, and what is inside."""
         self.count += 1
-        if self.count > MOST_DRAWN:
+        if self.count > MAX_RENDERED_FIELDS:
             raise ParameterError("This has too many parameters for a form: write it as JSON.")
         blank.kind = self._kind(blank, depth)
-        blank.kind_words = kind_of(blank.shape.schema, self.root)
-        blank.limits = tuple(limits_of(_said_below(blank), self.root))
+        blank.type_label_text = type_label(blank.shape.schema, self.root)
+        blank.limits = tuple(limit_labels(_schema_for_limits(blank), self.root))
         blank.given = self.fields.text("given", blank.name) is not None
         blank.is_null = self.fields.text("null", blank.name) is not None
         fill = {"list": self._list, "group": self._group, "union": self._union, "choice": self._choice}
         fill.get(blank.kind, self._leaf)(blank, depth)
         return blank
 
-    def _kind(self, blank: Field, depth: int) -> str:
+    def _kind(self, blank: FormNode, depth: int) -> str:
         kind, name = blank.shape.kind, blank.name
         if self.fields.text("json", name) is not None:
             return "json"
         opens = kind in ("list", "group", "union")
-        if opens and (depth > DEEPEST or (self.count > MOST_FIELDS and name not in self.known)):
+        if opens and (depth > MAX_FORM_DEPTH or (self.count > MAX_FORM_FIELDS and name not in self.known)):
             return "json"
         if kind == "text" and _is_long(blank.shape.schema, self.fields.text("value", name) or ""):
             return "area"
         return kind
 
-    def _leaf(self, blank: Field, _: int) -> None:
+    def _leaf(self, blank: FormNode, _: int) -> None:
         blank.text = self.fields.text("json" if blank.kind == "json" else "value", blank.name) or ""
 
-    def _choice(self, blank: Field, _: int) -> None:
+    def _choice(self, blank: FormNode, _: int) -> None:
         sent = self.fields.text("value", blank.name) or ""
-        texts = [option_text(each) for each in blank.shape.options]
+        texts = [choice_text(each) for each in blank.shape.options]
         blank.text = sent if sent in texts else ""
         labels = [
             each if isinstance(each, str) else text for each, text in zip(blank.shape.options, texts, strict=True)
         ]
         blank.options = tuple(
-            Option(text, label, text == blank.text) for text, label in zip(texts, labels, strict=True)
+            FormChoice(text, label, text == blank.text) for text, label in zip(texts, labels, strict=True)
         )
 
-    def _union(self, blank: Field, depth: int) -> None:
+    def _union(self, blank: FormNode, depth: int) -> None:
         variants = blank.shape.variants
         picked = self.fields.text("pick", blank.name)
         if picked is None and blank.required:
@@ -202,14 +202,14 @@ class _Builder:
         number = int(picked) if picked and picked.isascii() and picked.isdecimal() and len(picked) < 4 else -1
         blank.text = str(number) if 0 <= number < len(variants) else ""
         labels = variant_labels(variants, self.root)
-        blank.options = tuple(Option(str(at), label, at == number) for at, label in enumerate(labels))
+        blank.options = tuple(FormChoice(str(at), label, at == number) for at, label in enumerate(labels))
         if blank.text:
-            chosen = shape_of(variants[number], self.root)
-            inner = Field(name=blank.name, path=blank.path, label=labels[number], shape=chosen, required=True)
+            chosen = field_type_of(variants[number], self.root)
+            inner = FormNode(name=blank.name, path=blank.path, label=labels[number], shape=chosen, required=True)
             inner.is_item = True
             blank.children = [self.build(inner, depth + 1)]
 
-    def _list(self, blank: Field, depth: int) -> None:
+    def _list(self, blank: FormNode, depth: int) -> None:
         schema, size = blank.shape.schema, self.fields.size(blank.name)
         prefix = schema.get("prefixItems") or []
         is_known = blank.name in self.known
@@ -217,18 +217,18 @@ class _Builder:
         if blank.open and prefix:
             size = max(size, len(prefix))
         elif blank.open and not is_known:
-            size = min(int(schema.get("minItems", 0)), MOST_FIRST_ROWS)
+            size = min(int(schema.get("minItems", 0)), MAX_INITIAL_ROWS)
         for at in range(size):
             part = prefix[at] if at < len(prefix) else schema.get("items", {})
-            shape = shape_of(part, self.root)
-            label, name, path = f"{at + 1}", below(blank.name, str(at)), below(blank.path, str(at))
+            shape = field_type_of(part, self.root)
+            label, name, path = f"{at + 1}", child_path(blank.name, str(at)), child_path(blank.path, str(at))
             if at < len(prefix):
                 label = str(shape.schema.get("title") or label)
-            row = Field(name=name, path=path, label=label, shape=shape, required=True)
+            row = FormNode(name=name, path=path, label=label, shape=shape, required=True)
             row.is_item = row.removable = at >= len(prefix)
             blank.children.append(self.build(row, depth + 1))
 
-    def _group(self, blank: Field, depth: int) -> None:
+    def _group(self, blank: FormNode, depth: int) -> None:
         is_closed = not blank.required and blank.name not in self.known
         if is_closed or blank.is_null:
             blank.open = False
@@ -237,27 +237,27 @@ class _Builder:
         schema = blank.shape.schema
         properties, required = schema.get("properties", {}), schema.get("required", ())
         for name, part in properties.items():
-            inner = Field(
-                name=below(blank.name, step_name(name)),
-                path=below(blank.path, name),
+            inner = FormNode(
+                name=child_path(blank.name, member_step(name)),
+                path=child_path(blank.path, name),
                 label=name,
-                shape=shape_of(part, self.root),
+                shape=field_type_of(part, self.root),
                 required=name in required,
             )
             blank.children.append(self.build(inner, depth + 1))
         for at in range(self.fields.size(blank.name)):
             blank.children.append(self._named_row(blank, at, depth))
 
-    def _named_row(self, blank: Field, at: int, depth: int) -> Field:
-        name = below(blank.name, f"+{at}")
+    def _named_row(self, blank: FormNode, at: int, depth: int) -> FormNode:
+        name = child_path(blank.name, f"+{at}")
         key, part = self.fields.text("key", name) or "", blank.shape.schema.get("additionalProperties", {})
-        shape = shape_of(part, self.root)
-        row = Field(name=name, path=below(blank.path, key), label=key, shape=shape, required=True)
+        shape = field_type_of(part, self.root)
+        row = FormNode(name=name, path=child_path(blank.path, key), label=key, shape=shape, required=True)
         row.key, row.is_item, row.removable = key, True, True
         return self.build(row, depth + 1)
 
 
-def _said_below(field: Field) -> SchemaMapping:
+def _schema_for_limits(field: FormNode) -> SchemaMapping:
     """Return what of a field's schema is said under it: a choice already shows what it offers."""
     schema = field.shape.schema
     return (
@@ -273,111 +273,111 @@ def _is_long(schema: SchemaMapping, text: str) -> bool:
     """Say whether a text gets room for lines."""
     if "\n" in text:
         return True
-    longest = schema.get("maxLength", LONG_TEXT + 1)
-    return not schema.get("format") and not schema.get("pattern") and longest > LONG_TEXT
+    longest = schema.get("maxLength", LONG_TEXT_LENGTH + 1)
+    return not schema.get("format") and not schema.get("pattern") and longest > LONG_TEXT_LENGTH
 
 
-NUMBER = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
+NUMBER_PATTERN = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
 # A browser would change these on their way through a field.
-UNWRITABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
-LEFT_OUT: Any = object()
+UNWRITABLE_PATTERN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
+OMITTED: Any = object()
 
 
-def value_of(form: Field) -> tuple[dict[str, Any], list[Problem]]:
+def form_to_value(form: FormNode) -> tuple[dict[str, Any], list[ArgumentProblem]]:
     """Return the object a form spells, and what in it spells nothing."""
-    reader = _Reader()
+    reader = _FormReader()
     value = reader.read(form)
     return (value if isinstance(value, dict) else {}), reader.problems
 
 
-class _Reader:
+class _FormReader:
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[ArgumentProblem] = []
 
-    def read(self, field: Field) -> Any:
-        """Return what one place spells, LEFT_OUT for nothing."""
+    def read(self, field: FormNode) -> Any:
+        """Return what one place spells, OMITTED for nothing."""
         if field.is_null:
             return None
         read = {"choice": _choice, "number": self._number, "json": self._json, "list": self._list}
         read |= {"group": self._group, "union": self._union}
         return read.get(field.kind, _text)(field)
 
-    def _number(self, field: Field) -> Any:
+    def _number(self, field: FormNode) -> Any:
         text = field.text.strip()
         if not text:
             return self._blank(field)
-        return self._parsed(field, text) if NUMBER.fullmatch(text) else field.text
+        return self._parsed(field, text) if NUMBER_PATTERN.fullmatch(text) else field.text
 
-    def _json(self, field: Field) -> Any:
+    def _json(self, field: FormNode) -> Any:
         return self._parsed(field, field.text) if field.text.strip() else self._blank(field)
 
-    def _parsed(self, field: Field, text: str) -> Any:
+    def _parsed(self, field: FormNode, text: str) -> Any:
         try:
             return parse_json(text)
         except (MalformedJSON, TooLarge) as error:
-            self.problems.append(Problem(field.path, "json", error.message))
-            return LEFT_OUT
+            self.problems.append(ArgumentProblem(field.path, "json", error.message))
+            return OMITTED
 
-    def _blank(self, field: Field) -> Any:
+    def _blank(self, field: FormNode) -> Any:
         if field.removable:
-            self.problems.append(Problem(field.path, "required", "Fill this in, or remove it."))
-        return LEFT_OUT
+            self.problems.append(ArgumentProblem(field.path, "required", "Fill this in, or remove it."))
+        return OMITTED
 
-    def _list(self, field: Field) -> Any:
+    def _list(self, field: FormNode) -> Any:
         items = [self.read(child) for child in field.children]
-        while items and items[-1] is LEFT_OUT:
+        while items and items[-1] is OMITTED:
             items.pop()
         for child, item in zip(field.children, items, strict=False):
-            if item is LEFT_OUT and not child.removable:
-                self.problems.append(Problem(child.path, "required", "This is required."))
+            if item is OMITTED and not child.removable:
+                self.problems.append(ArgumentProblem(child.path, "required", "This is required."))
         if not items and not field.given:
-            return LEFT_OUT
-        return [item for item in items if item is not LEFT_OUT]
+            return OMITTED
+        return [item for item in items if item is not OMITTED]
 
-    def _group(self, field: Field) -> Any:
+    def _group(self, field: FormNode) -> Any:
         if not field.open:
-            return LEFT_OUT
+            return OMITTED
         value: dict[str, Any] = {}
         for child in field.children:
             read = self.read(child)
-            if child.key is None or self._names_something_new(child, value):
+            if child.key is None or self._has_unused_name(child, value):
                 value[child.label] = read
-        return {name: each for name, each in value.items() if each is not LEFT_OUT}
+        return {name: each for name, each in value.items() if each is not OMITTED}
 
-    def _names_something_new(self, row: Field, members: Mapping[str, Any]) -> bool:
+    def _has_unused_name(self, row: FormNode, members: Mapping[str, Any]) -> bool:
         if row.key in members:
-            self.problems.append(Problem(row.path, "duplicate_key", "There is a member of this name already."))
+            self.problems.append(ArgumentProblem(row.path, "duplicate_key", "There is a member of this name already."))
         elif not row.key:
-            self.problems.append(Problem(row.path, "required", "Give it a name, or remove it."))
+            self.problems.append(ArgumentProblem(row.path, "required", "Give it a name, or remove it."))
         return bool(row.key) and row.key not in members
 
-    def _union(self, field: Field) -> Any:
-        return self.read(field.children[0]) if field.children else LEFT_OUT
+    def _union(self, field: FormNode) -> Any:
+        return self.read(field.children[0]) if field.children else OMITTED
 
 
-def _choice(field: Field) -> Any:
+def _choice(field: FormNode) -> Any:
     if field.fixed:
         return field.shape.options[0]
-    chosen = (each for each in field.shape.options if field.text and option_text(each) == field.text)
-    return next(chosen, LEFT_OUT)
+    chosen = (each for each in field.shape.options if field.text and choice_text(each) == field.text)
+    return next(chosen, OMITTED)
 
 
-def _text(field: Field) -> Any:
-    return field.text if field.text or field.given or field.is_item else LEFT_OUT
+def _text(field: FormNode) -> Any:
+    return field.text if field.text or field.given or field.is_item else OMITTED
 
 
-def fields_of(schema: SchemaMapping, value: Mapping[str, Any]) -> FormFields:
+def value_to_form(schema: SchemaMapping, value: Mapping[str, Any]) -> FormFields:
     """Return the fields whose form spells this object."""
-    writer = _Writer(schema)
-    writer.put(shape_of(schema, schema), value, "")
+    writer = _FormWriter(schema)
+    writer.put(field_type_of(schema, schema), value, "")
     return writer.fields
 
 
-class _Writer:
+class _FormWriter:
     def __init__(self, root: SchemaMapping) -> None:
-        self.root, self.fields, self.left = root, FormFields(), MOST_FIELDS
+        self.root, self.fields, self.left = root, FormFields(), MAX_FORM_FIELDS
 
-    def put(self, shape: Shape, value: Any, name: str, depth: int = 0) -> None:
+    def put(self, shape: FieldType, value: Any, name: str, depth: int = 0) -> None:
         """Write one place: as its fields where they can hold the value, else as JSON."""
         self.left -= 1
         if shape.nullable and value is None:
@@ -385,35 +385,35 @@ class _Writer:
         elif not self._put_fitting(shape, value, name, depth):
             self.fields.put("json", name, json.dumps(value, indent=2, ensure_ascii=False))
 
-    def _put_fitting(self, shape: Shape, value: Any, name: str, depth: int) -> bool:
+    def _put_fitting(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
         put = {"choice": self._choice, "text": self._text, "number": self._number}.get(shape.kind)
         if put is not None:
             return put(shape, value, name)
         inside = {"list": self._list, "group": self._group, "union": self._union}.get(shape.kind)
-        if inside is None or depth > DEEPEST or self.left < 0:
+        if inside is None or depth > MAX_FORM_DEPTH or self.left < 0:
             return False
         return inside(shape, value, name, depth)
 
-    def _choice(self, shape: Shape, value: Any, name: str) -> bool:
-        if not is_option(value, shape.options):
+    def _choice(self, shape: FieldType, value: Any, name: str) -> bool:
+        if not is_choice(value, shape.options):
             return False
-        self.fields.put("value", name, option_text(value))
+        self.fields.put("value", name, choice_text(value))
         return True
 
-    def _text(self, shape: Shape, value: Any, name: str) -> bool:
-        if not isinstance(value, str) or UNWRITABLE.search(value):
+    def _text(self, shape: FieldType, value: Any, name: str) -> bool:
+        if not isinstance(value, str) or UNWRITABLE_PATTERN.search(value):
             return False
         self.fields.put("value" if value else "given", name, value or "1")
         return True
 
-    def _number(self, shape: Shape, value: Any, name: str) -> bool:
+    def _number(self, shape: FieldType, value: Any, name: str) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         self.fields.put("value", name, json.dumps(value))
         return True
 
-    def _list(self, shape: Shape, value: Any, name: str, depth: int) -> bool:
-        if not isinstance(value, list) or len(value) > min(MOST_ROWS, self.left):
+    def _list(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
+        if not isinstance(value, list) or len(value) > min(MAX_LIST_ROWS, self.left):
             return False
         self.fields.put("size", name, str(len(value)))
         if not value:
@@ -421,49 +421,49 @@ class _Writer:
         prefix, rest = shape.schema.get("prefixItems") or [], shape.schema.get("items", {})
         for at, item in enumerate(value):
             part = prefix[at] if at < len(prefix) else rest
-            self.put(shape_of(part, self.root), item, below(name, str(at)), depth + 1)
+            self.put(field_type_of(part, self.root), item, child_path(name, str(at)), depth + 1)
         return True
 
-    def _group(self, shape: Shape, value: Any, name: str, depth: int) -> bool:
+    def _group(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
         if not isinstance(value, Mapping):
             return False
         properties = shape.schema.get("properties", {})
         others = [each for each in value if each not in properties]
-        if len(others) > MOST_ROWS or "" in others or any(map(UNWRITABLE.search, others)):
+        if len(others) > MAX_LIST_ROWS or "" in others or any(map(UNWRITABLE_PATTERN.search, others)):
             return False
         self.fields.put("given", name, "1")
         for member in properties:
             if member in value:
-                inner = shape_of(properties[member], self.root)
-                self.put(inner, value[member], below(name, step_name(member)), depth + 1)
+                inner = field_type_of(properties[member], self.root)
+                self.put(inner, value[member], child_path(name, member_step(member)), depth + 1)
         self._others(shape, value, name, others, depth)
         return True
 
-    def _others(self, shape: Shape, value: Mapping[str, Any], name: str, others: Sequence[str], depth: int) -> None:
+    def _others(self, shape: FieldType, value: Mapping[str, Any], name: str, others: Sequence[str], depth: int) -> None:
         if not others:
             return
         self.fields.put("size", name, str(len(others)))
-        part = shape_of(shape.schema.get("additionalProperties", {}), self.root)
+        part = field_type_of(shape.schema.get("additionalProperties", {}), self.root)
         for at, member in enumerate(others):
-            self.fields.put("key", below(name, f"+{at}"), member)
-            self.put(part, value[member], below(name, f"+{at}"), depth + 1)
+            self.fields.put("key", child_path(name, f"+{at}"), member)
+            self.put(part, value[member], child_path(name, f"+{at}"), depth + 1)
 
-    def _union(self, shape: Shape, value: Any, name: str, depth: int) -> bool:
+    def _union(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
         number = nearest_variant(shape.variants, value, self.root)
         if number is None:
             return False
         self.fields.put("pick", name, str(number))
-        self.put(shape_of(shape.variants[number], self.root), value, name, depth + 1)
+        self.put(field_type_of(shape.variants[number], self.root), value, name, depth + 1)
         return True
 
 
-def show_problems(form: Field, problems: Iterable[Mapping[str, Any]]) -> list[str]:
+def show_problems(form: FormNode, problems: Iterable[Mapping[str, Any]]) -> list[str]:
     """Put each problem at the innermost field that its path leads to; return those that belong to no field."""
     places = {field.path: field for field in form.every() if field.path}
     loose: list[str] = []
     for problem in problems:
         path, message = str(problem.get("path", "")), str(problem.get("message", ""))
-        found = next((places[each] for each in _ends_of(path) if each in places), None)
+        found = next((places[each] for each in _enclosing_paths(path) if each in places), None)
         if found is None:
             loose.append(f"{path}: {message}" if path else message)
         else:
@@ -473,7 +473,7 @@ def show_problems(form: Field, problems: Iterable[Mapping[str, Any]]) -> list[st
     return loose
 
 
-def _ends_of(path: str) -> list[str]:
+def _enclosing_paths(path: str) -> list[str]:
     """Return a path and every path that it lies inside, the longest first."""
     steps = path.split(".")
     return [".".join(steps[:end]) for end in range(len(steps), 0, -1)]

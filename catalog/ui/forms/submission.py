@@ -11,23 +11,23 @@ from urllib.parse import quote
 from django.http import QueryDict
 
 from catalog.errors import ParameterError
-from catalog.schemas import Problem, refuse
+from catalog.schemas import ArgumentProblem, raise_for_problems
 
-WORDS = ("value", "json", "given", "null", "pick", "was", "size", "key")
-MOST_ROWS = 200
-MOST_STEPS = 24
-MAX_NAME = 4000
-STEP = r"(?:[A-Za-z0-9_~-]|%[0-9A-F]{2})+|\+[0-9]{0,3}"
-PATH = re.compile(rf"(?:{STEP})(?:\.(?:{STEP}))*|")
-ROW = re.compile(r"\+?([0-9]{1,3})")
+FIELD_PREFIXES = ("value", "json", "given", "null", "pick", "was", "size", "key")
+MAX_LIST_ROWS = 200
+MAX_PATH_STEPS = 24
+MAX_FIELD_NAME = 4000
+STEP_PATTERN = r"(?:[A-Za-z0-9_~-]|%[0-9A-F]{2})+|\+[0-9]{0,3}"
+PATH_PATTERN = re.compile(rf"(?:{STEP_PATTERN})(?:\.(?:{STEP_PATTERN}))*|")
+ROW_PATTERN = re.compile(r"\+?([0-9]{1,3})")
 
 
-def step_name(member: str) -> str:
+def member_step(member: str) -> str:
     """Return a member's name as a step of a path; the empty name is `+`."""
     return quote(member, safe="").replace(".", "%2E") or "+"
 
 
-def below(name: str, step: str) -> str:
+def child_path(name: str, step: str) -> str:
     """Return the path of something inside."""
     return f"{name}.{step}" if name else step
 
@@ -46,11 +46,13 @@ class FormFields:
             word, colon, path = name.partition(":")
             if not colon:
                 continue
-            if word not in WORDS or not is_path(path) or len(values) != 1:
-                problems.append(Problem("", "unknown_field", "The form has a field that no form of ours sends."))
+            if word not in FIELD_PREFIXES or not is_field_path(path) or len(values) != 1:
+                problems.append(
+                    ArgumentProblem("", "unknown_field", "The form has a field that no form of ours sends.")
+                )
                 break
             fields[name] = values[0].replace("\r\n", "\n")
-        refuse(problems)
+        raise_for_problems(problems)
         return cls(fields)
 
     def text(self, word: str, name: str) -> str | None:
@@ -64,29 +66,35 @@ class FormFields:
     def size(self, name: str) -> int:
         """Return how many rows a list has. Raises ParameterError for what is no such number."""
         text = self.text("size", name) or "0"
-        if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > MOST_ROWS:
-            refuse([Problem("", "size", f"A list in the form has at most {MOST_ROWS} rows; use JSON for more.")])
+        if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > MAX_LIST_ROWS:
+            raise_for_problems(
+                [
+                    ArgumentProblem(
+                        "", "size", f"A list in the form has at most {MAX_LIST_ROWS} rows; use JSON for more."
+                    )
+                ]
+            )
         return int(text)
 
     def places(self) -> frozenset[str]:
         """Return every path at or inside which something was sent."""
         paths = {path for _, path in self._paths()}
-        return frozenset(".".join(steps_of(path)[:end]) for path in paths for end in range(path.count(".") + 2))
+        return frozenset(".".join(path_steps(path)[:end]) for path in paths for end in range(path.count(".") + 2))
 
     def add_row(self, name: str) -> int:
         """Add a row to a list and return its number. Raises ParameterError when it has as many as a form can show."""
-        if self.size(name) >= MOST_ROWS:
-            raise ParameterError(f"A list in the form has at most {MOST_ROWS} rows; use JSON for more.")
+        if self.size(name) >= MAX_LIST_ROWS:
+            raise ParameterError(f"A list in the form has at most {MAX_LIST_ROWS} rows; use JSON for more.")
         self.put("size", name, str(self.size(name) + 1))
         return self.size(name) - 1
 
     def remove_row(self, name: str) -> None:
         """Take a row out of its list; those behind it move up. What is no row of a list is left alone."""
-        *parent, last = steps_of(name) or [""]
-        row, owner = ROW.fullmatch(last), ".".join(parent)
+        *parent, last = path_steps(name) or [""]
+        row, owner = ROW_PATTERN.fullmatch(last), ".".join(parent)
         if row is None or int(row[1]) >= self.size(owner):
             return
-        kept = ((_moved(field, parent, last), text) for field, text in self._fields.items())
+        kept = ((_shifted_name(field, parent, last), text) for field, text in self._fields.items())
         self._fields = {field: text for field, text in kept if field}
         self.put("size", owner, str(self.size(owner) - 1))
 
@@ -106,7 +114,7 @@ class FormFields:
                 fields.put("pick", name, picked)
         return fields
 
-    def with_old_picks(self) -> "FormFields":
+    def with_previous_variants(self) -> "FormFields":
         """Return these fields as if no other variant had been picked than before."""
         old = {f"pick:{name}": self._fields[f"was:{name}"] for word, name in self._paths() if word == "was"}
         return FormFields(self._fields | old)
@@ -117,21 +125,21 @@ class FormFields:
             yield word, path
 
 
-def is_path(text: str) -> bool:
+def is_field_path(text: str) -> bool:
     """Say whether a text is the path of something in a form."""
-    return len(text) <= MAX_NAME and text.count(".") < MOST_STEPS and PATH.fullmatch(text) is not None
+    return len(text) <= MAX_FIELD_NAME and text.count(".") < MAX_PATH_STEPS and PATH_PATTERN.fullmatch(text) is not None
 
 
-def steps_of(name: str) -> list[str]:
+def path_steps(name: str) -> list[str]:
     """Return the steps of a path."""
     return name.split(".") if name else []
 
 
-def _moved(field: str, parent: list[str], gone: str) -> str | None:
+def _shifted_name(field: str, parent: list[str], gone: str) -> str | None:
     """Return a field's name after a row of `parent` has gone, None for a field of that row."""
     word, _, path = field.partition(":")
-    steps, at = steps_of(path), len(parent)
-    row = ROW.fullmatch(steps[at]) if len(steps) > at and steps[:at] == parent else None
+    steps, at = path_steps(path), len(parent)
+    row = ROW_PATTERN.fullmatch(steps[at]) if len(steps) > at and steps[:at] == parent else None
     sign = "+" if gone.startswith("+") else ""
     if row is None or steps[at].startswith("+") != bool(sign):
         return field

@@ -17,44 +17,44 @@ from psycopg.errors import InFailedSqlTransaction
 from psycopg.pq import TransactionStatus
 
 
-class Cursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
+class PipelineCursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
     """A cursor before whose statements goes what was left unsent on its connection."""
 
     wrapper: "DatabaseWrapper | None" = None
     """Whose cursor it is; what Django does with a new connection it does without."""
 
-    def execute(self, query: Any, params: Any = None, **options: Any) -> "Cursor":
+    def execute(self, query: Any, params: Any = None, **options: Any) -> "PipelineCursor":
         """Execute what was left, and the statement; without parameters it may be a script, which goes alone."""
         if self.wrapper is None or not self.wrapper.unsent:
             return super().execute(query, params, **options)
         if params is None:
-            self.wrapper.send_unsent()
+            self.wrapper.send_pending_statements()
             return super().execute(query, params, **options)
-        with _pipeline_after(self.connection, self.wrapper.take_unsent()):
+        with _pipeline_after(self.connection, self.wrapper.pop_pending_statements()):
             super().execute(query, params, **self.wrapper.preparing(), **options)
         return self
 
     def executemany(self, *args: Any, **options: Any) -> None:
         """Execute what was left, then the statement many times."""
-        self._send_unsent()
+        self._send_pending()
         super().executemany(*args, **options)
 
     def copy(self, *args: Any, **options: Any) -> Any:
         """Execute what was left, then COPY."""
-        self._send_unsent()
+        self._send_pending()
         return super().copy(*args, **options)
 
     def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
         """Execute what was left, then the statement, row by row."""
-        self._send_unsent()
+        self._send_pending()
         return super().stream(*args, **options)
 
-    def _send_unsent(self) -> None:
+    def _send_pending(self) -> None:
         if self.wrapper is not None:
-            self.wrapper.send_unsent()
+            self.wrapper.send_pending_statements()
 
 
-class Left(psycopg.Cursor[Any]):
+class DeferredStatement(psycopg.Cursor[Any]):
     """A cursor whose statement was left to the next one. Reading its result early sends everything left so far."""
 
     def __init__(self, wrapper: "DatabaseWrapper", sql: str, params: Sequence[Any] = ()) -> None:
@@ -70,26 +70,26 @@ class Left(psycopg.Cursor[Any]):
 
     def fetchone(self) -> Any:
         """Return the next row of the result; None when there is none."""
-        self._be_sent()
+        self._ensure_sent()
         return super().fetchone()
 
     def fetchall(self) -> list[Any]:
         """Return the rows that are left of the result."""
-        self._be_sent()
+        self._ensure_sent()
         return super().fetchall()
 
     @property
     def rowcount(self) -> int:
         """How many rows the statement changed, or its result has."""
-        self._be_sent()
+        self._ensure_sent()
         return super().rowcount
 
-    def _be_sent(self) -> None:
+    def _ensure_sent(self) -> None:
         if self in self._wrapper.unsent:
-            self._wrapper.send_unsent()
+            self._wrapper.send_pending_statements()
 
 
-def send(connection: psycopg.Connection, left: Sequence[Left]) -> None:
+def send_statements(connection: psycopg.Connection, left: Sequence[DeferredStatement]) -> None:
     """Execute statements in one way to the server. Raises what the first of them that failed raises."""
     if left:
         with _pipeline_after(connection, left):
@@ -97,7 +97,7 @@ def send(connection: psycopg.Connection, left: Sequence[Left]) -> None:
 
 
 @contextmanager
-def _pipeline_after(connection: psycopg.Connection, left: Sequence[Left]) -> Iterator[None]:
+def _pipeline_after(connection: psycopg.Connection, left: Sequence[DeferredStatement]) -> Iterator[None]:
     """Send statements, then what the body executes; whoever leaves the body waits for all their results."""
     with connection.pipeline():
         for each in left:
@@ -105,7 +105,7 @@ def _pipeline_after(connection: psycopg.Connection, left: Sequence[Left]) -> Ite
         yield
 
 
-class Leaving:
+class DeferringMixin:
     """What our cursors can do that Django's cannot."""
 
     def leave(self: Any, sql: str, params: Sequence[Any]) -> DjangoCursorWrapper:
@@ -117,21 +117,21 @@ class Leaving:
             self.execute(sql, params)
             return self  # type: ignore[no-any-return]
         self.db.validate_no_broken_transaction()
-        left: Left = self._execute_with_wrappers(sql, params, many=False, executor=self._leave)
+        left: DeferredStatement = self._execute_with_wrappers(sql, params, many=False, executor=self._leave)
         return CursorWrapper(left, self.db)
 
-    def _leave(self: Any, sql: str, params: Sequence[Any], *_: object) -> Left:
-        return Left(self.db, sql, params)
+    def _leave(self: Any, sql: str, params: Sequence[Any], *_: object) -> DeferredStatement:
+        return DeferredStatement(self.db, sql, params)
 
 
-class CursorWrapper(Leaving, DjangoCursorWrapper):
+class CursorWrapper(DeferringMixin, DjangoCursorWrapper):
     """Django's cursor, which can leave a statement to the next one."""
 
 
-class CursorDebugWrapper(Leaving, base.CursorDebugWrapper):
+class CursorDebugWrapper(DeferringMixin, base.CursorDebugWrapper):
     """The same where statements are logged."""
 
-    def _leave(self, sql: str, params: Sequence[Any], *_: object) -> Left:
+    def _leave(self, sql: str, params: Sequence[Any], *_: object) -> DeferredStatement:
         with self.debug_sql(sql, params):
             return super()._leave(sql, params)
 
@@ -142,16 +142,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Begin with nothing left unsent."""
         super().__init__(*args, **kwargs)
-        self.unsent: list[Left] = []
+        self.unsent: list[DeferredStatement] = []
 
     def get_connection_params(self) -> dict[str, Any]:
         """Return what Django connects with, and our cursors."""
-        return {**super().get_connection_params(), "cursor_factory": Cursor}
+        return {**super().get_connection_params(), "cursor_factory": PipelineCursor}
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Open a cursor on the connection; one with a name is the server's, which begins with what was left."""
         if name is not None:
-            self.send_unsent()
+            self.send_pending_statements()
             return self.connection.cursor(name, scrollable=False, withhold=self.get_autocommit())
         cursor = super().create_cursor()
         cursor.wrapper = self
@@ -165,16 +165,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Wrap a cursor whose statements are logged."""
         return CursorDebugWrapper(cursor, self)
 
-    def take_unsent(self) -> list[Left]:
+    def pop_pending_statements(self) -> list[DeferredStatement]:
         """Return what was left, for who sends it."""
         left = self.unsent
         if left:
             self.unsent = []
         return left
 
-    def send_unsent(self) -> None:
+    def send_pending_statements(self) -> None:
         """Send what was left by itself."""
-        send(self.connection, self.take_unsent())
+        send_statements(self.connection, self.pop_pending_statements())
 
     def preparing(self) -> dict[str, Any]:
         """Return how what goes in a pipeline is prepared: by its use, but not inside of a savepoint.
@@ -187,10 +187,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _start_transaction_under_autocommit(self) -> None:
         with debug_transaction(self, "BEGIN"):
             self.unsent = []
-            Left(self, "BEGIN")
+            DeferredStatement(self, "BEGIN")
 
     def _commit(self) -> None:
-        left = self.take_unsent()
+        left = self.pop_pending_statements()
         if self.connection is None or (len(left) == 1 and left[0].sql == "BEGIN"):
             return  # nothing was said in this transaction
         with debug_transaction(self, "COMMIT"), self.wrap_database_errors:
@@ -198,8 +198,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 raise InFailedSqlTransaction("An error in this transaction was passed over: it cannot be committed.")
             if left:
                 self.unsent = left
-                Left(self, "COMMIT")
-                self.send_unsent()
+                DeferredStatement(self, "COMMIT")
+                self.send_pending_statements()
             else:
                 self.connection.commit()
 

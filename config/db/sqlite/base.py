@@ -17,25 +17,25 @@ from typing import Any
 from django.db.backends.sqlite3 import base
 from django.db.backends.utils import CursorWrapper as DjangoCursorWrapper
 
-STATEMENTS_KEPT = 1024
-WRITES = ("UPDATE", "INSERT", "DELETE", "REPLACE")
+CACHED_STATEMENTS = 1024
+WRITE_STATEMENTS = ("UPDATE", "INSERT", "DELETE", "REPLACE")
 
-_writers = threading.Lock()
+_write_lock = threading.Lock()
 """Who has it writes, of this process's threads; there is one file."""
 
 
-class Cursor(base.SQLiteCursorWrapper):
+class QmarkCursor(base.SQLiteCursorWrapper):
     """A cursor whose statements are converted once."""
 
     def convert_query(self, query: str, *, param_names: Iterable[str] | None = None) -> str:
         """Return the statement with SQLite's placeholders."""
         if param_names is not None:
             return str(super().convert_query(query, param_names=param_names))
-        return _converted(query)
+        return _convert_placeholders(query)
 
 
-@lru_cache(maxsize=STATEMENTS_KEPT)
-def _converted(query: str) -> str:
+@lru_cache(maxsize=CACHED_STATEMENTS)
+def _convert_placeholders(query: str) -> str:
     return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
 
 
@@ -52,14 +52,14 @@ class CursorWrapper(DjangoCursorWrapper):
         if self.db.execute_wrappers or params is None or isinstance(params, Mapping):
             return super().execute(sql, params)
         self.db.validate_no_broken_transaction()
-        if not self.db.in_atomic_block and sql.startswith(WRITES):
+        if not self.db.in_atomic_block and sql.startswith(WRITE_STATEMENTS):
             with self.db.turn():
                 return self._execute_converted(sql, params)
         return self._execute_converted(sql, params)
 
     def _execute_converted(self, sql: str, params: Any) -> Any:
         try:
-            return sqlite3.Cursor.execute(self.cursor, _converted(sql), params)
+            return sqlite3.Cursor.execute(self.cursor, _convert_placeholders(sql), params)
         except sqlite3.Error:
             with self.db.wrap_database_errors:
                 raise
@@ -84,7 +84,7 @@ class CursorWrapper(DjangoCursorWrapper):
 class DatabaseWrapper(base.DatabaseWrapper):
     """SQLite with such cursors, whose threads take turns at writing."""
 
-    _has_turn = False
+    _holds_write_lock = False
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -93,21 +93,21 @@ class DatabaseWrapper(base.DatabaseWrapper):
         try:
             yield
         finally:
-            self._end_turn()
+            self._release_write_lock()
 
     def _take_turn(self) -> None:
         """Wait for the turn as long as SQLite would for its lock; then go on without, and SQLite says what it says."""
-        if not self._has_turn:
-            self._has_turn = _writers.acquire(timeout=self.settings_dict["OPTIONS"].get("timeout", 5.0))
+        if not self._holds_write_lock:
+            self._holds_write_lock = _write_lock.acquire(timeout=self.settings_dict["OPTIONS"].get("timeout", 5.0))
 
-    def _end_turn(self) -> None:
-        if self._has_turn:
-            self._has_turn = False
-            _writers.release()
+    def _release_write_lock(self) -> None:
+        if self._holds_write_lock:
+            self._holds_write_lock = False
+            _write_lock.release()
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Open a cursor on the connection."""
-        return self.connection.cursor(factory=Cursor)
+        return self.connection.cursor(factory=QmarkCursor)
 
     def make_cursor(self, cursor: Any) -> Any:
         """Wrap a cursor."""
@@ -118,7 +118,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return super()._cursor(name)  # type: ignore[misc] # the stubs leave out what backends are made of
         self.validate_thread_sharing()
         try:
-            return CursorWrapper(self.connection.cursor(factory=Cursor), self)
+            return CursorWrapper(self.connection.cursor(factory=QmarkCursor), self)
         except sqlite3.Error:
             with self.wrap_database_errors:
                 raise
@@ -128,7 +128,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         try:
             self._begin()
         except BaseException:
-            self._end_turn()
+            self._release_write_lock()
             raise
 
     def _begin(self) -> None:
@@ -143,7 +143,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _commit(self) -> None:
         self._commit_now()
-        self._end_turn()  # one that failed is rolled back next
+        self._release_write_lock()  # one that failed is rolled back next
 
     def _commit_now(self) -> None:
         if self.connection is None or self.execute_wrappers or self.queries_logged:
@@ -159,10 +159,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         try:
             super()._rollback()  # type: ignore[misc]
         finally:
-            self._end_turn()
+            self._release_write_lock()
 
     def _close(self) -> None:
         try:
             super()._close()  # type: ignore[misc]
         finally:
-            self._end_turn()
+            self._release_write_lock()

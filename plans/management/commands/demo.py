@@ -16,7 +16,7 @@ from catalog.errors import Conflict
 from catalog.inventory.sync import sync_tools
 from catalog.models import ApiToken
 from plans.demo.agents import make_agents
-from plans.demo.people import SignIn, reset_people, reset_tokens
+from plans.demo.people import DemoSignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies
 from plans.demo.scenes import make_plans
 from plans.management.commands.serve import link_to
@@ -86,7 +86,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def demo_as_json(people: list[SignIn], tokens: Tokens) -> str:
+def demo_as_json(people: list[DemoSignIn], tokens: Tokens) -> str:
     """Return what was made, as one line."""
     return json.dumps(
         {
@@ -103,7 +103,7 @@ def demo_as_json(people: list[SignIn], tokens: Tokens) -> str:
     )
 
 
-def demo_summary(people: list[SignIn], tokens: Tokens, command: str) -> str:
+def demo_summary(people: list[DemoSignIn], tokens: Tokens, command: str) -> str:
     """Return what was made, for people, and with which command it is still to be served, if it is."""
     serving = f"Serve it with `{command}` on" if command else "The demo is ready:"
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING).count()

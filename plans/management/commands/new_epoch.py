@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from approvals.recovery import Begun, begin_epoch
+from approvals.recovery import EpochSummary, begin_epoch
 from catalog.core import clock
 from catalog.errors import ParameterError
 from plans.engine.recovery import expire_all_leases, take_back_lost_steps
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         self.stdout.write(epoch_summary(begun, taken_back))
 
 
-def epoch_summary(begun: Begun, taken_back: int) -> str:
+def epoch_summary(begun: EpochSummary, taken_back: int) -> str:
     """Say what a new epoch did."""
     said = [
         f"Epoch {begun.epoch} has begun.",

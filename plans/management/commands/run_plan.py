@@ -55,7 +55,7 @@ class Command(BaseCommand):
 
     help = "Submit a plan document (JSON or YAML) and follow it; what is ready runs here, or wherever else it is taken."
     wait = staticmethod(sleep)
-    """Called with `LOOK_SECONDS` between two looks at the plan."""
+    """Called with `CHECK_INTERVAL_SECONDS` between two looks at the plan."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the file, who asks, and how long to follow."""
@@ -79,7 +79,7 @@ class Command(BaseCommand):
         refuse_without_migrations()
         refuse_a_restored_database()
         initialize_tools()
-        if not snapshot.all_current():
+        if not snapshot.callable_tools():
             raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
         with run_executor():  # first, so that its threads hear of the plan
             plan = self._stored(options["file"]) or self._submit(options)

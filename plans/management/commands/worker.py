@@ -16,7 +16,7 @@ from plans import metrics
 from plans.engine import hints as engine_hints
 from plans.executor import procrastinate
 from plans.executor.lifecycle import executor_lifespan, tune_garbage_collector
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
 MOST_THREADS = 256
@@ -50,11 +50,11 @@ class Command(BaseCommand):
             measure_at(options["metrics_port"])
         self._warn_of_drift()
         tune_garbage_collector()
-        asyncio.run(self._work(Executor(threads)))
+        asyncio.run(self._work(ExecutorPool(threads)))
 
     def _warn_of_drift(self) -> None:
         """Say which tools are other code here than in the catalog: their calls are left to other workers."""
-        drifted = sorted(name for name, tool in snapshot.all_current().items() if tool.drifted)
+        drifted = sorted(name for name, tool in snapshot.callable_tools().items() if tool.drifted)
         connection.close()
         if drifted:
             self.stderr.write(
@@ -62,7 +62,7 @@ class Command(BaseCommand):
                 "run `python manage.py sync_tools` with the code that is to be used."
             )
 
-    async def _work(self, executor: Executor) -> None:
+    async def _work(self, executor: ExecutorPool) -> None:
         """Execute, and listen for hints, until a signal."""
         told_to_stop = asyncio.Event()
         loop = asyncio.get_running_loop()

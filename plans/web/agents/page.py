@@ -16,11 +16,11 @@ from catalog.inventory import snapshot
 from catalog.inventory.selectors import LEVELS
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
-from catalog.rest.idempotency import act_once
-from catalog.ui.labels import Word
+from catalog.rest.idempotency import run_once
+from catalog.ui.labels import Badge
 from plans.actions.create import create_plan
 from plans.agents import administration, tool_calls
-from plans.agents.definitions import AgentBudget, ToolFilter, document_of, may_use
+from plans.agents.definitions import AgentBudget, ToolFilter, agent_document, may_use
 from plans.engine.questions import ASK_USER
 from plans.llm import provider
 from plans.llm.provider import NotConfigured
@@ -36,15 +36,15 @@ MOST_RUNS = 20
 MOST_TASK = 500
 MOST_CHOICES = 500
 NEEDS_ROLE = "Giving an agent a task needs the role operator or administrator. Nothing was stored."
-AT_WORK = Word("At work", "run", "run")
+AT_WORK = Badge("At work", "run", "run")
 STOP_LABELS = {
-    AgentRun.Stopped.DONE: Word("Done", "ok", "ok"),
-    AgentRun.Stopped.ROUNDS: Word("Stopped: its rounds were used up", "stop", "warn"),
-    AgentRun.Stopped.CALLS: Word("Stopped: its calls were used up", "stop", "warn"),
-    AgentRun.Stopped.TOKENS: Word("Stopped: its tokens were used up", "stop", "warn"),
-    AgentRun.Stopped.COST: Word("Stopped: it cost as much as it may", "stop", "warn"),
-    AgentRun.Stopped.SECONDS: Word("Stopped: its time was used up", "stop", "warn"),
-    AgentRun.Stopped.FAILED: Word("Failed", "fail", "danger"),
+    AgentRun.Stopped.DONE: Badge("Done", "ok", "ok"),
+    AgentRun.Stopped.ROUNDS: Badge("Stopped: its rounds were used up", "stop", "warn"),
+    AgentRun.Stopped.CALLS: Badge("Stopped: its calls were used up", "stop", "warn"),
+    AgentRun.Stopped.TOKENS: Badge("Stopped: its tokens were used up", "stop", "warn"),
+    AgentRun.Stopped.COST: Badge("Stopped: it cost as much as it may", "stop", "warn"),
+    AgentRun.Stopped.SECONDS: Badge("Stopped: its time was used up", "stop", "warn"),
+    AgentRun.Stopped.FAILED: Badge("Failed", "fail", "danger"),
 }
 
 
@@ -68,17 +68,17 @@ class AgentRow:
     @property
     def groups(self) -> str:
         """Who may use it."""
-        return ", ".join(document_of(self.agent).groups) or "everyone"
+        return ", ".join(agent_document(self.agent).groups) or "everyone"
 
     @property
     def tools(self) -> str:
         """Which tools it may call, in words."""
-        return describe_filter(document_of(self.agent).tools)
+        return describe_filter(agent_document(self.agent).tools)
 
     @property
     def budget(self) -> str:
         """What one run may take, in words."""
-        return describe_budget(document_of(self.agent).budget)
+        return describe_budget(agent_document(self.agent).budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RunRow:
         return self.run.step.plan
 
     @property
-    def word(self) -> Word:
+    def word(self) -> Badge:
         """Why it stopped, or that it has not."""
         why = self.run.stopped_for
         return STOP_LABELS[AgentRun.Stopped(why)] if self.run.ended_at and why else AT_WORK
@@ -137,15 +137,15 @@ def describe_budget(budget: AgentBudget) -> str:
     return f"Limits: {', '.join(parts)}."
 
 
-def list_page(viewer: User) -> dict[str, Any]:
+def agent_list_page(viewer: User) -> dict[str, Any]:
     """Return the list."""
     rows = [AgentRow(agent) for agent in administration.agents_for(viewer)]
     return _frame(viewer) | {"rows": rows}
 
 
-def new_page(viewer: User, form: AgentForm | None = None) -> dict[str, Any]:
+def new_agent_page(viewer: User, form: AgentForm | None = None) -> dict[str, Any]:
     """Return the form of an agent that is to be made. Raises NotAllowed for who may make none."""
-    if not administration.may_change(viewer):
+    if not administration.may_change_agent(viewer):
         raise NotAllowed(administration.NOT_ALLOWED)
     return _frame(viewer) | _editor(viewer, form or form_of(None))
 
@@ -153,7 +153,7 @@ def new_page(viewer: User, form: AgentForm | None = None) -> dict[str, Any]:
 def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: TaskForm | None = None) -> dict[str, Any]:
     """Return one agent: what it is, its form for administrators, its runs, its task. Raises Http404."""
     agent = agent_or_404(viewer, name)
-    document = document_of(agent)
+    document = agent_document(agent)
     shown = {
         "row": AgentRow(agent),
         "document": document,
@@ -164,7 +164,7 @@ def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: Tas
         "has_model": bool(agent.model) or provider.is_configured(),
         "may_give": agent.enabled and may_ask(viewer) and may_use(viewer, agent),
     }
-    if administration.may_change(viewer):
+    if administration.may_change_agent(viewer):
         shown |= _editor(viewer, form or form_of(document, agent))
     return _frame(viewer) | shown
 
@@ -191,10 +191,10 @@ def give_task(agent: Agent, form: TaskForm, *, by: Requester) -> str:
         raise NotConfigured
     what = keyring().fingerprint(digest("task", agent.name, form.task))
     owner, key = f"user:{by.user.pk}", f"task:{form.key}:{what}"
-    return act_once(owner, key, what, lambda: create_plan(plan_for(agent, form.task), by=by).public_id)
+    return run_once(owner, key, what, lambda: create_plan(task_document(agent, form.task), by=by).public_id)
 
 
-def plan_for(agent: Agent, task: str) -> PlanDocument:
+def task_document(agent: Agent, task: str) -> PlanDocument:
     """Return the plan of the one step that the agent carries out."""
     kept = {"expected_key": "answer", "output_path": ["results", "0"]}
     steps = [{"step_id": 1, "description": task, "agent": agent.name, **kept}]
@@ -226,7 +226,7 @@ def _callable_tools(viewer: User, wanted: ToolFilter) -> Mapping[str, CallableTo
 
 def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
     """Return the form with what there is to choose from; what is ticked and gone stays to be unticked."""
-    there = {name: each for name, each in snapshot.all_current().items() if _may_be_named(each)}
+    there = {name: each for name, each in snapshot.callable_tools().items() if _may_be_named(each)}
     gone = [name[:64] for name in form.ticked["names"] if name not in there]
     return {
         "form": form,
@@ -254,5 +254,5 @@ def _with_missing_choices(rows: Any, ticked: Sequence[str]) -> list[str]:
 
 
 def _frame(viewer: User) -> dict[str, Any]:
-    may_change = administration.may_change(viewer)
+    may_change = administration.may_change_agent(viewer)
     return {"section": "agents", "may_change": may_change, "has_role": has_role(viewer, "operator", "administrator")}

@@ -6,7 +6,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.ui.requests import PageRequest, signed_in
+from catalog.ui.requests import PageRequest, sign_in_required
 from plans.actions.create import PlanProblems
 from plans.agents import administration
 from plans.llm.provider import NotConfigured
@@ -14,26 +14,26 @@ from plans.models import Agent
 from plans.store.requesters import Requester
 from plans.web.access import error_status
 from plans.web.agents.form import AgentForm, body_in, read_form, with_errors
-from plans.web.agents.page import TaskForm, agent_or_404, agent_page, give_task, list_page, new_page
+from plans.web.agents.page import TaskForm, agent_list_page, agent_or_404, agent_page, give_task, new_agent_page
 
 NO_MODEL = 503
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def agents(request: PageRequest) -> HttpResponse:
     """Show the agents."""
-    return render(request, "agents/agents.html", list_page(request.user))
+    return render(request, "agents/agents.html", agent_list_page(request.user))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def new(request: PageRequest) -> HttpResponse:
     """Show the form of a new agent; a POST makes it, or shows which tools it would have."""
     if request.method != "POST":
-        return render(request, "agents/agent.html", new_page(request.user))
+        return render(request, "agents/agent.html", new_agent_page(request.user))
     form = read_form(request.POST)
-    shown = new_page(request.user, form)
+    shown = new_agent_page(request.user, form)
     if request.POST.get("do") == "save":
         made = _save_agent(request, form)
         if isinstance(made, Agent):
@@ -44,7 +44,7 @@ def new(request: PageRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def agent(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one agent; a POST changes it, or shows which tools it would have."""
     if request.method != "POST":
@@ -66,7 +66,7 @@ def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = Non
     try:
         if known is None:
             return administration.create(body, by=request.user)
-        return administration.change(known, body, by=request.user, seen=form.seen)
+        return administration.change_agent(known, body, by=request.user, seen=form.seen)
     except ParameterError as error:
         return with_errors(form, error)
     except Conflict as error:
@@ -75,12 +75,12 @@ def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = Non
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def end(request: PageRequest, public_id: str) -> HttpResponse:
     """End an agent."""
     row = agent_or_404(request.user, public_id)
     try:
-        administration.end(row, by=request.user)
+        administration.end_agent(row, by=request.user)
     except Conflict as error:
         messages.error(request, error.message)
     else:
@@ -89,7 +89,7 @@ def end(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def task(request: PageRequest, public_id: str) -> HttpResponse:
     """Give an agent a task: a plan of one step, which starts at once."""
     row = agent_or_404(request.user, public_id)

@@ -19,9 +19,9 @@ from catalog.calls.vault import keyring
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call
-from catalog.rest.idempotency import act_once
-from catalog.rest.pagination import Cursor, Page, PageAt, page_of
-from catalog.ui.labels import Word, status_word
+from catalog.rest.idempotency import run_once
+from catalog.rest.pagination import Page, PageCursor, PageParameters, paginate
+from catalog.ui.labels import Badge, status_badge
 from plans import states
 from plans.llm import provider
 from plans.models import Plan
@@ -34,10 +34,10 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PAGE_SIZE = 20
 NEEDS_ROLE = NotAllowed("Asking for plans needs the role operator or administrator. Nothing was asked.")
 DRAFT_LABELS = {
-    "running": Word("Drafting", "run", "run"),
-    "completed": Word("Drafted", "edit", "idle"),
-    "failed": Word("No draft", "fail", "danger"),
-    "cancelled": Word("Cancelled", "stop", "idle"),
+    "running": Badge("Drafting", "run", "run"),
+    "completed": Badge("Drafted", "edit", "idle"),
+    "failed": Badge("No draft", "fail", "danger"),
+    "cancelled": Badge("Cancelled", "stop", "idle"),
 }
 
 
@@ -135,7 +135,7 @@ def submit_request(form: AskForm, *, by: Requester) -> str:
     _check(form)
     what = keyring().fingerprint(digest("ask", form.strategy, form.request))
     owner, key = f"user:{by.user.pk}", f"ask:{form.key}:{what}"
-    return act_once(owner, key, what, lambda: drafts.request_draft(form.request, form.strategy, by=by).public_id)
+    return run_once(owner, key, what, lambda: drafts.request_draft(form.request, form.strategy, by=by).public_id)
 
 
 def _check(form: AskForm) -> None:
@@ -164,7 +164,7 @@ class EarlierRequest:
 
     call: Call
     request: str
-    word: Word
+    word: Badge
     plan: Plan | None
 
     @property
@@ -196,21 +196,21 @@ def load_history(viewer: User, cursor: str) -> RequestHistory:
 def _page(calls: QuerySet[Call], cursor: str) -> tuple[Page[Call], bool]:
     """Return a page and whether it is the first; so is that of a cursor that is not ours."""
     try:
-        at = Cursor.read(cursor[:400])
-        return page_of(calls, order="-created_at", at=PageAt(PAGE_SIZE, at)), at is None
+        at = PageCursor.read(cursor[:400])
+        return paginate(calls, order="-created_at", at=PageParameters(PAGE_SIZE, at)), at is None
     except ValidationError:
-        return page_of(calls, order="-created_at", at=PageAt(PAGE_SIZE)), True
+        return paginate(calls, order="-created_at", at=PageParameters(PAGE_SIZE)), True
 
 
 def _earlier_request(call: Call, plan: Plan | None) -> EarlierRequest:
     return EarlierRequest(call, drafts.request_of(call), _plan_word(plan) if plan else draft_word(call), plan)
 
 
-def _plan_word(plan: Plan) -> Word:
+def _plan_word(plan: Plan) -> Badge:
     awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by history_of
-    return status_word(plan.status, awaited)
+    return status_badge(plan.status, awaited)
 
 
-def draft_word(call: Call) -> Word:
+def draft_word(call: Call) -> Badge:
     """Say where a draft stands."""
-    return DRAFT_LABELS.get(call.public_status) or status_word(call.public_status, call.waiting_for)
+    return DRAFT_LABELS.get(call.public_status) or status_badge(call.public_status, call.waiting_for)

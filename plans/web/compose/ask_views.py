@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.errors import Conflict, ToolgateError
-from catalog.ui.requests import PageRequest, signed_in, wants_part
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.actions.control import cancel_plan
 from plans.llm.provider import NotConfigured
 from plans.models import Plan
@@ -24,7 +24,7 @@ NO_MODEL = 503
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def ask(request: PageRequest) -> HttpResponse:
     """Show the form and what was asked for before; ask the planner, and lead to the draft."""
     form = submitted_form(request.POST) if request.method == "POST" else new_form(request.GET.dict())
@@ -43,7 +43,7 @@ def _render_refusal(form: AskForm, error: ToolgateError) -> None:
 
 
 def _render_form(request: PageRequest, form: AskForm) -> HttpResponse:
-    part = wants_part(request, "asking")
+    part = is_fragment_request(request, "asking")
     shown = {"section": "ask", "form": form, "examples": EXAMPLES.values(), "may_ask": may_ask(request.user)}
     if not part:
         shown["history"] = load_history(request.user, request.GET.get("before", ""))
@@ -63,11 +63,11 @@ def _redirect_to(request: PageRequest, address: str) -> HttpResponse:
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def draft(request: PageRequest, public_id: str) -> HttpResponse:
     """Show a draft; whoever waits for it is told only what it has not shown yet."""
     page = draft_page(request.user, public_id)
-    part = wants_part(request, "draft")
+    part = is_fragment_request(request, "draft")
     if part and request.GET.get("seen") == page.mark:
         return HttpResponse(status=204)
     return _render_draft(request, page, part=part)
@@ -79,8 +79,8 @@ def _render_draft(request: PageRequest, page: DraftPage, *, part: bool = False, 
 
 
 @require_POST
-@signed_in
-def start(request: PageRequest, public_id: str) -> HttpResponse:
+@sign_in_required
+def start_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Start the drafted plan and lead to it; a draft that was started leads to the plan that is there."""
     call = draft_or_404(request.user, public_id)
     try:
@@ -94,8 +94,8 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
-def cancel(request: PageRequest, public_id: str) -> HttpResponse:
+@sign_in_required
+def cancel_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Let the planner stop."""
     call = draft_or_404(request.user, public_id)
     own = Plan.objects.select_related("author", "token").get(public_id=call.plan_ref)

@@ -8,7 +8,7 @@ from typing import Any
 
 from catalog.core.canonical_json import Json
 from catalog.errors import Conflict
-from plans.actions.change import JudgedChange, PlanChange, judge_change, read_change
+from plans.actions.change import JudgedChange, PlanChange, judge_change, read_plan_change
 from plans.actions.create import PlanProblems
 from plans.documents.reading import ParsedPlan, Problem, parse_plan, unknown_name_problem
 from plans.models import Plan
@@ -84,7 +84,7 @@ class ChangeEditor(PlanEditor):
         if started:
             steps = ", ".join(map(str, started))
             raise Conflict(f"Started meanwhile, so not removed: step {steps}. Nothing was changed; send it again.")
-        return read_change({**self.wish.body, "seen_seq": seen_seq})
+        return read_plan_change({**self.wish.body, "seen_seq": seen_seq})
 
     @property
     def changes_nothing(self) -> bool:
@@ -102,7 +102,7 @@ class ChangeEditor(PlanEditor):
 
     @cached_property
     def _judged(self) -> JudgedChange | None:
-        return None if self.changes_nothing else judge_change(self.plan, read_change(self.wish.body))
+        return None if self.changes_nothing else judge_change(self.plan, read_plan_change(self.wish.body))
 
     def _judge(self, document: Json) -> Sequence[Problem]:
         try:

@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.http import Http404
 
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
-from catalog.calls.privacy import asked_for
+from catalog.calls.privacy import is_own_call
 from catalog.models import Call
-from catalog.ui.labels import Word
+from catalog.ui.labels import Badge
 from plans import states
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
@@ -106,7 +106,7 @@ class DraftPage:
         return next((each.label for each in STRATEGIES if each.name == name), str(name))
 
     @property
-    def word(self) -> Word:
+    def word(self) -> Badge:
         """Where it stands."""
         return draft_word(self.call)
 
@@ -123,12 +123,12 @@ class DraftPage:
     @property
     def is_own(self) -> bool:
         """Whether the viewer asked for it, and may still ask."""
-        return asked_for(self.viewer, self.call) and may_ask(self.viewer)
+        return is_own_call(self.viewer, self.call) and may_ask(self.viewer)
 
     @property
     def may_read_prompts(self) -> bool:
         """Whether the viewer may read what the model was asked: who asked for it, and administrators."""
-        return asked_for(self.viewer, self.call) or has_role(self.viewer, ADMINISTRATOR)
+        return is_own_call(self.viewer, self.call) or has_role(self.viewer, ADMINISTRATOR)
 
     @property
     def has_plan(self) -> bool:
@@ -267,7 +267,7 @@ def _model_spending(call: Call) -> ModelSpending:
 
 def start_drafted_plan(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
     """Start what was drafted, or what its asker made of it. Raises NotAllowed, Conflict and PlanProblems."""
-    if not asked_for(by.user, call):
+    if not is_own_call(by.user, call):
         raise ONLY_REQUESTER
     if not may_ask(by.user):
         raise NEEDS_ROLE
@@ -293,7 +293,7 @@ def load_draft_edit(viewer: User, public_id: str) -> DraftEdit | None:
     if not public_id:
         return None
     page = draft_page(viewer, public_id)
-    if not asked_for(viewer, page.call):
+    if not is_own_call(viewer, page.call):
         raise Http404
     return DraftEdit(page.call, page.writing.text, page.plan)
 

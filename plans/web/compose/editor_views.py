@@ -5,7 +5,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from catalog.errors import Conflict, ToolgateError
-from catalog.ui.requests import PageRequest, signed_in, wants_part
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.actions.change import change_plan, is_open_to_change
 from plans.actions.create import PlanProblems, create_plan
 from plans.models import Plan
@@ -20,8 +20,8 @@ from plans.web.plan.views import render_failure
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
-def new(request: PageRequest) -> HttpResponse:
+@sign_in_required
+def new_plan_page(request: PageRequest) -> HttpResponse:
     """Show a plan being written, a draft of one's own among them; check it, or store and start it."""
     editing = load_draft_edit(request.user, request.POST.get("draft", request.GET.get("draft", "")))
     starter = STARTERS.get(request.GET.get("starter", ""))
@@ -49,7 +49,7 @@ def _start_new_plan(request: PageRequest, writing: PlanEditor, editing: DraftEdi
 def _new_plan_page(
     request: PageRequest, writing: PlanEditor, editing: DraftEdit | None, setback: str = "", status: int = 200
 ) -> HttpResponse:
-    template = "plans/_checked.html" if wants_part(request, "findings") else "plans/new.html"
+    template = "plans/_checked.html" if is_fragment_request(request, "findings") else "plans/new.html"
     shown = {
         "section": "plans",
         "writing": writing,
@@ -67,8 +67,8 @@ MOST_LISTED = 10_000
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
-def change(request: PageRequest, public_id: str) -> HttpResponse:
+@sign_in_required
+def change_plan_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Show what may be changed of a plan as text; check the text, or change the plan."""
     chosen = plan_or_404(request.user, public_id)
     may = may_control(request.user, None, chosen) and may_write(request)
@@ -109,7 +109,7 @@ def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
 def _change_page(request: PageRequest, writing: ChangeEditor, *, setback: str = "", status: int = 200) -> HttpResponse:
     """Show the text with what was found in it; what is offered for change is what can be changed now."""
     now: Plan = plan_or_404(request.user, writing.plan.public_id)
-    template = "plans/_checked.html" if wants_part(request, "findings") else "plans/change.html"
+    template = "plans/_checked.html" if is_fragment_request(request, "findings") else "plans/change.html"
     shown = {
         "section": "plans",
         "plan": now,

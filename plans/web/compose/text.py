@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from catalog.core.canonical_json import MAX_BYTES, Json, parse_json
+from catalog.core.canonical_json import MAX_JSON_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
 from catalog.inventory import snapshot
-from catalog.ui.labels import STATUSES, Word
+from catalog.ui.labels import STATUS_BADGES, Badge
 from plans.actions.create import check_document
 from plans.documents.checking import with_lines
 from plans.documents.quick_fixes import Fix, fixes
@@ -36,7 +36,7 @@ class PlanEditor:
     @cached_property
     def _read(self) -> "tuple[Json, list[Problem]]":
         try:
-            return parse_json(self.text, max_bytes=MAX_BYTES), []
+            return parse_json(self.text, max_bytes=MAX_JSON_BYTES), []
         except MalformedJSON as error:
             return None, [Problem(error.path, error.code, "error", error.message, line=error.line or None)]
         except ToolgateError as error:
@@ -105,7 +105,7 @@ class PlanEditor:
     def tools(self) -> Sequence[tuple[str, str]]:
         """The tools it names with their levels; an unknown tool has none."""
         names = dict.fromkeys(step.tool for step in self.steps.values() if step.tool)
-        known = snapshot.all_current()
+        known = snapshot.callable_tools()
         return [(name, str(known[name].tool.safety_level) if name in known else "") for name in names]
 
     def document(self) -> PlanDocument:
@@ -132,7 +132,7 @@ class PlanEditor:
         return LINE_HEIGHT * len(self.line_numbers)
 
 
-WITH_ERROR = Word("has an error", "fail", "danger")
+WITH_ERROR = Badge("has an error", "fail", "danger")
 
 
 def sketch_graph(writing: PlanEditor) -> Drawing | None:
@@ -142,7 +142,7 @@ def sketch_graph(writing: PlanEditor) -> Drawing | None:
         return None
     wrong = set(_steps_with_errors(writing))
     boxes = [
-        box_of(node, WITH_ERROR if node.step_id in wrong else STATUSES["pending"], steps[node.step_id])
+        box_of(node, WITH_ERROR if node.step_id in wrong else STATUS_BADGES["pending"], steps[node.step_id])
         for node in graph.nodes
     ]
     return drawing_from(graph, boxes, [Arrow(edge.d, "") for edge in graph.edges])

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.access.roles import NotAllowed
 from catalog.errors import ToolgateError
-from catalog.ui.forms.editor import Writing
-from catalog.ui.requests import PageRequest, signed_in, wants_part
+from catalog.ui.forms.editor import ArgumentsEditor
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.actions.give_input import (
     is_sent_back,
     prepare_revision,
@@ -37,7 +37,7 @@ ONLY_OWNER = NotAllowed("Only the plan's owner, as an operator, or an administra
 
 
 @dataclass(slots=True, kw_only=True)
-class ArgumentEditor(Writing):
+class ArgumentEditor(ArgumentsEditor):
     """The arguments as they are being changed; `fits` when they were checked and the tool takes them."""
 
     fits: bool = False
@@ -45,7 +45,7 @@ class ArgumentEditor(Writing):
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@signed_in
+@sign_in_required
 def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     """Show the arguments of a call that was sent back, or failed, as a form; check them, or let the step go on."""
     plan = plan_or_404(request.user, public_id)
@@ -65,7 +65,7 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     """Answer what a step asks."""
     chosen = plan_or_404(request.user, public_id)
@@ -88,7 +88,7 @@ def _step_to_edit(plan: Plan, step_id: int) -> Step:
 def _new_editor(step: Step) -> ArgumentEditor:
     writing = ArgumentEditor(schema=_schema_of(step))
     writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
-    writing.draw_or_write()
+    writing.render_or_show_json()
     return writing
 
 
@@ -108,7 +108,7 @@ def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
             return _redirect_to_plan(request, plan, step)
         writing.draw()
     except ToolgateError as error:
-        writing.answered_with = writing.show_refusal(error)
+        writing.answered_with = writing.show_error(error)
     return _render_editor(request, plan, step, writing)
 
 
@@ -142,7 +142,7 @@ def _redirect_to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpRespo
 
 
 def _render_editor(request: PageRequest, plan: Plan, step: Step, writing: ArgumentEditor) -> HttpResponse:
-    template = "plans/_arguments.html" if wants_part(request, "revising") else "plans/arguments.html"
+    template = "plans/_arguments.html" if is_fragment_request(request, "revising") else "plans/arguments.html"
     shown = {
         "section": "plans",
         "plan": plan,

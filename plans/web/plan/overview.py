@@ -15,8 +15,8 @@ from django.db.models import QuerySet
 from django.db.models.functions import Left, Length
 
 from catalog.core import clock
-from catalog.secrets.placeholders import shown_text
-from catalog.ui.labels import Word, status_word
+from catalog.secrets.placeholders import without_macs
+from catalog.ui.labels import Badge, status_badge
 from plans.engine.limits import budget_text
 from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependency
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
@@ -91,14 +91,14 @@ def _calls_waiting_for_people(step: Step, under: Sequence[Step]) -> Sequence[Ste
     return [each for each in under if each.status in UNSETTLED] if waits else []
 
 
-def awaited_word(step: Step, under: Sequence[Step]) -> Word | None:
+def awaited_word(step: Step, under: Sequence[Step]) -> Badge | None:
     """Return what is said of an agent's step of whose calls one waits for people; None where none does."""
     people = [
         each.waiting_for
         for each in _calls_waiting_for_people(step, under)
         if each.waiting_for and each.ready_at is None
     ]
-    return next((status_word(step.status, each.value) for each in FOR_PEOPLE if each in people), None)
+    return next((status_badge(step.status, each.value) for each in FOR_PEOPLE if each in people), None)
 
 
 def awaited_label(step: Step, under: Sequence[Step]) -> str:
@@ -153,7 +153,7 @@ class StepOverview:
     """
 
     step: Step
-    word: Word
+    word: Badge
     label: str
     needs: tuple[int, ...]
     timeline_bars: Sequence[TimelineBar]
@@ -206,7 +206,7 @@ class PlanOverview:
 
     plan: Plan
     seq: int
-    word: Word
+    word: Badge
     steps: Sequence[StepOverview]
     graph: Graph | None
     timeline: Timeline
@@ -228,7 +228,7 @@ class PlanOverview:
         return [step for step in self.steps if step.parent is None]
 
     @property
-    def words(self) -> Sequence[Word]:
+    def words(self) -> Sequence[Badge]:
         """What is said of where the plan stands."""
         return plan_word_list(
             self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps)
@@ -275,16 +275,16 @@ class PlanOverview:
         return ", ".join(f"{count} {label}" for label, count in counts.items())
 
 
-def plan_word_list(plan: Plan, word: Word, *, waits: bool) -> Sequence[Word]:
+def plan_word_list(plan: Plan, word: Badge, *, waits: bool) -> Sequence[Badge]:
     """Return what is said of where a plan stands: of a paused one that it is, and whether it waits for people.
 
     One that has ended waits for them when nobody knows what a call of it did.
     """
     if waits and plan.status in PLAN_TERMINAL:
-        return (word, status_word("outcome_unknown"))
+        return (word, status_badge("outcome_unknown"))
     if plan.paused_at is None or plan.status != PlanStatus.IN_PROGRESS:
         return (word,)
-    return (status_word("paused"), word) if word.hue == "human" else (status_word("paused"),)
+    return (status_badge("paused"), word) if word.hue == "human" else (status_badge("paused"),)
 
 
 def load_overview(plan: Plan) -> PlanOverview:
@@ -349,7 +349,7 @@ def _memory(plan: Plan, private: Set[str]) -> list[MemoryRow]:
 
 
 def _row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
-    shown = shown_text(head)
+    shown = without_macs(head)
     return MemoryRow(pk, key, shown, size - len(head) + len(shown), step_id)
 
 
@@ -382,7 +382,7 @@ def _step_overviews(
         )
 
 
-def _timeline_bar(bar: PlacedInterval, word: Word) -> TimelineBar:
+def _timeline_bar(bar: PlacedInterval, word: Badge) -> TimelineBar:
     look = BAR_CLASSES.get(bar.kind) or (word.hue if word.hue in ("ok", "run", "danger") else "idle")
     return TimelineBar(bar.offset, max(bar.width, MIN_BAR_WIDTH), look, bar.is_open)
 
@@ -398,7 +398,7 @@ def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict
     return found
 
 
-def _label(step: Step, word: Word, blocker: int | None) -> str:
+def _label(step: Step, word: Badge, blocker: int | None) -> str:
     if step.status == StepStatus.PENDING and blocker is not None:
         return f"Blocked by {blocker}"
     call = step.call
@@ -418,17 +418,17 @@ def _took_ms_of(step: Step) -> float | None:
     return 1000 * (step.completed_at - step.started_at).total_seconds()
 
 
-def _word_of(plan: Plan, step: Step) -> Word:
+def _word_of(plan: Plan, step: Step) -> Badge:
     """Say where a step stands; one that would go on but for its plan is paused with it."""
     if plan.paused_at is not None and step.status == StepStatus.IN_PROGRESS and step.ready_at is not None:
-        return status_word("paused")
-    return status_word("skipped" if step.skipped else step.status, step.waiting_for)
+        return status_badge("paused")
+    return status_badge("skipped" if step.skipped else step.status, step.waiting_for)
 
 
-def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Word:
+def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Badge:
     """Say where the plan stands; one that waits for people is said to wait."""
     waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
-    return status_word(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))
+    return status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))
 
 
 def graph_drawing(picture: PlanOverview) -> Drawing | None:

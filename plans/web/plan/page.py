@@ -11,8 +11,8 @@ from typing import Literal, cast
 from django.contrib.auth.models import User
 from django.http import Http404, QueryDict
 
-from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role, name_of
-from catalog.calls.privacy import WORDS
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role, user_display_name
+from catalog.calls.privacy import PRIVATE_NOTICE
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
 from plans.actions.change import is_open_to_change
@@ -140,7 +140,7 @@ class PlanPage:
         """Why the open step failed, as far as this person may read it."""
         if self.card is None or not self.card.step.error:
             return ""
-        return WORDS if self.card.is_private and not self.may_reveal else self.card.step.error
+        return PRIVATE_NOTICE if self.card.is_private and not self.may_reveal else self.card.step.error
 
     @property
     def may_take_further(self) -> bool:
@@ -213,7 +213,7 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -
         card=card,
         chosen=asked is not None,
         may_control=may_control(viewer, None, plan),
-        owner=name_of(plan.author),
+        owner=user_display_name(plan.author),
         may_reveal=may_reveal,
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
         may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),

@@ -17,17 +17,17 @@ from django.http import Http404
 
 from approvals.models import ApprovalRequest, GrantUse
 from approvals.states import RequestStatus
-from catalog.calls.privacy import Hidden, fields_of, mask, mask_response
+from catalog.calls.privacy import PrivateCallParts, mask, mask_response, masked_fields
 from catalog.errors import ParameterError
 from catalog.inventory import snapshot
 from catalog.models import Call
-from catalog.secrets.placeholders import shown_text
+from catalog.secrets.placeholders import without_macs
 from plans.actions.give_input import is_sent_back
 from plans.documents import references
 from plans.engine.questions import waits_for_answer
 from plans.models import MemoryItem, Plan, Step
 from plans.states import WaitingFor
-from plans.store.privacy import PrivatePlanParts, reveal
+from plans.store.privacy import PrivatePlanParts, reveal_private_values
 from plans.web.plan.overview import VALUE_SHOWN, PlanOverview, StepOverview
 
 PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence": "call__late_evidence"}
@@ -36,7 +36,7 @@ PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence":
 def memory_value_text(plan: Plan, key: str, private: PrivatePlanParts) -> str | None:
     """Return the JSON text of a value in a plan's memory, None when there is none; masked when it is private."""
     stored = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key).values_list("value", flat=True).first()
-    text = stored and shown_text(stored)
+    text = stored and without_macs(stored)
     return masked_json(text) if text is not None and key in private.keys else text
 
 
@@ -44,12 +44,12 @@ def call_part_text(plan: Plan, step_id: int, name: str, private: PrivatePlanPart
     """Return the JSON text of one part of a step's call, None when there is none; masked when it is private."""
     if name not in PARTS:
         return None
-    text = shown_text(plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first() or "")
+    text = without_macs(plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first() or "")
     hidden = private.steps.get(step_id)
     return _masked(text, name, hidden) if text and hidden else text or None
 
 
-def _masked(text: str, name: str, hidden: Hidden) -> str:
+def _masked(text: str, name: str, hidden: PrivateCallParts) -> str:
     if name == "evidence":
         return masked_json(text)
     value = json.loads(text)
@@ -84,9 +84,9 @@ class MaskedParts:
         return replace(self, fields=sorted([*others, shown], key=lambda field: field.number))
 
 
-def masked_parts(call: Call, hidden: Hidden) -> MaskedParts:
+def masked_parts(call: Call, hidden: PrivateCallParts) -> MaskedParts:
     """Return what a page shows of a private call."""
-    found = list(islice(fields_of(call.response_json), FIELDS_SHOWN + 1)) if call.response else []
+    found = list(islice(masked_fields(call.response_json), FIELDS_SHOWN + 1)) if call.response else []
     fields = [MaskedField(number, field.path, field.kind) for number, field in enumerate(found[:FIELDS_SHOWN])]
     return MaskedParts(
         arguments=json.dumps(hidden.mask_arguments(call.arguments_json), indent=2, ensure_ascii=False),
@@ -101,8 +101,8 @@ def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: User) -> MaskedFi
     call = Call.objects.filter(step__plan=plan, step__step_id=step_id).first()
     if call is None:
         raise Http404
-    value = reveal(call, path, by=by)
-    places = {field.path: number for number, field in enumerate(fields_of(call.response_json))}
+    value = reveal_private_values(call, path, by=by)
+    places = {field.path: number for number, field in enumerate(masked_fields(call.response_json))}
     return MaskedField(places.get(path, len(places)), path, "", _text(value))
 
 
@@ -119,7 +119,7 @@ def masked_json(text: str) -> str:
     return json.dumps(mask(value), ensure_ascii=False)
 
 
-def masked_parameters(parameters: Mapping[str, Any], hidden: Hidden | None) -> Mapping[str, Any]:
+def masked_parameters(parameters: Mapping[str, Any], hidden: PrivateCallParts | None) -> Mapping[str, Any]:
     """Return a step's parameters as the plan gives them; those that only refer to private values say nothing."""
     return mask(parameters) if hidden is not None and hidden.everything else parameters
 
@@ -142,7 +142,7 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class StepArgument:
     """One argument as the plan gives it, and the steps from which it takes values."""
 
     name: str
@@ -158,7 +158,7 @@ class StepCard:
     picture: StepOverview
     level: str
     after: Sequence[Step]
-    arguments: Sequence[Argument]
+    arguments: Sequence[StepArgument]
     called_with: Excerpt | None
     result: Excerpt | None
     evidence: Excerpt | None
@@ -241,7 +241,7 @@ def _skip_note(step: Step) -> Mapping[str, Any]:
     return note if "by" in note else {}
 
 
-def _contents(step: Any, hidden: Hidden | None) -> dict[str, Any]:
+def _contents(step: Any, hidden: PrivateCallParts | None) -> dict[str, Any]:
     """Return the beginnings of what the call was given and gave, or what may be shown where that is private."""
     parts = dict(zip(("called_with", "result", "evidence"), CALL_PART_FIELDS, strict=True))
     if hidden is None or step.call is None:
@@ -265,7 +265,7 @@ def step_level(step: Step) -> str:
     """Return the level of the version that was called; before there is a call, the one that holds now."""
     if step.call:
         return step.call.version.safety_level
-    now = snapshot.current(step.tool)
+    now = snapshot.callable_tool(step.tool)
     return str(now.tool.safety_level) if now else ""
 
 
@@ -273,18 +273,18 @@ def _excerpt(step: Step, part: str) -> Excerpt | None:
     size, head = getattr(step, f"{part}_size"), getattr(step, f"{part}_head")
     if not size:
         return None
-    shown = shown_text(head)
+    shown = without_macs(head)
     return Excerpt(shown, size - len(head) + len(shown))
 
 
-def _arguments(picture: PlanOverview, parameters: Mapping[str, Any]) -> Iterator[Argument]:
+def _arguments(picture: PlanOverview, parameters: Mapping[str, Any]) -> Iterator[StepArgument]:
     writers = {row.key: row.step_id for row in picture.memory}
     for step in picture.steps:
         if step.step.expected_key:
             writers[step.step.expected_key] = step.number
     for name, value in parameters.items():
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-        yield Argument(name, Excerpt(text[:VALUE_SHOWN], len(text)), _reference_sources(value, writers))
+        yield StepArgument(name, Excerpt(text[:VALUE_SHOWN], len(text)), _reference_sources(value, writers))
 
 
 def _reference_sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:

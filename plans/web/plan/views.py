@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from catalog.errors import ParameterError, ToolgateError
-from catalog.ui.requests import PageRequest, signed_in, wants_part
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.actions.clone import clone_plan
 from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.actions.create import PlanProblems, start_plan
@@ -30,13 +30,13 @@ PARTS = ("step", "controls", "said")
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def plan(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one plan, or what one person sees of it alone: the open step, the controls, what was said, or several."""
     chosen = plan_or_404(request.user, public_id)
     if chosen.kind == Plan.Kind.SESSION:
         return redirect("session", public_id)
-    part = next((name for name in (*PARTS, "parts") if wants_part(request, name)), "")
+    part = next((name for name in (*PARTS, "parts") if is_fragment_request(request, name)), "")
     page = plan_page(request.user, chosen, _open_parts(request) if part else request.GET.dict())
     shown = _render_parts(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
     response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", shown)
@@ -56,7 +56,7 @@ def _open_parts(request: PageRequest) -> dict[str, str]:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def start(request: PageRequest, public_id: str) -> HttpResponse:
     """Start a plan."""
     chosen = plan_or_404(request.user, public_id)
@@ -66,7 +66,7 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def pause(request: PageRequest, public_id: str) -> HttpResponse:
     """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
@@ -77,7 +77,7 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def resume(request: PageRequest, public_id: str) -> HttpResponse:
     """Let a paused plan go on."""
     chosen = plan_or_404(request.user, public_id)
@@ -87,7 +87,7 @@ def resume(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def cancel(request: PageRequest, public_id: str) -> HttpResponse:
     """Cancel a plan, once the person has confirmed that: it cannot be undone."""
     chosen = plan_or_404(request.user, public_id)
@@ -100,7 +100,7 @@ def cancel(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     """Settle an unknown outcome."""
     chosen = plan_or_404(request.user, public_id)
@@ -137,7 +137,7 @@ def render_failure(request: PageRequest, public_id: str, query: dict[str, str], 
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
     """Answer with one whole value of a plan's memory, as JSON."""
     chosen = plan_or_404(request.user, public_id)
@@ -145,7 +145,7 @@ def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
     """Answer with the whole arguments or result of a step's call, as JSON."""
     chosen = plan_or_404(request.user, public_id)
@@ -153,7 +153,7 @@ def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpR
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     """Show one private value in its place, to who may see it."""
     chosen = plan_or_404(request.user, public_id)
@@ -163,7 +163,7 @@ def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     except ToolgateError as error:
         return render_failure(request, public_id, query, error)
     page = with_revealed_field(plan_page(request.user, chosen, query), field)
-    if wants_part(request, f"field-{field.number}"):
+    if is_fragment_request(request, f"field-{field.number}"):
         return render(request, "plans/_field.html", {"page": page, "card": page.card, "field": field})
     return render(request, "plans/plan.html", _render_parts(page))
 
@@ -175,7 +175,7 @@ def _raw(text: str | None) -> HttpResponse:
 
 
 @require_safe
-@signed_in
+@sign_in_required
 def prompts(request: PageRequest, public_id: str) -> HttpResponse:
     """Show each time a model was asked for this plan; only to its owner and administrators."""
     plan = plan_or_404(request.user, public_id)
@@ -184,7 +184,7 @@ def prompts(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def retry(request: PageRequest, public_id: str) -> HttpResponse:
     """Retry a plan from one failed step, or from all."""
     chosen, step = plan_or_404(request.user, public_id), step_in_query(request.POST.dict())
@@ -200,7 +200,7 @@ def retry(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     """Skip a step with a reason."""
     chosen = plan_or_404(request.user, public_id)
@@ -217,7 +217,7 @@ def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
 
 
 @require_POST
-@signed_in
+@sign_in_required
 def clone(request: PageRequest, public_id: str) -> HttpResponse:
     """Store the plan anew and lead to the new one."""
     chosen = plan_or_404(request.user, public_id)

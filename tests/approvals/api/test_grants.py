@@ -6,7 +6,7 @@ import pytest
 
 from approvals.models import Grant
 from catalog.access.tokens import SCOPES
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 from tests.rest import Rest, agent, wrong_paths
 
@@ -18,7 +18,7 @@ BODY = {"tool": "dangerous", "arguments": ANY, "scope": "requester", "scope_ref"
 def grantable(stage, admin, settings, read_anew):
     """The dangerous tool may be granted, for up to 4 hours and 5 uses."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    change_tool("dangerous", {"grantable": {"max_hours": 4, "max_uses": 5}}, by=admin)
+    apply_overrides("dangerous", {"grantable": {"max_hours": 4, "max_uses": 5}}, by=admin)
 
 
 def approved(ada, rosa):
@@ -131,7 +131,7 @@ def test_a_tool_says_how_far_its_grants_go(admin):
 def test_on_a_database_that_was_set_back_none_is_made_or_ended(admin, ada, monkeypatch):
     """What is remembered there ends with its epoch, and may have been ended since."""
     made = Rest(admin).post("grants/", BODY).json()
-    monkeypatch.setattr("approvals.audit.restore_guard._last_fault", "It was set back.")
+    monkeypatch.setattr("approvals.audit.restore_guard._cached_fault", "It was set back.")
     for answer in (Rest(admin).post("grants/", BODY), Rest(admin).delete(f"grants/{made['id']}/")):
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:toolgate:restored")
     assert Rest(admin).get(f"grants/{made['id']}/").json()["status"] == "active"

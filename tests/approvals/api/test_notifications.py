@@ -2,7 +2,7 @@
 
 import pytest
 
-from approvals.messaging.addresses import decrypted
+from approvals.messaging.addresses import decrypt_address
 from approvals.models import AuditEntry, Delivery, NotificationChoice
 from approvals.notifications import delivery as notifications_delivery
 from tests.approvals.factories import SECRET_HOOK, ask, delivery_to
@@ -41,7 +41,7 @@ def test_what_is_shown_of_an_address_keeps_it(rosa):
         "rosa@example.org",
     ]
     kept = NotificationChoice.objects.get(person=rosa).addresses
-    assert [decrypted(each["channel"], each["ciphertext"]).text for each in kept] == [OTHER, "rosa@example.org"]
+    assert [decrypt_address(each["channel"], each["ciphertext"]).text for each in kept] == [OTHER, "rosa@example.org"]
     entry = AuditEntry.objects.filter(action="notifications.changed").latest("seq")
     assert entry.details_json == {"notifications": "rosa", "added": ["mail"], "removed": ["webhook"]}
 

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from approvals.messaging.addresses import decrypted
+from approvals.messaging.addresses import decrypt_address
 from approvals.models import AuditEntry, Policy, PolicyRevision
 from approvals.policies.gate import gate
 from catalog.definitions.levels import SafetyLevel
@@ -222,7 +222,7 @@ def test_addresses_are_kept_encrypted_and_answered_without_their_secrets(rest, v
     assert (same["revision"], same["notify"]) == (1, shown)
     assert rest.patch(path, {"notify": [shown[1]], "message": "Why"}).json()["notify"] == [shown[1]]
     [kept_one] = revision_of(policy).notify
-    assert decrypted(kept_one["channel"], kept_one["ciphertext"]).text == HOOKS[1]
+    assert decrypt_address(kept_one["channel"], kept_one["ciphertext"]).text == HOOKS[1]
     assert kept()[-1][1] == ["message changed", "notify changed"]
 
 

@@ -111,7 +111,9 @@ def test_a_list_costs_the_same_few_queries_however_long(catalog, workspace, ada,
     rest.get("approvals/")
     for _ in range(2):
         ask(ada)
-        with django_assert_num_queries(12):  # token, roles, keys, twins, requests and seven of what belongs to them
+        with django_assert_num_queries(
+            12
+        ):  # token, roles, keys, duplicates, requests and seven of what belongs to them
             rest.get("approvals/")
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from approvals.audit.checkpoints import Checkpoint, append, newest, read
+from approvals.audit.checkpoints import Checkpoint, append_checkpoint, newest_checkpoint, read_checkpoints
 
 OURS, OTHERS = "inst_ours", "inst_others"
 
@@ -17,86 +17,86 @@ def at(seq: int, *, epoch: int = 1, instance: str = OURS) -> Checkpoint:
 
 def seqs(instance: str = OURS) -> list[int]:
     """Return the numbers that the file tells of."""
-    return [line.checkpoint.seq for line in read(instance)]
+    return [line.checkpoint.seq for line in read_checkpoints(instance)]
 
 
 def test_without_a_file_there_is_none(checkpoints):
-    assert newest(OURS) is None and seqs() == []
+    assert newest_checkpoint(OURS) is None and seqs() == []
 
 
 def test_the_newest_is_the_last_of_this_installation(checkpoints):
     """Another's are ignored, also when they are further on."""
-    assert all(append(each) for each in (at(1), at(3), at(9, instance=OTHERS)))
-    assert newest(OURS) == at(3) and newest(OTHERS) == at(9, instance=OTHERS)
+    assert all(append_checkpoint(each) for each in (at(1), at(3), at(9, instance=OTHERS)))
+    assert newest_checkpoint(OURS) == at(3) and newest_checkpoint(OTHERS) == at(9, instance=OTHERS)
 
 
 def test_what_is_known_already_is_not_written_again(checkpoints):
     """Neither the same place nor an earlier one; a later epoch goes before any number."""
-    assert append(at(5)) and not append(at(5)) and not append(at(4))
-    assert append(at(2, epoch=2)) and not append(at(9))
+    assert append_checkpoint(at(5)) and not append_checkpoint(at(5)) and not append_checkpoint(at(4))
+    assert append_checkpoint(at(2, epoch=2)) and not append_checkpoint(at(9))
     assert seqs() == [5, 2]
 
 
 def test_only_the_owner_reads_the_file(checkpoints):
-    append(at(1))
+    append_checkpoint(at(1))
     assert checkpoints.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_line_that_was_cut_off_takes_no_other_with_it(checkpoints):
     """A full disk or a lost host may leave half a line."""
-    append(at(1))
+    append_checkpoint(at(1))
     with checkpoints.open("ab") as file:
         file.write(b'{"instance": "inst_ours", "epoch": 1, "se')
-    assert newest(OURS) == at(1)
-    append(at(2))
+    assert newest_checkpoint(OURS) == at(1)
+    append_checkpoint(at(2))
     assert seqs() == [1, 2]
 
 
 def test_a_forged_line_is_told_apart(checkpoints, settings):
     """One whose MAC is not of our key: it is never the newest."""
-    append(at(1))
+    append_checkpoint(at(1))
     forged = at(7).document() | {"seq": 8}
     with checkpoints.open("a") as file:
         file.write(json.dumps(forged) + "\n")
-    assert newest(OURS) == at(1)
-    assert [line.forged for line in read(OURS)] == [False, True]
+    assert newest_checkpoint(OURS) == at(1)
+    assert [line.forged for line in read_checkpoints(OURS)] == [False, True]
     settings.TOOLGATE_AUDIT_KEY = "another key of at least 32 characters"
-    assert newest(OURS) is None
+    assert newest_checkpoint(OURS) is None
 
 
 def test_malformed_checkpoints_are_ignored(checkpoints):
-    append(at(1))
+    append_checkpoint(at(1))
     texts = ["", "inst_ours", "[]", "null", '"inst_ours"', '{"instance": "inst_ours"}', "inst_ours" + "x" * 5000]
     changes: list[dict[str, object]] = [{"more": 1}, {"seq": "3"}, {"head": 3}, {"epoch": True}]
     for text in [*texts, *(json.dumps(at(3).document() | change) for change in changes)]:
         with checkpoints.open("a") as file:
             file.write(text + "\n")
-        assert newest(OURS) == at(1) and seqs() == [1], text
+        assert newest_checkpoint(OURS) == at(1) and seqs() == [1], text
 
 
 def test_the_newest_is_found_far_from_the_end(checkpoints):
     """Behind more lines of others than one look at the end holds."""
-    append(at(1))
+    append_checkpoint(at(1))
     lines = "".join(json.dumps(at(n, instance=OTHERS).document()) + "\n" for n in range(700))
     with checkpoints.open("a") as file:
         file.write(lines)
     assert len(lines) > 2 * 64 * 1024
-    assert newest(OURS) == at(1)
+    assert newest_checkpoint(OURS) == at(1)
 
 
 def test_writers_do_not_mix_their_lines(checkpoints):
     """Each appends under a lock; what arrives late is left out, what is written is whole and in order."""
     with ThreadPoolExecutor(8) as pool:
-        written = list(pool.map(lambda seq: append(at(seq)), range(1, 101)))
+        written = list(pool.map(lambda seq: append_checkpoint(at(seq)), range(1, 101)))
     assert seqs() == sorted(seqs()) and len(seqs()) == sum(written)
-    assert newest(OURS) == at(100)
+    assert newest_checkpoint(OURS) == at(100)
 
 
 def test_a_file_that_cannot_be_read_is_no_empty_file(checkpoints):
     """Whoever asks must know the difference."""
     checkpoints.mkdir()
     with pytest.raises(OSError):
-        newest(OURS)
+        newest_checkpoint(OURS)
     with pytest.raises(OSError):
-        list(read(OURS))
+        list(read_checkpoints(OURS))
     assert list(checkpoints.iterdir()) == []

@@ -9,10 +9,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from approvals.audit.log import Line, append
-from approvals.audit.queries import EXPORTED_FIELDS, harmless
+from approvals.audit.log import AuditRecord, append_entry
+from approvals.audit.queries import EXPORTED_FIELDS, escape_formula
 from approvals.models import AuditEntry
-from catalog.core.canonical_json import time_text
+from catalog.core.canonical_json import format_utc
 
 pytestmark = pytest.mark.django_db
 
@@ -20,10 +20,14 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def log(ada):
     """Four entries; one of them hostile to spreadsheets."""
-    append(Line(action="tool.changed", by=ada, object_ref="one", tool_name="one"))
-    append(Line(action="tool.changed", by=ada, object_ref="=1+1", tool_name="two", details={"reason": "a\r\nb\x1b[2J"}))
-    append(Line(action="token.created", object_ref="three", plan_ref="plan_x"))
-    append(Line(action="tool.changed", by=ada, object_ref="four", tool_name="one"))
+    append_entry(AuditRecord(action="tool.changed", by=ada, object_ref="one", tool_name="one"))
+    append_entry(
+        AuditRecord(
+            action="tool.changed", by=ada, object_ref="=1+1", tool_name="two", details={"reason": "a\r\nb\x1b[2J"}
+        )
+    )
+    append_entry(AuditRecord(action="token.created", object_ref="three", plan_ref="plan_x"))
+    append_entry(AuditRecord(action="tool.changed", by=ada, object_ref="four", tool_name="one"))
 
 
 def sent(user, form: str, query: str = "", status: int = 200) -> str:
@@ -52,7 +56,7 @@ def test_json_lines_hold_everything(log, admin):
 
 def test_fields_are_those_of_the_entry(log, ada, capsys):
     """Each under its own name: no two of them have the same value here."""
-    line = Line(
+    line = AuditRecord(
         action="approval.decided",
         by=ada,
         object_ref="apr_1",
@@ -61,10 +65,10 @@ def test_fields_are_those_of_the_entry(log, ada, capsys):
         digest="d" * 64,
         details={"verdict": "approve"},
     )
-    entry = AuditEntry.objects.get(seq=append(line))
+    entry = AuditEntry.objects.get(seq=append_entry(line))
     assert shell(capsys)[-1] == {
         "seq": entry.seq,
-        "at": time_text(entry.at),
+        "at": format_utc(entry.at),
         "actor": "ada",
         "action": "approval.decided",
         "object": "apr_1",
@@ -102,7 +106,7 @@ CELLS = {
 
 
 def test_no_cell_is_a_formula():
-    assert {text: harmless(text) for text in CELLS} == CELLS
+    assert {text: escape_formula(text) for text in CELLS} == CELLS
 
 
 def test_filters_are_those_of_the_page(log, admin, capsys):
@@ -119,7 +123,7 @@ def test_long_logs_are_sent_in_parts(log, admin, monkeypatch):
     """None is lost between them."""
     monkeypatch.setattr("approvals.audit.queries.EXPORT_CHUNK", 2)
     for _ in range(3):
-        append(Line(action="tool.changed"))
+        append_entry(AuditRecord(action="tool.changed"))
     assert len(sent(admin, "jsonl", "?action=tool.changed").splitlines()) == 6
     assert len(list(csv.reader(io.StringIO(sent(admin, "csv", "?action=tool.changed"))))) == 1 + 6
 

@@ -11,10 +11,10 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.db.models import F
 
-from approvals.audit.log import NEVER_KEPT, Line, append
-from approvals.audit.verification import Verification, head_fault, verify
+from approvals.audit.log import FORBIDDEN_DETAILS, AuditRecord, append_entry
+from approvals.audit.verification import Verification, chain_end_fault, verify
 from approvals.models import AuditEntry, Instance
-from catalog.signals import record
+from catalog.signals import record_fact
 from tests.approvals.audit.tampering import drop_triggers
 from tests.approvals.factories import held_call, make_tool
 
@@ -26,7 +26,9 @@ ENTRIES = 7
 def chain(ada, checkpoints) -> None:
     """A log of seven entries whose rows may be changed: an attacker who owns the database drops its triggers."""
     for number in range(ENTRIES):
-        append(Line(action="tool.changed", by=ada, object_ref=f"tool_{number}", details={"number": number}))
+        append_entry(
+            AuditRecord(action="tool.changed", by=ada, object_ref=f"tool_{number}", details={"number": number})
+        )
     drop_triggers()
 
 
@@ -107,28 +109,28 @@ def test_tampering_shows(chain):
 def test_the_end_of_the_chain_is_judged_without_walking_it(chain, django_assert_num_queries):
     """A log that is cut off or set back, and one that goes on without its head, show at once."""
     with django_assert_num_queries(2):
-        assert head_fault() == ""
+        assert chain_end_fault() == ""
     set_back_to(3)
-    assert head_fault() != ""
+    assert chain_end_fault() != ""
     AuditEntry.objects.filter(seq__gt=3).delete()
-    assert head_fault() == ""
+    assert chain_end_fault() == ""
     entries(3).update(action="x")
-    assert head_fault() != ""
+    assert chain_end_fault() != ""
     Instance.objects.all().delete()
-    assert head_fault() != ""
+    assert chain_end_fault() != ""
 
 
 def test_another_key_shows_at_the_end_of_the_chain(chain, settings):
     """A process with the wrong key must not be sent work."""
     settings.TOOLGATE_AUDIT_KEY = "another-key-another-key-another-key"
-    assert head_fault() != ""
+    assert chain_end_fault() != ""
 
 
 def test_another_key_makes_another_chain(chain, settings):
     """Whoever lacks the key cannot write an entry that verifies."""
     settings.TOOLGATE_AUDIT_KEY = "another key of at least 32 characters"
     assert verify().first_bad == 1
-    append(Line(action="tool.changed"))
+    append_entry(AuditRecord(action="tool.changed"))
     settings.TOOLGATE_AUDIT_KEY = "a third key of at least 32 characters"
     assert not verify().intact
 
@@ -151,7 +153,7 @@ WITHOUT_A_TRACE = {
 )
 def test_the_database_refuses_changes(as_installed, sql):
     """Deletions too, and what takes rows away without deleting them."""
-    append(Line(action="tool.changed"))
+    append_entry(AuditRecord(action="tool.changed"))
     sql = sql or WITHOUT_A_TRACE[connection.vendor]
     connection.check_constraints()  # what is deferred to the commit would refuse first
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
@@ -175,7 +177,7 @@ KEPT_OF_CALLS = [
 def test_audit_log_keeps_cautious_and_dangerous_calls(ada):
     """Cautious and dangerous calls, refusals, approvals and settlements."""
     for kind, level, _ in KEPT_OF_CALLS:
-        record(kind, call=held_call(ada, make_tool(level, level)), by=ada)
+        record_fact(kind, call=held_call(ada, make_tool(level, level)), by=ada)
     kept = list(AuditEntry.objects.order_by("seq").values_list("action", "tool_name"))
     assert kept == [(kind, level) for kind, level, is_kept in KEPT_OF_CALLS if is_kept]
 
@@ -183,7 +185,9 @@ def test_audit_log_keeps_cautious_and_dangerous_calls(ada):
 def test_what_is_kept_of_a_call(ada):
     """Ids, digests and reasons; arguments and results are dropped even when someone states them."""
     call = held_call(ada)
-    record("call.failed", call=call, by=ada, level="dangerous", attempt=2, arguments={"a": 1}, result="x", message="y")
+    record_fact(
+        "call.failed", call=call, by=ada, level="dangerous", attempt=2, arguments={"a": 1}, result="x", message="y"
+    )
     entry = AuditEntry.objects.get()
     assert (entry.object_ref, entry.tool_name, entry.actor) == (call.public_id, "write_note", ada)
     assert entry.details_json == {"level": "dangerous", "attempt": 2}
@@ -191,9 +195,9 @@ def test_what_is_kept_of_a_call(ada):
 
 def test_what_is_kept_of_tools_and_tokens(ada):
     """Under their own names; nobody's doing is the installation's."""
-    record("tool.changed", tool="write_note", version=2)
-    record("token.created", by=ada, token="tg_abcdefg", scopes=["plans:read"])
-    record("plan.changed", plan="plan_1")
+    record_fact("tool.changed", tool="write_note", version=2)
+    record_fact("token.created", by=ada, token="tg_abcdefg", scopes=["plans:read"])
+    record_fact("plan.changed", plan="plan_1")
     tool, token = AuditEntry.objects.order_by("seq")
     assert (tool.object_ref, tool.tool_name, tool.actor_name) == ("write_note", "write_note", "Toolgate")
     assert (token.object_ref, token.tool_name, token.actor_name) == ("tg_abcdefg", "", "ada")
@@ -203,7 +207,7 @@ def test_an_entry_that_cannot_be_written_stops_what_it_tells(ada):
     """No audit, no dangerous start."""
     with pytest.raises(Instance.DoesNotExist), transaction.atomic():
         Instance.objects.all().delete()
-        record("call.started", call=held_call(ada), level="dangerous")
+        record_fact("call.started", call=held_call(ada), level="dangerous")
 
 
 CANARY = "canary-7f3a"
@@ -213,15 +217,15 @@ CANARY = "canary-7f3a"
 def test_no_argument_or_result_is_kept(ada, kind):
     """By whatever name it usually goes; the call's own arguments are never looked at."""
     call = None if kind.startswith(("policy.", "grant.")) else held_call(ada)
-    record(kind, call=call, by=ada, **dict.fromkeys(NEVER_KEPT, CANARY), reason="why")
+    record_fact(kind, call=call, by=ada, **dict.fromkeys(FORBIDDEN_DETAILS, CANARY), reason="why")
     entry = AuditEntry.objects.get()
     assert CANARY not in entry.details and "hello" not in entry.details and "why" in entry.details
 
 
 def test_policies_and_grants_are_kept_under_their_ids(ada):
     """As tools and tokens are."""
-    record("policy.changed", by=ada, policy="pol_1", revision=2)
-    record("grant.created", by=ada, grant="grt_1")
+    record_fact("policy.changed", by=ada, policy="pol_1", revision=2)
+    record_fact("grant.created", by=ada, grant="grt_1")
     assert list(AuditEntry.objects.order_by("seq").values_list("object_ref", flat=True)) == ["pol_1", "grt_1"]
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.audit.queries import AuditFilters, entries_for
 from approvals.requests.lifecycle import supersede
-from approvals.requests.queries import request_for, requests_told_of_since
+from approvals.requests.queries import request_for, requests_audited_since
 from approvals.reviews.coordination import comment
-from catalog.access.roles import NotAllowed, act_through
+from catalog.access.roles import NotAllowed, user_for_token
 from catalog.core import clock
 from catalog.models import ApiToken
 from tests.approvals.factories import ask
@@ -20,9 +20,13 @@ from tests.conftest import person
 @pytest.fixture
 def log(ada, rosa) -> None:
     """Three entries."""
-    append(Line(action="approval.opened", by=ada, object_ref="apr_1", tool_name="write_file", plan_ref="plan_1"))
-    append(Line(action="approval.decided", by=rosa, object_ref="apr_1", tool_name="write_file"))
-    append(Line(action="tool.changed", object_ref="read_file", tool_name="read_file", details={"version": 2}))
+    append_entry(
+        AuditRecord(action="approval.opened", by=ada, object_ref="apr_1", tool_name="write_file", plan_ref="plan_1")
+    )
+    append_entry(AuditRecord(action="approval.decided", by=rosa, object_ref="apr_1", tool_name="write_file"))
+    append_entry(
+        AuditRecord(action="tool.changed", object_ref="read_file", tool_name="read_file", details={"version": 2})
+    )
 
 
 def test_only_administrators_read(log, ada, rosa, vera, admin):
@@ -33,7 +37,7 @@ def test_only_administrators_read(log, ada, rosa, vera, admin):
     assert entries_for(admin).count() == 3
     token = ApiToken.objects.create(name="bot", user=admin, kind="agent", expires_at=clock.now())
     with pytest.raises(NotAllowed):
-        entries_for(act_through(token))
+        entries_for(user_for_token(token))
 
 
 FILTERS: list[tuple[dict[str, Any], list[int]]] = [
@@ -74,8 +78,8 @@ def test_what_was_told_of_since(ada, rosa, admin):
     """Each request that something happened to, also one that another took the place of; to who may see them."""
     old, said_of, left_alone = ask(ada), ask(ada), ask(ada)
     number = request_for(rosa, left_alone.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
-    assert not requests_told_of_since(rosa, number)
+    assert not requests_audited_since(rosa, number)
     comment(said_of, by=rosa, text="Is this right?")
     supersede(old.call, new := ask(ada))
-    assert set(requests_told_of_since(rosa, number)) == {old, said_of, new}
-    assert not requests_told_of_since(person("stranger"), number)
+    assert set(requests_audited_since(rosa, number)) == {old, said_of, new}
+    assert not requests_audited_since(person("stranger"), number)

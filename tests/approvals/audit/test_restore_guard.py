@@ -9,9 +9,15 @@ from django.db import transaction
 from django.db.models import F
 
 from approvals.audit import restore_guard
-from approvals.audit.checkpoints import newest
-from approvals.audit.log import Line, append
-from approvals.audit.restore_guard import Watch, note, refuse_to_start, restored, unwritable
+from approvals.audit.checkpoints import newest_checkpoint
+from approvals.audit.log import AuditRecord, append_entry
+from approvals.audit.restore_guard import (
+    RestoreMonitor,
+    checkpoint_write_fault,
+    detect_restore,
+    ensure_start_allowed,
+    write_checkpoint,
+)
 from approvals.audit.verification import verify
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
@@ -19,7 +25,7 @@ from approvals.requests.consumption import consume
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
-from catalog.signals import record
+from catalog.signals import record_fact
 from tests.approvals.audit.tampering import drop_triggers
 from tests.approvals.factories import approval, ask, binding_of, held_call, make_tool
 
@@ -28,9 +34,9 @@ from tests.approvals.factories import approval, ask, binding_of, held_call, make
 def log(ada, checkpoints):
     """A log of six entries, the fourth and the last of them witnessed; its entries may be changed."""
     for number in range(1, 7):
-        append(Line(action="tool.changed", by=ada, object_ref=f"tool_{number}"))
+        append_entry(AuditRecord(action="tool.changed", by=ada, object_ref=f"tool_{number}"))
         if number in (4, 6):
-            assert note()
+            assert write_checkpoint()
     drop_triggers()
     return instance()
 
@@ -42,7 +48,7 @@ def instance() -> Instance:
 
 def known() -> int | None:
     """Return which entry was witnessed last."""
-    found = newest(instance().name)
+    found = newest_checkpoint(instance().name)
     return found.seq if found else None
 
 
@@ -58,8 +64,8 @@ def write_anew(**change: Any) -> None:
     AuditEntry.objects.all().delete()
     Instance.objects.update(audit_seq=0, audit_head="")
     for line in lines:
-        same = Line(action=line.action, by=line.actor, object_ref=line.object_ref)
-        append(replace(same, **change) if line.seq == 2 else same)
+        same = AuditRecord(action=line.action, by=line.actor, object_ref=line.object_ref)
+        append_entry(replace(same, **change) if line.seq == 2 else same)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -74,10 +80,10 @@ def test_a_decision_and_a_dangerous_start_are_witnessed_once_committed(ada, rosa
     assert known() == instance().audit_seq
     safe, dangerous = held_call(ada, make_tool("look", "safe")), held_call(ada)
     before = known()
-    record("call.refused", call=safe, by=ada)
-    record("call.started", call=safe, level="safe")
+    record_fact("call.refused", call=safe, by=ada)
+    record_fact("call.started", call=safe, level="safe")
     assert known() == before
-    record("call.started", call=dangerous, level="dangerous")
+    record_fact("call.started", call=dangerous, level="dangerous")
     assert known() == instance().audit_seq
     assert [each.facts["seq"] for each in caplog.records if each.getMessage() == "audit checkpoint"][-1] == known()
 
@@ -90,34 +96,34 @@ def test_a_checkpoint_that_cannot_be_written_stops_nobody(ada, rosa, checkpoints
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
     assert "toolgate.audit" in {each.name for each in caplog.records}
     checkpoints.rmdir()
-    assert Watch().look() == "" and known() == instance().audit_seq
+    assert RestoreMonitor().look() == "" and known() == instance().audit_seq
 
 
 def test_the_ticker_witnesses_after_a_minute_or_a_thousand_entries(log, monkeypatch):
     """Only what is new."""
-    append(Line(action="tool.changed"))
-    Watch().look()
+    append_entry(AuditRecord(action="tool.changed"))
+    RestoreMonitor().look()
     assert known() == 6
-    monkeypatch.setattr(restore_guard, "AFTER_ENTRIES", 1)
-    Watch().look()
+    monkeypatch.setattr(restore_guard, "CHECKPOINT_ENTRIES", 1)
+    RestoreMonitor().look()
     assert known() == 7
     monkeypatch.undo()
-    append(Line(action="tool.changed"))
+    append_entry(AuditRecord(action="tool.changed"))
     later = clock.now() + timedelta(seconds=61)
     monkeypatch.setattr(clock, "now", lambda: later)
-    watch = Watch()
+    watch = RestoreMonitor()
     watch.look()
-    assert known() == 8 and not note()
-    append(Line(action="tool.changed"))
+    assert known() == 8 and not write_checkpoint()
+    append_entry(AuditRecord(action="tool.changed"))
     watch.look()
     assert known() == 8, "it looks every few seconds"
 
 
 def test_a_whole_log_holds_against_its_checkpoints(log):
     found = verify()
-    assert (found.intact, found.checkpoints, restored()) == (True, 2, "")
-    append(Line(action="tool.changed"))
-    assert verify().intact and restored() == ""
+    assert (found.intact, found.checkpoints, detect_restore()) == (True, 2, "")
+    append_entry(AuditRecord(action="tool.changed"))
+    assert verify().intact and detect_restore() == ""
 
 
 @pytest.mark.parametrize(
@@ -134,15 +140,15 @@ def test_checkpoints_reveal_a_cut_or_rewritten_log(log, tamper, first_bad):
     tamper()
     found = verify()
     assert (found.intact, found.first_bad) == (False, first_bad)
-    assert restored() != ""
+    assert detect_restore() != ""
 
 
 def test_a_log_that_was_cut_off_and_goes_on_is_found(log):
     """Also once it is longer than it was."""
     set_back_to(3)
     for _ in range(5):
-        append(Line(action="tool.changed"))
-        assert restored() != "" and not note()
+        append_entry(AuditRecord(action="tool.changed"))
+        assert detect_restore() != "" and not write_checkpoint()
     assert verify().first_bad == 4
     assert known() == 6, "what was set back never becomes what is witnessed"
 
@@ -157,13 +163,13 @@ def test_a_changed_line_of_the_file_is_found(log, checkpoints):
 def test_another_installation_in_the_same_file_is_nobodys_business(log):
     Instance.objects.update(name="inst_other", audit_seq=0, audit_head="")
     AuditEntry.objects.all().delete()
-    assert restored() == "" and verify().intact and known() is None
+    assert detect_restore() == "" and verify().intact and known() is None
 
 
 def test_an_epoch_that_nobody_began_is_found(log):
     """Raising the number by hand would get rid of every checkpoint."""
     Instance.objects.update(epoch=F("epoch") + 1)
-    assert restored() != ""
+    assert detect_restore() != ""
     assert not verify().intact
 
 
@@ -171,12 +177,12 @@ def test_a_file_that_cannot_be_read_says_so(log, checkpoints):
     """Nothing dangerous starts while nobody can tell; that is over once it can be read."""
     checkpoints.unlink()
     checkpoints.mkdir()
-    assert restored() != "" and unwritable() != "" and Watch().look() == ""
+    assert detect_restore() != "" and checkpoint_write_fault() != "" and RestoreMonitor().look() == ""
     with pytest.raises(AuditUnavailable):
-        refuse_to_start()
+        ensure_start_allowed()
     checkpoints.rmdir()
-    assert Watch().look() == restored() == unwritable() == ""
-    refuse_to_start()
+    assert RestoreMonitor().look() == detect_restore() == checkpoint_write_fault() == ""
+    ensure_start_allowed()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ def test_a_file_that_cannot_be_read_says_so(log, checkpoints):
 )
 def test_missing_checkpoints_are_reported(log, checkpoints, action, details, must):
     """A log that tells of what is witnessed at once has some; of any other there need not be one yet."""
-    append(Line(action=action, details=details))
+    append_entry(AuditRecord(action=action, details=details))
     assert verify().intact
     checkpoints.unlink()
     found = verify()
@@ -201,7 +207,7 @@ def test_nothing_that_was_approved_starts_on_a_database_that_was_set_back(log, a
     """Not even what was approved after it."""
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
-    note()
+    write_checkpoint()
     set_back_to(AuditEntry.objects.order_by("-seq")[2].seq)
     request.refresh_from_db()
     with pytest.raises(RestoredDatabase):

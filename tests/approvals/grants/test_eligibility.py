@@ -7,11 +7,11 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.errors import GrantRefused
-from approvals.grants.services import Terms, grants_for, make, revoke, standing_of
+from approvals.grants.services import GrantTerms, create_grant, grant_status, grants_for, revoke_grant
 from approvals.models import AuditEntry, Grant, GrantUse
 from approvals.policies import gate
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
@@ -30,10 +30,10 @@ from tests.approvals.factories import (
     approved,
     dangerous,
     grant,
+    grant_state,
     let_be_granted,
     run,
     set_rule,
-    standing,
     terms_from,
 )
 from tests.builders import approve, call_of, make_plan, step_of, work_off
@@ -62,22 +62,22 @@ def test_a_grant_is_one_vote(grantable, ada, admin):
     """Where the rule asks for two people, they are asked."""
     grant(admin)
     set_rule(stages=[{"group": "reviewer", "count": 2}])
-    gate.forget()
+    gate.invalidate_rules()
     assert run(ada).status == "in_progress"
 
 
 def test_a_maker_who_may_no_longer_decide_lets_nothing_run(grantable, ada, rosa, admin):
     """A grant is worth what its maker's approval would be worth now."""
-    made = make(terms_from(first := approved(ada, rosa)), by=rosa, created_from=first)
+    made = create_grant(terms_from(first := approved(ada, rosa)), by=rosa, created_from=first)
     assert run(ada).status == "completed"
     rosa.groups.clear()
-    assert (run(ada).status, standing(made)) == ("in_progress", "active")
+    assert (run(ada).status, grant_state(made)) == ("in_progress", "active")
 
 
 def test_a_reviewer_makes_them_out_of_their_own_approvals(grantable, ada, rosa, tomas):
     """And within what they decided about."""
     source = approved(ada, rosa)
-    made = make(terms_from(source), by=rosa, created_from=source)
+    made = create_grant(terms_from(source), by=rosa, created_from=source)
     assert run(ada).status == "completed"
     assert AuditEntry.objects.get(action="grant.used").details_json["made_from"] == source.public_id
     for by, request, terms in (
@@ -88,7 +88,7 @@ def test_a_reviewer_makes_them_out_of_their_own_approvals(grantable, ada, rosa, 
         (ada, source, terms_from(source)),
     ):
         with pytest.raises(NotAllowed):
-            make(terms, by=by, created_from=request)
+            create_grant(terms, by=by, created_from=request)
     assert list(Grant.objects.all()) == [made]
 
 
@@ -118,7 +118,7 @@ def test_invalid_terms_are_refused_at_their_field(grantable, admin):
         for terms in each:
             given: dict[str, Any] = {"tool": "dangerous", "rows": ANY, "scope": "requester", "scope_ref": "ada"}
             with pytest.raises(ParameterError) as refused:
-                make(Terms(**(given | terms)), by=admin)
+                create_grant(GrantTerms(**(given | terms)), by=admin)
             assert refused.value.details["field"] == field, terms
     assert not Grant.objects.exists()
 
@@ -177,7 +177,7 @@ def test_a_call_that_is_handed_back_unbegun_starts_on_the_same_use(grantable, ad
     recovery.hand_back(started(plan))
     assert (call_of(plan).status, call_of(plan).attempt) == ("ready", 0)
     assert work_off(plan).status == "completed"
-    assert (GrantUse.objects.get().grant, standing(made)) == (made, "used_up")
+    assert (GrantUse.objects.get().grant, grant_state(made)) == (made, "used_up")
     assert_invariants()
 
 
@@ -202,16 +202,16 @@ def test_a_spent_grant_can_be_revoked_while_a_call_may_yet_start_by_it(grantable
     plan = make_plan(ada, dangerous())
     recovery.hand_back(started(plan))
     made.refresh_from_db()
-    assert (standing_of(made).word, standing_of(made).may_be_ended) == ("used_up", True)
+    assert (grant_status(made).word, grant_status(made).may_be_ended) == ("used_up", True)
     pages = Pages(admin)
     pages.open("/approvals/grants/")
     assert f"/approvals/grants/{made.public_id}/revoke/" in pages.html
-    revoke(made, by=admin)
-    assert (standing(made), work_off(plan).status) == ("revoked", "in_progress")
+    revoke_grant(made, by=admin)
+    assert (grant_state(made), work_off(plan).status) == ("revoked", "in_progress")
     spent = grant(admin, max_uses=1)
     Grant.objects.filter(pk=spent.pk).update(uses=1, expires_at=clock.now())
     with pytest.raises(Conflict):
-        revoke(spent, by=admin)
+        revoke_grant(spent, by=admin)
 
 
 def test_who_may_not_see_private_data_sees_no_value_of_a_free_grant(grantable, ada, admin, vera):
@@ -236,8 +236,8 @@ def test_a_session_by_the_same_name_of_someone_else_is_another(grantable, ada, b
     """Whoever asks names their session: a grant out of Ada's is for hers."""
     order = CallOrder("dangerous", {"value": "x"})
     held = create_call(order, by=Requester(ada, session="night"))
-    source = decide(held.approval, by=rosa, decision=Decision(Verdict.APPROVE, held.approval.digest))
-    make(terms_from(source, "session", "night"), by=rosa, created_from=source)
+    source = decide(held.approval, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.approval.digest))
+    create_grant(terms_from(source, "session", "night"), by=rosa, created_from=source)
     for someone, status in ((ben, "in_progress"), (ada, "completed")):
         call = create_call(order, by=Requester(someone, session="night"))
         assert work_off(Plan.objects.get(public_id=call.plan_ref)).status == status

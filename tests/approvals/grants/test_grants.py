@@ -9,20 +9,20 @@ import pytest
 
 from approvals import recovery
 from approvals.errors import GrantRefused
-from approvals.grants.conditions import covers
-from approvals.grants.proposals import propose
-from approvals.grants.services import Terms, make, revoke
+from approvals.grants.conditions import conditions_cover
+from approvals.grants.proposals import propose_grant
+from approvals.grants.services import GrantTerms, create_grant, revoke_grant
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
 from approvals.policies import gate
 from approvals.reviews.decisions import revoke as revoke_approval
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
-from tests.approvals.factories import allow, dangerous, grant, let_be_granted, run, standing, terms_from
+from tests.approvals.factories import allow, dangerous, grant, grant_state, let_be_granted, run, terms_from
 from tests.builders import act, approve, call_of, events_of, make_plan, reject, request_of, work_off
 from tests.invariants import assert_invariants
 
@@ -72,7 +72,7 @@ def test_a_direct_call_whose_grant_ends_before_it_starts_waits_for_people(granta
     """It is held after all, as the same call."""
     made = grant(admin)
     call = create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
-    revoke(made, by=admin)
+    revoke_grant(made, by=admin)
     plan = work_off(Plan.objects.get(public_id=call.plan_ref))
     call.refresh_from_db()
     assert (call.status, call_of(plan).pk, GrantUse.objects.count()) == ("held", call.pk, 0)
@@ -125,7 +125,8 @@ def test_starts_with_covers_whole_folders_and_hosts_only():
     wrong = [
         (begin, value)
         for begin, value, covered in BEGINNINGS
-        if covers([{"path": "value", "operator": "starts_with", "value": begin}], {"value": value}) is not covered
+        if conditions_cover([{"path": "value", "operator": "starts_with", "value": begin}], {"value": value})
+        is not covered
     ]
     assert wrong == []
 
@@ -169,9 +170,9 @@ def test_the_session_is_a_scope(grantable, ada, admin):
     terms = terms_from(source, "session", "night")
     for wrong, request in ((terms, None), (replace(terms, scope_ref="day"), source)):
         with pytest.raises(GrantRefused) as refused:
-            make(wrong, by=admin, created_from=request)
+            create_grant(wrong, by=admin, created_from=request)
         assert refused.value.details["field"] == "scope"
-    make(terms, by=admin, created_from=source)
+    create_grant(terms, by=admin, created_from=source)
     for session, status in (("night", "completed"), ("day", "in_progress"), ("", "in_progress")):
         call = in_session(ada, session)
         assert work_off(Plan.objects.get(public_id=call.plan_ref)).status == status
@@ -181,7 +182,7 @@ def test_it_is_used_up(grantable, ada, admin):
     """After its uses people are asked again."""
     made = grant(admin, max_uses=2)
     assert [run(ada).status for _ in range(3)] == ["completed", "completed", "in_progress"]
-    assert standing(made) == "used_up"
+    assert grant_state(made) == "used_up"
 
 
 def test_its_time_ends(grantable, ada, admin):
@@ -189,18 +190,18 @@ def test_its_time_ends(grantable, ada, admin):
     made = grant(admin)
     Grant.objects.filter(pk=made.pk).update(expires_at=clock.now() - timedelta(seconds=1))
     assert run(ada).status == "in_progress"
-    assert standing(made) == "expired"
+    assert grant_state(made) == "expired"
 
 
 def test_it_is_revoked_in_one_press(grantable, ada, rosa, ben, admin):
     """By any reviewer, once; nobody else may."""
     made = grant(admin)
     with pytest.raises(NotAllowed):
-        revoke(made, by=ben)
-    revoke(made, by=rosa)
-    assert (standing(made), made.revoked_by) == ("revoked", rosa)
+        revoke_grant(made, by=ben)
+    revoke_grant(made, by=rosa)
+    assert (grant_state(made), made.revoked_by) == ("revoked", rosa)
     with pytest.raises(Conflict):
-        revoke(made, by=admin)
+        revoke_grant(made, by=admin)
     assert run(ada).status == "in_progress"
     assert AuditEntry.objects.get(action="grant.revoked").actor == rosa
 
@@ -210,7 +211,7 @@ def test_a_rejection_beats_it(grantable, ada, ben, rosa, admin):
     waiting = run(ada)
     made, other = grant(admin), grant(admin, "ben")
     reject(waiting, rosa)
-    assert (standing(made), standing(other)) == ("ended", "active")
+    assert (grant_state(made), grant_state(other)) == ("ended", "active")
     assert "Rosa" in made.ended_because
     assert run(ada).status == "in_progress"
 
@@ -220,7 +221,7 @@ def test_a_revoked_approval_beats_it(grantable, ada, rosa, admin):
     waiting = run(ada)
     made = grant(admin)
     revoke_approval(approve(waiting, rosa), by=rosa)
-    assert standing(made) == "ended"
+    assert grant_state(made) == "ended"
     assert "Rosa" in made.ended_because
 
 
@@ -238,27 +239,27 @@ def test_what_was_refused_in_a_plan_is_refused_there_in_spite_of_a_later_grant(g
 def deny() -> None:
     """Let the rule for dangerous calls refuse them."""
     PolicyRevision.objects.filter(safety_level="dangerous").update(effect="deny", message="Not on Fridays.")
-    gate.forget()
+    gate.invalidate_rules()
 
 
 def test_a_policy_that_refuses_beats_it(grantable, ada, admin):
     """In a plan, and where a call is asked for directly."""
     first, second = grant(admin), grant(admin)
-    revoke(second, by=admin)
+    revoke_grant(second, by=admin)
     deny()
     assert run(ada).status == "failed"
-    assert standing(first) == "ended"
+    assert grant_state(first) == "ended"
     third = grant(admin)
     with pytest.raises(ToolError):
         create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
-    assert standing(third) == "ended"
+    assert grant_state(third) == "ended"
 
 
 def test_another_definition_ends_it(grantable, ada, admin):
     """At once, when the tool is changed."""
     made = grant(admin)
-    change_tool("dangerous", {"description_override": "Do worse."}, by=admin)
-    assert standing(made) == "ended"
+    apply_overrides("dangerous", {"description_override": "Do worse."}, by=admin)
+    assert grant_state(made) == "ended"
     assert run(ada).status == "in_progress"
 
 
@@ -267,14 +268,14 @@ def test_other_code_ends_it(grantable, ada, admin):
     made = grant(admin)
     Grant.objects.filter(pk=made.pk).update(implementation_digests=["0" * 64])
     assert run(ada).status == "in_progress"
-    assert standing(made) == "ended"
+    assert grant_state(made) == "ended"
 
 
 def test_a_new_epoch_ends_it(grantable, ada, admin):
     """What was granted before a restore is not known any more."""
     made = grant(admin)
     recovery.begin_epoch("The disk died.")
-    assert standing(made) == "ended"
+    assert grant_state(made) == "ended"
     assert run(ada).status == "in_progress"
 
 
@@ -289,7 +290,7 @@ def test_taking_the_setting_back_ends_it(grantable, ada, admin):
     """Dangerous tools are granted only while an administrator lets them be."""
     made = grant(admin)
     allow(admin)
-    assert standing(made) == "ended"
+    assert grant_state(made) == "ended"
     assert run(ada).status == "in_progress"
 
 
@@ -319,9 +320,9 @@ def test_a_proposal_covers_the_request_that_it_is_made_from(grantable, ada, rosa
     plan = run(ada, value)
     approve(plan, rosa)
     asked = request_of(plan)
-    terms = Terms(tool="dangerous", rows=propose(asked, rosa).rows, scope="plan", scope_ref=plan.public_id)
-    made = make(terms, by=rosa, created_from=asked)
-    assert covers(made.conditions, {"value": value})
+    terms = GrantTerms(tool="dangerous", rows=propose_grant(asked, rosa).rows, scope="plan", scope_ref=plan.public_id)
+    made = create_grant(terms, by=rosa, created_from=asked)
+    assert conditions_cover(made.conditions, {"value": value})
 
 
 def test_a_beginning_that_leads_out_is_not_proposed(grantable, ada, rosa):
@@ -329,4 +330,4 @@ def test_a_beginning_that_leads_out_is_not_proposed(grantable, ada, rosa):
     for name in ("a", "b"):
         plan = run(ada, f"reports/../{name}")
         approve(plan, rosa)
-    assert [part.row for part in propose(request_of(plan), rosa).parts] == [None]
+    assert [part.row for part in propose_grant(request_of(plan), rosa).parts] == [None]

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 
-from approvals.grants.services import Terms, make, revoke, standing_of
+from approvals.grants.services import GrantTerms, create_grant, grant_status, revoke_grant
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from catalog.core import clock
 from catalog.errors import Conflict
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from tests import counts
 from tests.builders import act, make_plan, reject, work_off
 from tests.invariants import assert_invariants
@@ -22,13 +22,13 @@ ANY = [{"path": "value", "operator": "exists"}]
 @pytest.fixture
 def grantable(transactional_db, stage, admin):
     """The dangerous tool may be granted."""
-    change_tool("dangerous", {"grantable": {}}, by=admin)
+    apply_overrides("dangerous", {"grantable": {}}, by=admin)
 
 
 def grant(admin, uses):
     """Return a grant for Ada's calls."""
-    terms = Terms(tool="dangerous", rows=ANY, scope="requester", scope_ref="ada", max_uses=uses)
-    return make(terms, by=admin)
+    terms = GrantTerms(tool="dangerous", rows=ANY, scope="requester", scope_ref="ada", max_uses=uses)
+    return create_grant(terms, by=admin)
 
 
 def plans(ada, number):
@@ -52,10 +52,10 @@ def test_a_revocation_races_with_a_use(grantable, ada, admin):
     """Either the call started before, and the use is counted, or people are asked."""
     for _ in range(ROUNDS):
         made, [plan] = grant(admin, 5), plans(ada, 1)
-        at_once(partial(work_off, plan), partial(revoke, made, by=admin))
+        at_once(partial(work_off, plan), partial(revoke_grant, made, by=admin))
         made.refresh_from_db()
         uses = GrantUse.objects.filter(grant=made).count()
-        assert (standing_of(made).word, made.uses) == ("revoked", uses)
+        assert (grant_status(made).word, made.uses) == ("revoked", uses)
         assert ApprovalRequest.objects.filter(plan_ref=plan.public_id).count() == 1 - uses
     assert_invariants()
 
@@ -69,7 +69,7 @@ def test_a_rejection_races_with_a_use(grantable, ada, rosa, admin):
         results = at_once(partial(work_off, plan), partial(reject, held, rosa))
         assert not any(isinstance(each, Conflict) for each in results)
         made.refresh_from_db()
-        assert standing_of(made).word == "ended"
+        assert grant_status(made).word == "ended"
         assert made.uses == GrantUse.objects.filter(grant=made).count() <= 1
     assert not Grant.objects.filter(revoked_at=None, expires_at__gt=clock.now()).exists()
     assert_invariants()

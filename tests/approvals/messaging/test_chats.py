@@ -13,7 +13,7 @@ from approvals.models import Delivery
 from approvals.notifications import delivery as notifications_delivery
 from approvals.notifications.delivery import send_due
 from catalog.core import clock
-from catalog.core.egress import NotSent
+from catalog.core.egress import RequestNotSent
 from catalog.errors import ParameterError
 from tests.approvals.factories import ask
 from tests.http_server import taking
@@ -72,14 +72,14 @@ def test_chats_are_sent_to_through_apprise(ada, settings, monkeypatch, takes, be
     send_due()
     delivery = chat()
     assert (delivery.status, delivery.shown_address, redirects) == (becomes, "slack://…", [False])
-    assert takes or notifications_delivery.UNSURE in delivery.last_error
+    assert takes or notifications_delivery.UNSURE_MESSAGE in delivery.last_error
     assert said[0]["title"] == "Toolgate: write_note waits for your answer" and "hello" not in said[0]["body"]
 
 
 def test_a_chat_within_is_not_sent_to(settings):
     """Its host is judged as a webhook's is."""
     settings.TOOLGATE_EGRESS_ALLOW = []
-    with pytest.raises(NotSent) as refused:
+    with pytest.raises(RequestNotSent) as refused:
         senders.send_chat("ntfy://127.0.0.1:8080/topic", "a", "b")
     assert not refused.value.again
 
@@ -116,7 +116,7 @@ def fault_of(text: str) -> str:
         pass
     try:
         senders.send_chat(text, "a", "b")
-    except NotSent as refused:
+    except RequestNotSent as refused:
         return "tried again" if refused.again else "repeated" if "evil" in str(refused) else ""
     return "sent"
 
@@ -154,7 +154,7 @@ def test_apprise_can_read_what_is_taken(text):
     ],
 )
 def test_where_a_message_to_ntfy_goes(text, place):
-    assert senders._ntfy_place(read_address(text).text) == place
+    assert senders._parse_ntfy_address(read_address(text).text) == place
 
 
 def test_without_the_extra_it_says_so(monkeypatch):
@@ -162,7 +162,7 @@ def test_without_the_extra_it_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)  # as if it were not installed
     with pytest.raises(ParameterError):
         read_address("slack://a/b/c")
-    with pytest.raises(NotSent) as refused:
+    with pytest.raises(RequestNotSent) as refused:
         senders.send_chat("slack://a/b/c", "a", "b")
-    assert (str(refused.value), refused.value.again) == (senders.MISSING, False)
+    assert (str(refused.value), refused.value.again) == (senders.APPRISE_MISSING, False)
     assert read_address("ntfys://host.org/topic").channel == "chat"

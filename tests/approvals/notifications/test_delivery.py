@@ -25,8 +25,8 @@ from django.db import connection
 from approvals.messaging.addresses import read_address
 from approvals.models import Delivery
 from approvals.notifications import delivery as notifications_delivery
-from approvals.notifications.delivery import Sender, clear_deliveries, send_due
-from approvals.notifications.messages import notice_of, plain
+from approvals.notifications.delivery import DeliveryThread, clear_deliveries, send_due
+from approvals.notifications.messages import build_notice, one_line
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from plans.executor.ticker import Ticker
@@ -82,7 +82,7 @@ def test_who_asked_is_told_the_answer_and_asked_for_none(ada, rosa):
     send_due()
     [sent] = mail.outbox
     assert sent.to == ["ada@example.org"] and "Not this folder" not in sent.body
-    facts = notice_of(Delivery.objects.get(kind="approval.decided")).facts
+    facts = build_notice(Delivery.objects.get(kind="approval.decided")).facts
     assert (facts["Answer"], facts["Answered by"], facts["Status"]) == ("Rejected", "Rosa", "Rejected")
 
 
@@ -95,7 +95,7 @@ def test_no_name_begins_a_header_or_a_fact(ada, rosa):
     [sent] = mail.outbox
     assert "Asked for by: rosaU+000DU+000ABcc: everyone@example.orgU+202E" in sent.body
     assert "Bcc" not in sent.message() and "\nBcc" not in sent.body
-    assert plain("x" * 500).endswith("…") and len(plain("x" * 500)) == 80
+    assert one_line("x" * 500).endswith("…") and len(one_line("x" * 500)) == 80
 
 
 def test_a_webhook_is_signed(ada, settings):
@@ -145,7 +145,7 @@ def test_one_that_fails_stands_in_nobodys_way(ada, settings, monkeypatch):
         ask(ada)
         send_due()
     assert (only("mail").status, only().status) == ("failed", "sent")
-    assert all(part in only("mail").last_error for part in ("ZeroDivisionError", notifications_delivery.UNSURE))
+    assert all(part in only("mail").last_error for part in ("ZeroDivisionError", notifications_delivery.UNSURE_MESSAGE))
 
 
 def test_addresses_within_are_not_sent_to(ada, settings):
@@ -174,7 +174,7 @@ def test_a_process_that_ends_while_it_sends_leaves_no_second_notice(ada):
     assert send_due() == 0 and only("mail").status == "sending"
     Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
     assert send_due() == 0
-    assert (only("mail").status, only("mail").last_error) == ("failed", notifications_delivery.LOST)
+    assert (only("mail").status, only("mail").last_error) == ("failed", notifications_delivery.LOST_MESSAGE)
     assert mail.outbox == []
 
 
@@ -194,7 +194,7 @@ def test_two_processes_send_it_once(ada, settings):
 @pytest.mark.django_db(transaction=True)
 def test_a_thread_of_its_own_sends(ada):
     """There only while something is due; a slow server keeps no ticker waiting."""
-    sender = Sender()
+    sender = DeliveryThread()
     sender.look()
     assert not any(thread.name == "toolgate-notices" for thread in threading.enumerate())
     ask(ada)
@@ -253,7 +253,7 @@ def test_a_mail_that_may_have_been_taken_is_not_sent_again(ada, settings, monkey
         send_due()
         Delivery.objects.update(due_at=clock.now() - timedelta(seconds=1))
     assert only("mail").status == becomes and len(mail.outbox) == is_handed_over
-    assert (notifications_delivery.UNSURE in only("mail").last_error) is is_handed_over
+    assert (notifications_delivery.UNSURE_MESSAGE in only("mail").last_error) is is_handed_over
 
 
 def test_what_ended_long_ago_is_forgotten(ada):
@@ -288,4 +288,4 @@ def test_other_addresses_are_refused():
 
 def test_a_notice_of_nothing_is_no_notice():
     with pytest.raises(LookupError):
-        notice_of(Delivery(kind="approval.opened"))
+        build_notice(Delivery(kind="approval.opened"))

@@ -9,10 +9,10 @@ from approvals.messaging.addresses import read_address
 from approvals.models import Delivery, NotificationChoice
 from approvals.notifications.outbox import after_quiet_hours
 from approvals.requests.deadlines import expire_due
-from approvals.reviews.decisions import Decision, decide, undo
-from approvals.states import Verdict
+from approvals.reviews.decisions import Decision, decide, undo_decision
+from approvals.states import ReviewVerdict
 from catalog.core import clock
-from catalog.signals import record
+from catalog.signals import record_fact
 from tests.approvals.factories import approval, ask, held_call, make_tool, rejection, set_rule
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +70,9 @@ def test_the_requester_is_told_of_the_answer(ada, rosa):
 
 def test_changes_asked_for_are_told_as_such(ada, rosa):
     request = ask(ada)
-    decide(request, by=rosa, decision=Decision(Verdict.REQUEST_CHANGES, request.digest, comment="Another folder."))
+    decide(
+        request, by=rosa, decision=Decision(ReviewVerdict.REQUEST_CHANGES, request.digest, comment="Another folder.")
+    )
     assert told("approval.changes_requested") == mails("ada") and not told("approval.decided")
 
 
@@ -81,7 +83,7 @@ def test_an_answer_that_is_taken_back_is_not_told(ada, rosa, settings):
     decide(request, by=rosa, decision=approval(request, channel="page"))
     delivery = Delivery.objects.get(kind="approval.decided")
     assert delivery.due_at > clock.now() + timedelta(seconds=30)
-    undo(request, by=rosa)
+    undo_decision(request, by=rosa)
     delivery.refresh_from_db()
     assert delivery.status == "dropped"
 
@@ -89,10 +91,10 @@ def test_an_answer_that_is_taken_back_is_not_told(ada, rosa, settings):
 def test_expiry_reminders_and_delegation_are_told(ada, rosa, tomas):
     """Each to whom it concerns."""
     request = ask(ada)
-    record("approval.reminded", call=request.call, approval=request.public_id, number=1)
-    record("approval.delegated", call=request.call, by=rosa, approval=request.public_id, to="tomas")
-    record("approval.delegated", call=request.call, by=rosa, approval=request.public_id, to=None)
-    record("approval.commented", call=request.call, by=rosa, approval=request.public_id)
+    record_fact("approval.reminded", call=request.call, approval=request.public_id, number=1)
+    record_fact("approval.delegated", call=request.call, by=rosa, approval=request.public_id, to="tomas")
+    record_fact("approval.delegated", call=request.call, by=rosa, approval=request.public_id, to=None)
+    record_fact("approval.commented", call=request.call, by=rosa, approval=request.public_id)
     assert told("approval.reminded") == mails("rosa", "tomas")
     assert told("approval.delegated") == mails("tomas")
     assert told("approval.commented") == mails("ada")
@@ -103,14 +105,14 @@ def test_expiry_reminders_and_delegation_are_told(ada, rosa, tomas):
 def test_those_it_escalates_to_are_told(ada, admin):
     request = ask(ada)
     type(request).objects.update(escalated_to="administrator")
-    record("approval.escalated", call=request.call, approval=request.public_id)
+    record_fact("approval.escalated", call=request.call, approval=request.public_id)
     assert told("approval.escalated") == mails("rosa", "tomas", "admin")
 
 
 def test_an_unknown_outcome_is_told_to_administrators_and_who_asked(ada, admin):
     """Also of a call that nobody was asked about."""
     call = held_call(ada, make_tool("send", "cautious"))
-    record("step.outcome_unknown", call=call)
+    record_fact("step.outcome_unknown", call=call)
     assert told("step.outcome_unknown") == mails("ada", "admin")
 
 
@@ -169,7 +171,7 @@ def test_an_event_is_told_to_an_address_once(ada, settings):
     """Whoever has it twice, and whichever way."""
     settings.TOOLGATE_NOTIFY_URLS = ["rosa@example.org"]
     request = ask(ada)
-    record("approval.opened", call=request.call, approval=request.public_id)
+    record_fact("approval.opened", call=request.call, approval=request.public_id)
     assert Delivery.objects.filter(shown_address="rosa@example.org").count() == 1
 
 

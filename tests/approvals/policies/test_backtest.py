@@ -10,8 +10,8 @@ from approvals.models import ApprovalRequest, Policy
 from approvals.policies import backtest as module
 from approvals.policies import services
 from approvals.policies.backtest import BackTest, Rulebooks, back_test, draft_of, rulebooks_for
-from approvals.policies.rulebook import rule_of
-from approvals.policies.terms import columns_of
+from approvals.policies.rulebook import rule_from_revision
+from approvals.policies.terms import term_columns
 from approvals.requests.lifecycle import open_request
 from approvals.reviews.decisions import decide
 from catalog.core import clock
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 def books(policy: Policy | None = None, order: int = 1, **document: Any) -> Rulebooks:
     """Return the rules with a draft before all others."""
-    columns = columns_of({"effect": "deny", **document})
+    columns = term_columns({"effect": "deny", **document})
     return rulebooks_for(draft_of(columns, name="Draft", order=order, policy=policy))
 
 
@@ -35,7 +35,7 @@ def tried(days: int = 30, **document: Any) -> BackTest:
 def judged(by: User, reviewer: User, *, approve: bool) -> ApprovalRequest:
     """Return the request of a past cautious call that a reviewer answered, while a policy held such calls."""
     call = held_call(by, make_tool("send_note", level="cautious"))
-    request = open_request(call, rule=rule_of(set_rule()), preview=None, now=clock.now())
+    request = open_request(call, rule=rule_from_revision(set_rule()), preview=None, now=clock.now())
     return decide(request, by=reviewer, decision=approval(request) if approve else rejection(request, "No."))
 
 
@@ -60,7 +60,7 @@ def test_what_would_wait_for_other_people_is_counted(ada, count, others):
 def test_what_people_rejected_of_what_would_have_been_allowed(ada, rosa):
     """The number that says whether a policy is too lenient."""
     stages = [{"group": "reviewer", "count": 1}]
-    made = services.create(
+    made = services.create_policy(
         {"name": "Notes wait", "effect": "hold", "stages": stages, "order": 1, "match": {"tool": "send_*"}},
         by=User.objects.create_superuser("root"),
     )

@@ -8,11 +8,11 @@ from django.contrib.auth.models import Group, User
 
 from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.policies.eligibility import decided_for, may_decide, missing
+from approvals.policies.eligibility import delegator_of, may_decide, missing_stages
 from approvals.requests.consumption import consume
 from approvals.requests.queries import request_for
 from approvals.reviews.decisions import decide
-from catalog.access.roles import NotAllowed, act_through
+from catalog.access.roles import NotAllowed, user_for_token
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import ApiToken, CallRequester
@@ -48,7 +48,9 @@ def test_every_stage_needs_its_people(ada, rosa, tomas, fay):
     set_rule(stages=TWO_STAGES)
     request = ask(ada)
     assert approve(request, rosa) == approve(request, tomas) == "pending"
-    assert [(each.group, each.count) for each in missing(request_for(rosa, request.public_id))] == [("finance", 1)]
+    assert [(each.group, each.count) for each in missing_stages(request_for(rosa, request.public_id))] == [
+        ("finance", 1)
+    ]
     assert approve(request, fay) == "approved"
 
 
@@ -86,7 +88,7 @@ def test_a_delegate_decides_as_long_as_both_may(ada, ben, rosa, who):
     assert may_decide(request, ben) is not None
     hand(request, rosa, ben)
     assert may_decide(fresh(request), ben) is None
-    assert decided_for(fresh(request), ben) == rosa
+    assert delegator_of(fresh(request), ben) == rosa
     if who == "by":
         rosa.groups.clear()
     else:
@@ -130,7 +132,7 @@ def test_agents_tokens_are_no_delegates(ada, ben, rosa):
     hand(request, rosa, ben)
     token = ApiToken.objects.create(name="a", user=ben, kind="agent", secret_digest="a", expires_at=clock.now())
     with pytest.raises(NotAllowed):
-        decide(fresh(request), by=act_through(token), decision=approval(request))
+        decide(fresh(request), by=user_for_token(token), decision=approval(request))
 
 
 def test_a_role_must_be_old_enough(ada, ben):

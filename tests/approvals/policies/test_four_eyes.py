@@ -5,11 +5,11 @@ from django.contrib.auth.models import Group, User
 
 from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.policies.eligibility import ONE_MORE, may_decide, why_one_more
+from approvals.policies.eligibility import EXTRA_APPROVAL_REASON, extra_approval_reason, may_decide
 from approvals.requests.consumption import consume
 from approvals.requests.queries import request_for
 from approvals.reviews.decisions import decide
-from catalog.access.roles import NotAllowed, act_through
+from catalog.access.roles import NotAllowed, user_for_token
 from catalog.core import clock
 from catalog.models import ApiToken, CallRequester
 from tests.approvals.factories import approval, ask, binding_of, edit, rejection, respond, set_rule
@@ -92,9 +92,11 @@ def test_agents_tokens_never_decide(ada, rosa):
     """A personal token decides as its user."""
     request = ask(ada)
     with pytest.raises(NotAllowed):
-        decide(request, by=act_through(token_of(rosa, "agent")), decision=approval(request))
+        decide(request, by=user_for_token(token_of(rosa, "agent")), decision=approval(request))
     again = User.objects.get(pk=rosa.pk)
-    assert decide(request, by=act_through(token_of(again, "personal")), decision=approval(request)).status == "approved"
+    assert (
+        decide(request, by=user_for_token(token_of(again, "personal")), decision=approval(request)).status == "approved"
+    )
 
 
 def test_a_single_person_may_be_allowed_to(rosa):
@@ -131,9 +133,12 @@ def test_input_author_alone_is_not_enough(ada, rosa, tomas):
     """Who made what a call takes values from approves it with someone else, and is told so."""
     request = ask(ada)
     ApprovalRequest.objects.update(input_authors=[rosa.pk])
-    assert (why_one_more(whole(request, rosa), rosa), why_one_more(whole(request, tomas), tomas)) == (ONE_MORE, "")
+    assert (extra_approval_reason(whole(request, rosa), rosa), extra_approval_reason(whole(request, tomas), tomas)) == (
+        EXTRA_APPROVAL_REASON,
+        "",
+    )
     assert decide(request, by=rosa, decision=approval(request)).status == "pending"
-    assert why_one_more(whole(request, tomas), tomas) == ONE_MORE
+    assert extra_approval_reason(whole(request, tomas), tomas) == EXTRA_APPROVAL_REASON
     assert AuditEntry.objects.get(action="approval.reviewed").details_json["input_author"]
     assert decide(request, by=tomas, decision=approval(request)).status == "approved"
 

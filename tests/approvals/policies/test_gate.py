@@ -7,7 +7,7 @@ import pytest
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import gate as gate_module
 from approvals.policies.gate import gate
-from approvals.policies.rulebook import NAMES_NOBODY, UNGUARDED, Answers, Rulebook
+from approvals.policies.rulebook import NO_HOLDING_POLICY, NO_REVIEWERS, Rulebook, ToolVerdicts
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 from tests.approvals.factories import add_policy, set_rule
@@ -52,7 +52,7 @@ def test_allow_never_lifts_a_dangerous_call():
 def test_without_a_rule_a_dangerous_call_is_refused(terms):
     """And the message says what to mend."""
     set_rule(**terms)
-    assert gate(facts()) == Deny(UNGUARDED)
+    assert gate(facts()) == Deny(NO_HOLDING_POLICY)
 
 
 def test_a_disabled_policy_does_not_count():
@@ -61,7 +61,7 @@ def test_a_disabled_policy_does_not_count():
     policy.revision = PolicyRevision.objects.create(policy=policy, number=2, effect="deny", message="Second.")
     policy.save()
     assert gate(facts()) == Deny("Second.")
-    gate_module.forget()
+    gate_module.invalidate_rules()
     Policy.objects.filter(order=10).update(enabled=False)
     assert isinstance(gate(facts()), Deny)
 
@@ -70,7 +70,7 @@ def test_a_disabled_policy_does_not_count():
 def test_a_rule_that_names_nobody_refuses(stages):
     """Nobody could ever answer."""
     set_rule(stages=stages)
-    assert gate(facts()) == Deny(NAMES_NOBODY.format(policy=Policy.objects.get(order=10).name))
+    assert gate(facts()) == Deny(NO_REVIEWERS.format(policy=Policy.objects.get(order=10).name))
 
 
 def test_a_safe_call_can_be_held_too():
@@ -100,7 +100,7 @@ def test_old_rules_are_not_gone_on_with_for_ever_while_another_thread_reads(monk
     trust_for(0.0)
     with gate_module._reading:
         assert isinstance(gate(facts()), Hold)
-        monkeypatch.setattr(gate_module, "_view", replace(old, read_at=old.read_at - gate_module.SECONDS_OLD))
+        monkeypatch.setattr(gate_module, "_view", replace(old, read_at=old.read_at - gate_module.MAX_RULES_AGE_SECONDS))
         assert isinstance(gate(facts()), Deny)
 
 
@@ -109,7 +109,7 @@ def test_rules_are_applied_to_a_tool_once(trusted_for_long, monkeypatch):
     worked_out: list[CallFacts] = []
     answers = Rulebook.answers
 
-    def counted(book: Rulebook, facts: CallFacts) -> Answers:
+    def counted(book: Rulebook, facts: CallFacts) -> ToolVerdicts:
         worked_out.append(facts)
         return answers(book, facts)
 

@@ -7,8 +7,8 @@ from django.contrib.auth.models import Group, User
 
 from approvals.models import Policy
 from approvals.policies import services
-from approvals.policies.lint import warnings_about
-from approvals.policies.terms import columns_of
+from approvals.policies.lint import policy_warnings
+from approvals.policies.terms import term_columns
 from catalog.errors import ParameterError
 from catalog.models import Source, Tool
 from tests.approvals.factories import make_tool
@@ -21,7 +21,7 @@ FORM = {"name": "x", "effect": "deny", "on_expiry": "fail", "do": "save"}
 
 def warned(match: dict[str, Any] | None = None, **terms: Any) -> dict[str, str]:
     """Return the warnings about a policy with these terms."""
-    return warnings_about(columns_of({"effect": "deny", "match": match or {}} | terms))
+    return policy_warnings(term_columns({"effect": "deny", "match": match or {}} | terms))
 
 
 def of(path: str) -> list[dict[str, Any]]:
@@ -113,17 +113,17 @@ def test_an_unknown_source_is_refused_with_the_nearest(admin):
 def test_a_policy_keeps_a_source_that_is_gone(admin):
     """It can still be changed, switched off and ended; no other unknown one is taken."""
     source = Source.objects.create(name="shop")
-    policy = services.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
+    policy = services.create_policy({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
     source.delete()
-    services.change(policy, {"enabled": False, "message": "No.", "match": {"source": "shop"}}, by=admin)
+    services.change_policy(policy, {"enabled": False, "message": "No.", "match": {"source": "shop"}}, by=admin)
     with pytest.raises(ParameterError):
-        services.change(policy, {"match": {"source": "shopp"}}, by=admin)
+        services.change_policy(policy, {"match": {"source": "shopp"}}, by=admin)
 
 
 def test_the_page_of_a_policy_whose_source_is_gone_says_what_it_means(admin):
     """As it may be saved: nothing is wrong with it, on its page and while it is filled in."""
     source = Source.objects.create(name="shop")
-    policy = services.create({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
+    policy = services.create_policy({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
     source.delete()
     pages = Pages(admin)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.gate import gate
-from approvals.policies.rulebook import rule_of, rulebook
+from approvals.policies.rulebook import current_rulebook, rule_from_revision
 from approvals.policy_language.hours import read_hours
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import SafetyLevel
@@ -115,7 +115,7 @@ def test_malformed_hours_are_refused():
 def test_a_rule_with_hours_counts_in_them_only():
     """By the time of the call."""
     refuse_first(hours="Mon 11:00-13:00")
-    book = rulebook()
+    book = current_rulebook()
     assert book.verdict(facts(), MONDAY_NOON) == Deny("First.")
     assert book.verdict(facts(), MONDAY_NOON.replace(hour=13)) == Allow()
 
@@ -132,9 +132,9 @@ def test_a_rule_that_cannot_be_read_refuses(terms):
 def test_an_ended_policy_holds_nothing(admin):
     """Those it held keep its terms."""
     revision = refuse_first()
-    services.end(revision.policy, by=admin)
+    services.end_policy(revision.policy, by=admin)
     assert gate(facts()) == Allow()
-    assert rule_of(revision).message == "First."
+    assert rule_from_revision(revision).message == "First."
 
 
 def test_allow_is_passed_over_for_dangerous_calls_only():
@@ -197,7 +197,7 @@ def test_the_index_says_what_asking_each_rule_in_turn_says(rules, level, count):
         fits = its_level in ("", level) and tool != "read_*" and (least is None or count > least)
         if fits and not (effect == "allow" and level == "dangerous"):
             expected = effect
-    verdict = rulebook().verdict(facts(safety_level=level, arguments={"count": count}))
+    verdict = current_rulebook().verdict(facts(safety_level=level, arguments={"count": count}))
     assert {Allow: "allow", Hold: "hold", Deny: "deny"}[type(verdict)] == expected
     assert level != "dangerous" or not isinstance(verdict, Allow)
 
@@ -206,22 +206,22 @@ def test_own_policy_changes_hold_at_once(admin, trusted_for_long, django_capture
     """The second of trust is for what others change."""
     assert gate(facts()) == Allow()
     with django_capture_on_commit_callbacks(execute=True):
-        made = services.create({"name": "None", "order": 1, "effect": "deny", "message": "No."}, by=admin)
+        made = services.create_policy({"name": "None", "order": 1, "effect": "deny", "message": "No."}, by=admin)
     assert gate(facts()) == Deny("No.")
     with django_capture_on_commit_callbacks(execute=True):
-        services.change(made, {"enabled": False}, by=admin)
+        services.change_policy(made, {"enabled": False}, by=admin)
     assert gate(facts()) == Allow()
 
 
 def test_policies_change_places(admin):
     """With their neighbours; at an end there is nowhere to go."""
     first, second, third = Policy.objects.order_by("order")
-    assert services.move(third, up=True, by=admin)
+    assert services.move_policy(third, up=True, by=admin)
     assert list(Policy.objects.order_by("order")) == [first, third, second]
-    assert not services.move(first, up=True, by=admin)
-    assert not services.move(second, up=False, by=admin)
+    assert not services.move_policy(first, up=True, by=admin)
+    assert not services.move_policy(second, up=False, by=admin)
     Policy.objects.update(order=7)
-    assert services.move(Policy.objects.order_by("order", "pk")[0], up=False, by=admin)
+    assert services.move_policy(Policy.objects.order_by("order", "pk")[0], up=False, by=admin)
     assert list(Policy.objects.order_by("order").values_list("order", flat=True)) == [10, 20, 30]
 
 
@@ -229,9 +229,9 @@ def test_policy_without_order_goes_first(admin):
     """Before the policies that migrations made, and again when there is no lower number left."""
     document = {"effect": "deny", "message": "No.", "match": {"tool": "none"}}
     for name in ("One", "Two", "Three", "Four"):
-        services.create({"name": name, **document}, by=admin)
+        services.create_policy({"name": name, **document}, by=admin)
     Policy.objects.filter(name="Four").update(order=0)
-    services.create({"name": "Five", **document}, by=admin)
+    services.create_policy({"name": "Five", **document}, by=admin)
     names = list(Policy.objects.order_by("order", "pk").values_list("name", flat=True))
     assert names[:5] == ["Five", "Four", "Three", "Two", "One"]
 
@@ -241,10 +241,10 @@ def test_only_administrators_change_policies(who, ada, rosa, vera):
     """Whatever they would change."""
     person, policy = User.objects.get(username=who), Policy.objects.get(order=10)
     for refused in (
-        lambda: services.create({"name": "x", "effect": "deny"}, by=person),
-        lambda: services.change(policy, {"enabled": False}, by=person),
-        lambda: services.move(policy, up=False, by=person),
-        lambda: services.end(policy, by=person),
+        lambda: services.create_policy({"name": "x", "effect": "deny"}, by=person),
+        lambda: services.change_policy(policy, {"enabled": False}, by=person),
+        lambda: services.move_policy(policy, up=False, by=person),
+        lambda: services.end_policy(policy, by=person),
     ):
         with pytest.raises(NotAllowed):
             refused()

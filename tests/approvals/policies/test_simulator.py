@@ -7,8 +7,8 @@ import pytest
 
 from approvals.models import AuditEntry, Policy
 from approvals.policies import services
-from approvals.policies.rulebook import UNGUARDED
-from approvals.policies.simulator import NOT_LIFTED, RefusedArguments, simulate
+from approvals.policies.rulebook import NO_HOLDING_POLICY
+from approvals.policies.simulator import CANNOT_ALLOW_DANGEROUS, RefusedArguments, simulate
 from catalog.errors import ParameterError
 from catalog.models import Source
 from tests.approvals.factories import ARGUMENTS, make_tool
@@ -26,7 +26,7 @@ def tools(db):
 
 def make(admin: Any, **document: Any) -> Policy:
     """Make a policy before all others."""
-    return services.create({"order": 1, "effect": "deny", "message": "No.", **document}, by=admin)
+    return services.create_policy({"order": 1, "effect": "deny", "message": "No.", **document}, by=admin)
 
 
 def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
@@ -50,7 +50,11 @@ def test_allow_that_does_not_lift_a_dangerous_call_is_named(admin):
     """Where it would have been the first that fits."""
     make(admin, name="All run", effect="allow", message="")
     found = simulate("write_note", ARGUMENTS)
-    assert (found.effect, found.passed[0].policy.name, found.passed[0].reasons) == ("hold", "All run", (NOT_LIFTED,))
+    assert (found.effect, found.passed[0].policy.name, found.passed[0].reasons) == (
+        "hold",
+        "All run",
+        (CANNOT_ALLOW_DANGEROUS,),
+    )
     assert simulate("read_note", ARGUMENTS).effect == "allow"
 
 
@@ -59,7 +63,7 @@ def test_when_no_rule_fits(admin):
     Policy.objects.update(enabled=False)
     run, refused = simulate("read_note", ARGUMENTS), simulate("write_note", ARGUMENTS)
     assert (run.effect, run.decided) == ("allow", None)
-    assert (refused.effect, refused.decided, refused.sentence) == ("deny", None, UNGUARDED)
+    assert (refused.effect, refused.decided, refused.sentence) == ("deny", None, NO_HOLDING_POLICY)
 
 
 def test_numbers_are_judged_as_they_are_when_a_call_is_made(admin):

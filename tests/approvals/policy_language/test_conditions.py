@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.policy_language.conditions import MAX_ROWS, OPERATORS, check_rows, compile_rows
+from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS, check_conditions, compile_conditions
 from catalog.errors import ParameterError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -21,7 +21,7 @@ def row(operator: str, value: Any = None, path: str = "a") -> dict[str, Any]:
 
 def holds(operator: str, value: Any, arguments: dict[str, Any], path: str = "a") -> bool:
     """Say whether a row that was checked holds of the arguments."""
-    return compile_rows(check_rows([row(operator, value, path)])).matches(arguments)
+    return compile_conditions(check_conditions([row(operator, value, path)])).matches(arguments)
 
 
 SAID = [
@@ -82,28 +82,28 @@ def test_paths_lead_into_objects_and_lists(path, arguments):
 
 def test_every_row_must_hold():
     """And no row at all holds of everything."""
-    rows = check_rows([row("greater_than", 5), row("less_than", 9), row("exists", path="b")])
-    predicate = compile_rows(rows)
+    rows = check_conditions([row("greater_than", 5), row("less_than", 9), row("exists", path="b")])
+    predicate = compile_conditions(rows)
     assert predicate.matches({"a": 7, "b": None})
     assert not predicate.matches({"a": 7})
     failing = predicate.failing({"a": 7})
     assert failing is not None
     assert (failing.path, failing.operator) == ("b", "exists")
-    assert compile_rows([]).matches({})
+    assert compile_conditions([]).matches({})
 
 
 def test_rows_are_said_in_words():
     """As they stand under the rule that has them."""
     rows = [row("greater_than", 1000), row("in", ["x", 2], "b.c"), row("missing", path="d"), row("equals", [1], "e")]
     expected = "a is more than 1000 and b.c is one of “x”, 2 and d is not given and e is [1]"
-    assert compile_rows(check_rows(rows)).sentence == expected
-    assert "(1002 characters)" not in compile_rows(check_rows([row("matches", "x" * 500)])).sentence
-    assert "(502 characters)" in compile_rows(check_rows([row("matches", "x" * 500)])).sentence
+    assert compile_conditions(check_conditions(rows)).sentence == expected
+    assert "(1002 characters)" not in compile_conditions(check_conditions([row("matches", "x" * 500)])).sentence
+    assert "(502 characters)" in compile_conditions(check_conditions([row("matches", "x" * 500)])).sentence
 
 
 REFUSED: list[tuple[Any, str, str]] = [
     ({}, "arguments", "type"),
-    ([row("exists")] * (MAX_ROWS + 1), "arguments", "too_many"),
+    ([row("exists")] * (MAX_CONDITIONS + 1), "arguments", "too_many"),
     (["x"], "arguments.0", "type"),
     ([row("exists"), {"operator": "exists"}], "arguments.1.path", "required"),
     ([row("exists", path="a..b")], "arguments.0.path", "invalid"),
@@ -132,7 +132,7 @@ def test_malformed_rows_are_refused_with_path_and_code():
     wrong = []
     for rows, path, code in REFUSED:
         with pytest.raises(ParameterError) as refusal:
-            check_rows(rows)
+            check_conditions(rows)
         first = refusal.value.details["errors"][0]
         if (first["path"], first["code"]) != (path, code):
             wrong.append((rows, first))
@@ -142,7 +142,7 @@ def test_malformed_rows_are_refused_with_path_and_code():
 def test_places_are_said_under_the_path_that_was_given():
     """A policy's rows stand inside what it matches."""
     with pytest.raises(ParameterError) as refusal:
-        check_rows([{}], "match.arguments")
+        check_conditions([{}], "match.arguments")
     assert refusal.value.details["field"] == "match.arguments.0.path"
 
 

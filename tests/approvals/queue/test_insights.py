@@ -8,10 +8,10 @@ from django.http import QueryDict
 from approvals.models import ApprovalRequest, Review
 from approvals.queue.insights import REFLEX_LEAST, insights_for
 from approvals.requests.lifecycle import withdraw
-from approvals.reviews.decisions import decide, undo
-from approvals.templatetags.approvals import NOTHING, percent, seconds
-from approvals.web.insights import age_bars, day_bars, days_of
-from catalog.access.roles import NotAllowed, act_through
+from approvals.reviews.decisions import decide, undo_decision
+from approvals.templatetags.approvals import NO_VALUE, percent, seconds
+from approvals.web.insights import age_bars, day_bars, parse_days
+from catalog.access.roles import NotAllowed, user_for_token
 from catalog.core import clock
 from catalog.models import ApiToken
 from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule
@@ -41,7 +41,7 @@ def test_what_was_decided_and_how_fast(ada, rosa, tomas, settings):
     answered(ada, tomas, rejection, 60 * MINUTE, other)
     undone = ask(ada)
     decide(undone, by=rosa, decision=approval(undone, channel="page"))
-    undo(undone, by=rosa)
+    undo_decision(undone, by=rosa)
     withdraw(undone, by=ada, reason="")
     found = insights_for(rosa)
     assert (found.decisions.count, found.decisions.approve_rate) == (4, 0.75)
@@ -128,7 +128,7 @@ def test_it_is_for_people_with_a_role(ada, vera):
     """Neither for agents nor for those who see their own alone."""
     assert insights_for(vera).days == 30
     token = ApiToken.objects.create(name="bot", user=ada, kind="agent", expires_at=clock.now())
-    for somebody in (person("guest"), act_through(token)):
+    for somebody in (person("guest"), user_for_token(token)):
         with pytest.raises(NotAllowed):
             insights_for(somebody)
 
@@ -160,20 +160,20 @@ def test_the_page_says_it_in_words_and_tables(ada, rosa):
 @pytest.mark.parametrize(("text", "days"), [("", 30), ("7", 7), ("0", 1), ("999", 90), ("-1", 30), ("1e3", 30)])
 def test_days_in_the_url(text, days):
     """What means nothing is the usual number; what is too much, the most."""
-    assert days_of(QueryDict(f"days={text}")) == days
+    assert parse_days(QueryDict(f"days={text}")) == days
 
 
 def test_figures_and_bars(ada, rosa):
     """All is all, nothing is nothing; bars keep inside their picture."""
     assert [percent(share) for share in (None, 0.0, 0.001, 0.5, 0.999, 1.0)] == [
-        NOTHING,
+        NO_VALUE,
         "0 %",
         "1 %",
         "50 %",
         "99 %",
         "100 %",
     ]
-    assert [seconds(span) for span in (None, 12, 249)] == [NOTHING, "12 s", "4 min 09 s"]
+    assert [seconds(span) for span in (None, 12, 249)] == [NO_VALUE, "12 s", "4 min 09 s"]
     answered(ada, rosa)
     answered(ada, rosa, rejection)
     bars = day_bars(insights_for(rosa, 7).per_day)

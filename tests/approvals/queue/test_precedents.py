@@ -3,7 +3,7 @@
 import pytest
 
 from approvals.models import ApprovalRequest
-from approvals.queue.precedents import MOST_COMPARED, precedents_for, shape_of
+from approvals.queue.precedents import MAX_ARGUMENTS_LENGTH, arguments_shape, precedents_for
 from approvals.reviews.decisions import decide
 from catalog.core.canonical_json import canonical_text
 from catalog.models import Call
@@ -78,14 +78,15 @@ SHAPES: list[tuple[dict[str, object], dict[str, object], bool]] = [
 def test_shapes():
     """Alike are the same names, and values that name the same place."""
     judged = [
-        (one, other, shape_of(canonical_text(one)) == shape_of(canonical_text(other))) for one, other, _ in SHAPES
+        (one, other, arguments_shape(canonical_text(one)) == arguments_shape(canonical_text(other)))
+        for one, other, _ in SHAPES
     ]
     assert judged == SHAPES
 
 
 def test_what_is_too_long_is_like_nothing(ada, rosa):
     """Not even like itself; it is a precedent all the same."""
-    texts = {"content": "x" * MOST_COMPARED}
+    texts = {"content": "x" * MAX_ARGUMENTS_LENGTH}
     first, second = asked_with(ada, **texts), asked_with(ada, **texts)
     decide(first, by=rosa, decision=rejection(first, "No."))
     assert [each.alike for each in precedents_for(second)] == [False]

@@ -15,22 +15,22 @@ from approvals.queue.saved_views import (
     SAVED_VIEWS,
     Queues,
     RequestFilters,
-    count_twins,
+    count_duplicates,
     listed_for,
     needed_count,
     page_for,
 )
 from approvals.requests.lifecycle import withdraw
-from approvals.requests.queries import pending_for, waiting_count, whole
-from approvals.reviews.coordination import claim, delegate, release, snooze, wake
-from approvals.reviews.decisions import decide, undo
-from approvals.web.review.inbox import Asked, inbox_for, last_undoable, next_after, queue_of
+from approvals.requests.queries import pending_for, waiting_count, with_related
+from approvals.reviews.coordination import claim, delegate, release, snooze, unsnooze
+from approvals.reviews.decisions import decide, undo_decision
+from approvals.web.review.inbox import InboxQuery, inbox_for, inbox_list, last_undoable, next_request_id
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ToolgateError
 from catalog.models import CallRequester
-from catalog.rest.pagination import PageAt
-from config.page_frame import shell_for
+from catalog.rest.pagination import PageParameters
+from config.page_frame import frame_for_user
 from tests import counts
 from tests.approvals.factories import approval, ask, hand, held_call, make_tool, rejection, set_rule
 from tests.conftest import person
@@ -107,10 +107,10 @@ def test_what_is_asked_early_is_in_no_list_and_no_count(ada, rosa):
 
 def paged_through(viewer: User, filters: RequestFilters) -> list[ApprovalRequest]:
     """Return what stands on all pages of two."""
-    page = page_for(viewer, filters, PageAt(2))
+    page = page_for(viewer, filters, PageParameters(2))
     found = list(page.rows)
     while page.next is not None:
-        page = page_for(viewer, filters, PageAt(2, page.next))
+        page = page_for(viewer, filters, PageParameters(2, page.next))
         found += page.rows
     return found
 
@@ -125,31 +125,33 @@ def test_pages_go_on_where_the_last_one_ended(ada, rosa):
 
 def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
     """What waits by its moment, what was decided by its key; a cursor for the other list is not read."""
-    monkeypatch.setattr("approvals.web.review.inbox.MOST_LISTED", 2)
+    monkeypatch.setattr("approvals.web.review.inbox.REQUESTS_PER_PAGE", 2)
     asked = [ask(ada) for _ in range(3)]
-    first = inbox_for(rosa, Asked("needs_me"))
+    first = inbox_for(rosa, InboxQuery("needs_me"))
     assert (list(first.requests), first.counts.needs_me) == (asked[:2], 3)
-    rest = inbox_for(rosa, Asked.read(QueryDict(f"status=needs_me&after={first.later}")))
+    rest = inbox_for(rosa, InboxQuery.read(QueryDict(f"status=needs_me&after={first.later}")))
     assert (list(rest.requests), rest.later) == (asked[2:], "")
     for wrong in ("before=7", "after=WzAsMSwyXQ==", "after=%00", "after=W2ZhbHNlLCJ4IiwxXQ=="):
-        assert list(inbox_for(rosa, Asked.read(QueryDict(f"status=needs_me&{wrong}"))).requests) == asked[:2]
+        assert list(inbox_for(rosa, InboxQuery.read(QueryDict(f"status=needs_me&{wrong}"))).requests) == asked[:2]
 
 
 def test_there_is_one_order_the_lists(ada, rosa, monkeypatch):
     """Those of a plan stand together on their page; places, numbers and what opens next follow that, page by page."""
-    monkeypatch.setattr("approvals.web.review.inbox.MOST_LISTED", 4)
+    monkeypatch.setattr("approvals.web.review.inbox.REQUESTS_PER_PAGE", 4)
     asked = [ask(ada) for _ in range(7)]
     for place in (0, 2, 5):
         ApprovalRequest.objects.filter(pk=asked[place].pk).update(plan_ref="plan_x")
     listed = [asked[place] for place in (0, 2, 1, 3, 4, 5, 6)]
     for view in ("waiting", "needs_me"):
         for place, request in enumerate(listed):
-            inbox = inbox_for(rosa, Asked(view, request.public_id))
+            inbox = inbox_for(rosa, InboxQuery(view, request.public_id))
             assert (inbox.position, inbox.total) == (place + 1, 7)
             assert list(inbox.requests) == (listed[:4] if place < 4 else listed[4:])
-            assert next_after(rosa, view, request) == listed[(place + 1) % 7].public_id
-    assert inbox_for(rosa, Asked("snoozed", asked[0].public_id)).position is None
-    later = inbox_for(rosa, Asked.read(QueryDict(f"status=waiting&after={inbox_for(rosa, Asked('waiting')).later}")))
+            assert next_request_id(rosa, view, request) == listed[(place + 1) % 7].public_id
+    assert inbox_for(rosa, InboxQuery("snoozed", asked[0].public_id)).position is None
+    later = inbox_for(
+        rosa, InboxQuery.read(QueryDict(f"status=waiting&after={inbox_for(rosa, InboxQuery('waiting')).later}"))
+    )
     assert (later.position, list(later.requests)) == (5, listed[4:])
 
 
@@ -163,7 +165,7 @@ def test_what_can_be_taken_back_is_the_last_that_one_decided_oneself(ada, rosa, 
     for request in (second, first):
         found = last_undoable(rosa)
         assert found is not None and (found.id, found.summary) == (request.public_id, "Write note.txt")
-        undo(request, by=rosa)
+        undo_decision(request, by=rosa)
     theirs = last_undoable(tomas)
     assert last_undoable(rosa) is None and theirs is not None and theirs.id == his.public_id
 
@@ -176,8 +178,8 @@ def test_the_same_call_asked_again_and_again_is_said_and_answered_one_by_one(ada
     different = ask(ada, make_tool("delete_note"))
     ApprovalRequest.objects.filter(pk=same[2].pk).update(round_number=2)
     rows = list(pending_for(rosa).order_by("id"))
-    count_twins(rosa, rows)
-    assert [(row, getattr(row, "twins", None)) for row in rows] == [
+    count_duplicates(rosa, rows)
+    assert [(row, getattr(row, "duplicates", None)) for row in rows] == [
         (same[0], 1),
         (same[1], 1),
         (same[2], 0),
@@ -216,16 +218,16 @@ def _happens(dice, people) -> bool:
         ApprovalRequest.objects.filter(pk=request.pk).update(is_early=dice.random() < 0.1)
         CallRequester.objects.get_or_create(call=request.call, user=dice.choice(people))
         return True
-    held = whole(ApprovalRequest.objects.filter(pk=dice.choice(open_now).pk)).get()
+    held = with_related(ApprovalRequest.objects.filter(pk=dice.choice(open_now).pk)).get()
     acts = (
         lambda: claim(held, by=by),
         lambda: release(held, by=by),
         lambda: snooze(held, by=by, until=clock.now() + HOUR),
-        lambda: wake(held, by=by),
+        lambda: unsnooze(held, by=by),
         lambda: delegate(held, by=by, to=dice.choice((to, None))),
         lambda: decide(held, by=by, decision=approval(held, channel="page")),
         lambda: decide(held, by=by, decision=rejection(held, "No.")),
-        lambda: undo(dice.choice(list(ApprovalRequest.objects.order_by("-id")[:12])), by=by),
+        lambda: undo_decision(dice.choice(list(ApprovalRequest.objects.order_by("-id")[:12])), by=by),
         lambda: withdraw(held, by=by, reason="Enough."),
         lambda: ApprovalRequest.objects.filter(pk=held.pk).update(expires_at=clock.now()),
         lambda: ApprovalRequest.objects.filter(pk=held.pk).update(escalated_to=dice.choice(("viewer", "operator"))),
@@ -239,18 +241,18 @@ def _happens(dice, people) -> bool:
 
 
 def _agree(viewer: User) -> None:
-    inbox, queues = inbox_for(viewer, Asked()), Queues(viewer)
+    inbox, queues = inbox_for(viewer, InboxQuery()), Queues(viewer)
     lengths = {view: len(queues.of(view)) for view in OPEN_VIEWS}
     told = inbox.counts
     assert lengths == {view: getattr(told, view) for view in OPEN_VIEWS}
-    api = len(page_for(viewer, RequestFilters(status="pending"), PageAt(100_000)).rows)
-    assert shell_for(viewer).waiting == needed_count(viewer) == lengths["needs_me"]
+    api = len(page_for(viewer, RequestFilters(status="pending"), PageParameters(100_000)).rows)
+    assert frame_for_user(viewer).waiting == needed_count(viewer) == lengths["needs_me"]
     assert waiting_count(viewer) == len(pending_for(viewer)) == api == lengths["waiting"] == inbox.waiting
     now = clock.now()
     put_off = set(Snooze.objects.filter(person=viewer, until__gt=now).values_list("request", flat=True))
     needs = {
         each.pk
-        for each in whole(pending_for(viewer))
+        for each in with_related(pending_for(viewer))
         if may_decide(each, viewer) is None
         and not any(
             review.person_id == viewer.pk and review.undone_at is None and review.round.number == each.round_number
@@ -266,7 +268,7 @@ def test_what_is_sorted_is_narrow(ada, rosa):
     """Ten thousand that wait are sorted by their keys; the texts of previews are read of those that are shown."""
     asked = [ask(ada), ask(ada)]
     with CaptureQueriesContext(connection) as captured:
-        assert [each.pk for each in queue_of(rosa).requests] == [each.pk for each in asked]
+        assert [each.pk for each in inbox_list(rosa).requests] == [each.pk for each in asked]
     in_order = [query["sql"] for query in captured if '"opened_at" ASC' in query["sql"]]
     assert len(in_order) == 1
     assert "preview" not in in_order[0] and "catalog_call" not in in_order[0]

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
-from approvals.policies.rulebook import rule_of
+from approvals.policies.rulebook import rule_from_revision
 from approvals.requests.consumption import consume
 from approvals.requests.digests import action_digest, intent_digest
 from approvals.reviews.decisions import decide
@@ -83,7 +83,7 @@ def test_an_approval_serves_no_other_installation(approved, change):
 
 def test_every_bound_field_changes_the_digest(ada):
     """No two of them can stand in for each other."""
-    call, rule = held_call(ada), rule_of(set_rule())
+    call, rule = held_call(ada), rule_from_revision(set_rule())
     binding = binding_of(call)
     digests = [action_digest(call, binding, rule)]
     digests += [action_digest(call, replace(binding, **{field: "x"}), rule) for field in BOUND_BY_BINDING]
@@ -104,7 +104,7 @@ def test_fields_do_not_run_into_each_other(ada):
     one, other = held_call(ada), held_call(ada)
     one.plan_ref, one.step_ref, other.plan_ref, other.step_ref = "plan_1", "2", "plan_", "12"
     one.public_id = other.public_id
-    rule = rule_of(set_rule())
+    rule = rule_from_revision(set_rule())
     assert action_digest(one, binding_of(one), rule) != action_digest(other, binding_of(other), rule)
 
 

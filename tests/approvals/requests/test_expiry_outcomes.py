@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import Group
 
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.requests.deadlines import became_ready, expire_if_due, window_end
+from approvals.requests.deadlines import expire_if_due, run_window_end, start_run_window
 from approvals.reviews.decisions import decide, revoke
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
@@ -110,9 +110,9 @@ def test_an_early_approval_lasts_until_its_step_is_ready_and_no_longer_than_eigh
     request = decide(request, by=rosa, decision=approval(request))
     given = request.effective_at
     assert given is not None and request.not_after == given + timedelta(hours=8)
-    became_ready(request, given + timedelta(hours=1))
+    start_run_window(request, given + timedelta(hours=1))
     request.refresh_from_db()
     assert request.not_after == given + timedelta(hours=1) + window
-    became_ready(request, given + timedelta(hours=7, minutes=55))
+    start_run_window(request, given + timedelta(hours=7, minutes=55))
     request.refresh_from_db()
-    assert request.not_after == given + timedelta(hours=8) == window_end(request, given)
+    assert request.not_after == given + timedelta(hours=8) == run_window_end(request, given)

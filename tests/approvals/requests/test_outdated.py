@@ -4,8 +4,8 @@ import pytest
 
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.requests.lifecycle import void_outdated
-from catalog.inventory.overrides import change_tool
+from approvals.requests.lifecycle import invalidate_outdated
+from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.sync import sync_tools
 from catalog.models import Tool
 from catalog.tools.registry import register_tool
@@ -24,8 +24,8 @@ def waiting(stage, ada) -> Plan:
 
 def describe(text, admin):
     """Let models read something else of the tool: that is a new version; then do what follows its commit."""
-    change_tool("dangerous", {"description_override": text}, by=admin)
-    return void_outdated()
+    apply_overrides("dangerous", {"description_override": text}, by=admin)
+    return invalidate_outdated()
 
 
 def assert_void(request: ApprovalRequest) -> None:
@@ -74,8 +74,8 @@ def test_an_approval_that_was_not_used_is_void_too(waiting, admin, rosa, stage):
 
 def test_a_level_lowered_below_dangerous_lets_what_waited_run_when_it_is_asked_again(waiting, admin, stage):
     old = request_of(waiting)
-    change_tool("dangerous", {"safety_level": "cautious"}, by=admin, reason="It only plays.")
-    assert void_outdated() == 1
+    apply_overrides("dangerous", {"safety_level": "cautious"}, by=admin, reason="It only plays.")
+    assert invalidate_outdated() == 1
 
     hurry(waiting)
 
@@ -88,20 +88,20 @@ def test_what_ended_stays_and_what_is_current_waits_on(waiting, admin, rosa, ada
     approve(waiting, rosa)
     work_off(waiting)
     other = work_off(make_plan(ada, act(1, "y", "dangerous")))
-    assert void_outdated() == 0
+    assert invalidate_outdated() == 0
 
     assert describe("Another description.", admin) == 1
 
     assert request_of(waiting).status == "consumed"
-    assert (request_of(other).status, void_outdated()) == ("invalidated", 0)
+    assert (request_of(other).status, invalidate_outdated()) == ("invalidated", 0)
 
 
 def test_a_change_in_code_voids_it_too(waiting):
-    register_tool(dangerous.with_terms(
+    register_tool(dangerous.with_changes(
         description="Changed in code.", safety_level=dangerous.safety_level, categories=dangerous.categories,
     ))  # fmt: skip
     assert sync_tools().drifted == ["dangerous"]
-    assert void_outdated() == 1
+    assert invalidate_outdated() == 1
 
     assert_void(request_of(waiting))
     forget_what_was_read()
@@ -109,7 +109,7 @@ def test_a_change_in_code_voids_it_too(waiting):
 
 def test_weights_categories_and_switches_leave_requests_alone(waiting, admin):
     code = Tool.objects.get(name="dangerous").implementations.get()
-    change_tool("dangerous", {"categories": ["x"], "implementations": [{"id": code.pk, "weight": 3}]}, by=admin)
+    apply_overrides("dangerous", {"categories": ["x"], "implementations": [{"id": code.pk, "weight": 3}]}, by=admin)
 
-    assert void_outdated() == 0
+    assert invalidate_outdated() == 0
     assert request_of(waiting).status == "pending"

@@ -23,7 +23,7 @@ def preview_of(shown: object) -> Preview | None:
         def _() -> object:
             return shown
 
-        return pipeline.preview(touch, {}, make_context())
+        return pipeline.preview_call(touch, {}, make_context())
 
 
 UNFIT: list[object] = [

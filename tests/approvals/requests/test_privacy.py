@@ -2,12 +2,12 @@
 
 import pytest
 
-from approvals.grants.services import Terms, make
+from approvals.grants.services import GrantTerms, create_grant
 from approvals.queue.saved_views import WAITING
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
-from catalog.calls.privacy import MARK, WORDS
-from catalog.inventory.overrides import change_tool
+from approvals.states import ReviewVerdict
+from catalog.calls.privacy import PRIVATE_MARKER, PRIVATE_NOTICE
+from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call
 from catalog.tools import Preview
 from plans.live.sockets import SocketUser
@@ -18,7 +18,7 @@ from tests.pages import Pages
 from tests.rest import Rest
 
 SECRET = "jo@example.org"
-TOLD = {"to": {MARK: "string"}}
+TOLD = {"to": {PRIVATE_MARKER: "string"}}
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def test_onlookers_see_masks(held, vera, ben):
         rest, pages = Rest(viewer), Pages(viewer)
         shown = rest.get(f"approvals/{held.public_id}/").json()
         assert shown["arguments"] == {"value": TOLD}
-        assert (shown["preview"]["kind"], shown["preview"]["after"]) == ("text", {MARK: "string"})
-        assert shown["reason"] == WORDS
+        assert (shown["preview"]["kind"], shown["preview"]["after"]) == ("text", {PRIVATE_MARKER: "string"})
+        assert shown["reason"] == PRIVATE_NOTICE
         for path in ("approvals/", f"approvals/{held.public_id}/", f"calls/{held.call.public_id}/"):
             assert SECRET not in rest.get(path).content.decode()
         for more in ("", "&view=json"):
@@ -57,7 +57,7 @@ def test_onlookers_see_masks(held, vera, ben):
 def test_onlookers_see_masks_in_every_round(held, rosa, vera):
     """What a reviewer made of private arguments is as private as they were."""
     arguments = {"value": {"to": "ada@example.org"}}
-    decide(held, by=rosa, decision=Decision(Verdict.APPROVE, held.digest, arguments=arguments))
+    decide(held, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.digest, arguments=arguments))
     rounds = Rest(vera).get(f"approvals/{held.public_id}/").json()["rounds"]
     assert [each["arguments"] for each in rounds] == [{"value": TOLD}, {"value": TOLD}]
 
@@ -80,11 +80,11 @@ def test_a_private_result_is_shown_on_no_request(stage, held, rosa, ada, vera):
 @pytest.fixture
 def granted(held, rosa, admin):
     """A grant that Rosa made out of that request."""
-    change_tool("dangerous", {"grantable": {}}, by=admin)
-    approved = decide(held, by=rosa, decision=Decision(Verdict.APPROVE, held.digest))
+    apply_overrides("dangerous", {"grantable": {}}, by=admin)
+    approved = decide(held, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.digest))
     rows = [{"path": "value.to", "operator": "equals", "value": SECRET}]
-    terms = Terms(tool="dangerous", rows=rows, scope="plan", scope_ref=held.plan_ref)
-    return make(terms, by=rosa, created_from=approved)
+    terms = GrantTerms(tool="dangerous", rows=rows, scope="plan", scope_ref=held.plan_ref)
+    return create_grant(terms, by=rosa, created_from=approved)
 
 
 def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, ada, rosa, admin, vera):
@@ -92,7 +92,7 @@ def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, ada, rosa, a
     for viewer, sees in ((ada, True), (rosa, True), (admin, True), (vera, False)):
         rest = Rest(viewer)
         shown = rest.get(f"grants/{granted.public_id}/").json()
-        value = SECRET if sees else {MARK: "string"}
+        value = SECRET if sees else {PRIVATE_MARKER: "string"}
         assert shown["arguments"] == [{"path": "value.to", "operator": "equals", "value": value}]
         assert (SECRET in shown["sentence"]) is sees
         for text in (rest.get("grants/").content.decode(), Pages(viewer).open("/approvals/grants/")):
@@ -121,8 +121,8 @@ def test_the_mail_of_a_registration_is_read_by_who_decides(catalog, ada, rosa, v
     held = request_of(work_off(make_plan(ada, step(1, "send_registration_email", parameters=mailing))))
     whole, masked = (Rest(viewer).get(f"approvals/{held.public_id}/").json() for viewer in (rosa, vera))
     assert "To: one@example.org" in whole["preview"]["after"]
-    assert masked["preview"]["after"] == {MARK: "string"}
-    assert masked["arguments"] == {name: {MARK: "string"} for name in mailing}
+    assert masked["preview"]["after"] == {PRIVATE_MARKER: "string"}
+    assert masked["arguments"] == {name: {PRIVATE_MARKER: "string"} for name in mailing}
     for path in ("/approvals/", f"/approvals/?item={held.public_id}"):
         text = Pages(vera).open(path)
         assert not [word for word in ("one@example.org", "Attendee", "R-20400") if word in text]

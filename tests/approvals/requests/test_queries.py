@@ -12,10 +12,10 @@ from approvals.requests.queries import (
     requests_for,
     status_sentence,
     waiting_count,
-    whole,
+    with_related,
 )
 from approvals.reviews.decisions import decide
-from catalog.access.roles import act_through, has_role, name_of, roles_of, sees_all
+from catalog.access.roles import can_see_all, has_role, roles_of, user_display_name, user_for_token
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import ApiToken, Call, CallRequester
@@ -60,7 +60,7 @@ def test_an_agents_token_sees_its_own_only(ada, rosa):
     token = ApiToken.objects.create(**fields)
     Call.objects.filter(pk=own.call_id).update(token=token)
     assert set(requests_for(rosa)) > {own}
-    assert set(requests_for(act_through(token))) == {own}
+    assert set(requests_for(user_for_token(token))) == {own}
 
 
 def test_pending_requests_are_those_that_nobody_answered(ada, rosa):
@@ -76,9 +76,9 @@ def test_a_page_costs_a_fixed_number_of_queries(ada, rosa, count, django_assert_
     """Six: requests, requesters, rounds, reviews, delegations, comments."""
     for _ in range(count):
         ask(ada)
-    assert sees_all(rosa)
+    assert can_see_all(rosa)
     with django_assert_num_queries(6):
-        for request in whole(pending_for(rosa)):
+        for request in with_related(pending_for(rosa)):
             shown = (request.call.requested_by, request.tool_version.tool.name, request.policy_revision.sentence)
             assert all(shown)
             assert current_round(request).preview_json
@@ -133,9 +133,9 @@ def test_roles(ada, nobody, admin):
     """Groups are roles; a superuser administers; an inactive account has none."""
     assert roles_of(ada) == {"operator"}
     assert (has_role(ada, "operator", "reviewer"), has_role(ada, "reviewer")) == (True, False)
-    assert (sees_all(ada), sees_all(nobody)) == (True, False)
+    assert (can_see_all(ada), can_see_all(nobody)) == (True, False)
     nobody.is_superuser = True
     assert roles_of(nobody) == {"administrator"}
     admin.is_active = False
     assert roles_of(admin) == frozenset()
-    assert (name_of(ada), name_of(User(username="x"))) == ("Ada", "x")
+    assert (user_display_name(ada), user_display_name(User(username="x"))) == ("Ada", "x")

@@ -7,9 +7,9 @@ from cryptography.fernet import Fernet
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.deadlines import expire_due
-from approvals.requests.resolution import refused_before
+from approvals.requests.resolution import find_previous_rejection
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.core import clock
 from plans.actions import slices
 from plans.actions.call import CallOrder, create_call
@@ -96,14 +96,14 @@ def test_what_was_not_answered_or_sent_back_is_no_refusal(stage, ada, rosa):
     send_back(sent_back, rosa)
     expire_due(clock.now() + timedelta(days=2))
     for plan in (unanswered, sent_back):
-        assert refused_before(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
+        assert find_previous_rejection(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
 
 
 def test_a_rejection_that_may_still_be_undone_is_none_yet(stage, ada, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     reject(plan, rosa, channel="page")
-    assert refused_before(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
+    assert find_previous_rejection(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
 
 
 def test_what_was_approved_early_does_not_run_once_the_same_was_rejected(stage, ada, rosa):
@@ -111,7 +111,7 @@ def test_what_was_approved_early_does_not_run_once_the_same_was_rejected(stage, 
     later = act(3, "x", "dangerous", dependencies=[2])
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "a", "dangerous"), later))
     early = slices.prepare_slice(plan, 1, by=rosa).asked[0]
-    decide(early, by=rosa, decision=Decision(Verdict.APPROVE, early.digest))
+    decide(early, by=rosa, decision=Decision(ReviewVerdict.APPROVE, early.digest))
     reject(plan, rosa, "skip")
     approve(plan, rosa, 2)
     work_off(plan)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.requests.deadlines import expire_due, remind_due
+from approvals.requests.deadlines import expire_due, send_due_reminders
 from approvals.requests.lifecycle import next_reminder
 from approvals.reviews.decisions import decide
 from catalog.core import clock
@@ -39,7 +39,7 @@ def test_twice_and_no_more(ada, told):
     """At 12 h and at 21 h 36 min of 24; nothing of it is in the audit log."""
     request = ask(ada)
     opened = request.opened_at
-    reminded = [bool(remind_due(opened + hours * HOUR)) for hours in (11.9, 12, 12, 21.5, 21.6, 23.9)]
+    reminded = [bool(send_due_reminders(opened + hours * HOUR)) for hours in (11.9, 12, 12, 21.5, 21.6, 23.9)]
     assert reminded == [False, True, False, False, True, False]
     assert [each["number"] for each in told] == [1, 2]
     assert {each["approval"] for each in told} == {request.public_id}
@@ -51,8 +51,8 @@ def test_twice_and_no_more(ada, told):
 def test_once_for_both_when_nobody_ticked(ada, told):
     """A reminder that is late twice over says nothing more than one."""
     request = ask(ada)
-    assert remind_due(request.opened_at + 23 * HOUR) == 1
-    assert remind_due(request.opened_at + 23 * HOUR) == 0
+    assert send_due_reminders(request.opened_at + 23 * HOUR) == 1
+    assert send_due_reminders(request.opened_at + 23 * HOUR) == 0
     assert len(told) == 1
 
 
@@ -65,7 +65,7 @@ def test_never_of_what_does_not_wait(ada, rosa, told):
     decide(answered, by=rosa, decision=approval(answered))
     ApprovalRequest.objects.filter(pk=expired.pk).update(expires_at=clock.now())
     ApprovalRequest.objects.filter(pk=early.pk).update(is_early=True)
-    assert remind_due(clock.now() + 12 * HOUR) == 0
+    assert send_due_reminders(clock.now() + 12 * HOUR) == 0
     assert told == []
 
 
@@ -77,7 +77,7 @@ def test_the_time_of_an_escalated_request_begins_anew(ada, told):
     expire_due(late)
     request.refresh_from_db()
     assert (request.escalated_to, request.remind_at) == ("administrator", late + HOUR / 2)
-    assert [remind_due(late + HOUR * part) for part in (0.49, 0.5, 0.89, 0.9)] == [0, 1, 0, 1]
+    assert [send_due_reminders(late + HOUR * part) for part in (0.49, 0.5, 0.89, 0.9)] == [0, 1, 0, 1]
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_tickers_at_once_remind_once(transactional_db, ada, told):
     """In every round."""
     for _ in range(counts.count(100)):
         request = ask(ada)
-        at_once(*[partial(remind_due, request.opened_at + 12 * HOUR)] * 4)
+        at_once(*[partial(send_due_reminders, request.opened_at + 12 * HOUR)] * 4)
     assert len(told) == len({each["approval"] for each in told}) == ApprovalRequest.objects.count()
 
 

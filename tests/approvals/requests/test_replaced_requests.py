@@ -3,7 +3,7 @@
 import pytest
 
 from approvals.errors import Drift
-from approvals.requests.lifecycle import change_before
+from approvals.requests.lifecycle import find_request_change
 from catalog.results import Preview
 from plans.live.feed import _replacement_call
 from plans.models import Plan
@@ -22,7 +22,7 @@ def test_what_changed_is_kept_with_both_sides(plan, stage, rosa):
     old = approve(plan, rosa)
     stage.previews["dangerous"] = lambda value, context: Preview("Do x otherwise", "text", state_token="another")
     work_off(plan)
-    change = change_before(request_of(plan))
+    change = find_request_change(request_of(plan))
     assert change is not None
     assert (change.what, change.was_approved, change.before.request) == (Drift.STATE, True, old)
     assert (change.before.state_token, change.after.state_token) == ("as it was", "another")
@@ -31,7 +31,7 @@ def test_what_changed_is_kept_with_both_sides(plan, stage, rosa):
 
 
 def test_what_nothing_came_before_has_no_change(plan):
-    assert change_before(request_of(plan)) is None
+    assert find_request_change(request_of(plan)) is None
 
 
 def test_who_waits_for_the_old_call_waits_for_the_new_one(plan, stage, rosa):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from approvals.models import AuditEntry
-from approvals.web.review.rendering import argument
-from catalog.secrets.placeholders import in_words
+from approvals.web.review.rendering import render_argument
+from catalog.secrets.placeholders import describe_placeholders
 from tests.builders import make_plan, reject, request_of, step, work_off
 from tests.pages import Pages, words
 from tests.plans.secret_tools import PASSWORD
@@ -139,7 +139,7 @@ def test_what_the_tool_says_names_a_secret_in_words(plan, rosa):
     ],
 )
 def test_only_what_stands_for_a_secret_is_put_in_words(text, said):
-    assert in_words(text) == said
+    assert describe_placeholders(text) == said
 
 
 @pytest.mark.parametrize(
@@ -156,4 +156,4 @@ def test_only_what_stands_for_a_secret_is_put_in_words(text, said):
 )
 def test_only_what_intake_cuts_out_counts_as_a_secret(value, pieces):
     """What an agent wrote to look like one is shown as it is."""
-    assert argument("note", value).pieces == pieces
+    assert render_argument("note", value).pieces == pieces

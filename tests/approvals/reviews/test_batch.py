@@ -7,8 +7,8 @@ from django.contrib.auth.models import Group
 
 from approvals.audit import restore_guard
 from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
-from approvals.reviews.batch import MOST_ITEMS, Item, decide_many, obstacle, snooze_many
-from approvals.reviews.decisions import undo
+from approvals.reviews.batch import MAX_BATCH_ITEMS, BatchItem, batch_objection, decide_many, snooze_many
+from approvals.reviews.decisions import undo_decision
 from catalog.core import clock
 from catalog.models import Call
 from catalog.signals import Fact, fact
@@ -24,9 +24,9 @@ def batchable(db):
     return set_rule(batchable=True)
 
 
-def items_of(*requests: ApprovalRequest) -> list[Item]:
+def items_of(*requests: ApprovalRequest) -> list[BatchItem]:
     """Return the items of someone who saw the requests as they are."""
-    return [Item(request.public_id, request.digest) for request in requests]
+    return [BatchItem(request.public_id, request.digest) for request in requests]
 
 
 def statuses(results) -> list[str]:
@@ -44,7 +44,7 @@ def test_each_is_decided_with_a_review_of_its_own(batchable, ada, rosa, settings
     ]
     assert Review.objects.filter(person=rosa, comment="Fine.").count() == 3
     assert AuditEntry.objects.filter(action="approval.decided").count() == 3
-    assert undo(requests[1], by=rosa).status == "pending"
+    assert undo_decision(requests[1], by=rosa).status == "pending"
     assert sorted(ApprovalRequest.objects.values_list("status", flat=True)) == ["approved", "approved", "pending"]
 
 
@@ -53,7 +53,12 @@ def test_one_that_fails_holds_nobody_up(batchable, ada, ben, rosa, tomas):
     ben.groups.add(Group.objects.get(name="reviewer"))
     fine, answered, moved, own = ask(ada), ask(ada), ask(ada), ask(ben)
     decide_many(tomas, "reject", "No.", items_of(answered))
-    items = [*items_of(fine, answered), Item(moved.public_id, "0" * 64), *items_of(own), Item("apr_none", "0")]
+    items = [
+        *items_of(fine, answered),
+        BatchItem(moved.public_id, "0" * 64),
+        *items_of(own),
+        BatchItem("apr_none", "0"),
+    ]
     results = decide_many(ben, "approve", "", items)
     assert statuses(results) == ["approved", "conflict", "conflict", "forbidden", "not_found"]
     assert [bool(each.detail) for each in results] == [False, True, True, True, True]
@@ -65,7 +70,7 @@ def test_a_fault_that_is_seen_meanwhile_is_named(batchable, ada, rosa, monkeypat
 
     def see_a_fault(sender: object, *, fact: Fact, **kwargs: object) -> None:
         if fact.kind == "approval.decided":
-            monkeypatch.setattr(restore_guard, "_last_fault", "It was set back. Begin a new epoch.")
+            monkeypatch.setattr(restore_guard, "_cached_fault", "It was set back. Begin a new epoch.")
 
     fact.connect(see_a_fault)
     try:
@@ -109,8 +114,8 @@ def test_approval_together_follows_the_rule(ada, rosa, terms, reversibility, tog
     tool = make_tool(reversibility=reversibility)
     set_rule(**terms)
     request = ask(ada, tool)
-    assert (obstacle([request], rosa, "approve") is None) == together
-    assert obstacle([request], rosa, "reject") is None
+    assert (batch_objection([request], rosa, "approve") is None) == together
+    assert batch_objection([request], rosa, "reject") is None
     if together:
         assert statuses(decide_many(rosa, "approve", "", items_of(request))) == ["approved"]
     else:
@@ -128,11 +133,11 @@ def test_only_one_tool_is_approved_at_once(batchable, ada, rosa):
 
 
 def test_a_batch_names_one_to_a_hundred_requests_and_none_twice(rosa):
-    for count, code in ((0, "required"), (MOST_ITEMS + 1, "too_many")):
+    for count, code in ((0, "required"), (MAX_BATCH_ITEMS + 1, "too_many")):
         with refusal_at("items", code):
-            decide_many(rosa, "reject", "No.", [Item(f"apr_{number}") for number in range(count)])
+            decide_many(rosa, "reject", "No.", [BatchItem(f"apr_{number}") for number in range(count)])
     with refusal_at("items", "duplicate"):
-        decide_many(rosa, "reject", "No.", [Item("apr_1"), Item("apr_2"), Item("apr_1")])
+        decide_many(rosa, "reject", "No.", [BatchItem("apr_1"), BatchItem("apr_2"), BatchItem("apr_1")])
 
 
 def test_many_are_put_off_at_once(ada, rosa):

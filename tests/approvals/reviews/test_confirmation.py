@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from approvals.models import ApprovalRequest
-from approvals.policies.rulebook import rule_of
+from approvals.policies.rulebook import rule_from_revision
 from approvals.requests.lifecycle import open_request
-from catalog.access.roles import SIGNED_IN
+from catalog.access.roles import SIGNED_IN_AT_KEY
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.results import Preview
@@ -59,7 +59,7 @@ def test_an_argument_that_repeats_the_summary_is_not_what_is_typed(ada, rosa):
     call = held_call(ada)
     call.arguments = canonical_text({"path": "note.txt", "content": "note.txt, as you said"})
     call.save()
-    request = open_request(call, rule=rule_of(set_rule()), preview=decoy, now=clock.now())
+    request = open_request(call, rule=rule_from_revision(set_rule()), preview=decoy, now=clock.now())
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request.public_id}")
     assert "<code>note.txt</code></label>" in pages.html
@@ -139,12 +139,12 @@ def test_a_session_must_be_fresh_and_another_ones_freshness_does_not_help(ada, r
     """It is about who sits there now."""
     pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
     session = pages.client.session
-    session[SIGNED_IN] = clock.now().timestamp() - 601
+    session[SIGNED_IN_AT_KEY] = clock.now().timestamp() - 601
     session.save()
     sign_in(rosa)
     approve(pages, request, 422)
     assert (setback_on(pages), status_of(request)) == ("sign_in", "pending")
-    session[SIGNED_IN] = clock.now().timestamp() - 5
+    session[SIGNED_IN_AT_KEY] = clock.now().timestamp() - 5
     session.save()
     approve(pages, request)
     assert status_of(request) == "approved"
@@ -156,7 +156,7 @@ def test_a_session_over_rest_must_be_fresh_too_and_a_token_has_none(ada, rosa):
     rest, body = Rest(None), {"verdict": "approve", "seen_digest": request.digest}
     rest.client = sign_in(rosa)
     session = rest.client.session
-    session[SIGNED_IN] = clock.now().timestamp() - 601
+    session[SIGNED_IN_AT_KEY] = clock.now().timestamp() - 601
     session.save()
     answer = rest.post(f"approvals/{request.public_id}/reviews/", body)
     assert (answer.status_code, wrong_paths(answer)) == (422, ["sign_in"])
@@ -170,7 +170,7 @@ def test_who_is_signed_in_can_sign_in_again(ada, rosa):
     rosa.save()
     pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
     session = pages.client.session
-    session[SIGNED_IN] = 0.0
+    session[SIGNED_IN_AT_KEY] = 0.0
     session.save()
     pages.open(f"/approvals/?item={request.public_id}")
     again = f"/sign-in/?again=1&amp;next=/approvals/%3Fitem={request.public_id}"
@@ -187,7 +187,7 @@ def test_a_session_that_does_not_say_when_is_not_fresh(ada, rosa):
     """One from before sessions kept it."""
     pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
     session = pages.client.session
-    del session[SIGNED_IN]
+    del session[SIGNED_IN_AT_KEY]
     session.save()
     approve(pages, request, 422)
     assert (setback_on(pages), status_of(request)) == ("sign_in", "pending")

@@ -6,25 +6,25 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals.models import ApprovalRequest, AuditEntry, Comment, Delegation, Snooze
-from approvals.policies.eligibility import decided_for, may_decide
+from approvals.policies.eligibility import delegator_of, may_decide
 from approvals.requests.deadlines import expire_due
 from approvals.requests.lifecycle import MAX_COMMENT
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import (
     CLAIM_SECONDS,
-    MOST_EXTENSIONS,
+    MAX_EXTENSIONS,
     claim,
     comment,
     delegate,
     extend,
     release,
     snooze,
-    wake,
+    unsnooze,
 )
 from approvals.reviews.decisions import decide
-from approvals.web.review.actions import Bar
-from approvals.web.review.detail import brief
-from catalog.access.roles import NotAllowed, act_through, name_of
+from approvals.web.review.actions import ReviewActions
+from approvals.web.review.detail import detail_for
+from catalog.access.roles import NotAllowed, user_display_name, user_for_token
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call, CallRequester
@@ -131,7 +131,7 @@ def test_a_snooze_is_ones_own_and_ends_in_time(request_, rosa, tomas):
     assert Snooze.objects.get().until == until + timedelta(hours=1)
     seen = {name: request_for(user, request_.public_id) for name, user in (("rosa", rosa), ("tomas", tomas))}
     assert [getattr(each, "snoozed_until", None) is not None for each in seen.values()] == [True, False]
-    wake(request_, by=rosa)
+    unsnooze(request_, by=rosa)
     assert not Snooze.objects.exists()
     assert "approval.snoozed" not in actions()
 
@@ -168,10 +168,10 @@ def test_more_time_is_given_when_it_is_needed_and_not_for_ever(request_, ada, ro
     will_expire_in(request_, 5)
     with pytest.raises(NotAllowed):
         extend(request_, by=ada)
-    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MOST_EXTENSIONS)
+    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MAX_EXTENSIONS)
     with pytest.raises(Conflict):
         extend(request_, by=rosa)
-    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MOST_EXTENSIONS - 1)
+    ApprovalRequest.objects.filter(pk=request_.pk).update(extensions=MAX_EXTENSIONS - 1)
     will_expire_in(request_, -1)
     with pytest.raises(Conflict):
         extend(request_, by=rosa)
@@ -203,7 +203,7 @@ def test_who_lost_their_role_answers_in_anothers_place(request_, rosa, vera):
     assert may_decide(request_, vera) is not None
     hand(request_, rosa, vera)
     handed = request_for(vera, request_.public_id)
-    assert (may_decide(handed, vera), decided_for(handed, vera)) == (None, rosa)
+    assert (may_decide(handed, vera), delegator_of(handed, vera)) == (None, rosa)
     assert decide(handed, by=vera, decision=approval(handed)).status == "approved"
 
 
@@ -214,7 +214,7 @@ def test_a_request_is_handed_to_nobody_who_may_not_decide_it(request_, ada, rosa
     User.objects.filter(pk=gone.pk).update(is_active=False)
     asking = person("asking", "reviewer")
     CallRequester.objects.create(call=request_.call, user=asking)
-    offered = Bar(request_for(rosa, request_.public_id), rosa).candidates
+    offered = ReviewActions(request_for(rosa, request_.public_id), rosa).candidates
     assert {each.username for each in offered} == {"tomas", "admin"}
     for somebody in (ada, vera, ben, again(gone), asking, person("guest")):
         with refusal_at("to", "invalid"):
@@ -228,8 +228,8 @@ def test_a_page_names_all_who_may_answer(request_, rosa, tomas, vera, admin):
     hand(request_, rosa, vera)
     hand(request_, tomas, person("guest"))
     tomas.groups.clear()
-    shown = brief(request_for(vera, request_.public_id), vera).who_may
-    assert shown == sorted(name_of(each) for each in (admin, rosa, vera))
+    shown = detail_for(request_for(vera, request_.public_id), vera).who_may
+    assert shown == sorted(user_display_name(each) for each in (admin, rosa, vera))
 
 
 def test_who_has_no_role_sees_what_is_handed_to_them(request_, rosa):
@@ -276,7 +276,7 @@ def test_a_thread_is_anyones_and_says_what_an_agent_said(request_, ada, vera):
     token = ApiToken.objects.create(name="bot", user=ada, kind="agent", expires_at=clock.now())
     Call.objects.filter(pk=request_.call_id).update(token=token)
     first = comment(request_, by=vera, text="Why <b>now</b>?")
-    second = comment(request_, by=act_through(token), text="Because.")
+    second = comment(request_, by=user_for_token(token), text="Because.")
     assert [(each.text, each.is_agent) for each in (first, second)] == [("Why <b>now</b>?", False), ("Because.", True)]
     entry = AuditEntry.objects.filter(action="approval.commented").latest("seq")
     assert "Because" not in entry.details

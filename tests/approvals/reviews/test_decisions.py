@@ -6,7 +6,7 @@ import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.requests.queries import request_for
-from approvals.reviews.decisions import apply_due, decide, undo
+from approvals.reviews.decisions import apply_due, decide, undo_decision
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict
@@ -162,7 +162,7 @@ def test_undo_makes_it_wait_again(ada, rosa, tomas, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "Oops.", channel="page"))
-    undone = undo(request, by=rosa)
+    undone = undo_decision(request, by=rosa)
     assert (undone.status, undone.decided_at, undone.effective_at, undone.not_after) == ("pending", None, None, None)
     assert request.reviews.get().undone_at is not None
     assert apply_due(clock.now() + timedelta(minutes=2)) == 0
@@ -174,7 +174,7 @@ def test_only_the_author_undoes(ada, rosa, tomas):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request, channel="page"))
     with pytest.raises(NotAllowed):
-        undo(request, by=tomas)
+        undo_decision(request, by=tomas)
     request.refresh_from_db()
     assert request.status == "approved"
 
@@ -187,11 +187,11 @@ def test_undo_ends_with_its_window(ada, rosa):
     decide(at_once, by=rosa, decision=approval(at_once))
     for each in (request, at_once):
         with pytest.raises(Conflict):
-            undo(each, by=rosa)
+            undo_decision(each, by=rosa)
         each.refresh_from_db()
         assert (each.status, each.reviews.get().undone_at) == ("approved", None)
     with pytest.raises(Conflict):
-        undo(undecided, by=rosa)
+        undo_decision(undecided, by=rosa)
 
 
 def test_undoing_one_of_two_approvals(ada, rosa, tomas, settings):
@@ -201,7 +201,7 @@ def test_undoing_one_of_two_approvals(ada, rosa, tomas, settings):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     decide(request, by=tomas, decision=approval(request, channel="page"))
-    undo(request, by=tomas)
+    undo_decision(request, by=tomas)
     assert decide(request, by=tomas, decision=approval(request)).status == "approved"
 
 
@@ -231,6 +231,6 @@ def test_a_call_that_ended_meanwhile_is_not_asked_about_again(ada, rosa):
     decide(request, by=rosa, decision=rejection(request, "No.", channel="page"))
     Call.objects.update(status="cancelled", message="The plan was cancelled.")
     with pytest.raises(Conflict):
-        undo(request, by=rosa)
+        undo_decision(request, by=rosa)
     assert apply_due(clock.now() + timedelta(seconds=6)) == 1
     assert call_of(request).message == "The plan was cancelled."

@@ -6,9 +6,9 @@ import pytest
 
 from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest, AuditEntry, Review
-from approvals.reviews.decisions import Decision, decide, revoke, undo
+from approvals.reviews.decisions import Decision, decide, revoke, undo_decision
 from approvals.reviews.edits import changed_fields, check_edit
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.results import Preview
@@ -67,7 +67,7 @@ def test_the_log_names_fields_and_no_values(plan, rosa):
 def test_arguments_that_do_not_fit_name_their_path(catalog, workspace, ada, rosa):
     plan = work_off(make_plan(ada, write_step(1)))
     with pytest.raises(ParameterError) as wrong:
-        answer(plan, rosa, Verdict.APPROVE, arguments={"path": 7, "content": "x"})
+        answer(plan, rosa, ReviewVerdict.APPROVE, arguments={"path": 7, "content": "x"})
     assert wrong.value.details["errors"][0]["path"] == "path"
     assert (request_of(plan).round_number, Review.objects.count()) == (1, 0)
 
@@ -97,14 +97,14 @@ def test_a_larger_quorum_counts_no_editor(plan, stage, rosa, tomas, admin):
     assert edit(plan, rosa, "edited", comment="So it is safe.").status == "pending"
     assert [each.text for each in request_of(plan).comments.all()] == ["So it is safe."]
     with pytest.raises(NotAllowed):
-        answer(plan, rosa, Verdict.APPROVE)
-    assert answer(plan, tomas, Verdict.APPROVE).status == "pending"
+        answer(plan, rosa, ReviewVerdict.APPROVE)
+    assert answer(plan, tomas, ReviewVerdict.APPROVE).status == "pending"
 
 
 def test_an_editor_may_be_barred_by_the_rule(plan, rosa, tomas):
     set_rule(editor_may_approve=False)
     assert edit(plan, rosa, "edited").status == "pending"
-    assert answer(plan, tomas, Verdict.APPROVE).status == "approved"
+    assert answer(plan, tomas, ReviewVerdict.APPROVE).status == "approved"
 
 
 def test_earlier_votes_are_void(plan, rosa, tomas, ben):
@@ -112,10 +112,10 @@ def test_earlier_votes_are_void(plan, rosa, tomas, ben):
     ApprovalRequest.objects.update(policy_revision=set_rule())
     request_of(plan).rounds.update(quorum=2)
     ben.groups.add(rosa.groups.get())
-    answer(plan, rosa, Verdict.APPROVE)
+    answer(plan, rosa, ReviewVerdict.APPROVE)
     edit(plan, tomas, "edited")
-    assert answer(plan, ben, Verdict.APPROVE).status == "pending"
-    assert answer(plan, rosa, Verdict.APPROVE).status == "approved"
+    assert answer(plan, ben, ReviewVerdict.APPROVE).status == "pending"
+    assert answer(plan, rosa, ReviewVerdict.APPROVE).status == "approved"
 
 
 def test_the_same_arguments_are_a_plain_approval(plan, rosa):
@@ -125,11 +125,11 @@ def test_the_same_arguments_are_a_plain_approval(plan, rosa):
 def test_undo_takes_the_edit_back_too(plan, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     edit(plan, rosa, "edited", channel="page")
-    undo(request_of(plan), by=rosa)
+    undo_decision(request_of(plan), by=rosa)
     request = request_of(plan)
     assert (request.status, request.round_number, call_of(plan).arguments_json) == ("pending", 3, {"value": "asked"})
     assert request.rounds.get(number=3).state_token == "state of asked"
-    assert answer(plan, rosa, Verdict.APPROVE).status == "approved"
+    assert answer(plan, rosa, ReviewVerdict.APPROVE).status == "approved"
     work_off(plan)
     assert "edited" not in call_of(plan).response_json
 
@@ -139,21 +139,21 @@ def test_an_answer_to_what_was_asked_before_is_refused(plan, rosa, tomas):
     seen = request_of(plan).digest
     edit(plan, rosa, "edited")
     with pytest.raises(Conflict):
-        decide(request_of(plan), by=tomas, decision=Decision(Verdict.APPROVE, seen))
+        decide(request_of(plan), by=tomas, decision=Decision(ReviewVerdict.APPROVE, seen))
     assert (request_of(plan).status, Review.objects.count()) == ("pending", 0)
 
 
 @pytest.mark.parametrize(
     ("more", "field", "code"),
     [
-        ({"verdict": Verdict.REJECT, "hunks": (0,)}, "hunks", "invalid"),
-        ({"verdict": Verdict.REJECT, "arguments": {"value": 1}}, "arguments", "invalid"),
-        ({"verdict": Verdict.APPROVE, "arguments": {"value": 1}, "hunks": (0,)}, "arguments", "invalid"),
-        ({"verdict": Verdict.APPROVE, "response": None}, "response", "invalid"),
-        ({"verdict": Verdict.RESPOND}, "response", "required"),
-        ({"verdict": Verdict.APPROVE, "effect": "skip"}, "effect", "invalid"),
-        ({"verdict": Verdict.REJECT, "effect": "burn"}, "effect", "invalid_choice"),
-        ({"verdict": Verdict.REQUEST_CHANGES, "comment": " "}, "comment", "required"),
+        ({"verdict": ReviewVerdict.REJECT, "hunks": (0,)}, "hunks", "invalid"),
+        ({"verdict": ReviewVerdict.REJECT, "arguments": {"value": 1}}, "arguments", "invalid"),
+        ({"verdict": ReviewVerdict.APPROVE, "arguments": {"value": 1}, "hunks": (0,)}, "arguments", "invalid"),
+        ({"verdict": ReviewVerdict.APPROVE, "response": None}, "response", "invalid"),
+        ({"verdict": ReviewVerdict.RESPOND}, "response", "required"),
+        ({"verdict": ReviewVerdict.APPROVE, "effect": "skip"}, "effect", "invalid"),
+        ({"verdict": ReviewVerdict.REJECT, "effect": "burn"}, "effect", "invalid_choice"),
+        ({"verdict": ReviewVerdict.REQUEST_CHANGES, "comment": " "}, "comment", "required"),
     ],
 )
 def test_parts_that_do_not_go_together_are_named(plan, rosa, more, field, code):
@@ -204,6 +204,6 @@ def test_who_changed_it_may_still_revoke_it(plan, rosa, tomas):
     """They may not approve what two must agree to; taking it away only makes things safer."""
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     edit(plan, rosa, "edited")
-    answer(plan, tomas, Verdict.APPROVE)
-    answer(plan, person("third", "reviewer"), Verdict.APPROVE)
+    answer(plan, tomas, ReviewVerdict.APPROVE)
+    answer(plan, person("third", "reviewer"), ReviewVerdict.APPROVE)
     assert revoke(request_of(plan), by=rosa).status == "revoked"

@@ -11,12 +11,12 @@ from django.db import connection
 from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.policies import gate
-from approvals.reviews.decisions import Decision, decide, undo
-from approvals.states import Verdict
+from approvals.reviews.decisions import Decision, decide, undo_decision
+from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
-from catalog.text.diff import Comparison
+from catalog.text.diff import TextComparison
 from plans.models import Plan
 from tests.approvals.factories import refusal_at, set_rule
 from tests.builders import call_of, events_of, make_plan, request_of, step, step_of, work_off
@@ -44,7 +44,9 @@ def plan(note, ada, catalog) -> Plan:
     return work_off(make_plan(ada, step(1, "propose_file_edit", parameters=proposal)))
 
 
-def accept(plan: Plan, by, *hunks: int, verdict: Verdict = Verdict.APPROVE, channel="rest") -> ApprovalRequest:
+def accept(
+    plan: Plan, by, *hunks: int, verdict: ReviewVerdict = ReviewVerdict.APPROVE, channel="rest"
+) -> ApprovalRequest:
     request = request_of(plan)
     return decide(request, by=by, decision=Decision(verdict, request.digest, channel=channel, hunks=hunks))
 
@@ -72,20 +74,20 @@ def test_a_part_makes_a_round_of_its_own_with_another_digest(plan, rosa):
 @pytest.mark.parametrize(("hunks", "times"), [((0,), 2), ((0, 1), 1), ((2,), 1)])
 def test_texts_are_compared_once_and_before_anything_is_locked(plan, rosa, monkeypatch, hunks, times):
     """The proposed change, and where it is narrowed the one that is left of it."""
-    depths, compare = [], Comparison.__init__
+    depths, compare = [], TextComparison.__init__
 
-    def counted(self: Comparison, before: str | None, after: str | None) -> None:
+    def counted(self: TextComparison, before: str | None, after: str | None) -> None:
         depths.append(len(connection.savepoint_ids))
         compare(self, before, after)
 
-    monkeypatch.setattr(Comparison, "__init__", counted)
+    monkeypatch.setattr(TextComparison, "__init__", counted)
     with contextlib.suppress(ParameterError):
         accept(plan, rosa, *hunks)
     assert depths == [len(connection.savepoint_ids)] * times
 
 
 def test_who_may_not_decide_has_nothing_compared(plan, vera, monkeypatch):
-    monkeypatch.delattr(Comparison, "__init__")
+    monkeypatch.delattr(TextComparison, "__init__")
     with pytest.raises(NotAllowed):
         accept(plan, vera, 0)
 
@@ -113,9 +115,9 @@ def test_no_hunk_is_a_rejection_that_tells_the_agent_to_stop(plan, note, rosa):
 @pytest.mark.parametrize(
     ("hunks", "verdict", "code"),
     [
-        ((2,), Verdict.APPROVE, "unknown_hunk"),
-        ((0, 10**9), Verdict.APPROVE, "unknown_hunk"),
-        ((0,), Verdict.REJECT, "invalid"),
+        ((2,), ReviewVerdict.APPROVE, "unknown_hunk"),
+        ((0, 10**9), ReviewVerdict.APPROVE, "unknown_hunk"),
+        ((0,), ReviewVerdict.REJECT, "invalid"),
     ],
 )
 def test_hunks_that_cannot_be_taken_change_nothing(plan, rosa, hunks, verdict, code):
@@ -144,7 +146,7 @@ def test_an_answer_to_what_was_asked_before_is_refused(plan, rosa, tomas):
     seen = request_of(plan).digest
     accept(plan, rosa, 1)
     with pytest.raises(Conflict):
-        decide(request_of(plan), by=tomas, decision=Decision(Verdict.APPROVE, seen))
+        decide(request_of(plan), by=tomas, decision=Decision(ReviewVerdict.APPROVE, seen))
 
 
 def test_with_two_people_the_editor_is_none_of_them(note, plan, rosa, tomas, monkeypatch):
@@ -153,8 +155,8 @@ def test_with_two_people_the_editor_is_none_of_them(note, plan, rosa, tomas, mon
     request = accept(plan, rosa, 1)
     assert (request.status, request.rounds.get(number=2).quorum, Review.objects.count()) == ("pending", 2, 0)
     with pytest.raises(NotAllowed):
-        decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest))
-    decide(request, by=tomas, decision=Decision(Verdict.APPROVE, request.digest))
+        decide(request, by=rosa, decision=Decision(ReviewVerdict.APPROVE, request.digest))
+    decide(request, by=tomas, decision=Decision(ReviewVerdict.APPROVE, request.digest))
     assert request_of(plan).status == "pending"
 
 
@@ -162,7 +164,7 @@ def test_undoing_brings_back_what_was_asked(settings, plan, note, rosa):
     settings.TOOLGATE_UNDO_SECONDS = 60
     asked = request_of(plan)
     accept(plan, rosa, 1, channel="page")
-    again = undo(request_of(plan), by=rosa)
+    again = undo_decision(request_of(plan), by=rosa)
     assert (again.status, again.round_number, again.digest) == ("pending", 3, asked.digest)
     assert json.loads(call_of(plan).arguments)["modified"] == BOTH
     accept(plan, rosa, 0)

@@ -6,8 +6,8 @@ import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.queries import status_sentence
-from approvals.reviews.decisions import apply_due, revoke, undo
-from approvals.states import Verdict
+from approvals.reviews.decisions import apply_due, revoke, undo_decision
+from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
@@ -74,7 +74,7 @@ def test_a_response_that_is_too_large_is_refused(alone, rosa):
 def test_a_response_may_be_undone_on_a_page(alone, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     respond(alone, rosa, 1, channel="page")
-    assert (call_of(alone).status, undo(request_of(alone), by=rosa).status) == ("held", "pending")
+    assert (call_of(alone).status, undo_decision(request_of(alone), by=rosa).status) == ("held", "pending")
     respond(alone, rosa, 2, channel="page")
     apply_due(clock.now() + timedelta(seconds=60))
     assert call_of(alone).response_json["results"] == [2]
@@ -149,7 +149,7 @@ def test_a_wish_for_changes_takes_effect_at_once_also_on_a_page(alone, rosa):
     send_back(alone, rosa, channel="page")
     assert call_of(alone).status == "failed"
     with pytest.raises(Conflict):
-        undo(request_of(alone), by=rosa)
+        undo_decision(request_of(alone), by=rosa)
     assert request_of(alone).status == "changes_requested"
 
 
@@ -194,7 +194,7 @@ def test_what_was_used_is_not_revoked(alone, rosa):
 
 def test_an_approval_in_its_undo_window_is_undone_not_revoked(alone, rosa, tomas, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
-    answer(alone, rosa, Verdict.APPROVE, channel="page")
+    answer(alone, rosa, ReviewVerdict.APPROVE, channel="page")
     with pytest.raises(Conflict):
         revoke(request_of(alone), by=tomas)
     assert request_of(alone).status == "approved"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.grants.services import Terms, make
+from approvals.grants.services import GrantTerms, create_grant
 from approvals.models import ApprovalRequest, Comment, Delegation, Grant, Review, Snooze
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide
@@ -107,7 +107,7 @@ def cast(db: None) -> dict[str, User]:
     return cast
 
 
-def standing(state: str, cast: dict[str, User]) -> ApprovalRequest:
+def request_in_state(state: str, cast: dict[str, User]) -> ApprovalRequest:
     """Return a request that the asker and the asking reviewer made, in this state by the decider."""
     request = ask(cast["asker"])
     CallRequester.objects.create(call=request.call, user=cast["asking reviewer"])
@@ -169,7 +169,7 @@ def cases_of(
     """Yield every chosen case; each finds its request as it was made, in a transaction that is rolled back after it."""
     for state in states:
         with rolled_back():
-            request = standing(state, cast)
+            request = request_in_state(state, cast)
             before = traces(request)
             for action, may in actions.items():
                 for role in ROLES:
@@ -286,8 +286,8 @@ def test_grants_are_made_by_those_who_approved_or_administer_and_ended_by_those_
         answer = clients[case.role].post("grants/", terms | {"created_from": case.request.public_id})
         may_make = case.role == "administrator" or (case.role == "decider" and case.state in (APPROVED, UNDOABLE))
         made = (answer.status_code == 201, Grant.objects.count())
-        existing = make(
-            Terms(rows=[], tool="write_note", scope="requester", scope_ref="asker"), by=cast["administrator"]
+        existing = create_grant(
+            GrantTerms(rows=[], tool="write_note", scope="requester", scope_ref="asker"), by=cast["administrator"]
         )
         answer = clients[case.role].delete(f"grants/{existing.public_id}/")
         may_end = case.role in {"reviewer", "decider", "asking reviewer", "administrator"}

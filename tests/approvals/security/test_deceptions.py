@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from approvals.models import ApprovalRequest, Round
-from approvals.web.review.rendering import warnings_about
+from approvals.web.review.rendering import argument_warnings
 from catalog.core.canonical_json import canonical_text
 from catalog.text.safety import is_hidden
 from tests import counts
@@ -108,7 +108,7 @@ def test_no_argument_deceives(ada, rosa):
         found[f"page from {first}"] = faults_of_page(markup, shown, tags)
         note = CLAIM if CLAIM in words(markup) else ""
         for each, row in zip(shown, rows_of(markup), strict=True):
-            claims = note if warnings_about({"content": each.value}, "").claims else ""
+            claims = note if argument_warnings({"content": each.value}, "").claims else ""
             found[ascii(each.value)[:80]] = unsaid(each, f"{words(row)} {claims}")
     assert {place: faults for place, faults in found.items() if faults} == {}
 

@@ -15,7 +15,7 @@ from django.db import connection, models, transaction
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.grants import usage
 from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
-from approvals.policies.rulebook import rule_of
+from approvals.policies.rulebook import rule_from_revision
 from approvals.requests.consumption import consume
 from approvals.requests.queries import request_for
 from approvals.reviews.decisions import decide
@@ -155,11 +155,11 @@ def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
     grant(admin, plan.public_id, "plan", [{"path": "value", "operator": "equals", "value": "x"}])
     order = calls.prepare_call("dangerous", {"value": "x"}, plan_ref=plan.public_id)
     call = grants.grant_query(snapshot_of(plan), order, {ada.pk})
-    rule = rule_of(PolicyRevision.objects.select_related("policy").get(safety_level="dangerous"))
+    rule = rule_from_revision(PolicyRevision.objects.select_related("policy").get(safety_level="dangerous"))
 
     def is_let_start() -> bool:
         with transaction.atomic():
-            used = usage.spend(call, rule, now=clock.now())
+            used = usage.consume_use(call, rule, now=clock.now())
             transaction.set_rollback(True)
         return used is not None
 

@@ -6,12 +6,12 @@ from functools import partial
 import pytest
 from django.db import transaction
 
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.requests.consumption import consume
 from approvals.requests.deadlines import expire_due
-from approvals.reviews.decisions import apply_due, decide, undo
+from approvals.reviews.decisions import apply_due, decide, undo_decision
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
@@ -68,7 +68,7 @@ def test_undo_against_the_ticker(transactional_db, ada, rosa):
         request = ask(ada)
         decide(request, by=rosa, decision=approval(request, channel="page"))
         taken_back, applied = at_once(
-            partial(undo, request, by=rosa),
+            partial(undo_decision, request, by=rosa),
             partial(apply_due, clock.now() + timedelta(seconds=5)),
         )
         call = Call.objects.get(pk=request.call_id)
@@ -90,5 +90,12 @@ def test_an_answer_against_the_clock(transactional_db, ada, rosa, settings):
 
 def test_many_write_the_audit_log_at_once(transactional_db):
     """Their entries form one chain without gaps."""
-    at_once(*[lambda: [append(Line(action="tool.changed", details={"at": str(clock.now())})) for _ in range(10)]] * 4)
+    at_once(
+        *[
+            lambda: [
+                append_entry(AuditRecord(action="tool.changed", details={"at": str(clock.now())})) for _ in range(10)
+            ]
+        ]
+        * 4
+    )
     assert (verify().intact, verify().entries) == (True, 40)

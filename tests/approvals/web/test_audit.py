@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.audit.log import Line, append
-from approvals.audit.restore_guard import note
+from approvals.audit.log import AuditRecord, append_entry
+from approvals.audit.restore_guard import write_checkpoint
 from approvals.models import AuditEntry
 from approvals.reviews.decisions import decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from approvals.web import audit
-from approvals.web.audit import action_word
+from approvals.web.audit import action_label
 from tests.approvals.factories import approval, ask, rejection
 from tests.pages import Pages
 
@@ -48,7 +48,7 @@ def test_only_administrators_read_it(ada, rosa, vera):
 def test_entries_name_who_what_and_when(admin, told):
     """With the label of the kind of entry, and the reason."""
     page = Pages(admin).open("/audit/")
-    asked, rejected = action_word("approval.opened").label, action_word("approval.reviewed", "reject").label
+    asked, rejected = action_label("approval.opened").label, action_label("approval.reviewed", "reject").label
     for said in (f"ada {asked}", f"rosa {rejected}", "Wrong folder", "write_note"):
         assert said in page
     assert f"{AuditEntry.objects.get(seq=told).at:%A, }" in page
@@ -60,9 +60,9 @@ def test_what_was_decided_is_said(admin, ada, rosa, told):
     decide(request, by=rosa, decision=approval(request))
     page = Pages(admin).open("/audit/")
     for verdict in ("approve", "reject"):
-        assert f"rosa {action_word('approval.decided', verdict).label}" in page
+        assert f"rosa {action_label('approval.decided', verdict).label}" in page
     for action in ("approval.reviewed", "approval.decided"):
-        assert len({action_word(action, verdict) for verdict in ("", *Verdict.values)}) == 5
+        assert len({action_label(action, verdict) for verdict in ("", *ReviewVerdict.values)}) == 5
 
 
 def test_a_row_opens_to_its_place_in_the_chain(admin, told):
@@ -94,7 +94,7 @@ def test_filters_narrow(admin, told):
 def test_long_logs_go_on(admin, db):
     """By the number of the last entry; the filters stay."""
     for _ in range(101):
-        append(Line(action="tool.tested", by=admin, tool_name="x"))
+        append_entry(AuditRecord(action="tool.tested", by=admin, tool_name="x"))
     pages = Pages(admin)
     pages.open("/audit/?tool=x")
     shown = rows(pages)
@@ -108,7 +108,7 @@ def test_pages_go_both_ways(admin, db, monkeypatch):
     """Newer ones too, by the number of the first entry, with the filters."""
     monkeypatch.setattr("approvals.web.audit.PAGE_SIZE", 3)
     for _ in range(8):
-        append(Line(action="tool.tested", by=admin, tool_name="x"))
+        append_entry(AuditRecord(action="tool.tested", by=admin, tool_name="x"))
     newest, middle, oldest = (listed(admin, f"?tool=x{place}") for place in ("", "&before=6", "&before=3"))
     assert (newest, middle, oldest) == ([8, 7, 6], [5, 4, 3], [2, 1])
     assert listed(admin, "?tool=x&after=2") == [5, 4, 3] and listed(admin, "?tool=x&after=5") == newest
@@ -121,8 +121,8 @@ def test_pages_go_both_ways(admin, db, monkeypatch):
 
 def test_a_plan_and_an_object_are_followed(admin, db):
     """All that was kept about it."""
-    append(Line(action="tool.tested", object_ref="apr_1", plan_ref="plan_1"))
-    append(Line(action="tool.tested", object_ref="apr_2", plan_ref="plan_1"))
+    append_entry(AuditRecord(action="tool.tested", object_ref="apr_1", plan_ref="plan_1"))
+    append_entry(AuditRecord(action="tool.tested", object_ref="apr_2", plan_ref="plan_1"))
     assert listed(admin, "?plan=plan_1") == [2, 1]
     assert listed(admin, "?object=apr_1") == [1]
     assert listed(admin, "?plan=plan_1&object=apr_2") == [2]
@@ -130,7 +130,7 @@ def test_a_plan_and_an_object_are_followed(admin, db):
 
 def test_the_chain_is_checked_on_request(admin, told):
     """Intact, with the number of entries."""
-    note()
+    write_checkpoint()
     pages = Pages(admin)
     pages.open("/audit/")
     pages.send("/audit/")
@@ -152,8 +152,8 @@ def test_a_broken_chain_leads_to_the_entry(admin, told, settings):
 
 def test_hostile_texts_stay_texts(admin, db):
     """In every field that somebody else wrote."""
-    line = Line(action="tool.tested", actor_name=HOSTILE, object_ref=HOSTILE, tool_name=HOSTILE)
-    append(replace(line, details={"reason": HOSTILE}))
+    line = AuditRecord(action="tool.tested", actor_name=HOSTILE, object_ref=HOSTILE, tool_name=HOSTILE)
+    append_entry(replace(line, details={"reason": HOSTILE}))
     pages = Pages(admin)
     page = pages.open("/audit/")
     assert "<script>alert" not in pages.html
@@ -190,9 +190,9 @@ def test_htmx_gets_entries_and_an_address(admin, told):
 def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
     """Who looks at a long log does not wait for all of it to be counted."""
     for number in range(6):
-        append(Line(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
+        append_entry(AuditRecord(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
     monkeypatch.setattr(audit, "PAGE_SIZE", 2)
-    monkeypatch.setattr(audit, "MOST_COUNTED", 5)
+    monkeypatch.setattr(audit, "MAX_COUNTED", 5)
     pages = Pages(admin)
 
     def counted(query: str) -> tuple[int, bool]:
@@ -202,7 +202,7 @@ def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
         return log.count, log.has_more
 
     assert counted("action=tool.changed") == (5, True)
-    monkeypatch.setattr(audit, "MOST_COUNTED", 6)
+    monkeypatch.setattr(audit, "MAX_COUNTED", 6)
     assert counted("action=tool.changed") == (6, False)
     assert counted("q=tool_3") == (1, False)
 
@@ -210,17 +210,17 @@ def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
 def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
     """However long the log is."""
     pages = Pages(admin)
-    append(Line(action="tool.changed", object_ref="newest", tool_name="newest"))
+    append_entry(AuditRecord(action="tool.changed", object_ref="newest", tool_name="newest"))
     pages.open("/audit/")
     assert '<option value="write_note">' in pages.html
-    monkeypatch.setattr(audit, "RECENT", 1)
+    monkeypatch.setattr(audit, "RECENT_ENTRIES", 1)
     pages.open("/audit/")
     assert '<option value="write_note">' not in pages.html and '<option value="newest">' in pages.html
 
 
 def test_entries_show_the_name_that_the_chain_covers(admin, rosa):
     """Whoever renames an account does not change who is said to have done something."""
-    append(Line(action="tool.changed", by=rosa))
+    append_entry(AuditRecord(action="tool.changed", by=rosa))
     rosa.username, rosa.first_name = "mallory", "Mallory"
     rosa.save()
     pages = Pages(admin)

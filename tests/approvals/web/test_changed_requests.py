@@ -6,7 +6,7 @@ import pytest
 
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
-from approvals.policy_language.sentences import after_expiry
+from approvals.policy_language.sentences import expiry_consequence
 from approvals.requests.lifecycle import invalidate, supersede
 from approvals.reviews.decisions import decide, revoke
 from catalog.core import clock
@@ -121,12 +121,12 @@ def test_what_a_tool_would_do_of_an_edit_is_shown_beside_what_it_would_have_done
     ],
 )
 def test_every_outcome_of_an_expiry_has_its_words(on_expiry, said):
-    assert after_expiry(on_expiry, "administrator") == said
+    assert expiry_consequence(on_expiry, "administrator") == said
 
 
 def test_the_page_says_what_the_rule_does_when_nobody_answers(ada, rosa):
     set_rule(on_expiry="escalate", escalate_to="administrator")
-    assert after_expiry("escalate", "administrator") in Pages(rosa).open(page_of_request(ask(ada)))
+    assert expiry_consequence("escalate", "administrator") in Pages(rosa).open(page_of_request(ask(ada)))
 
 
 def test_who_approved_is_not_said_to_have_revoked(ada, rosa, tomas):

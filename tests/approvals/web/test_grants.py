@@ -2,10 +2,10 @@
 
 import pytest
 
-from approvals.grants.proposals import propose
-from approvals.grants.services import standing_of
+from approvals.grants.proposals import propose_grant
+from approvals.grants.services import grant_status
 from approvals.models import Grant
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.models import Tool
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
 from tests.pages import Pages
@@ -15,7 +15,7 @@ from tests.pages import Pages
 def grantable(stage, admin, settings, read_anew):
     """The dangerous tool may be granted."""
     settings.TOOLGATE_UNDO_SECONDS = 0
-    change_tool("dangerous", {"grantable": {}}, by=admin)
+    apply_overrides("dangerous", {"grantable": {}}, by=admin)
 
 
 def asked(ada, value):
@@ -52,7 +52,7 @@ def test_what_was_alike_is_proposed(ada, rosa):
     """The same stays the same, a common folder is a beginning, and what varied else is to be chosen."""
     paths = ("reports/2026/a.txt", "reports/2026/b.txt", "reports/2026/cd/e.txt")
     request = approved(ada, rosa, *({"path": path, "text": path[-5:], "mode": "w"} for path in paths))
-    found = propose(request, rosa)
+    found = propose_grant(request, rosa)
     assert rows_of(found) == {
         "value.mode": ("equals", "w"),
         "value.path": ("starts_with", "reports/2026/"),
@@ -66,7 +66,7 @@ def test_other_shapes_and_other_people_do_not_count(ada, ben, rosa):
     approved(ben, rosa, mail("z@example.org"))
     approved(ada, rosa, {"to": "a@example.com"})
     reject(asked(ada, mail("bad@example.com")), rosa)
-    found = propose(approved(ada, rosa, mail("a@example.com")), rosa)
+    found = propose_grant(approved(ada, rosa, mail("a@example.com")), rosa)
     assert (found.alike, rows_of(found)["value.to"]) == (1, ("equals", "a@example.com"))
 
 
@@ -120,7 +120,7 @@ def test_a_grant_is_made_from_its_page_and_revoked_in_the_list(ada, rosa):
     for _ in range(2):
         pages.send(revoke)
         levels += [each.level_tag for each in pages.context["messages"]]
-        assert standing_of(Grant.objects.get()).word == "revoked" and revoke not in pages.html
+        assert grant_status(Grant.objects.get()).word == "revoked" and revoke not in pages.html
     assert levels == ["success", "warning"]
     assert request_of(asked(ada, "reports/d")).status == "pending"
 

@@ -80,12 +80,12 @@ def test_those_that_wait_for_the_same_call_are_shown_with_it(ada, rosa, tomas):
     first, second, third = (ask(ada) for _ in range(3))
     pages = Pages(rosa)
 
-    def twins_of(request: ApprovalRequest) -> list[str]:
+    def duplicates_of(request: ApprovalRequest) -> list[str]:
         pages.open(page_of_request(request))
-        section = pages.html.partition('id="twins"')[2].partition("</details>")[0]
+        section = pages.html.partition('id="duplicates"')[2].partition("</details>")[0]
         return re.findall(r'href="/approvals/\?item=([^"]+)"', section)
 
-    assert twins_of(first) == [second.public_id, third.public_id]
+    assert duplicates_of(first) == [second.public_id, third.public_id]
     together = f"/approvals/several/?item={first.public_id}&amp;item={second.public_id}&amp;item={third.public_id}"
     assert together in pages.html
     pages.open(html.unescape(together))
@@ -93,9 +93,9 @@ def test_those_that_wait_for_the_same_call_are_shown_with_it(ada, rosa, tomas):
         each.public_id for each in (first, second, third)
     ]
     decide(second, by=tomas, decision=approval(second))
-    assert twins_of(first) == [third.public_id]
+    assert duplicates_of(first) == [third.public_id]
     decide(third, by=tomas, decision=rejection(third, "Once is enough."))
-    assert (twins_of(first), twins_of(second)) == ([], [])
+    assert (duplicates_of(first), duplicates_of(second)) == ([], [])
 
 
 def test_requests_stand_with_their_age_and_time_left(ada, rosa):

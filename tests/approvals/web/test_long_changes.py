@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.text.diff import MOST_DRAWN
+from catalog.text.diff import MAX_DIFF_ROWS
 from tests.builders import make_plan, request_of, work_off, write_step
 from tests.pages import Pages
 
@@ -16,8 +16,8 @@ def test_a_change_of_very_many_lines_is_drawn_in_part(catalog, workspace, ada, r
     plan = work_off(make_plan(ada, write_step(1, content="x\n" * LINES)))
     page = Pages(rosa).client.get(f"/approvals/?item={request_of(plan).public_id}").content.decode()
 
-    assert page.count('class="add"') == MOST_DRAWN
-    assert f"{LINES - MOST_DRAWN} lines, 148 KB" in page
+    assert page.count('class="add"') == MAX_DIFF_ROWS
+    assert f"{LINES - MAX_DIFF_ROWS} lines, 148 KB" in page
     assert API in page  # where both sides can be read
     assert "x\\n" * LINES in page  # the raw JSON
 

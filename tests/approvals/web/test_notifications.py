@@ -7,10 +7,10 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
-from approvals.messaging.addresses import decrypted
+from approvals.messaging.addresses import decrypt_address
 from approvals.models import AuditEntry, NotificationChoice
-from approvals.notifications.messages import KINDS, TITLES
-from approvals.notifications.preferences import MOST_ADDRESSES, change_choice
+from approvals.notifications.messages import KIND_LABELS, TITLES
+from approvals.notifications.preferences import MAX_ADDRESSES, change_choice
 from tests.approvals.factories import SECRET_HOOK, ask, delivery_to
 from tests.pages import Pages
 from tests.racing import at_once
@@ -103,8 +103,8 @@ def test_every_kind_of_notice_has_words(rosa):
     """A page does not name it as programs do."""
     delivery_to(rosa)
     page = Pages(rosa).open(PAGE)
-    assert KINDS["approval.opened"] in page and "approval.opened" not in page
-    assert KINDS.keys() == TITLES.keys()
+    assert KIND_LABELS["approval.opened"] in page and "approval.opened" not in page
+    assert KIND_LABELS.keys() == TITLES.keys()
 
 
 def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
@@ -112,7 +112,7 @@ def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
     page = save(rosa, address=SECRET_HOOK)
     assert "https://hooks.example.org/…" in page and "secret-token" not in page
     [kept] = choice(rosa).addresses
-    assert "secret-token" not in str(kept) and decrypted(kept["channel"], kept["ciphertext"]).text == SECRET_HOOK
+    assert "secret-token" not in str(kept) and decrypt_address(kept["channel"], kept["ciphertext"]).text == SECRET_HOOK
     save(rosa, remove="0")
     assert choice(rosa).addresses == []
 
@@ -161,10 +161,10 @@ def test_invalid_choices_are_refused_at_their_field(rosa, fields, wrong):
 
 
 def test_addresses_are_few(rosa):
-    for number in range(MOST_ADDRESSES):
+    for number in range(MAX_ADDRESSES):
         save(rosa, address=f"https://hooks.example.org/{number}")
     save(rosa, 422, address=SECRET_HOOK)
-    assert len(choice(rosa).addresses) == MOST_ADDRESSES
+    assert len(choice(rosa).addresses) == MAX_ADDRESSES
 
 
 def test_people_see_what_they_were_sent(rosa, tomas, ada):

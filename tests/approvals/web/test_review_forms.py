@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
 from approvals.reviews import edits
 from approvals.reviews.decisions import decide
-from approvals.web.review.batch import several_of
-from catalog.access.roles import sees_all
+from approvals.web.review.batch import load_batch
+from catalog.access.roles import can_see_all
 from catalog.core import clock
 from plans.models import Plan
 from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule, setback_on
@@ -75,8 +75,8 @@ def test_an_edit_is_what_runs(held, rosa):
 
 
 def test_an_approved_edit_is_previewed_once(held, rosa, monkeypatch):
-    preview = Mock(wraps=edits.preview_of)
-    monkeypatch.setattr(edits, "preview_of", preview)
+    preview = Mock(wraps=edits.compute_preview)
+    monkeypatch.setattr(edits, "compute_preview", preview)
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     pages.send(page_of(held, "decision"), edited(held, **{"value:content": "other\n"}))
@@ -251,11 +251,11 @@ def test_ones_own_request_is_said_each_time(ada):
 def test_private_arguments_of_several_requests_take_one_query(ada, vera):
     """It takes as many queries for three as for one."""
     requests, taken = [ask(ada) for _ in range(3)], list[int]()
-    assert sees_all(vera)  # which reads her groups, once
+    assert can_see_all(vera)  # which reads her groups, once
     for some in (requests, requests[:1]):
         with CaptureQueriesContext(connection) as queries:
-            briefings = several_of(vera, [each.public_id for each in some]).briefings
-        assert [each.request for each in briefings] == some
+            request_details = load_batch(vera, [each.public_id for each in some]).request_details
+        assert [each.request for each in request_details] == some
         taken.append(len(queries))
     assert taken[0] == taken[1]
 

@@ -17,7 +17,7 @@ def attempt(username="ada", password="", *, address="192.0.2.1"):
     """Try to sign in; return the user, None for a wrong password, or the seconds to wait."""
     request = RequestFactory().post("/sign-in/", REMOTE_ADDR=address)
     try:
-        return sign_in.authenticate(request, username=username, password=password or "wrong")
+        return sign_in.authenticate_user(request, username=username, password=password or "wrong")
     except SignInThrottled as refusal:
         return refusal.retry_after
 
@@ -94,7 +94,7 @@ def test_counts_are_forgotten_after_a_day_and_cleared(ada, later):
     assert sign_in.clear_sign_in_counts(now=clock.now()) == 0
     later(days=1, seconds=1)
     assert attempt() is None
-    assert SignInCount.objects.get(key=sign_in._key("account", "ada")).attempts == 1
+    assert SignInCount.objects.get(key=sign_in._attempt_key("account", "ada")).attempts == 1
     later(days=1, seconds=1)
     assert sign_in.clear_sign_in_counts(now=clock.now()) == 2
     assert not SignInCount.objects.exists()

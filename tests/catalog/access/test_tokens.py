@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from catalog.access.tokens import authenticate, create_token
+from catalog.access.tokens import authenticate_token, create_token
 from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
@@ -57,9 +57,9 @@ def test_invalid_token_is_refused_at_its_field(ada):
 def test_a_live_token_is_recognised(ada):
     token, text = create_token(user=ada, kind="personal", scopes=["tools:read"])
 
-    assert authenticate(text) == token
-    assert authenticate(text + "x") is None
-    assert authenticate("") is None
+    assert authenticate_token(text) == token
+    assert authenticate_token(text + "x") is None
+    assert authenticate_token("") is None
 
 
 @pytest.mark.parametrize("column", ["expires_at", "revoked_at"])
@@ -67,7 +67,7 @@ def test_an_expired_or_revoked_token_is_dead(ada, column):
     token, text = create_token(user=ada, kind="personal", scopes=["tools:read"])
     ApiToken.objects.filter(pk=token.pk).update(**{column: clock.now()})
 
-    assert authenticate(text) is None
+    assert authenticate_token(text) is None
 
 
 def test_a_token_dies_with_its_user(ada):
@@ -75,19 +75,19 @@ def test_a_token_dies_with_its_user(ada):
     ada.is_active = False
     ada.save()
 
-    assert authenticate(text) is None
+    assert authenticate_token(text) is None
 
 
 def test_use_is_noted_at_most_once_a_minute(ada, django_assert_num_queries):
     token, text = create_token(user=ada, kind="personal", scopes=["tools:read"])
     with django_assert_num_queries(2):
-        authenticate(text)
+        authenticate_token(text)
     with django_assert_num_queries(1):
-        authenticate(text)
+        authenticate_token(text)
 
     ApiToken.objects.filter(pk=token.pk).update(last_used_at=clock.now() - timedelta(seconds=61))
     with django_assert_num_queries(2):
-        authenticate(text)
+        authenticate_token(text)
 
 
 def run(**options: str | int) -> str:
@@ -100,7 +100,7 @@ def run(**options: str | int) -> str:
 def test_the_command_prints_the_token_and_nothing_else(ada):
     text = run(user="ada", kind="agent", scopes="tools:read, calls:create", name="planner", days=7).strip()
 
-    token = authenticate(text)
+    token = authenticate_token(text)
     assert token is not None
     assert (token.name, token.kind, token.scopes) == ("planner", "agent", ["tools:read", "calls:create"])
 

@@ -149,7 +149,7 @@ def test_arguments_over_256_kib_are_422(rest):
 
 def test_code_that_is_not_what_the_catalog_says_is_shown_as_drifted(rest):
     Tool.objects.get(name="read_file").versions.update(fingerprint="f" * 64)
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
     assert rest.get("tools/read_file/").json()["drifted"] is True
 

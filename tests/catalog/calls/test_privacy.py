@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.calls.privacy import MARK, Hidden, field_at, fields_of, mask, mask_response
+from catalog.calls.privacy import PRIVATE_MARKER, PrivateCallParts, field_at, mask, mask_response, masked_fields
 from catalog.errors import ParameterError
 
 RESPONSE = {
@@ -21,16 +21,16 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 
 def test_a_mask_keeps_keys_lengths_and_types():
     """And the frame of a standard response, which says nothing of anybody."""
-    string = {MARK: "string"}
+    string = {PRIVATE_MARKER: "string"}
     assert mask_response(RESPONSE) == {
         "query_type": "by_email",
         "parameters": {"email": string},
         "results": [
             {
                 "name": string,
-                "age": {MARK: "number"},
-                "vip": {MARK: "boolean"},
-                "note": {MARK: "null"},
+                "age": {PRIVATE_MARKER: "number"},
+                "vip": {PRIVATE_MARKER: "boolean"},
+                "note": {PRIVATE_MARKER: "null"},
                 "tags": [string, string],
                 "none": [],
             }
@@ -44,14 +44,14 @@ def test_a_mask_keeps_keys_lengths_and_types():
 def test_the_words_of_a_failure_are_masked():
     """They may quote what was asked for."""
     shown = mask_response({"results": [], "success": False, "error": "Nobody is called jo@example.org"})
-    assert shown == {"results": [], "success": False, "error": {MARK: "string"}}
+    assert shown == {"results": [], "success": False, "error": {PRIVATE_MARKER: "string"}}
 
 
 @pytest.mark.parametrize(
     ("hidden", "shown"),
     [
-        (Hidden(frozenset({"to"})), {"to": {MARK: "string"}, "subject": "Hello"}),
-        (Hidden(everything=True), {"to": {MARK: "string"}, "subject": {MARK: "string"}}),
+        (PrivateCallParts(frozenset({"to"})), {"to": {PRIVATE_MARKER: "string"}, "subject": "Hello"}),
+        (PrivateCallParts(everything=True), {"to": {PRIVATE_MARKER: "string"}, "subject": {PRIVATE_MARKER: "string"}}),
     ],
 )
 def test_arguments_are_masked_by_name(hidden, shown):
@@ -61,7 +61,7 @@ def test_arguments_are_masked_by_name(hidden, shown):
 
 def test_every_masked_value_has_its_path():
     """In the order of the response."""
-    paths = [field.path for field in fields_of(RESPONSE)]
+    paths = [field.path for field in masked_fields(RESPONSE)]
     results = [f"results.0.{name}" for name in ("name", "age", "vip", "note", "tags.0", "tags.1")]
     assert paths == ["parameters.email", *results, "source"]
 
@@ -70,8 +70,8 @@ def test_every_masked_value_has_its_path():
 def test_nothing_but_types_is_left_of_a_value(value):
     """Whatever its shape: one mask for each field, in its place."""
     masked = {"results": mask(value)}
-    fields = list(fields_of({"results": value}))
-    assert [field.path for field in fields_of(masked)] == [f"{field.path}.{MARK}" for field in fields]
+    fields = list(masked_fields({"results": value}))
+    assert [field.path for field in masked_fields(masked)] == [f"{field.path}.{PRIVATE_MARKER}" for field in fields]
     assert set(_texts(masked)) <= {"string", "number", "boolean", "null"}
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from catalog.calls import statistics
-from catalog.calls.statistics import outcomes_of, percentile
+from catalog.calls.statistics import implementation_stats, percentile
 from catalog.core import clock
 from catalog.models import Call, Implementation
 from tests.approvals.factories import make_tool
@@ -45,7 +45,7 @@ def test_each_is_counted_and_timed_by_itself(greet, django_assert_num_queries):
     calls(greet, "other", 7)
 
     with django_assert_num_queries(2):
-        first, second = outcomes_of(greet)
+        first, second = implementation_stats(greet)
 
     assert (first.calls, first.completed, first.failed, first.share) == (101, 100, 1, 0.75)
     assert first.success_rate == pytest.approx(100 / 101)
@@ -54,7 +54,7 @@ def test_each_is_counted_and_timed_by_itself(greet, django_assert_num_queries):
 
 
 def test_what_was_never_called_has_no_rate_and_no_times(greet):
-    found = outcomes_of(greet)[1]
+    found = implementation_stats(greet)[1]
 
     assert (found.calls, found.success_rate, found.p50_ms, found.p95_ms, found.last_call_at) == (
         0,
@@ -66,19 +66,19 @@ def test_what_was_never_called_has_no_rate_and_no_times(greet):
 
 
 def test_only_the_newest_calls_are_looked_at(greet, monkeypatch):
-    monkeypatch.setattr(statistics, "LAST_CALLS", 5)
+    monkeypatch.setattr(statistics, "COMPARED_CALLS", 5)
     calls(greet, "tests:greet", *[1000] * 5)
     calls(greet, "other", *[1] * 5)
 
-    assert [each.calls for each in outcomes_of(greet)] == [0, 5]
+    assert [each.calls for each in implementation_stats(greet)] == [0, 5]
 
 
 def test_what_is_switched_off_or_gone_has_no_share(greet):
     greet.implementations.filter(reference="other").update(registered=False)
-    assert [each.share for each in outcomes_of(greet)] == [1.0, 0.0]
+    assert [each.share for each in implementation_stats(greet)] == [1.0, 0.0]
 
     greet.implementations.update(enabled=False)
-    assert [each.share for each in outcomes_of(greet)] == [0.0, 0.0]
+    assert [each.share for each in implementation_stats(greet)] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("part", "value"), [(0.0, 1.0), (0.25, 1.0), (0.5, 2.0), (0.51, 3.0), (0.95, 4.0), (1.0, 4.0)])

@@ -6,21 +6,21 @@ import pytest
 from cryptography.fernet import Fernet
 
 from catalog.calls import vault
-from catalog.calls.vault import Place, SecretGone
+from catalog.calls.vault import SecretGone, SecretScope
 from catalog.errors import ParameterError
 from catalog.models import CallSecret
 
 pytestmark = pytest.mark.db
 
-HERE = Place("plan_x", "1")
+HERE = SecretScope("plan_x", "1")
 KEY = "AKIA" + "Q7" * 8
 
 
 @pytest.fixture
 def text(db):
     """The stored text of arguments with a kept secret."""
-    sealed = vault.sealed(None, {"note": f"use {KEY}"})
-    vault.keep(HERE, sealed.secrets)
+    sealed = vault.redact_arguments(None, {"note": f"use {KEY}"})
+    vault.store_secrets(HERE, sealed.secrets)
     return sealed.text
 
 
@@ -29,48 +29,48 @@ def test_what_is_kept_is_encrypted_and_comes_back(text, django_assert_num_querie
     row = CallSecret.objects.get()
     assert KEY not in text + row.ciphertext
     with django_assert_num_queries(1):
-        assert vault.restored(text, "plan_x") == {"note": f"use {KEY}"}
+        assert vault.load_complete(text, "plan_x") == {"note": f"use {KEY}"}
 
 
 def test_arguments_without_secrets_cost_no_query(db, django_assert_num_queries):
     """However often they are asked for."""
     with django_assert_num_queries(0):
-        assert vault.restored('{"a":1}', "plan_x") == {"a": 1}
-        vault.keep(HERE, ()) if vault.sealed(None, {"a": 1}).secrets else None
+        assert vault.load_complete('{"a":1}', "plan_x") == {"a": 1}
+        vault.store_secrets(HERE, ()) if vault.redact_arguments(None, {"a": 1}).secrets else None
 
 
 def test_keys_are_rotated_without_losing_what_waits(text, settings):
     """A new first key encrypts, the old one still reads; without the old one the secret is gone."""
     old, new = settings.TOOLGATE_SECRET_KEYS[0], Fernet.generate_key().decode()
     settings.TOOLGATE_SECRET_KEYS = [new, old]
-    assert vault.restored(text, "plan_x") == {"note": f"use {KEY}"}
-    again = vault.sealed(None, {"note": f"use {KEY}"})
+    assert vault.load_complete(text, "plan_x") == {"note": f"use {KEY}"}
+    again = vault.redact_arguments(None, {"note": f"use {KEY}"})
     assert again.text != text
-    vault.keep(HERE, again.secrets)
+    vault.store_secrets(HERE, again.secrets)
     settings.TOOLGATE_SECRET_KEYS = [new]
-    assert vault.restored(again.text, "plan_x") == {"note": f"use {KEY}"}
+    assert vault.load_complete(again.text, "plan_x") == {"note": f"use {KEY}"}
     with pytest.raises(SecretGone, match="aws_access_key"):
-        vault.restored(text, "plan_x")
+        vault.load_complete(text, "plan_x")
 
 
 @pytest.mark.parametrize("other", ["plan_y", "plan_"])
 def test_another_plan_has_other_secrets(text, other):
     """A stored text that is copied brings nothing along."""
     with pytest.raises(SecretGone):
-        vault.restored(text, other)
+        vault.load_complete(text, other)
 
 
 def test_a_secret_is_bound_to_its_path(db):
     """The same value elsewhere has another HMAC."""
-    one, two = (json.loads(vault.sealed(None, {name: KEY}).text)[name]["$secret"] for name in ("a", "b"))
+    one, two = (json.loads(vault.redact_arguments(None, {name: KEY}).text)[name]["$secret"] for name in ("a", "b"))
     assert one != two
 
 
 def put_back(text, arguments):
     """Return what comes back of arguments that a person changed, once it is sealed again."""
-    wanted = vault.refilled(arguments, text, "plan_x")
+    wanted = vault.restore_edited_arguments(arguments, text, "plan_x")
     whole = wanted.in_place()
-    wanted.check(vault.sealed(None, whole))
+    wanted.check(vault.redact_arguments(None, whole))
     return whole
 
 
@@ -103,14 +103,14 @@ def test_a_secret_is_taken_nowhere_else(text, arguments, path):
 
 def test_keeping_twice_keeps_once(text):
     """As a retry of the transaction does."""
-    vault.keep(HERE, vault.sealed(None, {"note": f"use {KEY}"}).secrets)
+    vault.store_secrets(HERE, vault.redact_arguments(None, {"note": f"use {KEY}"}).secrets)
     assert CallSecret.objects.count() == 1
 
 
 def test_a_step_forgets_its_own(text):
     """And a plan all that its steps have."""
-    vault.keep(Place("plan_x", "2"), vault.sealed(None, {"b": KEY}).secrets)
-    vault.forget(HERE)
+    vault.store_secrets(SecretScope("plan_x", "2"), vault.redact_arguments(None, {"b": KEY}).secrets)
+    vault.delete_secrets(HERE)
     assert CallSecret.objects.get().step_ref == "2"
-    vault.forget(Place("plan_x"))
+    vault.delete_secrets(SecretScope("plan_x"))
     assert not CallSecret.objects.exists()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from catalog.dispatch.pipeline import check, run, standard_response
+from catalog.dispatch.pipeline import prepare_arguments, run_call, standard_response
 from catalog.errors import (
     DataNotFound,
     ParameterError,
@@ -149,7 +149,7 @@ def test_parameters_that_are_no_object_are_a_parameter_error(params):
 def test_unknown_keys_are_the_models_business_here_and_refused_where_calls_run(facts):
     validate_call("facts", "facts", RIGHT | {"unknown": 1})
     with pytest.raises(ParameterError) as caught:
-        check(facts, {"query_type": "facts", "parameters": RIGHT | {"unknown": 1}})
+        prepare_arguments(facts, {"query_type": "facts", "parameters": RIGHT | {"unknown": 1}})
     assert caught.value.details["field"] == "parameters.unknown"
 
 
@@ -187,7 +187,7 @@ def test_errors_are_classified(error, kind):
     def fail(arguments: dict[str, Any]) -> None:
         raise error
 
-    outcome = run(define_tool("x", "Fail.", [], handler=fail), {}, make_context())
+    outcome = run_call(define_tool("x", "Fail.", [], handler=fail), {}, make_context())
     assert (outcome.error_kind, outcome.success) == (kind, False)
 
 
@@ -248,7 +248,7 @@ def doors() -> list[Tool[Any, Any]]:
 def test_every_call_answers_in_the_standard_response_whatever_its_front_door(index):
     door = doors()[index]
     arguments = {"text": "x"} if "text" in door.input_schema.get("properties", {}) else {}
-    response = standard_response(door, arguments, run(door, check(door, arguments), make_context()))
+    response = standard_response(door, arguments, run_call(door, prepare_arguments(door, arguments), make_context()))
     assert response == {
         "query_type": None,
         "parameters": arguments,
@@ -260,7 +260,7 @@ def test_every_call_answers_in_the_standard_response_whatever_its_front_door(ind
 
 def test_a_query_types_response_carries_query_type_parameters_and_the_tools_own_fields(facts):
     arguments = {"query_type": "facts", "parameters": RIGHT}
-    response = standard_response(facts, arguments, run(facts, check(facts, arguments), make_context()))
+    response = standard_response(facts, arguments, run_call(facts, prepare_arguments(facts, arguments), make_context()))
     assert response == {
         "query_type": "facts",
         "parameters": RIGHT,

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch.pipeline import check, preview, run, standard_response
+from catalog.dispatch.pipeline import prepare_arguments, preview_call, run_call, standard_response
 from catalog.errors import IdentifierRequired, ParameterError, ToolDefinitionError
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import (
@@ -23,7 +23,7 @@ from catalog.tools import (
     tool,
 )
 from catalog.tools.class_tools import safe_execute
-from catalog.tools.registry import unknown_tool
+from catalog.tools.registry import unknown_tool_error
 
 CONTEXT = {"trace_id": "test"}
 SECRET = "someone@example.org"
@@ -127,8 +127,8 @@ async def test_what_happens_is_logged_by_the_contracts_names(caplog):
 
 def test_a_tool_that_is_not_there_is_logged_with_its_name_cut(caplog):
     register_tool(BrokenTool())
-    assert str(unknown_tool("borken")) == "Unknown tool: borken. Did you mean broken?"
-    unknown_tool("x\n" * 500)
+    assert str(unknown_tool_error("borken")) == "Unknown tool: borken. Did you mean broken?"
+    unknown_tool_error("x\n" * 500)
     assert "tool_not_found name='borken'" in caplog.text
     assert max(map(len, caplog.messages)) < 120
 
@@ -247,7 +247,7 @@ def test_in_the_pipeline_a_class_is_an_ordinary_tool():
     made = register_tool(Answering({"success": True, "data": {"a": 1}, "user_message": "Found it."})).as_tool()
     result = invoke("answering", {"any": "thing"})
     assert (result.success, result.value, result.message) == (True, {"a": 1}, "Found it.")
-    response = standard_response(made, {}, run(made, {}, make_context()))
+    response = standard_response(made, {}, run_call(made, {}, make_context()))
     assert (response["results"], response["success"], response["user_message"]) == ([{"a": 1}], True, "Found it.")
 
 
@@ -257,12 +257,12 @@ def test_in_the_pipeline_a_failed_answer_is_a_failed_result():
     ).as_tool()
     result = invoke("answering", {})
     assert (result.success, result.message, result.user_message) == (False, "not_there", "I found nothing.")
-    response = standard_response(made, {}, run(made, {}, make_context()))
+    response = standard_response(made, {}, run_call(made, {}, make_context()))
     assert (response["results"], response["error"], response["user_message"]) == ([], "not_there", "I found nothing.")
 
 
 def test_in_the_pipeline_an_exception_is_hidden_too_and_may_be_tried_again():
-    outcome = run(BrokenTool().as_tool(), {}, make_context())
+    outcome = run_call(BrokenTool().as_tool(), {}, make_context())
     assert (outcome.message, outcome.error) == (FAILED["error"], FAILED["user_message"])
     assert (outcome.error_kind, outcome.retryable) == ("unknown_error", True)
 
@@ -272,7 +272,7 @@ def test_a_class_may_show_what_a_call_would_do():
         async def preview(self, args, context):
             return Preview(f"Ask {args['who']}", "none")
 
-    shown = preview(Showing().as_tool(), {"who": "Ada"}, make_context())
+    shown = preview_call(Showing().as_tool(), {"who": "Ada"}, make_context())
     assert shown is not None and shown.summary == "Ask Ada"
     assert not AskedTool().as_tool().has_preview
 
@@ -280,7 +280,7 @@ def test_a_class_may_show_what_a_call_would_do():
 @pytest.mark.parametrize("arguments", [{}, {"who": ""}, {"who": "  "}, {"who": None}, {"times": 2}])
 def test_without_the_identifier_the_call_is_refused_with_a_question_for_the_user(arguments):
     with pytest.raises(IdentifierRequired) as caught:
-        check(AskedTool().as_tool(), arguments)
+        prepare_arguments(AskedTool().as_tool(), arguments)
     question = "I'd be happy to help! Could you provide your registration email or registration ID?"
     assert caught.value.user_message() == question
     assert caught.value.details == {
@@ -308,7 +308,7 @@ def test_the_identifier_is_the_named_parameter_else_identifier_else_the_first_re
         properties = {name: {"type": "string"} for name in parameters}
         Asking.parameters = {"type": "object", "properties": properties, "required": ["a"]}
     with pytest.raises(IdentifierRequired) as caught:
-        check(Asking().as_tool(), {"other": 1})
+        prepare_arguments(Asking().as_tool(), {"other": 1})
     assert caught.value.details["field"] == asked_for
 
 
@@ -327,14 +327,14 @@ def test_every_way_of_declaring_may_require_an_identifier():
         return email
 
     with pytest.raises(IdentifierRequired, match="the email"):
-        check(find, {"day": "x"})
-    assert check(find, {"email": "a"})
+        prepare_arguments(find, {"day": "x"})
+    assert prepare_arguments(find, {"email": "a"})
 
 
 def test_parameters_are_checked_and_without_them_any_object_is_taken():
     with pytest.raises(ParameterError):
-        check(AskedTool().as_tool(), {"who": "a", "unknown": 1})
-    assert check(BrokenTool().as_tool(), {"any": {"thing": [1]}})
+        prepare_arguments(AskedTool().as_tool(), {"who": "a", "unknown": 1})
+    assert prepare_arguments(BrokenTool().as_tool(), {"any": {"thing": [1]}})
 
 
 def test_the_context_of_a_call_is_the_contracts_dict():

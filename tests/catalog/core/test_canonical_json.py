@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.canonical_json import (
-    MAX_INTEGER,
+    MAX_SAFE_INTEGER,
     canonical_text,
     check_json,
     digest,
+    json_size,
+    normalize_numbers,
     parse_json,
-    size_of,
-    with_whole_numbers,
 )
 from catalog.errors import MalformedJSON, TooLarge
 from tests.corpus import faults
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
-numbers = st.integers(-MAX_INTEGER, MAX_INTEGER) | st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.integers(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
     st.none() | st.booleans() | numbers | texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
@@ -90,7 +90,7 @@ def test_a_document_over_the_limit_is_too_large():
 
 def test_the_limits_themselves_are_accepted():
     assert parse_json("[" * 64 + "]" * 64)
-    assert parse_json(str(MAX_INTEGER)) == MAX_INTEGER
+    assert parse_json(str(MAX_SAFE_INTEGER)) == MAX_SAFE_INTEGER
     assert parse_json('"\\ud83d\\ude00"') == "\U0001f600"
 
 
@@ -134,19 +134,19 @@ def test_digests_are_equal_only_for_equal_fields(left, right):
 
 
 def test_size_counts_bytes_not_characters():
-    assert size_of({"a": "é"}) == len('{"a":"é"}'.encode())
+    assert json_size({"a": "é"}) == len('{"a":"é"}'.encode())
 
 
 def test_whole_floats_become_the_integers_that_their_canonical_text_says():
     given = {"a": [2.0, -0.0, 1.5], "b": {"c": 2.0**53 - 1, "d": 1e21}, "e": 3, "f": "1.0"}
-    assert canonical_text(with_whole_numbers(given)) == canonical_text(given)
+    assert canonical_text(normalize_numbers(given)) == canonical_text(given)
     large = given | {"b": {"c": 1e16, "d": 1e21}}
-    whole = with_whole_numbers(large)
+    whole = normalize_numbers(large)
     assert repr(whole) == repr({"a": [2, 0, 1.5], "b": {"c": 10**16, "d": 1e21}, "e": 3, "f": "1.0"})
     assert repr(given).startswith("{'a': [2.0, -0.0")
 
 
 @given(values)
 def test_a_value_without_whole_floats_is_itself(value):
-    once = with_whole_numbers(value)
-    assert with_whole_numbers(once) is once
+    once = normalize_numbers(value)
+    assert normalize_numbers(once) is once

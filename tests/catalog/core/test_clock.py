@@ -43,17 +43,17 @@ def test_measured_time_is_never_ahead():
 @pytest.mark.service
 def test_a_slow_answer_says_too_little(monkeypatch):
     """The measurement before it is kept, and it is time for another."""
-    monkeypatch.setattr(clock, "_measured", None)  # without one before it, any answer is taken
+    monkeypatch.setattr(clock, "_last_measurement", None)  # without one before it, any answer is taken
     clock.refresh()
-    kept = clock._measured
+    kept = clock._last_measurement
     assert not clock.is_stale()
-    counted = clock._count()
+    counted = clock._monotonic_seconds()
     seconds = iter([counted + 100, counted + 100 + clock.SLOW_SECONDS])
     with monkeypatch.context() as patch:
-        patch.setattr(clock, "_count", lambda: next(seconds))
+        patch.setattr(clock, "_monotonic_seconds", lambda: next(seconds))
         clock.refresh()
-    assert clock._measured is kept
-    monkeypatch.setattr(clock, "_count", lambda: counted + clock.REFRESH_SECONDS + 1)
+    assert clock._last_measurement is kept
+    monkeypatch.setattr(clock, "_monotonic_seconds", lambda: counted + clock.REFRESH_SECONDS + 1)
     assert clock.is_stale()
 
 

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from catalog.core.egress import NotSent, check_url, is_allowed, post
+from catalog.core.egress import RequestNotSent, check_url, is_allowed, post_request
 from tests.corpus import faults
 from tests.http_server import taking
 
@@ -106,8 +106,8 @@ def test_invalid_url_is_refused_before_it_is_resolved(monkeypatch):
 
     def check(url):
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("resolved"))
-        with pytest.raises(NotSent) as refused:
-            post(url, b"{}", {}, seconds=1)
+        with pytest.raises(RequestNotSent) as refused:
+            post_request(url, b"{}", {}, seconds=1)
         assert not refused.value.again
 
     assert faults(check, cases) == {}
@@ -119,8 +119,8 @@ def test_one_address_of_many_that_is_not_public_is_enough(settings, monkeypatch)
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 443)) for each in ("93.184.215.14", "127.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("connected"))
-    with pytest.raises(NotSent, match="is not public"):
-        post("https://example.org/", b"{}", {}, seconds=1)
+    with pytest.raises(RequestNotSent, match="is not public"):
+        post_request("https://example.org/", b"{}", {}, seconds=1)
 
 
 def test_the_name_is_resolved_once(settings, monkeypatch):
@@ -137,7 +137,7 @@ def test_the_name_is_resolved_once(settings, monkeypatch):
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
         reached: list[str] = []
         monkeypatch.setattr(socket, "create_connection", lambda to, *rest: _connected(to, reached))
-        post(f"http://hook.test:{server.server_port}/200", b"{}", {}, seconds=5)
+        post_request(f"http://hook.test:{server.server_port}/200", b"{}", {}, seconds=5)
         assert asked == ["hook.test"] and reached == ["127.0.0.1"]
         assert server.taken[0][1]["Host"] == f"hook.test:{server.server_port}"
 
@@ -158,8 +158,8 @@ def test_what_is_not_taken_says_whether_to_try_again(settings, status, again):
     """A redirect is not followed."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
     with taking() as server:
-        with pytest.raises(NotSent, match=f"127.0.0.1 answered {status}") as refused:
-            post(f"http://127.0.0.1:{server.server_port}/{status}", b"{}", {}, seconds=5)
+        with pytest.raises(RequestNotSent, match=f"127.0.0.1 answered {status}") as refused:
+            post_request(f"http://127.0.0.1:{server.server_port}/{status}", b"{}", {}, seconds=5)
         assert refused.value.again is again
         assert len(server.taken) == 1
 
@@ -167,7 +167,7 @@ def test_what_is_not_taken_says_whether_to_try_again(settings, status, again):
 def test_what_is_taken_arrives_whole(settings):
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
     with taking() as server:
-        post(f"http://127.0.0.1:{server.server_port}/201", b'{"a":1}', {"X-One": "1"}, seconds=5)
+        post_request(f"http://127.0.0.1:{server.server_port}/201", b'{"a":1}', {"X-One": "1"}, seconds=5)
         path, headers, body = server.taken[0]
     assert (path, headers["X-One"], body) == ("/201", "1", b'{"a":1}')
 
@@ -175,16 +175,16 @@ def test_what_is_taken_arrives_whole(settings):
 def test_a_server_without_a_certificate_of_its_name_is_not_sent_to(settings):
     """Not even when it may be reached."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
-    with taking() as server, pytest.raises(NotSent, match="could not be reached") as refused:
-        post(f"https://127.0.0.1:{server.server_port}/200", b"{}", {}, seconds=2)
+    with taking() as server, pytest.raises(RequestNotSent, match="could not be reached") as refused:
+        post_request(f"https://127.0.0.1:{server.server_port}/200", b"{}", {}, seconds=2)
     assert refused.value.again and ssl.HAS_SNI
 
 
 def test_nobody_there_is_said_without_the_path(settings):
     """Addresses of chats hold tokens in it."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
-    with pytest.raises(NotSent) as refused:
-        post("http://127.0.0.1:9/token-abc", b"{}", {}, seconds=2)
+    with pytest.raises(RequestNotSent) as refused:
+        post_request("http://127.0.0.1:9/token-abc", b"{}", {}, seconds=2)
     assert "token-abc" not in str(refused.value) and refused.value.again
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from catalog.core import filesystem as filesystem_module
-from catalog.core.filesystem import MAX_FILE_BYTES, Filesystem, opened_folder, split_path
+from catalog.core.filesystem import MAX_FILE_BYTES, Filesystem, open_folder, split_path
 from catalog.errors import FilesystemError
 from tests import counts
 from tests.corpus import faults
@@ -165,10 +165,10 @@ def _attempts(workspace: Filesystem, until: Callable[[], bool]) -> Iterator[str]
 
 def test_a_folder_exchanged_after_it_was_opened_is_not_the_one_written_to(root):
     (root / "folder").mkdir()
-    with opened_folder(root, ("folder",)) as folder:
+    with open_folder(root, ("folder",)) as folder:
         (root / "folder").rename(root / "aside")
         (root / "folder").symlink_to(root.parent, target_is_directory=True)
-        filesystem_module._put(folder, ("folder", "x"), b"data")
+        filesystem_module._write_or_remove(folder, ("folder", "x"), b"data")
 
     assert (root / "aside" / "x").read_bytes() == b"data"
     assert not (root.parent / "x").exists()
@@ -287,7 +287,7 @@ def test_restore_puts_back_what_this_call_changed(workspace, root):
 
 def test_restore_asks_under_the_lock_whether_it_may(workspace, root):
     def may(answer: bool) -> bool:
-        with pytest.raises(BlockingIOError), opened_folder(root, ()) as folder:
+        with pytest.raises(BlockingIOError), open_folder(root, ()) as folder:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return answer
 

@@ -4,12 +4,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from catalog.core.rate_limits import Rate, Ration, clear_buckets, count_use, give_back_use, parse_rates
+from catalog.core.rate_limits import (
+    RateLimit,
+    RateLimitKey,
+    acquire_use,
+    clear_rate_buckets,
+    parse_rate_limits,
+    release_use,
+)
 from catalog.errors import RateLimited, ToolDefinitionError
 from catalog.models import RateBucket
 from catalog.testing import clean_registry
 from catalog.tools import tool
-from catalog.tools.registry import rates_for
+from catalog.tools.registry import effective_rate_limits
 from tests.corpus import faults
 from tests.racing import at_once
 
@@ -21,13 +28,13 @@ THREADS = 64
 
 def ration(text="2/min", owner="user:1", group="mail"):
     """Return what one caller may do with one group."""
-    return Ration(group, parse_rates(text, "send"), owner)
+    return RateLimitKey(group, parse_rate_limits(text, "send"), owner)
 
 
 def refusal_of(wanted, seconds=0):
     """Use a group some seconds after noon; return why not, None when it was counted."""
     try:
-        count_use(wanted, now=NOON + timedelta(seconds=seconds))
+        acquire_use(wanted, now=NOON + timedelta(seconds=seconds))
     except RateLimited as refusal:
         return refusal
     return None
@@ -36,17 +43,17 @@ def refusal_of(wanted, seconds=0):
 @pytest.mark.parametrize(
     ("text", "rates"),
     [
-        ("5/min", (Rate(5, "min"),)),
-        ("20/h,5/min", (Rate(5, "min"), Rate(20, "h"))),
-        ("1/s, 9/day", (Rate(1, "s"), Rate(9, "day"))),
-        ("2/min,1/30s", (Rate(1, "s", 30), Rate(2, "min"))),
-        ("9/12h", (Rate(9, "h", 12),)),
+        ("5/min", (RateLimit(5, "min"),)),
+        ("20/h,5/min", (RateLimit(5, "min"), RateLimit(20, "h"))),
+        ("1/s, 9/day", (RateLimit(1, "s"), RateLimit(9, "day"))),
+        ("2/min,1/30s", (RateLimit(1, "s", 30), RateLimit(2, "min"))),
+        ("9/12h", (RateLimit(9, "h", 12),)),
     ],
 )
 def test_a_limit_is_a_number_and_a_window(text, rates):
     """Several stand with commas between them; the shortest window comes first."""
-    assert parse_rates(text, "send") == rates
-    assert parse_rates(",".join(map(str, rates)), "send") == rates
+    assert parse_rate_limits(text, "send") == rates
+    assert parse_rate_limits(",".join(map(str, rates)), "send") == rates
 
 
 def test_a_limit_that_cannot_be_read_is_refused():
@@ -58,7 +65,7 @@ def test_a_limit_that_cannot_be_read_is_refused():
 
     def check(text):
         with pytest.raises(ToolDefinitionError, match=r"rate_limit of send must be .*min") as refusal:
-            parse_rates(text, "send")
+            parse_rate_limits(text, "send")
         assert repr(text) in str(refusal.value)
 
     assert faults(check, cases) == {}
@@ -78,9 +85,9 @@ def test_the_tools_of_a_group_share_its_limit():
         second = tool(name="resend", description="Try it.", rate_limit_key="mail")(lambda: None)
         alone = tool(name="look", description="Try it.", rate_limit="1/s")(lambda: None)
         free = tool(name="free", description="Try it.")(lambda: None)
-        assert rates_for(second) == rates_for(first) == (Rate(2, "min"),)
+        assert effective_rate_limits(second) == effective_rate_limits(first) == (RateLimit(2, "min"),)
         assert (first.rate_group, second.rate_group, alone.rate_group) == ("mail", "mail", "look")
-        assert rates_for(free) == ()
+        assert effective_rate_limits(free) == ()
 
 
 def test_a_full_window_refuses_until_it_ends(db):
@@ -113,7 +120,7 @@ def test_a_use_counts_in_every_window_or_in_none(db):
 def test_no_more_pass_than_the_limit_says(text, passed):
     """However many threads ask at the same moment."""
     wanted = ration(text)
-    results = at_once(*[lambda: count_use(wanted, now=NOON)] * THREADS)
+    results = at_once(*[lambda: acquire_use(wanted, now=NOON)] * THREADS)
     assert results.count(None) == passed
     assert sum(isinstance(result, RateLimited) for result in results) == THREADS - passed
 
@@ -131,7 +138,7 @@ def test_counts_that_are_over_are_cleared(db):
     """What may still count stays."""
     refusal_of(ration(), -25 * 3600)
     refusal_of(ration(owner="user:2"))
-    assert clear_buckets(now=NOON) == 1
+    assert clear_rate_buckets(now=NOON) == 1
     assert [row.owner for row in RateBucket.objects.all()] == ["user:2"]
 
 
@@ -139,8 +146,8 @@ def test_a_use_is_given_back_to_the_windows_it_was_counted_in(db):
     """Never to one that began later, and never below none."""
     both = ration("1/min,9/h")
     assert [refusal_of(both, second) for second in (0, 120)] == [None, None]
-    give_back_use(both, counted_at=NOON)
+    release_use(both, counted_at=NOON)
     assert dict(RateBucket.objects.values_list("group", "used")) == {"mail:min": 1, "mail:h": 1}
     for _ in range(3):
-        give_back_use(both, counted_at=NOON + timedelta(seconds=120))
+        release_use(both, counted_at=NOON + timedelta(seconds=120))
     assert dict(RateBucket.objects.values_list("group", "used")) == {"mail:min": 0, "mail:h": 0}

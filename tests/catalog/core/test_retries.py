@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connection, transaction
 
-from catalog.core.transactions import TRIES, do_each, is_away, retried, retried_patiently
+from catalog.core.transactions import MAX_ATTEMPTS, is_unavailable, retry_on_deadlock, retry_on_lock, run_each
 
 pytestmark = pytest.mark.db
 
@@ -18,7 +18,7 @@ class Refused(Exception):
         self.sqlstate, self.sqlite_errorname = ("", name) if is_sqlite else (name, "")
 
 
-def refusing(times: int, sqlstate: str, again=retried) -> tuple[Callable[[], str], list[int]]:
+def refusing(times: int, sqlstate: str, again=retry_on_deadlock) -> tuple[Callable[[], str], list[int]]:
     """Return a transaction that the database refuses so many times, and the tries that were made."""
     tries: list[int] = []
 
@@ -35,18 +35,23 @@ def refusing(times: int, sqlstate: str, again=retried) -> tuple[Callable[[], str
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("sqlstate", "again"),
-    [("40001", retried), ("40P01", retried), ("55P03", retried_patiently), ("SQLITE_BUSY", retried_patiently)],
+    [
+        ("40001", retry_on_deadlock),
+        ("40P01", retry_on_deadlock),
+        ("55P03", retry_on_lock),
+        ("SQLITE_BUSY", retry_on_lock),
+    ],
 )
 def test_it_is_done_again_until_it_is_done(sqlstate, again):
     """A deadlock is nobody's fault; a lock that was not to be had is waited for by those who have something to keep."""
-    act, tries = refusing(TRIES - 1, sqlstate, again)
-    assert (act(), len(tries)) == ("done", TRIES)
+    act, tries = refusing(MAX_ATTEMPTS - 1, sqlstate, again)
+    assert (act(), len(tries)) == ("done", MAX_ATTEMPTS)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("times", "sqlstate", "made"),
-    [(TRIES, "40P01", TRIES), (1, "55P03", 1), (1, "SQLITE_BUSY", 1), (1, "57P01", 1), (1, "", 1)],
+    [(MAX_ATTEMPTS, "40P01", MAX_ATTEMPTS), (1, "55P03", 1), (1, "SQLITE_BUSY", 1), (1, "57P01", 1), (1, "", 1)],
 )
 def test_it_is_not_done_for_ever_nor_for_other_reasons(times, sqlstate, made):
     """A database that goes away is another matter, and so is a row that someone has for long."""
@@ -86,7 +91,7 @@ def caused(error: Exception, sqlstate: str) -> Exception:
 )
 def test_what_is_said_of_a_database_that_is_away(error, away):
     """The same may succeed in a moment, or it never will."""
-    assert is_away(error) == away
+    assert is_unavailable(error) == away
 
 
 @pytest.mark.django_db
@@ -94,7 +99,7 @@ def test_a_table_that_is_missing_does_not_come_back():
     """SQLite calls everything an operational error."""
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM no_such_table")
-    assert not is_away(raised.value)
+    assert not is_unavailable(raised.value)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -109,9 +114,9 @@ def test_one_row_that_is_taken_keeps_no_other_waiting(sqlstate, done):
 
     if done is None:
         with pytest.raises(OperationalError):
-            do_each(act, [0, 1, 2])
+            run_each(act, [0, 1, 2])
     else:
-        assert do_each(act, [0, 1, 2]) == done
+        assert run_each(act, [0, 1, 2]) == done
 
 
 @pytest.mark.service
@@ -126,5 +131,5 @@ def test_what_comes_again_by_itself_waits_for_a_lock_briefly():
         return found[-1]
 
     found: list[str] = []
-    do_each(waits, [1])
+    run_each(waits, [1])
     assert (waits(1), found) == ("5s", ["500ms", "5s"])

@@ -45,18 +45,18 @@ def test_a_traceparent_is_taken_as_the_standard_says():
     ]
 
     def check(given, kept):
-        assert tracing.accepted(given) == kept
+        assert tracing.parse_traceparent(given) == kept
 
     assert faults(check, cases) == {}
 
 
 def test_what_is_made_here_belongs_to_the_trace_that_came_in():
     """Else to a new one."""
-    with tracing.belonging_to(GIVEN):
-        assert tracing.here() == GIVEN
-    made = tracing.here()
-    assert tracing.accepted(made) == made
-    assert tracing.trace_id_of(made) not in (TRACE, tracing.trace_id_of(tracing.here()))
+    with tracing.remote_parent(GIVEN):
+        assert tracing.current_traceparent() == GIVEN
+    made = tracing.current_traceparent()
+    assert tracing.parse_traceparent(made) == made
+    assert tracing.trace_id_of(made) not in (TRACE, tracing.trace_id_of(tracing.current_traceparent()))
     assert tracing.trace_id_of("") is None
 
 
@@ -64,16 +64,16 @@ def test_without_a_collector_nothing_is_made(monkeypatch):
     """The packages may be installed all the same."""
     for name in tracing.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
-    assert (tracing.start(), tracing.tracer) == ("", None)
+    assert (tracing.start_tracing(), tracing.tracer) == ("", None)
     with tracing.span("step", {"step": 1}):
-        tracing.note(outcome="completed")
+        tracing.add_span_attributes(outcome="completed")
 
 
 def test_a_collector_without_the_packages_is_said(monkeypatch):
     """Serving goes on without spans."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     monkeypatch.setitem(sys.modules, tracing.EXPORTER, None)
-    assert "extra otel" in tracing.start()
+    assert "extra otel" in tracing.start_tracing()
     assert tracing.tracer is None
 
 
@@ -87,7 +87,7 @@ def test_the_packages_of_the_extra_are_not_needed(monkeypatch):
     again = module_from_spec(found)
     found.loader.exec_module(again)
     with again.span("step", {"step": 1}):
-        assert again.accepted(again.here())
+        assert again.parse_traceparent(again.current_traceparent())
 
 
 @pytest.mark.django_db(transaction=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel, Field
 
-from catalog.definitions.examples import examples_of
+from catalog.definitions.examples import serialize_examples
 from catalog.testing import clean_registry
 from catalog.tools import ToolExample, tool
 
@@ -32,7 +32,7 @@ def registry():
 
 def row(declared):
     """Return the one example of a tool, without its description."""
-    [example] = examples_of(declared)
+    [example] = serialize_examples(declared)
     return example["arguments"], example["result"]
 
 
@@ -42,7 +42,7 @@ def test_a_model_is_written_as_a_caller_writes_it():
         """Look something up."""
         return Found([])
 
-    assert examples_of(look_up) == [
+    assert serialize_examples(look_up) == [
         {"description": "By name", "arguments": {"text": "x", "max": 3}, "result": {"names": ["a"]}}
     ]
 

@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from catalog.context import Deadline, Resources, Stop, ToolContext
+from catalog.context import CancelToken, Deadline, Resources, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
-from catalog.dispatch.pipeline import CallFacts, Deny, Gate, Hold, Outcome, check, dispatch, run, standard_response
+from catalog.dispatch.pipeline import (
+    CallFacts,
+    CallOutcome,
+    Deny,
+    Gate,
+    Hold,
+    dispatch,
+    prepare_arguments,
+    run_call,
+    standard_response,
+)
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,
@@ -48,8 +58,8 @@ def raising(error: BaseException) -> Tool[Any, Any]:
     return define_tool("x", "Fail.", [], handler=fail)
 
 
-def outcome_of(tool: Tool[Any, Any], **fields: Any) -> Outcome:
-    return run(tool, {}, make_context(**fields))
+def outcome_of(tool: Tool[Any, Any], **fields: Any) -> CallOutcome:
+    return run_call(tool, {}, make_context(**fields))
 
 
 FAILURES = [
@@ -188,7 +198,7 @@ def test_a_call_past_its_deadline_is_not_begun():
 
 def test_a_late_result_holds_no_secret():
     """The late outcome is kept as evidence, so it is scrubbed like the outcome itself."""
-    stop = Stop()
+    stop = CancelToken()
 
     def answer(arguments: dict[str, Any]) -> ToolResult[Any]:
         stop.tell()
@@ -197,7 +207,7 @@ def test_a_late_result_holds_no_secret():
     sign_in = define_tool("x", "Sign in.", [{"name": "password", "type": "string"}], handler=answer)
     secret = Secret("password", "password", "correct horse battery", "")
     context = make_context(deadline=Deadline(clock.now() + timedelta(days=1), stop))
-    outcome = run(sign_in, {"password": secret.value}, context, secrets=[secret])
+    outcome = run_call(sign_in, {"password": secret.value}, context, secrets=[secret])
 
     assert outcome.late is not None
     assert outcome.late.value == {"echo": {"$secret": "password"}}
@@ -269,14 +279,14 @@ def test_async_handlers_run_side_by_side_on_one_loop():
 @pytest.mark.parametrize("arguments", [[], None, "text", {"a": float("inf")}, {1: 2}])
 def test_arguments_that_are_not_an_object_or_not_json_are_refused(arguments):
     with pytest.raises(ParameterError):
-        check(returning(1), arguments)
+        prepare_arguments(returning(1), arguments)
 
 
 def test_arguments_over_the_limit_are_refused_by_name():
     echo = define_tool("x", "Echo.", [{"name": "a", "type": "string"}], handler=lambda arguments: 1)
 
     with pytest.raises(ParameterError, match="at most 262,144") as caught:
-        check(echo, {"a": "x" * 270_000})
+        prepare_arguments(echo, {"a": "x" * 270_000})
 
     assert caught.value.details["errors"][0]["code"] == "too_large"
 
@@ -363,10 +373,10 @@ def test_what_runs_is_what_is_recorded_where_an_integer_is_given_as_a_float():
         """Repeat a text."""
         return text * times
 
-    assert repr(check(repeat, {"text": "a", "times": 2.0})) == "{'text': 'a', 'times': 2}"
+    assert repr(prepare_arguments(repeat, {"text": "a", "times": 2.0})) == "{'text': 'a', 'times': 2}"
     assert invoke(repeat, {"text": "a", "times": 2.0}).value == "aa"
     untouched = {"text": "1.0", "times": 3}
-    assert check(repeat, untouched) is untouched
+    assert prepare_arguments(repeat, untouched) is untouched
 
 
 @pytest.mark.parametrize("number", [2.0**53, 1e16, -1.5e17, 1e20])
@@ -379,6 +389,6 @@ def test_a_number_that_is_recorded_as_an_integer_too_large_to_be_read_again_is_r
         return grams
 
     with pytest.raises(ParameterError) as refusal:
-        check(weigh, {"grams": number})
+        prepare_arguments(weigh, {"grams": number})
     assert (refusal.value.details["field"], refusal.value.details["errors"][0]["code"]) == ("grams", "integer_range")
-    assert check(weigh, {"grams": 1e21}) == {"grams": 1e21}
+    assert prepare_arguments(weigh, {"grams": 1e21}) == {"grams": 1e21}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.context import Deadline, Stop, ToolContext
+from catalog.context import CancelToken, Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.dispatch import pipeline
@@ -15,15 +15,15 @@ from catalog.testing import clean_registry
 from catalog.tools import tool
 
 
-def stoppable(seconds: float = 60) -> tuple[Stop, ToolContext]:
+def stoppable(seconds: float = 60) -> tuple[CancelToken, ToolContext]:
     """Return a stop, and the context of a call that listens to it."""
-    stop = Stop()
+    stop = CancelToken()
     return stop, ToolContext(deadline=Deadline(clock.now() + timedelta(seconds=seconds), stop))
 
 
 def test_who_listens_is_told_once():
     """Also one who listens only after it was told."""
-    stop, told = Stop(), []
+    stop, told = CancelToken(), []
     stop.listen(lambda: told.append("before"))
     stop.tell()
     stop.tell()
@@ -53,11 +53,11 @@ def test_what_was_told_before_it_began_does_nothing():
 
     stop, context = stoppable()
     stop.tell()
-    outcome = pipeline.run(play, {}, context)
-    assert (outcome.error_kind, outcome.retryable, played) == (pipeline.NOT_BEGUN, False, [])
+    outcome = pipeline.run_call(play, {}, context)
+    assert (outcome.error_kind, outcome.retryable, played) == (pipeline.CANCELLED_BEFORE_START, False, [])
 
 
-def tell_once(begun: threading.Event, stop: Stop) -> None:
+def tell_once(begun: threading.Event, stop: CancelToken) -> None:
     """Tell a call to stop as soon as its handler runs."""
     assert begun.wait(60)
     stop.tell()
@@ -92,8 +92,12 @@ def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any)
     begun = threading.Event()
     stop, context = stoppable()
     threading.Thread(target=tell_once, args=[begun, stop]).start()
-    outcome = pipeline.run(hanging(begun, late), {}, context)
-    assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (pipeline.STOPPED, True, [])
+    outcome = pipeline.run_call(hanging(begun, late), {}, context)
+    assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (
+        pipeline.CANCELLED_WHILE_RUNNING,
+        True,
+        [],
+    )
     said = None if outcome.late is None else outcome.late.value or outcome.late.error_kind
     assert said == {"answers": "all the same", "raises": "unknown_error", "gives way": None}[late]
 
@@ -108,6 +112,6 @@ def test_a_handler_that_ends_before_it_is_told_has_run():
             return 42
 
     stop, context = stoppable()
-    outcome = pipeline.run(answer, {}, context)
+    outcome = pipeline.run_call(answer, {}, context)
     stop.tell()
     assert (outcome.success, outcome.value) == (True, 42)

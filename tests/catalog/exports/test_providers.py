@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from catalog.definitions.binding import Binding
 from catalog.definitions.tool import CATALOG_NAME
-from catalog.dispatch.pipeline import check
+from catalog.dispatch.pipeline import prepare_arguments
 from catalog.errors import ParameterError
-from catalog.exports.providers import MAX_NOTES, Note, exported, notes_text
+from catalog.exports.providers import MAX_NOTES, ExportWarning, export_tool, warnings_header
 from catalog.models import Tool as Row
 from catalog.models import ToolVersion
 from catalog.schemas import compile_schema
@@ -36,22 +36,22 @@ def version_of(schema: dict[str, Any], **fields: Any) -> ToolVersion:
 def judge(version: ToolVersion) -> None:
     """Hold every provider's form of a tool against the provider's rules."""
     for strictly in (False, True):
-        (tool,), notes = exported("openai", [version], strictly=strictly)
+        (tool,), notes = export_tool("openai", [version], strictly=strictly)
         is_strict = strictly and tool["function"]["strict"]
         RULES["openai_strict" if is_strict else "openai"].validate(tool)
         assert is_strict or not strictly or "not_strict" in [note.code for note in notes]
         jsonschema.Draft202012Validator.check_schema(tool["function"]["parameters"])
         compile_schema(tool["function"]["parameters"])
-    for tool in exported("anthropic", [version])[0]:
+    for tool in export_tool("anthropic", [version])[0]:
         RULES["anthropic"].validate(tool)
-    for tool in exported("mcp", [version])[0]:
+    for tool in export_tool("mcp", [version])[0]:
         RULES["mcp_2025-06-18"].validate(tool)
         RULES["mcp_2025-11-25"].validate(tool)
 
 
 def strictly(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the strict form of an argument schema."""
-    (tool,), notes = exported("openai", [version_of(schema)], strictly=True)
+    (tool,), notes = export_tool("openai", [version_of(schema)], strictly=True)
     assert tool["function"]["strict"], notes
     form: dict[str, Any] = tool["function"]["parameters"]
     return form
@@ -59,7 +59,7 @@ def strictly(schema: dict[str, Any]) -> dict[str, Any]:
 
 def why_not_strict(schema: dict[str, Any]) -> str:
     """Return why there is no strict form."""
-    (tool,), notes = exported("openai", [version_of(schema)], strictly=True)
+    (tool,), notes = export_tool("openai", [version_of(schema)], strictly=True)
     assert tool["function"]["strict"] is False
     return next(note.message for note in notes if note.code == "not_strict")
 
@@ -95,7 +95,7 @@ def test_any_tool_is_what_each_provider_takes(schema):
 
 @given(parameters, st.lists(documents, min_size=1, max_size=4))
 def test_what_fits_a_tool_fits_its_form_with_one_object_at_the_top(schema, values):
-    (tool,), _ = exported("openai", [version_of(schema)])
+    (tool,), _ = export_tool("openai", [version_of(schema)])
     form, whole = compile_schema(tool["function"]["parameters"]), compile_schema({"type": "object", **schema})
 
     assert all(form.accepts(value) for value in values if whole.accepts(value))
@@ -182,7 +182,7 @@ def test_a_tree_stays_a_tree_in_strict_mode():
     ],
 )
 def test_the_hints_of_mcp_follow_from_level_and_reversibility(level, reversibility, hints):
-    (tool,), _ = exported("mcp", [version_of(closed(), safety_level=level, reversibility=reversibility)])
+    (tool,), _ = export_tool("mcp", [version_of(closed(), safety_level=level, reversibility=reversibility)])
     found = tool["annotations"]
 
     assert (found["readOnlyHint"], found["destructiveHint"], found["openWorldHint"]) == hints
@@ -190,15 +190,15 @@ def test_the_hints_of_mcp_follow_from_level_and_reversibility(level, reversibili
 
 @pytest.mark.parametrize(("output", "listed"), [({"type": "object"}, True), ({"type": "array"}, False), (None, False)])
 def test_mcp_lists_the_schema_of_results_that_are_objects(output, listed):
-    (tool,), _ = exported("mcp", [version_of(closed(), output_schema=output)])
+    (tool,), _ = export_tool("mcp", [version_of(closed(), output_schema=output)])
 
     assert ("outputSchema" in tool) is listed
 
 
 def test_names_that_anthropic_does_not_take_are_left_out_with_a_note():
     odd = closed(**{"filter[x]": {"type": "string"}, "fine": {"type": "string"}})
-    (tool,), (note,) = exported("anthropic", [version_of(odd)])
-    none, (why,) = exported("anthropic", [version_of(odd | {"required": ["filter[x]"]})])
+    (tool,), (note,) = export_tool("anthropic", [version_of(odd)])
+    none, (why,) = export_tool("anthropic", [version_of(odd | {"required": ["filter[x]"]})])
 
     assert [*tool["input_schema"]["properties"]] == ["fine"]
     assert (note.code, none, why.code) == ("arguments_left_out", [], "left_out")
@@ -207,25 +207,25 @@ def test_names_that_anthropic_does_not_take_are_left_out_with_a_note():
 def test_a_long_description_is_cut_for_openai_only():
     long = version_of(closed(), description="x" * 2000)
 
-    assert len(exported("openai", [long])[0][0]["function"]["description"]) == 1024
-    assert len(exported("anthropic", [long])[0][0]["description"]) == 2000
+    assert len(export_tool("openai", [long])[0][0]["function"]["description"]) == 1024
+    assert len(export_tool("anthropic", [long])[0][0]["description"]) == 2000
 
 
 @given(st.from_regex(CATALOG_NAME, fullmatch=True))
 def test_every_name_that_a_tool_may_have_is_one_that_each_provider_takes(name):
     """So no form cuts or changes one; a longer name never is a tool's, and two tools never have the same."""
     judge(version_of(closed(), name=name))
-    assert exported("openai", [version_of(closed(), name=name)])[0][0]["function"]["name"] == name
+    assert export_tool("openai", [version_of(closed(), name=name)])[0][0]["function"]["name"] == name
 
 
 def test_more_tools_than_openai_takes_are_remarked_on():
-    _, notes = exported("openai", [version_of(closed(), name=f"t{n}") for n in range(129)])
+    _, notes = export_tool("openai", [version_of(closed(), name=f"t{n}") for n in range(129)])
 
     assert [note.code for note in notes] == ["too_many"]
 
 
 def test_notes_are_one_short_line_of_ascii_however_many_there_are():
-    text = notes_text([Note(f"tööl{n}", "left_out", "x" * 100) for n in range(500)])
+    text = warnings_header([ExportWarning(f"tööl{n}", "left_out", "x" * 100) for n in range(500)])
 
     assert text.isascii()
     assert len(text) < MAX_NOTES + 100
@@ -267,13 +267,13 @@ def tried(schema: dict[str, Any]) -> Tool[Any, Any]:
     ],
 )
 def test_a_null_for_what_may_be_left_out_but_not_be_null_is_dropped(sent, meant):
-    assert check(tried(OPTIONAL), sent) == meant
+    assert prepare_arguments(tried(OPTIONAL), sent) == meant
 
 
 @pytest.mark.parametrize("sent", [{"path": None}, {"path": "a", "unknown": None}, {"path": "a", "rows": [None]}])
 def test_any_other_null_is_judged_as_it_is(sent):
     with pytest.raises(ParameterError):
-        check(tried(OPTIONAL), sent)
+        prepare_arguments(tried(OPTIONAL), sent)
 
 
 def test_members_of_other_forms_come_back_as_null_and_are_dropped():
@@ -282,13 +282,13 @@ def test_members_of_other_forms_come_back_as_null_and_are_dropped():
     schema = {"type": "object", "oneOf": [first, other]}
 
     assert strictly(schema)["required"] == ["kind", "size", "name"]
-    assert check(tried(schema), {"kind": "b", "name": "x", "size": None}) == {"kind": "b", "name": "x"}
+    assert prepare_arguments(tried(schema), {"kind": "b", "name": "x", "size": None}) == {"kind": "b", "name": "x"}
 
 
 @given(parameters, documents)
 def test_dropping_touches_nothing_that_fits(schema, value):
     if isinstance(value, dict) and compile_schema({"type": "object", **schema}).accepts(value):
-        assert check(tried({"type": "object", **schema}), value) == value
+        assert prepare_arguments(tried({"type": "object", **schema}), value) == value
 
 
 def test_a_reference_to_a_boolean_schema_is_exported():

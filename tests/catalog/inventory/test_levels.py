@@ -4,13 +4,13 @@ import pytest
 
 from approvals.models import AuditEntry
 from catalog.inventory import snapshot
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.sync import sync_registered_tools
-from catalog.inventory.versions import columns_of, fingerprint_of
+from catalog.inventory.versions import columns_fingerprint, version_columns
 from catalog.models import Tool, ToolVersion
 from catalog.testing import clean_registry
 from catalog.tools import ToolExample, tool
-from catalog.tools.registry import codes_of, get_all_tools, initialize_tools
+from catalog.tools.registry import get_all_tools, initialize_tools, loaded_variants
 
 pytestmark = pytest.mark.usefixtures("own_tools_only")
 
@@ -28,7 +28,7 @@ def code_says(level):
 
 def now():
     """Return the level that holds, the one that the code declares, and whether the code has drifted."""
-    found, row = snapshot.current("greet"), Tool.objects.get()
+    found, row = snapshot.callable_tool("greet"), Tool.objects.get()
     assert found is not None and row.current_version is not None
     assert found.tool.safety_level == row.current_version.safety_level
     return str(found.tool.safety_level), row.declared_level, found.drifted
@@ -55,7 +55,7 @@ def test_a_level_that_code_lowers_stays_until_an_administrator_agrees(admin):
     assert now() == ("dangerous", "safe", False)
     assert (ToolVersion.objects.count(), noted()) == (1, ["tool.level_kept"])
 
-    change_tool("greet", {"safety_level": "safe"}, by=admin, reason="It only greets.")
+    apply_overrides("greet", {"safety_level": "safe"}, by=admin, reason="It only greets.")
     sync_registered_tools()
     assert now() == ("safe", "safe", False)
     assert (Tool.objects.get().level_override, noted()) == ("", ["tool.level_kept", "tool.level_set"])
@@ -80,7 +80,7 @@ def test_leaving_and_coming_back_does_not_get_around_it_either():
 
 def test_what_an_administrator_raised_stays_whatever_the_code_says(admin):
     code_says("safe")
-    change_tool("greet", {"safety_level": "dangerous"}, by=admin)
+    apply_overrides("greet", {"safety_level": "dangerous"}, by=admin)
     for level in ("cautious", "safe"):
         code_says(level)
         assert now()[0] == "dangerous"
@@ -88,7 +88,7 @@ def test_what_an_administrator_raised_stays_whatever_the_code_says(admin):
 
 def test_what_code_raises_ends_what_an_administrator_had_allowed(admin):
     code_says("cautious")
-    change_tool("greet", {"safety_level": "safe"}, by=admin, reason="It only greets.")
+    apply_overrides("greet", {"safety_level": "safe"}, by=admin, reason="It only greets.")
     code_says("dangerous")
 
     assert now() == ("dangerous", "dangerous", False)
@@ -111,8 +111,8 @@ def test_code_that_was_not_synced_yet_has_drifted_when_it_lowers_its_level():
         """Greet someone."""
         return f"Hello {name}"
 
-    snapshot.forget()
-    found = snapshot.current("greet")
+    snapshot.drop_snapshot()
+    found = snapshot.callable_tool("greet")
     assert found is not None and found.drifted
 
 
@@ -137,7 +137,7 @@ def test_the_fingerprint_is_the_same_from_code_from_columns_and_from_rows():
     for row in Tool.objects.select_related("current_version"):
         loaded, version = get_all_tools()[row.name], row.current_version
         assert version is not None
-        stored = {name: getattr(version, name) for name in columns_of(loaded)}
-        assert fingerprint_of(row.name, columns_of(loaded)) == loaded.fingerprint == version.fingerprint
-        assert fingerprint_of(row.name, stored) == version.fingerprint
-        assert {code.fingerprint for code in codes_of(loaded).values()} == {loaded.fingerprint}
+        stored = {name: getattr(version, name) for name in version_columns(loaded)}
+        assert columns_fingerprint(row.name, version_columns(loaded)) == loaded.fingerprint == version.fingerprint
+        assert columns_fingerprint(row.name, stored) == version.fingerprint
+        assert {code.fingerprint for code in loaded_variants(loaded).values()} == {loaded.fingerprint}

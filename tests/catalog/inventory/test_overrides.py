@@ -27,7 +27,7 @@ def registry(db):
         declare()
         sync_registered_tools()
         yield
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 def declare(level="dangerous", description="Wipe a disk.", categories=("disks",)):
@@ -57,7 +57,7 @@ def entries():
 
 def called(name="wipe"):
     """Return the tool as it would be called now."""
-    found = snapshot.current(name)
+    found = snapshot.callable_tool(name)
     assert found is not None
     return found
 

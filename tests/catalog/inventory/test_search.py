@@ -50,7 +50,7 @@ def corpus(db):
     for name, (description, parameters) in CORPUS.items():
         properties = {key: {"type": "string", "description": said} for key, said in parameters.items()}
         say(make_tool(name), description, properties)
-    search.index_changed()
+    search.index_changed_tools()
 
 
 def say(tool: Tool, description: str, properties: Mapping[str, object] | None = None) -> None:
@@ -61,7 +61,7 @@ def say(tool: Tool, description: str, properties: Mapping[str, object] | None = 
 
 def found(text: str) -> set[str]:
     """Return the names of the tools that a text finds."""
-    return set(Tool.objects.filter(search.matching(text)).values_list("name", flat=True))
+    return set(Tool.objects.filter(search.matching_words(text)).values_list("name", flat=True))
 
 
 def test_words_find_tools(corpus):
@@ -103,7 +103,7 @@ def test_hostile_text_is_no_error(corpus):
 
     def check(text):
         assert found(text) <= set(CORPUS)
-        assert bool(search.words_of(text[:200])) or found(text) == set()
+        assert bool(search.search_words(text[:200])) or found(text) == set()
 
     assert faults(check, HOSTILE) == {}
 
@@ -124,7 +124,7 @@ def test_hostile_text_is_answered_by_page_and_api(corpus, vera):
 @given(text=st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES)).map(" ".join)))
 def test_databases_find_what_the_words_say(corpus, text):
     """Neither database cuts, folds or drops a word by rules of its own."""
-    asked = search.words_of(text[:200])[:10]
+    asked = search.search_words(text[:200])[:10]
     words = {row.tool.name: f"{row.name_words} {row.other_words}".split() for row in ToolText.objects.all()}
     fitting = {n for n, known in words.items() if all(any(word.startswith(a) for word in known) for a in asked)}
     assert found(text) == (fitting if asked else set())
@@ -133,8 +133,12 @@ def test_databases_find_what_the_words_say(corpus, text):
 def test_names_come_before_what_only_mentions_them(corpus):
     """The name itself, names that start so, names that have it, and then descriptions and parameters."""
     say(make_tool("read"), "Anything.")
-    search.index_changed()
-    near = Tool.objects.filter(search.matching("read")).annotate(near=search.nearness("read")).order_by("near", "name")
+    search.index_changed_tools()
+    near = (
+        Tool.objects.filter(search.matching_words("read"))
+        .annotate(near=search.name_match_rank("read"))
+        .order_by("near", "name")
+    )
     ranked = [(tool.name, tool.near) for tool in near]
     assert ranked == [("read", 0), ("read_file", 1), ("unread-count", 2), ("sendEmail", 3), ("write_file", 3)]
 
@@ -146,7 +150,7 @@ def test_a_new_version_is_found_by_its_own_words(corpus):
     version.pk, version.number, version.fingerprint, version.description = None, 2, "e" * 64, "Peruse it."
     version.save()
     Tool.objects.filter(pk=tool.pk).update(current_version=version)
-    search.index_changed()
+    search.index_changed_tools()
     assert found("peruse") == {"read_file"}
     assert found("utf") == set()
 
@@ -154,7 +158,7 @@ def test_a_new_version_is_found_by_its_own_words(corpus):
 def test_an_index_that_is_current_is_left_alone(corpus, django_assert_num_queries):
     """One look says that there is nothing to do."""
     with django_assert_num_queries(1):
-        search.index_changed()
+        search.index_changed_tools()
 
 
 def test_sync_indexes_what_it_writes(catalog):
@@ -170,5 +174,5 @@ def test_a_text_too_long_to_index_is_found_by_its_beginning(corpus):
     """Nothing that a tool says can make a row that a database refuses."""
     say(Tool.objects.get(name="read_file"), "first " + "é" * 3_000 + " " + " ".join(map(str, range(100_000))) + " last")
     ToolText.objects.all().delete()
-    search.index_changed()
+    search.index_changed_tools()
     assert (found("first"), found("last")) == ({"read_file"}, set())

@@ -24,12 +24,12 @@ def shout(db):
 
         sync_registered_tools()
         yield shout
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 def seen(name):
     """Return what may be called under this name: there must be something."""
-    found = snapshot.current(name)
+    found = snapshot.callable_tool(name)
     assert found is not None
     return found
 
@@ -43,28 +43,28 @@ def test_it_joins_the_code_with_its_rows(shout):
     assert found.fingerprint == shout.fingerprint
     assert found.implementation_pk == row.implementations.get().pk
     assert (found.enabled, found.drifted, found.categories) == (True, False, frozenset({"words"}))
-    assert snapshot.all_current() == {"shout": found}
+    assert snapshot.callable_tools() == {"shout": found}
 
 
 def test_what_is_not_known_here_cannot_be_called():
-    assert snapshot.current("whisper") is None
+    assert snapshot.callable_tool("whisper") is None
 
 
 def test_a_look_costs_no_query_and_an_old_one_costs_one(django_assert_num_queries, trust_for):
-    assert snapshot.SECONDS_TRUSTED == 1
+    assert snapshot.SNAPSHOT_SECONDS == 1
     trust_for(3600.0)
-    snapshot.current("shout")
+    snapshot.callable_tool("shout")
     with django_assert_num_queries(0):
-        snapshot.current("shout")
+        snapshot.callable_tool("shout")
 
     trust_for(0.0)
     with django_assert_num_queries(1):
-        snapshot.current("shout")
+        snapshot.callable_tool("shout")
 
 
 def test_it_takes_up_what_another_process_wrote(trust_for):
     trust_for(3600.0)
-    snapshot.current("shout")
+    snapshot.callable_tool("shout")
     Tool.objects.update(enabled=False)
     CatalogState.objects.update(revision=F("revision") + 1)
     assert seen("shout").enabled
@@ -75,13 +75,13 @@ def test_it_takes_up_what_another_process_wrote(trust_for):
 
 def test_code_that_is_not_what_the_catalog_says_has_drifted(shout):
     Tool.objects.get().versions.update(fingerprint="f" * 64)
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
     assert seen("shout").drifted
 
 
 def test_a_tool_that_no_source_offers_cannot_be_called():
     Tool.objects.update(registered=False)
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
-    assert snapshot.current("shout") is None
+    assert snapshot.callable_tool("shout") is None

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from approvals.models import AuditEntry
 from catalog.core import clock
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.sync import sync_registered_tools
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.testing import clean_registry
@@ -152,7 +152,7 @@ def test_the_audit_log_is_written_last_so_that_calls_do_not_wait_for_a_change(ad
     with CaptureQueriesContext(connection) as synced:
         assert sync_registered_tools().drifted == ["greet"]
     with CaptureQueriesContext(connection) as changed:
-        change_tool("greet", {"description_override": "Say hello."}, by=admin)
+        apply_overrides("greet", {"description_override": "Say hello."}, by=admin)
 
     assert AuditEntry.objects.filter(action="tool.drifted").count() == 2
     assert [audit_is_last(each["sql"] for each in made) for made in (synced, changed)] == [True, True]

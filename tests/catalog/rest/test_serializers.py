@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.rest.serializers import OptionalText, StrictSerializer, Text
+from catalog.rest.serializers import OptionalTextField, StrictSerializer, StrictTextField
 from tests.rest import Rest, wrong_paths
 
 SAY = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}}
@@ -11,8 +11,8 @@ SAY = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}}
 class Body(StrictSerializer):
     """A body with one text of each kind."""
 
-    name = Text()
-    reason = OptionalText(max_length=5)
+    name = StrictTextField()
+    reason = OptionalTextField(max_length=5)
 
 
 @pytest.mark.parametrize(("reason", "kept"), [(None, ""), ("", ""), (" so ", " so ")])

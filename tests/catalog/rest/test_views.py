@@ -184,7 +184,7 @@ def test_what_nobody_expected_is_a_bare_500_and_its_message_is_not_logged(ada, m
     def fail(*args):
         raise RuntimeError(secret)
 
-    monkeypatch.setattr(selectors, "tools", fail)
+    monkeypatch.setattr(selectors, "filtered_tools", fail)
     with caplog.at_level(logging.ERROR, "toolgate.api"):
         problem = assert_problem(Rest(ada).get("tools/"), 500)
 

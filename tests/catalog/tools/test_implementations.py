@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from catalog.errors import ToolDefinitionError
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import Preview, define_tool, register_implementation, register_tool, tool
-from catalog.tools.registry import codes_of
+from catalog.tools.registry import loaded_variants
 
 
 class Greeting(BaseModel):
@@ -46,9 +46,9 @@ def test_other_code_serves_the_tool_under_the_same_contract(greet):
     register_implementation("greet", warmly)
     register_implementation("greet", later, reference="evening")
 
-    own, *others = codes_of(greet).values()
+    own, *others = loaded_variants(greet).values()
 
-    assert list(codes_of(greet)) == [greet.reference, f"{__name__}:warmly", "evening"]
+    assert list(loaded_variants(greet)) == [greet.reference, f"{__name__}:warmly", "evening"]
     assert own is greet
     assert [invoke(each, {"name": "Ada"}).value for each in others] == ["Dear Ada", "Good evening, Ada"]
     assert [each.is_async for each in (own, *others)] == [False, False, True]
@@ -60,7 +60,7 @@ def test_other_code_may_take_one_dict_where_the_tool_does():
     note = register_tool(define_tool("note", "Note.", [{"name": "text", "type": "string"}], handler=lambda args: 1))
     register_implementation("note", lambda arguments: arguments["text"], reference="echo")
 
-    assert list(codes_of(note))[1:] == ["echo"]
+    assert list(loaded_variants(note))[1:] == ["echo"]
 
 
 def test_other_code_takes_the_same_model(greet):
@@ -74,7 +74,7 @@ def test_other_code_takes_the_same_model(greet):
 
     register_implementation("typed", same)
 
-    assert invoke(list(codes_of(typed).values())[1], {"name": "Ada"}).value == "adA"
+    assert invoke(list(loaded_variants(typed).values())[1], {"name": "Ada"}).value == "adA"
 
 
 def test_other_code_of_a_tool_with_query_types_takes_what_the_tool_offers():
@@ -87,7 +87,7 @@ def test_other_code_of_a_tool_with_query_types_takes_what_the_tool_offers():
     with pytest.raises(ToolDefinitionError, match="ask"):
         register_implementation("ask", lambda params, speed: [], reference="wrong")
 
-    code = codes_of(ask)["short"]
+    code = loaded_variants(ask)["short"]
     assert invoke(code, {"query_type": "greet", "parameters": {"name": "Ada"}}).value == ["Ada"]
 
 
@@ -137,7 +137,7 @@ def test_registering_it_again_replaces_it(greet):
     register_implementation("greet", warmly, reference="other")
     register_implementation("greet", later, reference="other")
 
-    assert codes_of(greet)["other"].handler is later
+    assert loaded_variants(greet)["other"].handler is later
 
 
 def test_the_tool_shows_what_a_call_would_do_unless_the_code_has_its_own_preview(greet):
@@ -146,6 +146,6 @@ def test_the_tool_shows_what_a_call_would_do_unless_the_code_has_its_own_preview
     own = register_implementation("greet", warmly)
     own.preview(lambda name, loud=False: Preview(summary="theirs", kind="text"))
 
-    shown = [each.preview_for({"name": "Ada"}, make_context()) for each in codes_of(greet).values()]
+    shown = [each.preview_for({"name": "Ada"}, make_context()) for each in loaded_variants(greet).values()]
 
     assert [each.summary for each in shown if each] == ["ours", "ours", "theirs"]

@@ -28,7 +28,7 @@ def registry():
     """Nothing is registered but what the test finds."""
     with clean_registry():
         yield
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 @pytest.fixture

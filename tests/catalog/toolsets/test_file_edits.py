@@ -59,7 +59,7 @@ def test_an_edit_that_changes_nothing_is_refused():
 
 
 def test_a_rejection_tells_the_model_to_stop():
-    told = propose_file_edit.told_when_rejected(EDIT)
+    told = propose_file_edit.rejection_message(EDIT)
     assert told.startswith(
         "REJECTED: the changes to draft.md were not applied. STOP: Do NOT retry or propose alternative"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.dispatch.pipeline import check, run, standard_response
+from catalog.dispatch.pipeline import prepare_arguments, run_call, standard_response
 from catalog.errors import ParameterError, QueryTypeUnsupported
 from catalog.testing import make_context
 from catalog.toolsets.finance import sec_financial_data
@@ -11,8 +11,8 @@ APPLE = {"ticker": "AAPL", "metrics": ["Revenue"], "start_date": "2022-01-01", "
 
 
 def ask(query_type, **parameters):
-    arguments = check(sec_financial_data, {"query_type": query_type, "parameters": parameters})
-    return standard_response(sec_financial_data, arguments, run(sec_financial_data, arguments, make_context()))
+    arguments = prepare_arguments(sec_financial_data, {"query_type": query_type, "parameters": parameters})
+    return standard_response(sec_financial_data, arguments, run_call(sec_financial_data, arguments, make_context()))
 
 
 def test_the_example_of_the_contract_runs():

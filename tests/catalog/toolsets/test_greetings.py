@@ -5,7 +5,7 @@ import pytest
 from catalog.gram import ToolSpecification
 from catalog.models import Implementation
 from catalog.testing import invoke
-from catalog.tools.registry import codes_of, get_tool
+from catalog.tools.registry import get_tool, loaded_variants
 from catalog.toolsets.greetings import GREETINGS, SAY_HELLO
 
 PLAIN, WARM = ("catalog.toolsets.greetings:plain_greeting", "catalog.toolsets.greetings:warm_greeting")
@@ -21,7 +21,7 @@ def test_the_specification_survives_gram_and_binds():
 
 @pytest.mark.parametrize(("reference", "said"), [(PLAIN, "Hello, Ada!"), (WARM, "Hello, Ada! Nice to meet you.")])
 def test_each_implementation_serves_the_one_specification(reference, said):
-    code = codes_of(GREETINGS.tools["say_hello"])[reference]
+    code = loaded_variants(GREETINGS.tools["say_hello"])[reference]
 
     assert code.input_schema == SAY_HELLO.schema
     assert invoke(code, {"name": "Ada"}).value == said

@@ -19,7 +19,7 @@ BADGE = {"registration_id": "R-20400", "document": "badge"}
 
 
 def shown(arguments: dict[str, Any]) -> Preview:
-    preview = pipeline.preview(send_registration_email, arguments, make_context())
+    preview = pipeline.preview_call(send_registration_email, arguments, make_context())
     assert preview is not None
     return preview
 
@@ -74,17 +74,17 @@ def test_the_mail_that_is_sent_is_the_one_shown():
 
 def test_a_registration_that_changed_since_is_not_mailed(tmp_path, monkeypatch):
     token = shown(BADGE).state_token
-    changed = json.loads(registrations.DATA.read_text())
+    changed = json.loads(registrations.REGISTRATIONS_FILE.read_text())
     changed["registrations"][0]["email"] = "elsewhere@example.org"
     (tmp_path / "registrations.json").write_text(json.dumps(changed))
-    monkeypatch.setattr(registrations, "DATA", tmp_path / "registrations.json")
-    registrations._registrations.cache_clear()
+    monkeypatch.setattr(registrations, "REGISTRATIONS_FILE", tmp_path / "registrations.json")
+    registrations._load_registrations.cache_clear()
     try:
         call = send_registration_email.call(BADGE, make_context(target_state=token))
         with pytest.raises(Exception, match="has changed since this mail was approved"):
             call.send(None)
     finally:
-        registrations._registrations.cache_clear()
+        registrations._load_registrations.cache_clear()
     assert mail.outbox == []
 
 

@@ -7,8 +7,16 @@ from django.http import QueryDict
 
 from catalog.errors import ParameterError
 from catalog.schemas import compile_schema
-from catalog.ui.forms.form import MOST_DRAWN, MOST_FIELDS, Field, fields_of, form_of, show_problems, value_of
-from catalog.ui.forms.submission import FormFields, is_path
+from catalog.ui.forms.form import (
+    MAX_FORM_FIELDS,
+    MAX_RENDERED_FIELDS,
+    FormNode,
+    build_form,
+    form_to_value,
+    show_problems,
+    value_to_form,
+)
+from catalog.ui.forms.submission import FormFields, is_field_path
 from tests.corpus import faults
 
 TEXT, WHOLE, ANY_OBJECT = {"type": "string"}, {"type": "integer"}, {"type": "object"}
@@ -24,12 +32,12 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 def spelled(document: dict[str, Any], **fields: str) -> Any:
     """Return what a form spells that was sent with these fields; `__` stands for a colon."""
-    form = form_of(document, FormFields({name.replace("__", ":"): text for name, text in fields.items()}))
-    value, problems = value_of(form)
+    form = build_form(document, FormFields({name.replace("__", ":"): text for name, text in fields.items()}))
+    value, problems = form_to_value(form)
     return value if not problems else [(each.path, each.code) for each in problems]
 
 
-def field_at(form: Field, path: str) -> Field:
+def field_at(form: FormNode, path: str) -> FormNode:
     """Return the field whose problems are those at a path."""
     return next(each for each in form.every() if each.path == path)
 
@@ -37,7 +45,7 @@ def field_at(form: Field, path: str) -> Field:
 def test_an_empty_text_is_offered_where_it_fits():
     """One that was given as JSON stays, although it does not fit."""
     short = schema(a=TEXT | {"minLength": 1}, b=TEXT)
-    blank, given = form_of(short, FormFields({})), form_of(short, fields_of(short, {"a": ""}))
+    blank, given = build_form(short, FormFields({})), build_form(short, value_to_form(short, {"a": ""}))
     assert [field_at(form, path).may_be_empty for form in (blank, given) for path in "ab"] == [False, True, True, True]
 
 
@@ -82,7 +90,7 @@ def test_a_form_spells_what_was_put_in():
 
 def spelled_again(document: dict[str, Any], value: dict[str, Any]) -> Any:
     """Return what the form of a value spells."""
-    again, problems = value_of(form_of(document, fields_of(document, value)))
+    again, problems = form_to_value(build_form(document, value_to_form(document, value)))
     assert problems == []
     return again
 
@@ -95,9 +103,9 @@ def test_what_is_too_deep_or_too_much_is_json():
     many = {"many": [[n] for n in range(150)] * 2, "lists": [[0] * 60] * 20}
     document = schema(deep={"$ref": "#/$defs/node"}, many={"type": "array"}, lists={"items": {"items": WHOLE}})
     for value in ({"deep": deep}, many):
-        form = form_of(document, fields_of(document, value))
-        assert value_of(form) == (value, [])
-        assert sum(1 for _ in form.every()) <= MOST_DRAWN
+        form = build_form(document, value_to_form(document, value))
+        assert form_to_value(form) == (value, [])
+        assert sum(1 for _ in form.every()) <= MAX_RENDERED_FIELDS
         assert any(each.kind == "json" and each.text for each in form.every())
 
 
@@ -110,10 +118,10 @@ def requiring_itself(width: int) -> dict[str, Any]:
 
 def test_a_schema_that_requires_itself_ends():
     """Deep, it becomes boxes of JSON; wide as well, it is no form."""
-    form = form_of(requiring_itself(20), FormFields())
-    assert MOST_FIELDS <= sum(1 for _ in form.every()) <= MOST_DRAWN
+    form = build_form(requiring_itself(20), FormFields())
+    assert MAX_FORM_FIELDS <= sum(1 for _ in form.every()) <= MAX_RENDERED_FIELDS
     with pytest.raises(ParameterError):
-        form_of(requiring_itself(100), FormFields())
+        build_form(requiring_itself(100), FormFields())
 
 
 class CountedFields(FormFields):
@@ -143,8 +151,8 @@ def test_rows_are_counted_before_they_are_made(sizes):
     nested = {"type": "array", "items": {"type": "array", "items": rows}}
     fields = CountedFields(sizes)
     with pytest.raises(ParameterError):
-        form_of(schema(a=nested, named={"type": "object", "additionalProperties": rows}), fields)
-    assert fields.asked <= MOST_DRAWN + 1
+        build_form(schema(a=nested, named={"type": "object", "additionalProperties": rows}), fields)
+    assert fields.asked <= MAX_RENDERED_FIELDS + 1
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/a%20b~1c", "#town"])
@@ -154,7 +162,7 @@ def test_references_mean_what_the_validator_takes_them_for(reference):
         town = {"$anchor": "town", "type": kind}
         document = {"type": "object", "properties": {"a": {"$ref": reference}}, "$defs": {"a b/c": town}}
         assert compile_schema(document).problems({"a": "x"})
-        assert field_at(form_of(document, FormFields()), "a").kind == shown
+        assert field_at(build_form(document, FormFields()), "a").kind == shown
 
 
 def test_left_out_is_not_empty():
@@ -205,13 +213,16 @@ def test_a_discriminator_needs_no_choosing():
     assert spelled(document, pick__place="1", **{"value__place.name": "Bonn"}) == {
         "place": {"kind": "town", "name": "Bonn"}
     }
-    assert [option.label for option in field_at(form_of(document, FormFields()), "place").options] == ["point", "town"]
+    assert [option.label for option in field_at(build_form(document, FormFields()), "place").options] == [
+        "point",
+        "town",
+    ]
 
 
 def test_another_variant_starts_afresh():
     """What was entered for the old one is forgotten."""
     fields = FormFields({"pick:u": "1", "was:u": "0", "size:u": "3", "value:u.0": "x", "value:v": "kept"})
-    now, before = fields.settled(), fields.with_old_picks()
+    now, before = fields.settled(), fields.with_previous_variants()
     assert (now.text("pick", "u"), now.text("size", "u"), now.text("value", "v")) == ("1", None, "kept")
     assert (before.text("pick", "u"), before.text("size", "u"), before.text("value", "v")) == ("0", "3", "kept")
 
@@ -219,21 +230,21 @@ def test_another_variant_starts_afresh():
 def test_rows_are_added_and_removed():
     """Those behind a removed row move up, with all inside."""
     document = schema(rows={"type": "array", "items": {"type": "array", "items": TEXT}})
-    fields = fields_of(document, {"rows": [["a"], ["b", "c"], ["d"]]})
+    fields = value_to_form(document, {"rows": [["a"], ["b", "c"], ["d"]]})
     fields.remove_row("rows.0")
     fields.add_row("rows.0")
     fields.remove_row("rows.1.0")
     fields.remove_row("rows.7")
     fields.put("given", "rows.1", "1")
-    assert value_of(form_of(document, fields)) == ({"rows": [["b", "c", ""], []]}, [])
+    assert form_to_value(build_form(document, fields)) == ({"rows": [["b", "c", ""], []]}, [])
 
 
 def test_named_rows_are_removed_by_their_place():
     """Beside entries of the same number."""
     document = {"type": "object", "additionalProperties": WHOLE}
-    fields = fields_of(document, {"a": 1, "b": 2, "c": 3})
+    fields = value_to_form(document, {"a": 1, "b": 2, "c": 3})
     fields.remove_row("+1")
-    assert value_of(form_of(document, fields))[0] == {"a": 1, "c": 3}
+    assert form_to_value(build_form(document, fields))[0] == {"a": 1, "c": 3}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +260,7 @@ def test_named_rows_are_removed_by_their_place():
 )
 def test_a_member_is_offered_only_where_a_call_takes_one(document, is_offered):
     """A call refuses names that an object with named members does not have, unless its schema says otherwise."""
-    assert form_of(document, FormFields({})).takes_more is is_offered
+    assert build_form(document, FormFields({})).takes_more is is_offered
 
 
 @pytest.mark.parametrize(
@@ -266,7 +277,7 @@ def test_odd_names_are_refused(query):
 def test_odd_sizes_are_refused(size):
     """A size is a small number."""
     with pytest.raises(ParameterError, match="200 rows"):
-        form_of(schema(a={"type": "array"}), FormFields({"size:a": size}))
+        build_form(schema(a={"type": "array"}), FormFields({"size:a": size}))
 
 
 def test_a_list_of_the_form_ends_somewhere():
@@ -280,13 +291,13 @@ def test_a_list_of_the_form_ends_somewhere():
 )
 def test_paths(text, is_one):
     """Strictly."""
-    assert is_path(text) is is_one
+    assert is_field_path(text) is is_one
 
 
 def test_problems_stand_at_their_fields():
     """Or at the nearest one around; what belongs nowhere is returned."""
     document = schema(a={"type": "array", "items": schema(b=TEXT)}, any={})
-    form = form_of(document, fields_of(document, {"a": [{"b": "x"}], "any": {"c": 1}}))
+    form = build_form(document, value_to_form(document, {"a": [{"b": "x"}], "any": {"c": 1}}))
     loose = show_problems(
         form,
         [

@@ -110,8 +110,8 @@ def test_invalid_change_is_refused_at_its_field(admin):
     def check(field: str, entered: dict[str, str]) -> None:
         sent = QueryDict(mutable=True)
         sent.update(entered)
-        refusal = change_forms.change(tool(), sent, admin)
-        assert isinstance(refusal, change_forms.Refusal)
+        refusal = change_forms.submit_change(tool(), sent, admin)
+        assert isinstance(refusal, change_forms.RejectedChange)
         assert (refusal.status, [*refusal.problems], refusal.entered) == (422, [field], entered)
 
     assert faults(check, cases) == {}

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from catalog.core import clock
-from catalog.inventory.search import index_changed
+from catalog.inventory.search import index_changed_tools
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
 from tests.approvals.factories import make_tool
@@ -31,7 +31,7 @@ def shelf(db):
     """Six tools of every level, in three categories."""
     for name, (level, category) in SHELF.items():
         make_tool(name, level).categories.add(Category.objects.get_or_create(name=category)[0])
-    index_changed()
+    index_changed_tools()
 
 
 def names(pages: Pages) -> list[str]:

@@ -10,7 +10,7 @@ from django.db.models import F
 from catalog.inventory import snapshot
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.schemas.description import parameter_tables
-from catalog.web.version_changes import changes_of
+from catalog.web.version_changes import pair_versions
 from tests.approvals.factories import make_tool
 from tests.corpus import faults
 from tests.pages import Pages
@@ -167,7 +167,7 @@ def said(old: dict[str, Any], new: dict[str, Any], **fields: Any) -> list[str]:
     """Return what is said of the change from one schema to another."""
     tool = with_schema({"type": "object", "properties": old})
     new_version(tool, input_schema={"type": "object", "properties": new}, **fields)
-    change = changes_of(list(tool.versions.order_by("-number")))[0]
+    change = pair_versions(list(tool.versions.order_by("-number")))[0]
     return [f"{each.kind} {each.subject}: {each.text}" for each in change.sentences]
 
 
@@ -260,7 +260,7 @@ def test_a_tool_that_this_server_cannot_run_says_so(rosa, catalog):
     assert standing(rosa, "write_file") == []
     Implementation.objects.filter(tool__name="write_file").update(digest="0" * 64)
     CatalogState.objects.update(revision=F("revision") + 1)
-    snapshot.forget()
+    snapshot.drop_snapshot()
     assert standing(rosa, "write_file") == ["drifted"]
 
 

@@ -89,7 +89,7 @@ class WatchedLock:
 def turns(monkeypatch: pytest.MonkeyPatch) -> WatchedLock:
     """The lock by which the threads take turns at writing."""
     lock = WatchedLock()
-    monkeypatch.setattr(base, "_writers", lock)
+    monkeypatch.setattr(base, "_write_lock", lock)
     return lock
 
 

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from approvals.audit import restore_guard
-from approvals.audit.log import Line, append
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Instance
 from catalog.core import clock
 from catalog.inventory import snapshot
@@ -28,16 +28,16 @@ NAMES = ["database", "migrations", "audit", "clock", "tools", "cluster", "execut
 @pytest.fixture(autouse=True)
 def anew():
     """Let every test look for itself."""
-    health._of_database.forget()
-    health._seen.clear()
+    health._database_probe.forget()
+    health._last_state.clear()
     yield
-    health._of_database.forget()
-    health._seen.clear()
+    health._database_probe.forget()
+    health._last_state.clear()
 
 
 def checks(client) -> dict[str, str]:
     """Ask anew, and return what is said."""
-    health._of_database.forget()
+    health._database_probe.forget()
     found: dict[str, str] = client.get("/readyz").json()["checks"]
     return found
 
@@ -45,7 +45,9 @@ def checks(client) -> dict[str, str]:
 def failing(response) -> list[str]:
     """Return the names of the checks that fail, apart from those of a process without an executor."""
     found = response.json()["checks"]
-    return [name for name, said in found.items() if said not in (health.GOOD, health.UNKNOWN) and name not in PEERS]
+    return [
+        name for name, said in found.items() if said not in (health.OK, health.UNKNOWN_RESULT) and name not in PEERS
+    ]
 
 
 def fail(*arguments: object, **options: object) -> None:
@@ -70,7 +72,7 @@ def test_where_nobody_executes_that_is_said(client, catalog):
     """This process can serve all the same; an executor elsewhere is enough."""
     response = client.get("/readyz")
     assert (response.status_code, response.json()["ready"]) == (200, True)
-    assert response.json()["checks"]["cluster"] != health.GOOD
+    assert response.json()["checks"]["cluster"] != health.OK
     heartbeats.record_heartbeat("elsewhere", 4)
     assert checks(client)["cluster"] == "ok"
 
@@ -79,7 +81,7 @@ def test_where_nobody_executes_that_is_said(client, catalog):
 def test_drifted_tools_are_counted_and_stop_nothing(client, catalog):
     """Their names are for those who may read the log."""
     Tool.objects.get(name="read_file").versions.update(fingerprint="f" * 64)
-    snapshot.forget()
+    snapshot.drop_snapshot()
     response = client.get("/readyz")
     assert (response.status_code, response.json()["checks"]["tools"][:9]) == (200, "1 drifted")
     assert "read_file" not in response.content.decode()
@@ -93,17 +95,17 @@ def test_without_its_database_a_process_is_not_ready(client, monkeypatch):
     response = client.get("/readyz")
     found = response.json()["checks"]
     assert (response.status_code, response.json()["ready"]) == (503, False)
-    assert found["database"] not in (health.GOOD, health.UNKNOWN)
-    assert found["migrations"] == found["audit"] == health.UNKNOWN
+    assert found["database"] not in (health.OK, health.UNKNOWN_RESULT)
+    assert found["migrations"] == found["audit"] == health.UNKNOWN_RESULT
     assert "secret" not in response.content.decode()
 
 
 def test_a_database_that_hangs_keeps_no_probe_for_long(monkeypatch):
     """The look goes on in its own thread, and is the only one."""
     gate, looks = threading.Event(), itertools.count(1)
-    held = health.Fresh(lambda: (next(looks), gate.wait(30)), keep=60)
+    held = health.CachedProbe(lambda: (next(looks), gate.wait(30)), keep=60)
     with monkeypatch.context() as patch:
-        patch.setattr(health, "PATIENCE_SECONDS", 0.01)
+        patch.setattr(health, "PROBE_TIMEOUT_SECONDS", 0.01)
         assert [held.get() for _ in range(3)] == [None] * 3
     gate.set()
     assert (held.get(), next(looks)) == ((1, True), 2)
@@ -134,18 +136,18 @@ def test_full_disk_is_named(client, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     for writable in (True, False):
         monkeypatch.setattr(health, "_file_takes_writes", lambda writable=writable: writable)
-        assert checks(client)["database"] not in (health.GOOD, said)
+        assert checks(client)["database"] not in (health.OK, said)
     assert client.get("/readyz").status_code == 503
 
 
 @pytest.mark.django_db(transaction=True)
 def test_checkpoints_that_cannot_be_written_are_named(client, checkpoints):
     """No dangerous call starts meanwhile."""
-    append(Line(action="tool.changed"))
-    assert checks(client)["audit"] == health.GOOD
+    append_entry(AuditRecord(action="tool.changed"))
+    assert checks(client)["audit"] == health.OK
     checkpoints.symlink_to("/dev/full")
-    restore_guard.note()
-    assert checks(client)["audit"] != health.GOOD
+    restore_guard.write_checkpoint()
+    assert checks(client)["audit"] != health.OK
     assert client.get("/readyz").status_code == 503
 
 

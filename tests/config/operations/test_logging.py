@@ -8,7 +8,7 @@ import pytest
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from catalog.core.tracing import told
+from catalog.core.tracing import log_extra
 from catalog.core.transactions import log_unexpected
 from tests.builders import act, approve, make_plan, reject, work_off
 from tests.config.factories import CANARY, HOSTILE, fail, raised
@@ -18,7 +18,7 @@ from tests.rest import Rest
 def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
     """In this order; the time is UTC."""
     with bound_contextvars(request_id="r1", plan="plan_1"):
-        logging.getLogger("toolgate.calls").info("call %s", "ended", extra=told(call="call_1", duration_ms=1.5))
+        logging.getLogger("toolgate.calls").info("call %s", "ended", extra=log_extra(call="call_1", duration_ms=1.5))
     [line] = lines.json()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(line["time"]))
     assert datetime.fromisoformat(str(line.pop("time"))).utcoffset() is not None
@@ -31,14 +31,14 @@ def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
 def test_a_line_of_text_reads_the_same(words):
     """What has a space in it stands in quotes."""
     with bound_contextvars(plan="plan_1"):
-        logging.getLogger("uvicorn.error").warning("so it is", extra=told(tool="a b", nothing=""))
+        logging.getLogger("uvicorn.error").warning("so it is", extra=log_extra(tool="a b", nothing=""))
     assert words.text[25:] == 'WARNING uvicorn.error so it is plan=plan_1 tool="a b" nothing=""\n'
 
 
 def test_no_value_ends_a_line_or_paints_a_terminal(both):
     """Wherever it stands, in either style."""
     with bound_contextvars(request_id=HOSTILE):
-        logging.getLogger("toolgate.x").error("it was %s", HOSTILE, extra=told(tool=HOSTILE))
+        logging.getLogger("toolgate.x").error("it was %s", HOSTILE, extra=log_extra(tool=HOSTILE))
     for captured in both:
         assert captured.text.count("\n") == 1
         assert captured.text.rstrip("\n").isprintable()
@@ -46,7 +46,7 @@ def test_no_value_ends_a_line_or_paints_a_terminal(both):
 
 def test_what_is_too_long_is_cut(both):
     """A line is for reading."""
-    logging.getLogger("toolgate.x").error("x" * 100_000, extra=told(tool="y" * 100_000))
+    logging.getLogger("toolgate.x").error("x" * 100_000, extra=log_extra(tool="y" * 100_000))
     assert [len(captured.text) < 5000 for captured in both] == [True, True]
 
 

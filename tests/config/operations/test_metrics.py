@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection
 from approvals.models import ApprovalRequest
 from catalog.core import clock
 from config.operations import metrics
-from config.operations.health import Fresh
+from config.operations.health import CachedProbe
 from plans.actions.control import pause_plan
 from plans.metrics import MULTIPROCESS_DIR_VARIABLE
 from plans.store import statements
@@ -108,7 +108,7 @@ def test_without_the_database_the_other_metrics_are_served(client, monkeypatch):
     def fail() -> None:
         raise DatabaseError
 
-    monkeypatch.setattr(metrics._database, "fresh", Fresh(fail))
+    monkeypatch.setattr(metrics._database, "fresh", CachedProbe(fail))
     found = read(client)
     assert found["toolgate_database_up"] == 0
     assert "toolgate_steps_ready" not in found
@@ -154,7 +154,7 @@ import django; django.setup()
 from prometheus_client import generate_latest
 from config.operations import metrics
 metrics.DatabaseCollector.collect = lambda self: []
-print(generate_latest(metrics.exposed()).decode())
+print(generate_latest(metrics.metrics_registry()).decode())
 """
 
 

@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.test import Client, RequestFactory
 from django.urls import path
 
-from config.operations.request_log import Compressed
+from config.operations.request_log import CompressionMiddleware
 from config.urls import urlpatterns as real
 from tests.config.factories import CANARY, Captured, fail
 from tests.rest import Rest
@@ -103,7 +103,7 @@ def test_a_trace_that_comes_in_is_named(client, lines):
 def compressed(response: HttpResponseBase, **headers: str) -> HttpResponseBase:
     """Return what becomes of a response to a client that takes gzip."""
     request = RequestFactory().get("/", headers={"Accept-Encoding": "gzip", **headers})
-    return Compressed(lambda request: response).process_response(request, response)
+    return CompressionMiddleware(lambda request: response).process_response(request, response)
 
 
 def test_long_texts_are_compressed_with_padding_of_random_length() -> None:

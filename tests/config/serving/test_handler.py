@@ -15,7 +15,7 @@ from django.templatetags.static import static
 from django.urls import path
 
 from config.operations.health import healthz
-from config.serving.handler import Handler
+from config.serving.handler import ThreadedHandler
 from plans.live import feed
 
 pytestmark = pytest.mark.db
@@ -69,35 +69,35 @@ urlpatterns = [
 
 
 @pytest.fixture
-def handler(settings: Any, transactional_db: None) -> Iterator[Handler]:
+def handler(settings: Any, transactional_db: None) -> Iterator[ThreadedHandler]:
     """A handler with few threads, of the views above."""
     settings.ROOT_URLCONF, settings.WEB_THREADS = __name__, PLACES
     running.clear()
     most.clear()
     everyone.reset()
-    made = Handler()
+    made = ThreadedHandler()
     yield made
     made._threads.shutdown()
 
 
-async def get(handler: Handler, address: str) -> Any:
+async def get(handler: ThreadedHandler, address: str) -> Any:
     """Send one request; return its response."""
     return await asking(handler, "GET", address).get_response(timeout=20)
 
 
-def asking(handler: Handler, method: str, address: str) -> HttpCommunicator:
+def asking(handler: ThreadedHandler, method: str, address: str) -> HttpCommunicator:
     """Return a client with one request to send."""
     return HttpCommunicator(handler, method, address, headers=[(b"host", b"localhost")])
 
 
-async def test_a_burst_waits_for_its_turn(handler: Handler) -> None:
+async def test_a_burst_waits_for_its_turn(handler: ThreadedHandler) -> None:
     """Nobody is refused, and no more run at once than there are connections for."""
     responses = await asyncio.gather(*(get(handler, "/crowded/") for _ in range(10 * PLACES)))
     assert {response["status"] for response in responses} == {200}
     assert max(most) == PLACES
 
 
-async def test_probes_are_answered_while_every_thread_waits(handler: Handler) -> None:
+async def test_probes_are_answered_while_every_thread_waits(handler: ThreadedHandler) -> None:
     """As when the database is away: that is no reason to restart the process."""
     gate.clear()
     held = [asyncio.ensure_future(get(handler, "/held/")) for _ in range(2 * PLACES)]
@@ -107,7 +107,7 @@ async def test_probes_are_answered_while_every_thread_waits(handler: Handler) ->
     assert {response["status"] for response in await asyncio.gather(*held)} == {200}
 
 
-async def test_who_sends_slowly_keeps_no_thread(handler: Handler) -> None:
+async def test_who_sends_slowly_keeps_no_thread(handler: ThreadedHandler) -> None:
     """As many as there are threads have begun to send, and someone else is answered."""
     begun = [asking(handler, "POST", "/plain/") for _ in range(PLACES)]
     for each in begun:
@@ -118,7 +118,7 @@ async def test_who_sends_slowly_keeps_no_thread(handler: Handler) -> None:
         await each.wait(timeout=60)
 
 
-async def test_a_file_is_sent_whole(handler: Handler) -> None:
+async def test_a_file_is_sent_whole(handler: ThreadedHandler) -> None:
     """It streams: its pieces are read in threads."""
     source = configured.BASE_DIR / "static" / "app.js"
     client = asking(handler, "GET", static("app.js"))
@@ -130,7 +130,7 @@ async def test_a_file_is_sent_whole(handler: Handler) -> None:
 
 
 @pytest.mark.service
-async def test_a_thread_keeps_no_connection_that_others_could_use(handler: Handler) -> None:
+async def test_a_thread_keeps_no_connection_that_others_could_use(handler: ThreadedHandler) -> None:
     """Whatever became of the request."""
     await get(handler, "/plain/")
     client = asking(handler, "GET", "/broken/")

@@ -8,7 +8,7 @@ from channels.testing import HttpCommunicator
 from django.conf import settings
 
 from config.serving import request_body
-from config.serving.handler import Handler
+from config.serving.handler import ThreadedHandler
 
 LIMIT = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 PATHS = ("/api/v1/plans/", "/sign-in/", "/nothing/here/")
@@ -16,7 +16,7 @@ PATHS = ("/api/v1/plans/", "/sign-in/", "/nothing/here/")
 
 def sending(path: str, *headers: tuple[bytes, bytes]) -> HttpCommunicator:
     """Return a client that has its request's body still to send."""
-    return HttpCommunicator(Handler(), "POST", path, headers=[(b"host", b"localhost"), *headers])
+    return HttpCommunicator(ThreadedHandler(), "POST", path, headers=[(b"host", b"localhost"), *headers])
 
 
 async def answer_of(client: HttpCommunicator) -> Any:
@@ -45,7 +45,7 @@ async def test_chunks_over_the_limit_are_refused_while_more_is_to_come() -> None
 
 
 async def test_slow_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_body, "SECONDS", 0.0)
+    monkeypatch.setattr(request_body, "READ_TIMEOUT_SECONDS", 0.0)
     client = sending(PATHS[1])
     await client.send_input({"type": "http.request", "body": b"x", "more_body": True})
     status, _, _ = await answer_of(client)

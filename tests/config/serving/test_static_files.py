@@ -8,7 +8,7 @@ from django.conf import settings
 from django.templatetags.static import static
 from django.test import Client
 
-from config.serving.static_files import digest_of
+from config.serving.static_files import folder_digest
 
 FOREVER = "max-age=31536000, public, immutable"
 ADDRESS = re.compile(r'(?:src|href)="(/static/[^"]+)"')
@@ -42,7 +42,7 @@ def test_the_digest_follows_names_and_content(tmp_path):
     def digest(name, content):
         path = tmp_path / name
         path.write_text(content, encoding="utf-8")
-        found = digest_of(tmp_path)
+        found = folder_digest(tmp_path)
         path.unlink()
         return found
 

@@ -6,12 +6,12 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict
 from plans.actions import create
 from plans.actions.call import CallOrder, create_call
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.control import pause_plan
 from plans.actions.create import PlanProblems
 from plans.engine import execution
@@ -26,7 +26,7 @@ from tests.rest import Rest, agent, wrong_paths
 
 def change(plan: Plan, by: User | None = None, **fields: Any) -> Plan:
     """Change the plan as its author, unless someone else does; return it as it is then."""
-    change_plan(plan, read_change(fields), by=Requester(by or plan.author))
+    change_plan(plan, read_plan_change(fields), by=Requester(by or plan.author))
     plan.refresh_from_db()
     return plan
 
@@ -188,10 +188,10 @@ def test_who_changes_a_step_does_not_decide_about_it(stage, ada, admin):
     change(plan, by=admin, edit=[{"step_id": 1, "parameters": {"value": "worse"}}])
     Rest(ada).post(f"plans/{plan.public_id}/start/")
     work_off(plan)
-    answer = Decision(Verdict.APPROVE, request_of(plan, 1).digest)
+    answer = Decision(ReviewVerdict.APPROVE, request_of(plan, 1).digest)
     with pytest.raises(NotAllowed):
         decide(request_of(plan, 1), by=admin, decision=answer)
-    decide(request_of(plan, 2), by=admin, decision=Decision(Verdict.APPROVE, request_of(plan, 2).digest))
+    decide(request_of(plan, 2), by=admin, decision=Decision(ReviewVerdict.APPROVE, request_of(plan, 2).digest))
 
 
 def test_a_call_that_joined_a_plan_is_what_was_asked_for(stage, ada):

@@ -7,7 +7,7 @@ import pytest
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.clone import clone_links, clone_plan, cloned_document
 from plans.actions.create import PlanProblems, start_plan
 from plans.engine.cancellation import end_overdue_plans
@@ -69,7 +69,7 @@ def test_the_memory_that_was_given_is_told_from_what_steps_wrote(stage, ada):
 def test_a_step_that_was_added_writes_over_a_given_value(stage, ada):
     """The clone of the changed plan is given it all the same."""
     plan = make_plan(ada, act(1), start=False, memory={"x": "given"})
-    change_plan(plan, read_change({"add": [act(2, "b", expected_key="x")]}), by=Requester(ada))
+    change_plan(plan, read_plan_change({"add": [act(2, "b", expected_key="x")]}), by=Requester(ada))
     start_plan(plan, by=Requester(ada))
     made = clone(work_off(plan))
     assert memory_of(made)["values"] == {"x": "given"}

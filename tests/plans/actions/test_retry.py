@@ -7,11 +7,11 @@ from django.contrib.auth.models import Group
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.control import cancel_plan, pause_plan, resume_plan
 from plans.actions.create import start_plan
 from plans.actions.retry import arguments_to_edit, retry_plan, retry_with
@@ -226,7 +226,7 @@ def test_a_paused_plan_is_retried_when_it_is_resumed(stage, ada):
     pause_plan(plan, by=Requester(ada))
     retry(plan, 1)
     with pytest.raises(Conflict):
-        change_plan(plan, read_change({"remove": [1]}), by=Requester(ada))
+        change_plan(plan, read_plan_change({"remove": [1]}), by=Requester(ada))
     assert stage.values("safe") == [None]
     resume_plan(plan, by=Requester(ada))
     work_off(plan)
@@ -254,7 +254,7 @@ def test_who_retries_does_not_decide(stage, ada, admin, rosa):
     retry_plan(plan, by=Requester(admin))
     work_off(plan)
     with pytest.raises(NotAllowed):
-        decide(request_of(plan), by=admin, decision=Decision(Verdict.APPROVE, request_of(plan).digest))
+        decide(request_of(plan), by=admin, decision=Decision(ReviewVerdict.APPROVE, request_of(plan).digest))
 
 
 def test_the_earlier_try_stays_on_the_timeline(stage, ada):

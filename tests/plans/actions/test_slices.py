@@ -10,13 +10,13 @@ from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import deadlines
 from approvals.requests.lifecycle import withdraw
 from approvals.requests.queries import pending_for, waiting_count
-from approvals.reviews.decisions import Decision, decide, revoke, undo
-from approvals.states import Verdict
+from approvals.reviews.decisions import Decision, decide, revoke, undo_decision
+from approvals.states import ReviewVerdict
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from plans.actions import slices
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.control import cancel_plan
 from plans.actions.create import start_plan
 from plans.actions.skip import skip_step
@@ -44,7 +44,9 @@ def prepared(plan: Plan, count: int = 20) -> list[ApprovalRequest]:
     return [ApprovalRequest.objects.get(pk=each.pk) for each in slices.prepare_slice(plan, count, by=rosa).asked]
 
 
-def say(request: ApprovalRequest, by: User, verdict: Verdict = Verdict.APPROVE, **more: Any) -> ApprovalRequest:
+def say(
+    request: ApprovalRequest, by: User, verdict: ReviewVerdict = ReviewVerdict.APPROVE, **more: Any
+) -> ApprovalRequest:
     """Answer a request over REST, so that it takes effect at once."""
     return decide(request, by=by, decision=Decision(verdict, request.digest, comment="So.", **more))
 
@@ -189,10 +191,10 @@ def test_a_step_that_is_done_when_it_is_ready_takes_its_request_back(stage, ada,
 @pytest.mark.parametrize(
     ("verdict", "more", "step"),
     [
-        (Verdict.REJECT, {}, "failed"),
-        (Verdict.REJECT, {"effect": "skip"}, "completed"),
-        (Verdict.RESPOND, {"response": "mine"}, "completed"),
-        (Verdict.REQUEST_CHANGES, {}, "in_progress"),
+        (ReviewVerdict.REJECT, {}, "failed"),
+        (ReviewVerdict.REJECT, {"effect": "skip"}, "completed"),
+        (ReviewVerdict.RESPOND, {"response": "mine"}, "completed"),
+        (ReviewVerdict.REQUEST_CHANGES, {}, "in_progress"),
     ],
 )
 def test_other_answers_wait_for_their_step(verdict, more, step, plan, rosa):
@@ -208,7 +210,7 @@ def test_other_answers_wait_for_their_step(verdict, more, step, plan, rosa):
 
 def test_a_rejection_that_cancels_the_plan_does_so_at_once(plan, rosa):
     """Also when the step that is rejected is not ready."""
-    say(prepared(plan, 1)[0], rosa, Verdict.REJECT, effect="cancel_plan")
+    say(prepared(plan, 1)[0], rosa, ReviewVerdict.REJECT, effect="cancel_plan")
     plan.refresh_from_db()
     assert plan.status == "cancelled"
     assert [each.status for each in plan.steps.all()] == ["cancelled"] * 3
@@ -219,12 +221,12 @@ def test_an_answer_is_undone_before_and_after_the_step_is_ready(plan, rosa, sett
     """Within the time to undo the step waits, and an answer taken back leaves an ordinary request."""
     settings.TOOLGATE_UNDO_SECONDS = 60
     early = say(prepared(plan, 1)[0], rosa, channel="page")
-    assert undo(early, by=rosa).is_ahead
+    assert undo_decision(early, by=rosa).is_pre_approval
     say(early, rosa, channel="page")
     approve(plan, rosa)
     work_off(plan)
     assert standing(plan, 2) == ("in_progress", "held", "approved")
-    undo(early, by=rosa)
+    undo_decision(early, by=rosa)
     assert early in pending_for(rosa)
     approve(plan, rosa, 2)
     work_off(plan)
@@ -257,7 +259,7 @@ def test_what_lapses_before_its_step_is_ready_is_asked_again(answered, plan, ros
     early.refresh_from_db()
     assert (early.status, early.call.status, step_of(plan, 2).status) == ("expired", "cancelled", "pending")
     again = prepared(plan, 1)[0]
-    assert (again.call.replaces, again.is_ahead) == (early.call, True)
+    assert (again.call.replaces, again.is_pre_approval) == (early.call, True)
     approve(plan, rosa)
     work_off(plan)
     assert standing(plan, 2) == ("in_progress", "held", "pending")
@@ -288,7 +290,7 @@ def test_changing_the_step_takes_its_request_back(plan, ada, rosa, stage):
     """What was asked is not what it does any more; what it does now is asked when it is ready."""
     second, third = prepared(plan)
     change = {"edit": [{"step_id": 2, "parameters": {"value": "new"}}], "remove": [3]}
-    change_plan(plan, read_change(change), by=Requester(ada))
+    change_plan(plan, read_plan_change(change), by=Requester(ada))
     for each in (second, third):
         each.refresh_from_db()
     assert (second.status, third.status, step_of(plan, 2).call) == ("withdrawn", "withdrawn", None)

@@ -10,7 +10,7 @@ from catalog.models import Call
 from catalog.testing import clean_registry
 from catalog.tools import ToolContext, registry, tool
 from plans.actions.create import start_plan
-from plans.agents.definitions import AgentBudget, AgentDocument, ToolFilter, columns_of
+from plans.agents.definitions import AgentBudget, AgentDocument, ToolFilter, agent_columns
 from plans.agents.messages import MESSAGES
 from plans.models import Agent, AgentRun, ModelUse, Plan, Step
 from plans.store.requesters import Requester
@@ -74,7 +74,7 @@ def make_agent(name: str = "ann", **fields: Any) -> Agent:
     """Store an agent that may call every tool."""
     given = {"instructions": "Do as you are told.", "tools": ToolFilter(), "budget": AgentBudget(), **fields}
     now = clock.now()
-    columns = columns_of(AgentDocument(name=name, **given))
+    columns = agent_columns(AgentDocument(name=name, **given))
     return Agent.objects.create(created_at=now, updated_at=now, **columns)
 
 

@@ -5,7 +5,7 @@ import pytest
 from catalog.core import clock
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
-from plans.actions.change import change_plan, judge_change, read_change
+from plans.actions.change import change_plan, judge_change, read_plan_change
 from plans.actions.clone import clone_plan, cloned_document
 from plans.actions.control import cancel_plan, pause_plan, resume_plan
 from plans.actions.create import PlanProblems
@@ -39,7 +39,7 @@ def plan(script, ada) -> Plan:
 
 def change(plan: Plan, **body: object) -> Plan:
     """Change a plan as its owner."""
-    change_plan(plan, read_change(body), by=Requester(plan.author))
+    change_plan(plan, read_plan_change(body), by=Requester(plan.author))
     plan.refresh_from_db()
     return plan
 
@@ -86,7 +86,7 @@ def test_a_change_leaves_an_agents_calls_alone(plan, body):
 
 def test_a_new_step_takes_no_number_of_an_agents_call(plan):
     """Numbers are given once."""
-    judged = judge_change(plan, read_change({"add": [act(HELD)]}))
+    judged = judge_change(plan, read_plan_change({"add": [act(HELD)]}))
     assert [problem.code for problem in judged.problems if problem.severity == "error"] == ["step_id_used"]
     with pytest.raises(PlanProblems) as refused:
         change(plan, add=[act(HELD)])

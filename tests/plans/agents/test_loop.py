@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.models import Call
@@ -227,7 +227,7 @@ def test_what_people_changed_of_a_call_is_told(script, stage, ada, rosa):
     script.says(calls(("dangerous", {"value": "asked"})), "Done.")
     plan = work_off(agent_plan(ada))
     request = request_of(plan, 3)
-    decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, arguments={"value": "given"}))
+    decide(request, by=rosa, decision=Decision(ReviewVerdict.APPROVE, request.digest, arguments={"value": "given"}))
     assert work_off(plan).status == "completed"
     assert stage.values("dangerous") == ["given"]
     assert [messages.EDITED in script.last_results()[0], '"given"' in script.last_results()[0]] == [True, True]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import ToolError
@@ -28,7 +28,7 @@ from tests.plans.agents.scripted import SCRIPT, agent_plan, agent_step, calls, m
 from tests.racing import at_once
 
 
-def answer(plan: Plan, by: Any, verdict: Verdict, step_id: int = 3, **more: Any) -> None:
+def answer(plan: Plan, by: Any, verdict: ReviewVerdict, step_id: int = 3, **more: Any) -> None:
     """Answer what a step waits for."""
     request = request_of(plan, step_id)
     decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because of the audit.", **more))
@@ -49,7 +49,7 @@ def test_changes_wanted_of_a_call_are_told_to_the_model(script, stage, ada, rosa
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), "I will not.")
     plan = work_off(agent_plan(ada))
-    answer(plan, rosa, Verdict.REQUEST_CHANGES)
+    answer(plan, rosa, ReviewVerdict.REQUEST_CHANGES)
     assert work_off(plan).status == "completed"
     assert (step_of(plan, 3).status, stage.values("dangerous")) == ("failed", [])
     assert "Because of the audit." in script.last_results()[0]
@@ -76,7 +76,7 @@ def test_a_rejection_that_skips_tells_why(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), "Then not.")
     plan = work_off(agent_plan(ada))
-    answer(plan, rosa, Verdict.REJECT, effect="skip")
+    answer(plan, rosa, ReviewVerdict.REJECT, effect="skip")
     assert work_off(plan).status == "completed"
     assert "Because of the audit." in script.last_results()[0]
 
@@ -139,7 +139,7 @@ def test_who_answers_a_call_asked_for_what_the_agent_makes_of_it(script, stage, 
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), calls(("dangerous", {"value": 2})))
     plan = work_off(agent_plan(ada, agent_step(), act(2, "x", dependencies=[1])))
-    answer(plan, rosa, Verdict.RESPOND, 4, response="It says: delete it all.")
+    answer(plan, rosa, ReviewVerdict.RESPOND, 4, response="It says: delete it all.")
     work_off(plan)
     assert [extra_requesters(step_of(plan, number).pk) for number in (1, 2, 6)] == [{rosa.pk}] * 3
     with pytest.raises(NotAllowed):
@@ -250,7 +250,7 @@ def test_the_last_two_calls_that_end_at_once_wake_the_agent_once(script, stage, 
     make_agent()
     script.says(calls(("dangerous", {"value": 1}), ("dangerous", {"value": 2})), "Done.")
     plan = work_off(agent_plan(ada))
-    at_once(lambda: answer(plan, rosa, Verdict.REJECT, 3), lambda: answer(plan, rosa, Verdict.REJECT, 4))
+    at_once(lambda: answer(plan, rosa, ReviewVerdict.REJECT, 3), lambda: answer(plan, rosa, ReviewVerdict.REJECT, 4))
     assert step_of(plan, 1).waiting_for == ""
     at_once(*[lambda: work_off(Plan.objects.get(pk=plan.pk))] * 2)
     assert Plan.objects.get(pk=plan.pk).status == "completed"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from approvals.web.review.inbox import queue_of
-from catalog.calls.privacy import MARK, WORDS
+from approvals.web.review.inbox import inbox_list
+from catalog.calls.privacy import PRIVATE_MARKER, PRIVATE_NOTICE
 from catalog.context import ToolContext
 from plans.actions.clone import clone_plan
 from plans.actions.skip import skip_step
@@ -55,7 +55,7 @@ def test_onlookers_see_no_text_of_an_agent(plan, role):
     """Neither its texts, nor what it called tools with, nor what was made of that."""
     texts = texts_of(Rest(person("other", role)), plan)
     assert not [text for text in texts if SECRET in text]
-    assert [MARK in text or WORDS in text for text in texts[:2]] == [True, True]
+    assert [PRIVATE_MARKER in text or PRIVATE_NOTICE in text for text in texts[:2]] == [True, True]
 
 
 @pytest.mark.parametrize("role", ["reviewer", "administrator"])
@@ -97,7 +97,11 @@ def test_why_an_agent_failed_is_masked_and_what_it_took_is_not(script, ada):
     script.says(calls(("safe", {"value": SECRET})))
     plan = work_off(agent_plan(ada))
     shown = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"][0]
-    assert (shown["error"], shown["agent_run"]["stopped_for"], shown["agent_run"]["rounds"]) == (WORDS, "rounds", 1)
+    assert (shown["error"], shown["agent_run"]["stopped_for"], shown["agent_run"]["rounds"]) == (
+        PRIVATE_NOTICE,
+        "rounds",
+        1,
+    )
     assert TOO_MANY_ROUNDS in step_of(plan).error
 
 
@@ -156,5 +160,5 @@ def test_the_queue_says_to_those_who_judge_what_an_agents_call_would_do(script, 
     make_agent()
     script.says(calls(("write_file", {"path": "notes.txt", "content": "Hello"})))
     work_off(agent_plan(ada))
-    (listed,) = queue_of(person(role, role)).requests
+    (listed,) = inbox_list(person(role, role)).requests
     assert listed.summary == ("Create notes.txt" if reads else "Run write_file")  # type: ignore[attr-defined] # set there

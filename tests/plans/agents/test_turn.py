@@ -372,7 +372,7 @@ def test_of_a_long_conversation_the_oldest_outcomes_are_left_out(monkeypatch):
 def test_of_many_tools_those_that_are_named_and_like_the_task_are_offered(server, stage, ada, monkeypatch):
     monkeypatch.setattr(tool_calls, "MOST_TOOLS", 2)
     plan = agent_plan(ada, start=False)
-    categories = sorted({each for target in snapshot.all_current().values() for each in target.tool.categories})
+    categories = sorted({each for target in snapshot.callable_tools().values() for each in target.tool.categories})
     every = ToolFilter(names=["safe"], categories=categories)
     assert {task: set(tool_calls.tools_to_offer(every, plan, task)) for task in ("read_file", "write_file")} == {
         "read_file": {"safe", "read_file"},

@@ -5,7 +5,7 @@ import pytest
 from approvals.models import ApprovalRequest, Policy, PolicyRevision
 from approvals.policies import gate
 from approvals.requests.lifecycle import withdraw
-from catalog.inventory.snapshot import forget
+from catalog.inventory.snapshot import drop_snapshot
 from catalog.models import Call, Tool
 from plans.live.long_polling import WAIT_HEADER
 from plans.models import Plan
@@ -125,7 +125,7 @@ def test_a_call_that_does_not_fit_is_422_and_not_stored(catalog, ada):
 def test_a_call_that_a_policy_refuses_is_403_and_names_it(catalog, ada):
     policy = Policy.objects.get(revision__safety_level="dangerous")
     PolicyRevision.objects.filter(policy=policy).update(effect="deny", message="Not today.")
-    gate.forget()
+    gate.invalidate_rules()
     response = agent(ada).post("calls/", WRITE)
     problem = response.json()
     assert (response.status_code, problem["type"], problem["detail"]) == (403, "urn:toolgate:refused", "Not today.")
@@ -140,7 +140,7 @@ def test_arguments_over_256_kib_are_422(catalog, ada):
 
 def test_a_call_of_a_disabled_tool_is_409(catalog, ada):
     Tool.objects.filter(name="render_text").update(enabled=False)
-    forget()
+    drop_snapshot()
 
     assert agent(ada).post("calls/", SAY).status_code == 409
 

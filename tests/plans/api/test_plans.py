@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from catalog.core import clock
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call, ToolVersion
 from plans.models import Plan, Step
 from plans.web.plan.overview import load_overview
@@ -96,7 +96,7 @@ def test_a_plan_with_warnings_only_is_valid(ada):
 
 def test_a_plan_is_warned_of_the_level_that_an_administrator_has_set(ada, admin):
     tool = step(1)["tool"]
-    change_tool(tool, {"safety_level": "dangerous"}, by=admin)
+    apply_overrides(tool, {"safety_level": "dangerous"}, by=admin)
     (problem,) = [
         each for each in Rest(ada).post("plans/check/", document()).json()["problems"] if each["severity"] == "warning"
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from approvals.audit.verification import verify
 from approvals.models import AuditEntry
-from catalog.calls.privacy import MARK, WORDS, field_at, fields_of
+from catalog.calls.privacy import PRIVATE_MARKER, PRIVATE_NOTICE, field_at, masked_fields
 from catalog.errors import ToolError
 from catalog.models import Call, Tool
 from plans.actions.call import CallOrder, create_call
@@ -39,7 +39,7 @@ def test_onlookers_see_masks(plan, role):
     """Nowhere in what the API says of the plan does the value stand."""
     texts = texts_of(Rest(person("other", role)), plan)
     assert not [text for text in texts if PRIVATE_EMAIL in text]
-    assert sum(MARK in text for text in texts) == 4
+    assert sum(PRIVATE_MARKER in text for text in texts) == 4
 
 
 def test_the_agent_of_another_who_sees_all_sees_masks_of_nothing(plan, rosa):
@@ -52,7 +52,7 @@ def test_reviewers_and_administrators_see_it(plan, role):
     """As it is, on every path that holds it."""
     texts = texts_of(Rest(person("other", role)), plan)
     assert [PRIVATE_EMAIL in text for text in texts] == [True, True, False, True, True, False]
-    assert not any(MARK in text for text in texts)
+    assert not any(PRIVATE_MARKER in text for text in texts)
 
 
 def test_the_owner_sees_it(plan, ada):
@@ -86,13 +86,13 @@ def test_a_call_that_never_ran_keeps_its_reason_to_itself(plan, vera):
     call = call_of(plan)
     Call.objects.filter(pk=call.pk).update(response="", status="cancelled", message=f"Not to {PRIVATE_EMAIL}.")
     shown = Rest(vera).get(f"calls/{call.public_id}/").json()["result"]
-    assert (shown["success"], shown["error"], shown["results"]) == (False, {MARK: "string"}, [])
+    assert (shown["success"], shown["error"], shown["results"]) == (False, {PRIVATE_MARKER: "string"}, [])
 
 
 def test_the_shape_is_kept(plan, vera):
     """A client that reads the standard response finds every field where it was."""
     shown = Rest(vera).get(f"calls/{call_of(plan).public_id}/").json()
-    masked = {"email": {MARK: "string"}, "seats": [{MARK: "number"}]}
+    masked = {"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}
     assert shown["arguments"] == {"value": masked}
     assert (shown["result"]["results"], shown["result"]["success"]) == ([masked], True)
 
@@ -101,11 +101,11 @@ def test_what_came_by_reference_is_private_too(plan, vera):
     """Also its result; a step that took nothing of it stays as it is."""
     rest = Rest(vera)
     told, plain = (rest.get(f"calls/{call_of(plan, number).public_id}/").json() for number in (2, 3))
-    assert told["arguments"] == {"value": {"to": {MARK: "string"}}}
-    assert told["result"]["results"] == [{"to": {MARK: "string"}}]
+    assert told["arguments"] == {"value": {"to": {PRIVATE_MARKER: "string"}}}
+    assert told["result"]["results"] == [{"to": {PRIVATE_MARKER: "string"}}]
     assert plain["result"]["results"] == ["plain"]
     memory = rest.get(f"plans/{plan.public_id}/memory/").json()["values"]
-    assert memory["found"] == {"email": {MARK: "string"}, "seats": [{MARK: "number"}]}
+    assert memory["found"] == {"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}
     assert memory["plain"]["results"] == ["plain"]
 
 
@@ -118,7 +118,7 @@ def test_the_words_of_a_failure_are_hidden(stage, ada, vera):
     stage.acts["private"] = fail
     failed = work_off(make_plan(ada, act(1, "x", "private")))
     shown, memory = (Rest(vera).get(f"plans/{failed.public_id}/{part}").json() for part in ("", "memory/"))
-    assert (shown["steps"][0]["error"], memory["items"][0]["error"]) == (WORDS, WORDS)
+    assert (shown["steps"][0]["error"], memory["items"][0]["error"]) == (PRIVATE_NOTICE, PRIVATE_NOTICE)
     assert PRIVATE_EMAIL not in Rest(vera).get(f"calls/{call_of(failed).public_id}/").content.decode()
 
 
@@ -189,8 +189,8 @@ def test_a_registration_is_private(catalog, ada, vera, rosa):
     call = call_of(work_off(make_plan(ada, look)))
     own, other = (Rest(viewer).get(f"calls/{call.public_id}/").json() for viewer in (ada, vera))
     assert own["result"]["success"] is other["result"]["success"] is True
-    assert other["arguments"] == {"identifier": {MARK: "string"}}
-    path, value = next((field.path, field_at(own["result"], field.path)) for field in fields_of(own["result"]))
+    assert other["arguments"] == {"identifier": {PRIVATE_MARKER: "string"}}
+    path, value = next((field.path, field_at(own["result"], field.path)) for field in masked_fields(own["result"]))
     assert Rest(rosa).post(f"calls/{call.public_id}/reveal/", {"path": path}).json()["value"] == value
 
 

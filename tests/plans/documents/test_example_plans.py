@@ -14,7 +14,7 @@ from django.db import connection
 
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import _TOOLS, initialize_tools
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import approve, assert_gapless, events_of
@@ -112,7 +112,7 @@ def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
 @pytest.mark.slow
 @pytest.mark.usefixtures("examples")
 def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
-    change = read_change(json.loads((EXAMPLES / "plans" / "changed.patch.json").read_text()))
+    change = read_plan_change(json.loads((EXAMPLES / "plans" / "changed.patch.json").read_text()))
     thread, shown = run_apart("changed")
     plan = plan_with(step_id=1, call__status="running")
     change_plan(plan, change, by=Requester(admin))

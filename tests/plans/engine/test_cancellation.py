@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from approvals.reviews.decisions import Decision, decide, undo
-from approvals.states import Verdict
+from approvals.reviews.decisions import Decision, decide, undo_decision
+from approvals.states import ReviewVerdict
 from catalog.core import clock, transactions
 from catalog.errors import Conflict
 from catalog.models import Call
@@ -131,13 +131,13 @@ def test_a_rejection_fails_the_step_with_its_reason(stage, ada, rosa):
 
 def test_a_cancelled_plan_leaves_no_decision_to_undo(stage, ada, rosa):
     """Neither an approval nor a rejection that had not taken effect."""
-    for verdict in (Verdict.APPROVE, Verdict.REJECT):
+    for verdict in (ReviewVerdict.APPROVE, ReviewVerdict.REJECT):
         plan = work_off(make_plan(ada, act(1, tool="dangerous")))
         request = request_of(plan)
         decide(request, by=rosa, decision=Decision(verdict, request.digest, comment="Because.", channel="page"))
         cancel(plan)
         with pytest.raises(Conflict):
-            undo(request, by=rosa)
+            undo_decision(request, by=rosa)
         assert Call.objects.get(pk=request.call_id).status == "cancelled"
 
 
@@ -150,6 +150,6 @@ def test_a_plan_that_was_given_more_time_is_not_ended(stage, ada, monkeypatch):
         Plan.objects.filter(pk=plan.pk).update(deadline_at=now + timedelta(seconds=60))
         return sum(map(end, plans))
 
-    monkeypatch.setattr(transactions, "do_each", retry_first)
+    monkeypatch.setattr(transactions, "run_each", retry_first)
     assert cancellation.end_overdue_plans(now) == 0
     assert Plan.objects.get(pk=plan.pk).status == "in_progress"

@@ -12,7 +12,7 @@ from plans.engine import limits as engine_limits
 from plans.engine.execution import INLINE_STEPS, TimeSlice
 from plans.engine.work import RunningCall
 from plans.executor import pool as executors
-from plans.executor.pool import Executor, JobQueue
+from plans.executor.pool import ExecutorPool, JobQueue
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, make_plan, step, work_off
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.db
 
 
 @pytest.fixture
-def no_clock(transactional_db: None, workspace: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+def no_clock(transactional_db: None, workspace: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExecutorPool]:
     """Threads without a ticker: what no hint wakes stays where it is."""
     monkeypatch.setattr(executors, "PATIENT_SECONDS", 60.0)  # or hints past a slow thread would be dropped
-    pool = Executor(threads=2)
+    pool = ExecutorPool(threads=2)
     pool.start()
     yield pool
     pool.stop(seconds=10)

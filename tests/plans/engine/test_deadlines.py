@@ -19,7 +19,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.engine import hints
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.work import RunningCall, WorkItem
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import DEADLINE_PASSED
@@ -46,7 +46,7 @@ class Hanging:
         return isinstance(work, RunningCall) and (work.call.public_id, work.call.attempt) in self.attempts
 
 
-def overrun_until(executor: Executor, is_over: Callable[[], object], hangs: Callable[[WorkItem], bool]) -> None:
+def overrun_until(executor: ExecutorPool, is_over: Callable[[], object], hangs: Callable[[WorkItem], bool]) -> None:
     """Let the time of the work that `hangs` run out, and of whatever else comes to hang, until `is_over` says so."""
 
     def look() -> bool:
@@ -147,7 +147,7 @@ def test_an_async_handler_that_hangs_is_cancelled(stage, ada):
     )
 
 
-def assert_preview_is_left_behind(executor: Executor, plan: Plan, stage: Stage) -> None:
+def assert_preview_is_left_behind(executor: ExecutorPool, plan: Plan, stage: Stage) -> None:
     """Check that the step fails without running, and that the other branch goes on."""
     overrun_until(executor, lambda: ended(plan), lambda work: not isinstance(work, RunningCall))
     assert (step_of(plan).status, stage.values("dangerous"), stage.values("safe")) == ("failed", [], ["on"])

@@ -173,7 +173,7 @@ class Ledger:
 
 def test_what_could_not_be_undone_is_said(stage, ada, caplog, monkeypatch):
     """To whoever reads the step, the call and its event; why is nobody's secret to log."""
-    monkeypatch.setitem(contexts._MAKERS, Ledger, Ledger)
+    monkeypatch.setitem(contexts._RESOURCE_FACTORIES, Ledger, Ledger)
     stage.acts["keeping"] = lambda value, context: context.resources.get(Ledger) and ToolResult.error("No luck.")
     plan = work_off(plan_of(ada))
     message = "No luck. What it had changed could not be undone: Ledger."

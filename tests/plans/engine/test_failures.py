@@ -98,8 +98,8 @@ def test_executor_threads_survive_their_handlers(executor, stage, ada):
 def test_a_tool_that_is_gone(stage, ada, monkeypatch):
     """Unknown when its turn comes: the step fails without a call."""
     plan = make_plan(ada, act(1), act(2, "x", "keeping"))
-    current = snapshot.current
-    monkeypatch.setattr(snapshot, "current", lambda name: None if name == "safe" else current(name))
+    current = snapshot.callable_tool
+    monkeypatch.setattr(snapshot, "callable_tool", lambda name: None if name == "safe" else current(name))
     assert work_off(plan).status == "failed"
     assert "safe" in step_of(plan).error
     assert (step_of(plan).call, stage.values("keeping")) == (None, ["x"])
@@ -109,7 +109,7 @@ def test_a_tool_that_was_disabled(stage, ada):
     """After the plan was stored."""
     plan = make_plan(ada, act(1))
     Tool.objects.filter(name="safe").update(enabled=False)
-    snapshot.forget()
+    snapshot.drop_snapshot()
     CatalogState.objects.update(revision=CatalogState.objects.get().revision + 1)
     assert work_off(plan).status == "failed"
     assert (step_of(plan).status, stage.values("safe")) == ("failed", [])

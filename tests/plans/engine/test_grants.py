@@ -9,14 +9,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from approvals import recovery as approvals_recovery
-from approvals.grants.services import revoke
+from approvals.grants.services import revoke_grant
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.policies.eligibility import may_decide
 from approvals.requests.queries import request_for
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.inventory import snapshot
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from plans.actions.call import CallOrder, create_call
 from plans.actions.upcoming import upcoming_steps
 from plans.engine import execution, recovery
@@ -56,7 +56,7 @@ def test_who_adds_a_call_to_a_plan_does_not_let_it_start(grantable, ada, admin, 
     own = grant(boss, plan.public_id, "plan", X)
     call = create_call(CallOrder("dangerous", {"value": "x"}, plan_ref=plan.public_id), by=Requester(boss))
     assert call.status == "created"
-    revoke(other, by=admin)
+    revoke_grant(other, by=admin)
     work_off(plan)
     own.refresh_from_db()
     assert (call_of(plan, 2).status, own.uses, grantable.values("dangerous")) == ("held", 0, [])
@@ -72,7 +72,7 @@ def test_a_stored_call_is_judged_for_who_asked_for_it(ada, admin, boss):
     work_off(plan)
     door = grant(admin, plan.public_id, "plan", X)
     create_call(CallOrder("dangerous", {"value": "x"}, plan_ref=plan.public_id), by=Requester(boss))
-    revoke(door, by=admin)
+    revoke_grant(door, by=admin)
     hers = grant(admin, "ada", rows=X)
     work_off(plan)
     hers.refresh_from_db()
@@ -108,7 +108,7 @@ def handed_back(ada: User) -> Plan:
 
 def revoked(made: Grant, admin: User) -> None:
     """A person ends it."""
-    revoke(made, by=admin)
+    revoke_grant(made, by=admin)
 
 
 def expired(made: Grant, admin: User) -> None:
@@ -142,7 +142,7 @@ def test_the_call_that_people_were_asked_about_after_its_grant_ended_is_sound(ad
     """It has its grant's use, and then its approval."""
     made = grant(admin)
     plan = handed_back(ada)
-    revoke(made, by=admin)
+    revoke_grant(made, by=admin)
     grant(admin)  # another one is not for a call that has had one
     work_off(plan)
     assert_invariants()
@@ -155,7 +155,7 @@ def test_a_granted_call_that_is_handed_back_does_not_start_on_a_restored_databas
     """As it would not have started the first time."""
     grant(admin)
     plan = handed_back(ada)
-    monkeypatch.setattr("approvals.audit.restore_guard.set_back", lambda: "It was set back.")
+    monkeypatch.setattr("approvals.audit.restore_guard.compare_with_checkpoints", lambda: "It was set back.")
     with pytest.raises(RestoredDatabase):
         started(plan)
     assert call_of(plan).status == "ready"
@@ -201,10 +201,10 @@ def test_a_look_ends_no_grant(ada, admin):
 def test_a_process_that_knows_an_older_tool_ends_no_grant(ada, admin, monkeypatch, trusted_for_long):
     """Its call waits for people, and the grant is as good as before."""
     plan = make_plan(ada, dangerous())
-    known = snapshot.current("dangerous")
-    change_tool("dangerous", {"description_override": "Do worse."}, by=admin)
+    known = snapshot.callable_tool("dangerous")
+    apply_overrides("dangerous", {"description_override": "Do worse."}, by=admin)
     made = grant(admin)
-    monkeypatch.setattr(snapshot, "current", lambda name: known)
+    monkeypatch.setattr(snapshot, "callable_tool", lambda name: known)
     assert (work_off(plan).status, ended(made)) == ("in_progress", "")
 
 

@@ -18,7 +18,7 @@ from catalog.tools import SafetyLevel, Tool
 from catalog.tools.registry import register_tool
 from plans.actions.call import CallOrder, create_call
 from plans.engine import hints, starting
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.models import Event, Plan
 from plans.store.requesters import Requester
@@ -93,14 +93,14 @@ def test_a_step_that_only_began_goes_on_counting(stage, ada):
 def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage, monkeypatch):
     """A process that notices only as it starts the call leaves it too."""
     say_in_the_catalog("another")
-    monkeypatch.setattr(snapshot, "current", seen_late())
+    monkeypatch.setattr(snapshot, "callable_tool", seen_late())
     plan = work_off(approved)
     assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
 
 
 def seen_late() -> Any:
     """Return a look at the tools that is old the first time, as a second-old snapshot is."""
-    real, looks = snapshot.current, []
+    real, looks = snapshot.callable_tool, []
 
     def look(name: str) -> Any:
         looks.append(name)
@@ -116,10 +116,10 @@ def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monke
     monkeypatch.setattr(hints, "deliver_now", sent.append)
     work_off(approved)
     hurry(approved)
-    Ticker(Executor(1))._wake()
+    Ticker(ExecutorPool(1))._wake()
     assert sent == []
     monkeypatch.setitem(starting._released_until, approved.pk, 0.0)
-    Ticker(Executor(1))._wake()
+    Ticker(ExecutorPool(1))._wake()
     assert sent == [approved.pk]
 
 
@@ -149,9 +149,9 @@ def process(handler: Callable[..., str], level: str, *, syncs: bool = False) -> 
         register_tool(tool)
         if syncs:
             sync_registered_tools()
-        snapshot.forget()
+        snapshot.drop_snapshot()
         yield
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 @pytest.mark.parametrize(("level", "becomes"), [("safe", "completed"), ("dangerous", "held")])

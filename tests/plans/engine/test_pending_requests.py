@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from approvals.models import ApprovalRequest
-from approvals.requests.limits import Asking, TooManyWaiting, look_for_room
+from approvals.requests.limits import RequesterScope, TooManyWaiting, check_pending_limit
 from catalog.core import clock
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
@@ -127,11 +127,11 @@ def test_no_cap_means_none(few, stage, ada):
 def test_what_is_asked_early_or_answered_counts_for_nothing(few, stage, ada, rosa):
     """Only what stands in people's lists."""
     plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2)]))
-    asking = Asking(ada.pk, None, plan.public_id)
+    asking = RequesterScope(ada.pk, None, plan.public_id)
     with pytest.raises(TooManyWaiting):
-        look_for_room(asking)
+        check_pending_limit(asking)
     ApprovalRequest.objects.filter(call__step__step_id=1).update(is_early=True)
-    look_for_room(asking)
+    check_pending_limit(asking)
 
 
 OPENERS = 16

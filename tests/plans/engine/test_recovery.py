@@ -15,7 +15,7 @@ from plans.engine import execution, hints, recovery
 from plans.engine.execution import TimeSlice
 from plans.engine.finishing import CRASHES
 from plans.engine.work import ApprovedCall, HeldCall, RunningCall
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
 from plans.store import statements
@@ -253,7 +253,7 @@ def test_a_stopped_executor_leaves_nothing_half_done(executor, stage, ada):
     executor.stop(seconds=60)
     assert [step_of(plan, number).status for number in (1, 2)] == ["completed", "pending"]
     assert not Step.objects.exclude(claimed_by="", lease_until=None).exists()
-    other = Executor(threads=1)
+    other = ExecutorPool(threads=1)
     other.start()
     Ticker(other).tick()
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")

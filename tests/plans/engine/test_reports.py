@@ -93,7 +93,7 @@ def test_lines_inside_a_tool_carry_its_ids(stage, ada):
     stage.acts |= dict.fromkeys(
         ("safe", "safe_async"), lambda value, context: seen.append((get_contextvars(), context))
     )
-    with tracing.belonging_to("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
+    with tracing.remote_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
         plan = make_plan(ada, act(1), act(2, tool="safe_async"))
     work_off(plan)
     assert [ids["step"] for ids, _ in seen] == [1, 2]

@@ -17,7 +17,7 @@ from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import execution, recovery
 from plans.engine.execution import TimeSlice
 from plans.engine.work import RunningCall
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, step_of, work_off
@@ -82,7 +82,7 @@ def test_a_worker_that_slept_past_its_lease_leaves_what_another_wrote(stage, ada
 
 
 @pytest.fixture
-def unknown(executor: Executor, stage: Stage, ada: User, rosa: User, gate: threading.Event) -> Plan:
+def unknown(executor: ExecutorPool, stage: Stage, ada: User, rosa: User, gate: threading.Event) -> Plan:
     """A plan whose dangerous call was approved, wrote its file and hangs past its time."""
     stage.acts["dangerous_hasty"] = writing(lambda context: gate.wait(60))
     plan = make_plan(ada, act(1, tool="dangerous_hasty"))

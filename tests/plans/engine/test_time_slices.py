@@ -12,7 +12,7 @@ from plans.engine import hints as engine_hints
 from plans.engine.execution import TimeSlice
 from plans.engine.starting import SETTLED_AT_ONCE
 from plans.engine.work import ApprovedCall, HeldCall, RateLimitedCall, WorkItem
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.models import Plan
 from tests.builders import act, approve, call_of, events_of, make_plan, request_of, step, step_of, work_off
 from tests.waiting import eventually
@@ -89,7 +89,7 @@ def test_an_executor_that_retires_while_it_previews_starts_nothing(transactional
     """As a signal comes at any moment."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, dependencies=[1])))
     approve(plan, rosa)
-    pool = Executor(threads=1)
+    pool = ExecutorPool(threads=1)
     stage.previews["dangerous"] = lambda value, context: pool.retire()
     pool.start()
     engine_hints.deliver_now(plan.pk)

@@ -35,7 +35,7 @@ def serving(transactional_db: None, catalog: None, make_serving: MakeServing) ->
     process.kill()
     for tool in TOOLS:
         registry._TOOLS.pop(tool.name)
-    snapshot.forget()
+    snapshot.drop_snapshot()
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ from approvals.models import ApprovalRequest
 from approvals.requests import deadlines
 from approvals.reviews import decisions
 from catalog.core import clock
-from catalog.dispatch.pipeline import Outcome
+from catalog.dispatch.pipeline import CallOutcome
 from catalog.models import Call, IdempotencyKey
-from catalog.rest.idempotency import HOURS_KEPT
+from catalog.rest.idempotency import KEY_LIFETIME_HOURS
 from plans.actions.call import CallOrder, create_call
 from plans.engine import cancellation, execution, hints, recovery
 from plans.engine.work import RunningCall, WorkItem
 from plans.executor import pool as executors
-from plans.executor.pool import Executor, WorkerThread
+from plans.executor.pool import ExecutorPool, WorkerThread
 from plans.executor.ticker import SHORTEST_SECONDS, Ticker
 from plans.models import Plan
 from plans.store import statements
@@ -68,7 +68,7 @@ def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, 
     monkeypatch.setattr(execution, "claim_work", fail)
     monkeypatch.setattr(decisions, "apply_due", fail)
     monkeypatch.setattr(deadlines, "next_due", fail)
-    pool = Executor(threads=1)
+    pool = ExecutorPool(threads=1)
     with caplog.at_level(logging.INFO, "toolgate"):
         pool._add_thread()
         pool._hints.put(make_plan(ada, act(1)).pk)
@@ -94,7 +94,7 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
 
 def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, stage, ada):
     """At once, not when its lease expires; it has not begun, so it counts as no attempt."""
-    stopped, other = Executor(threads=1), Executor(threads=1)
+    stopped, other = ExecutorPool(threads=1), ExecutorPool(threads=1)
     hints.register_executor(stopped)
     stopped._add_thread()
     with given_late(stopped) as taken:
@@ -118,7 +118,7 @@ def has_called(stage, times):
 
 def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional_db, stage, ada):
     """Then hints are left to others, though none waits here; with a thread idle it takes them."""
-    gate, pool = threading.Event(), Executor(threads=2)
+    gate, pool = threading.Event(), ExecutorPool(threads=2)
     stage.acts["safe"] = lambda value, context: gate.wait(60)
     pool.start()
     for number in (1, 2):
@@ -135,7 +135,7 @@ def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional
 def test_threads_that_have_had_their_turn_are_idle(transactional_db, stage, ada, monkeypatch):
     """However long ago: the next hint is for them, and is not kept for other processes."""
     monkeypatch.setattr(executors, "LONG_SECONDS", 0.0)
-    pool = Executor(threads=2)
+    pool = ExecutorPool(threads=2)
     pool.start()
     eventually(partial(has_ended, make_plan(ada, act(1))), what="the plan's end")
     eventually(lambda: not pool.busy_threads(), what="two idle threads")
@@ -147,7 +147,7 @@ def test_threads_that_have_had_their_turn_are_idle(transactional_db, stage, ada,
 def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada, monkeypatch):
     """As many as there are threads, though the hints come while the step before them is written; without a clock."""
     monkeypatch.setattr(executors, "PATIENT_SECONDS", 60.0)
-    gate, pool = threading.Event(), Executor(threads=4)
+    gate, pool = threading.Event(), ExecutorPool(threads=4)
     stage.acts["safe"] = lambda value, context: value == "root" or gate.wait(60)
     pool.start()
     plan = make_plan(ada, act(1, "root"), *(act(number, dependencies=[1]) for number in range(2, 8)))
@@ -158,9 +158,9 @@ def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada, m
 
 
 @pytest.fixture
-def held_back(transactional_db: None) -> Iterator[tuple[Executor, WorkerThread, threading.Thread]]:
+def held_back(transactional_db: None) -> Iterator[tuple[ExecutorPool, WorkerThread, threading.Thread]]:
     """Two hints of plan 7, kept back because a thread writes for it; without threads that could follow them."""
-    pool, seat = Executor(threads=2), WorkerThread(execution.TimeSlice("tests"), plan_pk=7)
+    pool, seat = ExecutorPool(threads=2), WorkerThread(execution.TimeSlice("tests"), plan_pk=7)
     pool._seats.add(seat)
     holder = threading.Thread(target=pool._needs_help, args=[7], daemon=True)
     holder.start()
@@ -199,7 +199,7 @@ def test_who_keeps_hints_back_is_there_for_anything_else(held_back, job):
 
 
 @contextmanager
-def given_late(executor: Executor) -> Iterator[list[RunningCall]]:
+def given_late(executor: ExecutorPool) -> Iterator[list[RunningCall]]:
     """Keep what the executor is to take, as a web thread does that is about to give it."""
     taken: list[RunningCall] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -211,7 +211,7 @@ def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, st
     """The one that runs is waited for no longer than the drain, and then named."""
     gate = threading.Event()
     stage.acts["safe"] = lambda value, context: gate.wait(60)
-    pool = Executor(threads=1)
+    pool = ExecutorPool(threads=1)
     pool.start()
     calls = [create_call(CallOrder("safe", {}), by=Requester(ada)) for _ in range(2)]
     eventually(lambda: stage.values("safe"), what="the first call")
@@ -228,7 +228,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[RunningCall]:
     """The calls whose end the engine has begun to write, once for each time."""
     begun, end = list[RunningCall](), execution.finish_and_claim_next
 
-    def begin(run: RunningCall, outcome: Outcome, turn: execution.TimeSlice) -> WorkItem | None:
+    def begin(run: RunningCall, outcome: CallOutcome, turn: execution.TimeSlice) -> WorkItem | None:
         begun.append(run)
         return end(run, outcome, turn)
 
@@ -306,7 +306,7 @@ def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
 
 def test_old_idempotency_keys_are_cleared_now_and_then(db):
     """Whosever they are; a thousand at a time, and rarely."""
-    day_ago = clock.now() - timedelta(hours=HOURS_KEPT, seconds=1)
+    day_ago = clock.now() - timedelta(hours=KEY_LIFETIME_HOURS, seconds=1)
     keys = [IdempotencyKey(owner=f"user:{number}", key="k", body_digest="d") for number in range(1002)]
     IdempotencyKey.objects.bulk_create(keys)
     IdempotencyKey.objects.exclude(owner="user:0").update(created_at=day_ago)

@@ -6,10 +6,10 @@ import pytest
 
 from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import Verdict
+from approvals.states import ReviewVerdict
 from catalog.core import clock
 from plans.engine import execution
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, request_of, work_off
@@ -31,7 +31,7 @@ def left_behind(transactional_db, stage, ada, rosa):
     decide(
         request_of(plans["undo"]),
         by=rosa,
-        decision=Decision(Verdict.APPROVE, request_of(plans["undo"]).digest, channel="page"),
+        decision=Decision(ReviewVerdict.APPROVE, request_of(plans["undo"]).digest, channel="page"),
     )
     approve(plans["window"], rosa)
     return plans
@@ -54,7 +54,7 @@ def let_time_pass(plans: dict[str, Plan]) -> None:
 def test_one_look_does_all_that_is_due(left_behind, stage):
     """Delays are over, decisions take effect, what nobody answered or started is expired, lost work runs again."""
     let_time_pass(left_behind)
-    pool = Executor(threads=2)
+    pool = ExecutorPool(threads=2)
     pool.start()
     Ticker(pool).tick()
     eventually(lambda: all(Plan.objects.get(pk=plan.pk).completed_at for plan in left_behind.values()), what="all ends")

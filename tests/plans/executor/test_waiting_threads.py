@@ -21,7 +21,7 @@ from plans.actions.control import cancel_plan
 from plans.engine import recovery
 from plans.engine.cancellation import end_overdue_plans
 from plans.executor import pool as executors
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.metrics import REGISTRY
 from plans.models import Plan, Step
@@ -35,16 +35,16 @@ MOST = 3
 
 
 @pytest.fixture
-def pool(transactional_db: None, catalog: None, workspace: Path) -> Iterator[Executor]:
+def pool(transactional_db: None, catalog: None, workspace: Path) -> Iterator[ExecutorPool]:
     """One thread that works on plans; without a clock, hints are all that it hears of."""
-    pool = Executor(threads=1)
+    pool = ExecutorPool(threads=1)
     pool.start()
     yield pool
     pool.stop(seconds=10)
 
 
 @pytest.fixture
-def ticker(pool: Executor, short_leases: None) -> Iterator[Ticker]:
+def ticker(pool: ExecutorPool, short_leases: None) -> Iterator[Ticker]:
     """The pool's clock, with whoever renews its leases."""
     ticker = Ticker(pool)
     ticker.start()
@@ -53,7 +53,7 @@ def ticker(pool: Executor, short_leases: None) -> Iterator[Ticker]:
 
 
 @pytest.fixture
-def gate(pool: Executor, stage: Stage) -> Iterator[threading.Event]:
+def gate(pool: ExecutorPool, stage: Stage) -> Iterator[threading.Event]:
     """What the async handlers wait for; it opens when the test ends."""
     gate = threading.Event()
     for name in ("safe_async", "cautious_async"):
@@ -83,7 +83,7 @@ def waiting(author: User, count: int = 1, tool: str = "safe_async") -> Plan:
     return make_plan(author, *steps, act(count + 1, "after", dependencies=[1]))
 
 
-def are_aside(pool: Executor, count: int) -> Callable[[], bool]:
+def are_aside(pool: ExecutorPool, count: int) -> Callable[[], bool]:
     """Return what says whether so many threads wait aside."""
     return lambda: len(pool._detached) == count
 
@@ -154,7 +154,7 @@ def test_without_a_thread_to_be_had_it_waits_in_its_seat(pool, stage, ada, gate,
 
 def test_a_quick_handler_keeps_its_seat(pool, stage, ada, monkeypatch):
     """Its thread goes on with the plan."""
-    monkeypatch.setattr("catalog.dispatch.runner.MOMENT_SECONDS", 60.0)
+    monkeypatch.setattr("catalog.dispatch.runner.SHORT_WAIT_SECONDS", 60.0)
     stage.acts["safe_async"] = lambda value, context: asyncio.sleep(0.1, threading.get_ident())
     seats = set(pool._seats)
     plan = waiting(ada)
@@ -172,7 +172,7 @@ def test_a_sync_handler_keeps_its_seat(pool, stage, ada, gate):
     eventually(partial(has_ended, plan), what="the plan's end")
 
 
-def told_of(pool: Executor) -> tuple[list[float | None], bool, bool, list[str]]:
+def told_of(pool: ExecutorPool) -> tuple[list[float | None], bool, bool, list[str]]:
     """Return what measures and probes say: how many are busy, idle, aside and late, and whether more is taken."""
     pool.measure()
     names = ("busy", "idle", "aside", "late")

@@ -1,7 +1,7 @@
 """Plans that were changed, skipped in part, retried and cloned are whole: every invariant holds over what is left."""
 
 from catalog.errors import ToolError
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.clone import clone_plan
 from plans.actions.control import pause_plan, resume_plan
 from plans.actions.retry import retry_plan
@@ -19,7 +19,7 @@ def test_every_invariant_holds_after_all_of_them(stage, ada, rosa):
     steps = act(1, tool="keeping"), act(2, tool="dangerous"), act(3, dependencies=[1, 2]), act(4, dependencies=[3])
     plan = work_off(make_plan(ada, *steps))
     assert_invariants()
-    change_plan(plan, read_change({"add": [act(5, dependencies=[1])], "remove": [4]}), by=by)
+    change_plan(plan, read_plan_change({"add": [act(5, dependencies=[1])], "remove": [4]}), by=by)
     skip_step(plan, 2, "Done by hand.", by=by)
     assert_invariants()
     assert work_off(plan).status == "failed"
@@ -27,7 +27,7 @@ def test_every_invariant_holds_after_all_of_them(stage, ada, rosa):
     retry_plan(plan, by=by)
     assert_invariants()
     pause_plan(plan, by=by)
-    change_plan(plan, read_change({"add": [act(6, tool="dangerous", dependencies=[1])]}), by=by)
+    change_plan(plan, read_plan_change({"add": [act(6, tool="dangerous", dependencies=[1])]}), by=by)
     resume_plan(plan, by=by)
     work_off(plan)
     approve(plan, rosa, 6)

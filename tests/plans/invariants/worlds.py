@@ -14,11 +14,11 @@ from django.db import connection
 from approvals.models import Policy
 from approvals.requests import deadlines
 from approvals.requests.lifecycle import withdraw
-from approvals.reviews.decisions import Decision, decide, revoke, undo
-from approvals.states import Verdict
+from approvals.reviews.decisions import Decision, decide, revoke, undo_decision
+from approvals.states import ReviewVerdict
 from catalog.access.tokens import SCOPES, create_token
 from catalog.core import clock
-from catalog.inventory.overrides import change_tool
+from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call
 from plans.actions import slices
 from plans.actions.call import CallOrder, create_call
@@ -97,9 +97,9 @@ def small_world(people: People) -> SmallWorld:
 
 def change_levels(admin: User) -> None:
     """Raise a level, and lower it again with a reason."""
-    change_tool("keeping", {"safety_level": "dangerous"}, by=admin)
-    change_tool("keeping", {"safety_level": "cautious"}, by=admin, reason="It only keeps.")
-    change_tool("limited", {"enabled": False}, by=admin)
+    apply_overrides("keeping", {"safety_level": "dangerous"}, by=admin)
+    apply_overrides("keeping", {"safety_level": "cautious"}, by=admin, reason="It only keeps.")
+    apply_overrides("limited", {"enabled": False}, by=admin)
 
 
 def early(ada: User, rosa: User) -> Plan:
@@ -107,7 +107,7 @@ def early(ada: User, rosa: User) -> Plan:
     gated = [act(number, f"early {number}", "dangerous", dependencies=[number - 1]) for number in (2, 3, 4)]
     plan = work_off(make_plan(ada, act(1, "early 1", "dangerous"), *gated))
     request = slices.prepare_slice(plan, 1, by=rosa).asked[0]
-    decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest))
+    decide(request, by=rosa, decision=Decision(ReviewVerdict.APPROVE, request.digest))
     approve(plan, rosa)
     work_off(plan)
     slices.prepare_slice(plan, 1, by=rosa)
@@ -119,7 +119,9 @@ def ran(ada: User, rosa: User) -> Plan:
     steps = act(1, "a", "cautious"), act(2, "b", "dangerous", dependencies=[1]), act(3, "c", dependencies=[2])
     plan = work_off(make_plan(ada, *steps))
     request = request_of(plan, 2)
-    undo(decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, channel="page")), by=rosa)
+    undo_decision(
+        decide(request, by=rosa, decision=Decision(ReviewVerdict.APPROVE, request.digest, channel="page")), by=rosa
+    )
     approve(plan, rosa, 2)
     return work_off(plan)
 
@@ -227,7 +229,7 @@ def edited(ada: User, rosa: User) -> Plan:
     (Path(settings.TOOLGATE_WORKSPACE) / "note.txt").write_text("".join(lines))
     plan = work_off(make_plan(ada, step(1, "propose_file_edit", parameters=proposal)))
     request = request_of(plan)
-    decide(request, by=rosa, decision=Decision(Verdict.APPROVE, request.digest, hunks=(0,)))
+    decide(request, by=rosa, decision=Decision(ReviewVerdict.APPROVE, request.digest, hunks=(0,)))
     return work_off(plan)
 
 

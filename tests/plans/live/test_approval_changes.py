@@ -12,7 +12,7 @@ from django.db import connection
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import waiting_count
 from approvals.reviews.coordination import claim, comment, delegate, release, snooze
-from approvals.reviews.decisions import decide, undo
+from approvals.reviews.decisions import decide, undo_decision
 from catalog.core import clock
 from plans.live import approval_changes
 from plans.live.approval_changes import QueueSnapshot, take_snapshot
@@ -113,7 +113,7 @@ def test_an_answer_that_is_not_enough_is_a_change(watcher, ada, rosa, tomas):
     assert watcher.news() == (["changed"], 1)
     decide(request, by=tomas, decision=approval(request, channel="page"))
     assert watcher.news() == (["closed"], 0)
-    undo(request, by=tomas)
+    undo_decision(request, by=tomas)
     assert watcher.news() == (["changed"], 1)
 
 

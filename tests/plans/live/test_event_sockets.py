@@ -7,12 +7,12 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest
-from approvals.reviews.decisions import Decision, decide, undo
-from approvals.states import Verdict
+from approvals.reviews.decisions import Decision, decide, undo_decision
+from approvals.states import ReviewVerdict
 from catalog.access.tokens import create_token
 from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.models import Event, Plan
 from plans.store.requesters import Requester
 from tests.builders import make_plan, step, write_step
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.db
 STEPS = 40
 
 
-def answer(verdict: Verdict, by: User, channel: str = "rest") -> str:
+def answer(verdict: ReviewVerdict, by: User, channel: str = "rest") -> str:
     """Decide the one request there is; return its id."""
     request = ApprovalRequest.objects.get()
     decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because.", channel=channel))  # type: ignore[arg-type]
@@ -35,7 +35,7 @@ def path_of(plan: Plan, after: int | None = None) -> str:
     return f"/ws/plans/{plan.public_id}/" + ("" if after is None else f"?after={after}")
 
 
-async def test_a_plan_is_followed_across_lost_connections(executor: Executor, ada: User) -> None:
+async def test_a_plan_is_followed_across_lost_connections(executor: ExecutorPool, ada: User) -> None:
     """Reconnecting while it runs: the numbers go on without gap or duplicate to the plan's end."""
     headers = await apart(by_session, ada)
     chain = [step(number, dependencies=[number - 1] if number > 1 else []) for number in range(1, STEPS + 1)]
@@ -51,7 +51,7 @@ async def test_a_plan_is_followed_across_lost_connections(executor: Executor, ad
     assert len(heard) - 1 == await apart(Event.objects.filter(plan=plan).count)
 
 
-async def test_one_event_is_one_message_with_the_fields_clients_know(executor: Executor, ada: User) -> None:
+async def test_one_event_is_one_message_with_the_fields_clients_know(executor: ExecutorPool, ada: User) -> None:
     """And no arguments in it."""
     plan = await apart(make_plan, ada, write_step(1, content="a secret"))
     async with opened(path_of(plan), await apart(by_token, ada, "plans:read")) as caller:
@@ -73,7 +73,7 @@ async def test_a_client_that_reads_nothing_slows_nobody(transactional_db, catalo
         assert (await asleep.receive_json_from(timeout=60))["seq"] == 1
 
 
-async def test_requests_are_told_of_from_opening_to_the_end(executor: Executor, ada: User, rosa: User) -> None:
+async def test_requests_are_told_of_from_opening_to_the_end(executor: ExecutorPool, ada: User, rosa: User) -> None:
     """With how many wait."""
     async with opened("/ws/approvals/", await apart(by_session, rosa)) as caller:
         plan = await apart(make_plan, ada, write_step(1), write_step(2, "other.txt"))
@@ -87,33 +87,33 @@ async def test_requests_are_told_of_from_opening_to_the_end(executor: Executor, 
     assert told[-1]["waiting"] == 0
 
 
-async def test_a_decision_closes_and_an_undo_brings_it_back(executor: Executor, ada, rosa, settings) -> None:
+async def test_a_decision_closes_and_an_undo_brings_it_back(executor: ExecutorPool, ada, rosa, settings) -> None:
     """What waits again is told of as changed."""
     settings.TOOLGATE_UNDO_SECONDS = 60
     async with opened("/ws/approvals/", await apart(by_token, rosa, "approvals:read")) as caller:
         await apart(make_plan, ada, write_step(1))
         assert (await caller.receive_json_from(timeout=60))["type"] == "approval.opened"
-        public_id = await apart(answer, Verdict.APPROVE, rosa, "page")
+        public_id = await apart(answer, ReviewVerdict.APPROVE, rosa, "page")
         closed = await caller.receive_json_from(timeout=60)
         assert closed == {"type": "approval.closed", "id": public_id, "status": "approved", "waiting": 0}
-        await apart(lambda: undo(ApprovalRequest.objects.get(), by=rosa))
+        await apart(lambda: undo_decision(ApprovalRequest.objects.get(), by=rosa))
         again = await caller.receive_json_from(timeout=60)
     assert again == {"type": "approval.changed", "id": public_id, "status": "pending", "waiting": 1}
 
 
-async def test_what_opens_and_closes_between_two_looks_is_told_of_twice(executor: Executor, ada, rosa) -> None:
+async def test_what_opens_and_closes_between_two_looks_is_told_of_twice(executor: ExecutorPool, ada, rosa) -> None:
     """Opened, then closed."""
     async with opened("/ws/approvals/", await apart(by_session, ada)) as caller:
         await apart(make_plan, ada, write_step(1))
         async with asyncio.timeout(60):
             while not await apart(ApprovalRequest.objects.exists):
                 await asyncio.sleep(0)
-        await apart(answer, Verdict.REJECT, rosa)
+        await apart(answer, ReviewVerdict.REJECT, rosa)
         told = [(await caller.receive_json_from(timeout=60))["type"] for _ in range(2)]
     assert told == ["approval.opened", "approval.closed"]
 
 
-async def test_an_agent_hears_of_its_own_requests_only(executor: Executor, ada: User, ben: User) -> None:
+async def test_an_agent_hears_of_its_own_requests_only(executor: ExecutorPool, ada: User, ben: User) -> None:
     """Others' are neither told of nor counted: its own request, which opens later, comes first."""
     token, text = await apart(create_token, user=ben, kind="agent", scopes=["approvals:read", "plans:write"])
     headers = [(b"authorization", f"Bearer {text}".encode())]
@@ -129,7 +129,7 @@ async def test_an_agent_hears_of_its_own_requests_only(executor: Executor, ada: 
     assert told == {"type": "approval.opened", "id": request.public_id, "status": "pending", "waiting": 1}
 
 
-async def test_messages_of_clients_are_ignored(executor: Executor, ada: User) -> None:
+async def test_messages_of_clients_are_ignored(executor: ExecutorPool, ada: User) -> None:
     """Nothing sent over a socket changes anything, or breaks it: what comes next is what happens next."""
     headers = await apart(by_session, ada)
     plan = await apart(make_plan, ada, step(1), start=False)

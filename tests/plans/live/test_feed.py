@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.live import feed as feeds
 from plans.live import feed as live_feed
 from plans.live.broadcast import BroadcastChannel
@@ -126,7 +126,7 @@ async def test_a_number_nobody_has_reached_starves_nobody_else(plan: Plan) -> No
         waiting.cancel()
 
 
-async def test_a_call_is_waited_for_until_it_ends(executor: Executor, ada: User) -> None:
+async def test_a_call_is_waited_for_until_it_ends(executor: ExecutorPool, ada: User) -> None:
     """By a coroutine; afterwards, and for no call at all, there is nothing to wait for."""
     order = CallOrder("render_text", {"template": "hello", "values": {}})
     call = await apart(create_call, order, by=Requester(ada))
@@ -138,7 +138,7 @@ async def test_a_call_is_waited_for_until_it_ends(executor: Executor, ada: User)
         await current_feed().call_settled("call_none", 600)
 
 
-async def test_waiting_ends_when_time_is_over(executor: Executor, ada: User) -> None:
+async def test_waiting_ends_when_time_is_over(executor: ExecutorPool, ada: User) -> None:
     """A held call stays held."""
     order = CallOrder("write_file", {"path": "a.txt", "content": "a"})
     call = await apart(create_call, order, by=Requester(ada))

@@ -14,11 +14,11 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from approvals.models import ApprovalRequest, Policy
-from approvals.policies.services import end
+from approvals.policies.services import end_policy
 from approvals.reviews.decisions import Decision, decide
-from approvals.states import RequestStatus, Verdict
+from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import roles_of
-from catalog.access.tokens import authenticate
+from catalog.access.tokens import authenticate_token
 from catalog.tools.registry import get_all_tools
 from plans.demo import scenes
 from plans.demo.people import PEOPLE
@@ -65,7 +65,7 @@ def plan_of(document: str) -> Plan:
 def approve(by: str) -> None:
     """Approve what waits, as this person."""
     request = ApprovalRequest.objects.get(status=RequestStatus.PENDING)
-    decide(request, by=User.objects.get(username=by), decision=Decision(Verdict.APPROVE, request.digest))
+    decide(request, by=User.objects.get(username=by), decision=Decision(ReviewVerdict.APPROVE, request.digest))
 
 
 def test_every_plan_comes_to_rest_where_it_should(workspace: Path) -> None:
@@ -127,7 +127,7 @@ def test_json_is_one_line_with_sign_ins_and_tokens_that_work() -> None:
         assert sorted(roles_of(user)) == each["roles"]
     assert said["tokens"].keys() == {"agent", "operator", "reviewer"}
     for each in said["tokens"].values():
-        token = authenticate(each["token"])
+        token = authenticate_token(each["token"])
         assert token is not None
         assert (token.user.username, token.scopes) == (each["username"], each["scopes"])
 
@@ -142,8 +142,8 @@ def test_a_second_run_renews_the_keys_and_keeps_the_rest() -> None:
     for before, after in zip(first["users"], second["users"], strict=True):
         assert sign_in(username=before["username"], password=before["password"]) is None
         assert sign_in(username=after["username"], password=after["password"]) is not None
-    assert all(authenticate(each["token"]) is None for each in first["tokens"].values())
-    assert all(authenticate(each["token"]) is not None for each in second["tokens"].values())
+    assert all(authenticate_token(each["token"]) is None for each in first["tokens"].values())
+    assert all(authenticate_token(each["token"]) is not None for each in second["tokens"].values())
 
 
 def test_somebody_elses_password_is_never_reset() -> None:
@@ -189,7 +189,7 @@ def test_policies_are_shown_once_and_left_alone_afterwards() -> None:
     names = [policy.name for policy in Policy.objects.order_by("order")]
     assert names[:3] == [document["name"] for document in POLICIES]
     assert len(names) == 6
-    end(Policy.objects.get(name=names[1]), by=User.objects.get(username="admin"))
+    end_policy(Policy.objects.get(name=names[1]), by=User.objects.get(username="admin"))
     run()
     assert Policy.objects.count() == 6
     assert Policy.objects.get(name=names[1]).ended_at is not None

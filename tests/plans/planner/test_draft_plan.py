@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from approvals.policies.gate import forget as forget_rules
-from catalog.inventory.snapshot import forget
+from approvals.policies.gate import invalidate_rules as forget_rules
+from catalog.inventory.snapshot import drop_snapshot
 from catalog.models import Call, Tool
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
@@ -69,7 +69,7 @@ def test_overrides_are_shown_and_disabled_or_refused_tools_are_not(scripted, ada
     Tool.objects.filter(name="write_file").update(enabled=False)
     policy = {"name": "No reading", "order": 1, "match": {"tool": "read_file"}, "effect": "deny", "message": "No."}
     assert Rest(admin).post("policies/", policy).status_code == 201
-    forget()
+    drop_snapshot()
     forget_rules()
     scripted.says(GREETING_PLAN)
     draft(ada)

@@ -124,7 +124,7 @@ def test_malformed_calls_leave_other_results(noting):
 @pytest.mark.parametrize("fault", ["", "The database was set back."])
 def test_refused_call_leaves_other_results(noting, ada, monkeypatch, fault):
     """Whatever refuses it: that the tool is unknown to the catalog, or that nothing begins at all."""
-    monkeypatch.setattr(restore_guard, "_last_fault", fault)
+    monkeypatch.setattr(restore_guard, "_cached_fault", fault)
     ran = run(call(value=1), call("nowhere"), requester=Requester(ada))
     assert [each["result"]["success"] for each in ran["results"]] == [False, False]
     assert [each["result"]["error"] for each in ran["results"]][1] == "Unknown tool: nowhere"

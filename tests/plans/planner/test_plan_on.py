@@ -7,7 +7,7 @@ import pytest
 
 from catalog.core import clock
 from catalog.models import Call
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.clone import clone_plan, cloned_document
 from plans.actions.control import cancel_plan
 from plans.actions.create import create_plan
@@ -138,7 +138,7 @@ def test_a_plan_that_was_changed_meanwhile_gets_nothing_and_is_asked_again(plan,
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     asked = the_model_is_asked(plan)
     outcome = execution.run_handler(asked)
-    change_plan(plan, read_change({"add": [added]}), by=Requester(ada))
+    change_plan(plan, read_plan_change({"add": [added]}), by=Requester(ada))
     execution.finish_and_claim_next(asked, outcome, TimeSlice("tests", steps_left=0))
     assert work_off(plan).status == "failed"
     assert (step_of(plan, 2).error, plan.steps.count()) == (CHANGED, 3)
@@ -222,7 +222,7 @@ def test_what_needs_only_what_the_planner_added_is_cloned_with_it(plan, scripted
     say(plan, "fjord", ada)
     mine = {"description": "Mine", "tool": "render_text", "parameters": {"template": "x", "values": {}}}
     added = [mine | {"step_id": 5, "dependencies": [4]}, mine | {"step_id": 6, "dependencies": [1, 5]}]
-    change_plan(plan, read_change({"add": added}), by=Requester(rosa))
+    change_plan(plan, read_plan_change({"add": added}), by=Requester(rosa))
     steps = cloned_document(plan)["steps"]
     assert [(each["step_id"], each.get("dependencies")) for each in steps] == [(1, None), (2, [1]), (6, [1])]
 

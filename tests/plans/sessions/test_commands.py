@@ -18,7 +18,7 @@ from plans.engine.execution import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.planning_tools import todo_list
-from plans.sessions.lists import document_of
+from plans.sessions.lists import list_document
 from tests.builders import events_of, work_off
 from tests.invariants import assert_invariants
 from tests.plans.factories import SessionAgent, started_call
@@ -80,7 +80,7 @@ def test_steps_move_with_events_and_the_last_one_completes_the_plan(agent):
         "2 step.completed",
         "plan.completed",
     ]
-    assert document_of(row).status == "completed"
+    assert list_document(row).status == "completed"
     assert_invariants()
 
 
@@ -179,7 +179,7 @@ def test_a_handler_finds_the_session_in_its_context(agent, stage):
     for tool in ("safe", "safe_async", "dangerous"):
         call = create_call(CallOrder(tool, {"value": 1}), by=agent.by)
         work_off(Plan.objects.get(public_id=call.plan_ref))
-    assert seen == [document_of(agent.row)] * 3
+    assert seen == [list_document(agent.row)] * 3
     agent.name = ""
     nameless = create_call(CallOrder("safe", {"value": 1}), by=agent.by)
     work_off(Plan.objects.get(public_id=nameless.plan_ref))
@@ -260,4 +260,4 @@ def test_a_plans_own_step_may_keep_the_list_of_its_session(agent):
     step = {"step_id": 1, "description": "Plan", "tool": "planning_setup_plan", "parameters": {"objective": "Inner"}}
     plan = create_plan(PlanDocument.model_validate({"goal": "Outer", "steps": [step]}), by=agent.by)
     assert work_off(plan).status == "completed"
-    assert document_of(agent.row) == todo_list.Plan("Inner", "active")
+    assert list_document(agent.row) == todo_list.Plan("Inner", "active")

@@ -63,7 +63,7 @@ def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[s
     [
         *((statements, name) for name in ("claim_next", "insert_step_call", "end_step", "write_memory")),
         *((statements, name) for name in ("release_step", "renew_lease", "start_call", "insert_call")),
-        *((finishing, "settle_plan"), (log, "append"), (decisions, "_settle")),
+        *((finishing, "settle_plan"), (log, "append_entry"), (decisions, "_settle")),
     ],
 )
 def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):

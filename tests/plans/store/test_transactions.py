@@ -4,7 +4,7 @@ import pytest
 
 from approvals.models import AuditEntry
 from catalog.errors import Conflict
-from catalog.signals import record
+from catalog.signals import record_fact
 from plans.actions.control import cancel_plan
 from plans.models import Event, Plan
 from plans.store import transactions
@@ -79,7 +79,7 @@ def test_a_dangerous_call_without_its_entry_does_not_start(stage, ada, rosa, mon
     """The log comes first: the approval is not used up and the call is not running."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
-    monkeypatch.setattr("approvals.audit.log.append", lambda line: 1 / 0)
+    monkeypatch.setattr("approvals.audit.log.append_entry", lambda line: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         work_off(plan)
     assert (call_of(plan).status, call_of(plan).approval.status, stage.played) == ("ready", "approved", [])
@@ -101,7 +101,7 @@ def test_a_recording_inside_another_joins_it(stage, ada):
     before = plan.last_seq
     with plan_transaction(plan.pk, plan.public_id) as outer, plan_transaction(plan.pk, plan.public_id) as inner:
         inner.record("plan.paused")
-        record("call.failed", call=call_of(plan), level="cautious")
+        record_fact("call.failed", call=call_of(plan), level="cautious")
         assert outer is inner
     assert events_of(plan)[before:] == ["plan.paused", "1 call.failed"]
     assert_gapless(plan)

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from plans.agents.definitions import AgentBudget, document_of
+from plans.agents.definitions import AgentBudget, agent_document
 from plans.models import Agent, Plan
 from plans.web.agents.page import describe_budget
 from tests.builders import work_off
@@ -56,7 +56,7 @@ def test_an_agent_is_made_and_changed(pages):
     assert describe_budget(AgentBudget(rounds=5, cost=Decimal("0.25"))) in said
     change = FORM | {"rounds": "7", "enabled": "yes", "updated_at": pages.field("updated_at")}
     pages.send("/agents/researcher/", change)
-    document = document_of(Agent.objects.get())
+    document = agent_document(Agent.objects.get())
     assert (document.budget.rounds, document.tools.names, document.tools.max_level) == (7, ["render_text"], "cautious")
     assert "researcher" in pages.open("/agents/")
 
@@ -109,7 +109,7 @@ def test_a_change_meanwhile_is_told(pages, admin):
     other.send("/agents/researcher/", FORM | {"updated_at": other.field("updated_at"), "rounds": "9"})
     pages.send("/agents/researcher/", FORM | {"updated_at": seen}, status=422)
     assert mistaken_on(pages) == set() and 'role="alert"' in pages.html
-    assert document_of(Agent.objects.get()).budget.rounds == 9
+    assert agent_document(Agent.objects.get()).budget.rounds == 9
 
 
 def test_others_read_and_do_not_write(ada, vera, pages):
@@ -124,7 +124,7 @@ def test_others_read_and_do_not_write(ada, vera, pages):
         others.open("/agents/researcher/")
         others.send("/agents/researcher/", FORM, status=403)
         others.send("/agents/researcher/end/", status=403)
-    assert document_of(Agent.objects.get()).instructions == "Be thorough."
+    assert agent_document(Agent.objects.get()).instructions == "Be thorough."
 
 
 def test_an_agent_is_ended(pages, ada):

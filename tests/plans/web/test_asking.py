@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from catalog.models import Call
-from catalog.ui.labels import status_word
+from catalog.ui.labels import status_badge
 from plans import states
 from plans.models import ModelUse, Plan
 from plans.web.compose import ask_form
@@ -104,7 +104,7 @@ def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
     pages.send(f"/ask/{call.public_id}/start/")
     work_off(Plan.objects.get(kind="plan"))
     (asked,) = ask_form.load_history(ada, "").rows
-    assert asked.word == status_word("in_progress", "input") != status_word("in_progress", "approval")
+    assert asked.word == status_badge("in_progress", "input") != status_badge("in_progress", "approval")
     assert asked.word.label in pages.open("/ask/")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.ui.labels import status_word
+from catalog.ui.labels import status_badge
 from plans.models import Plan, Step
 from plans.store.selectors import running_plans
 from plans.web.plan_list import PlanQuery, plan_list
@@ -22,7 +22,7 @@ def said_of(ada) -> tuple[str, str]:
     """Return what the list and the sidebar say of the one plan."""
     listed = plan_list(ada, PlanQuery()).rows[0].words[0].label
     shown = running_plans(ada)[0]
-    return listed, status_word(shown["status"], shown["waiting_for"]).label
+    return listed, status_badge(shown["status"], shown["waiting_for"]).label
 
 
 def test_a_plan_that_asks_its_person_says_so(stage, ada):

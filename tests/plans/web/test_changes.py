@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from catalog.errors import ToolError
-from plans.actions.change import change_plan, read_change
+from plans.actions.change import change_plan, read_plan_change
 from plans.actions.control import cancel_plan
 from plans.engine.execution import claim_work
 from plans.models import Plan
@@ -162,7 +162,7 @@ def test_a_plan_is_changed_as_text(waiting, ada):
 
 def test_a_field_that_is_left_out_is_cleared(waiting, ada):
     """The text is the whole step."""
-    change_plan(waiting, read_change({"edit": [{"step_id": 2, "expected_key": "x"}]}), by=Requester(ada))
+    change_plan(waiting, read_plan_change({"edit": [{"step_id": 2, "expected_key": "x"}]}), by=Requester(ada))
     pages = Pages(ada)
     document = text_of(pages, waiting)
     del document["steps"][0]["expected_key"]
@@ -209,7 +209,7 @@ def test_problems_refuse_a_change(waiting, ada):
 def test_a_step_that_started_meanwhile(stage, ada):
     """409 names it and keeps what was typed; left as it was, the rest is changed."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
-    change_plan(plan, read_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
+    change_plan(plan, read_plan_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
     pages = Pages(ada)
     document = text_of(pages, plan)
     claim_work(plan.pk, owner="tests")
@@ -225,7 +225,7 @@ def test_a_step_that_started_meanwhile(stage, ada):
 def test_a_removed_step_that_started_meanwhile(stage, ada):
     """It is not removed without a word; sent again, it stays."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
-    change_plan(plan, read_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
+    change_plan(plan, read_plan_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
     pages = Pages(ada)
     document = text_of(pages, plan)
     claim_work(plan.pk, owner="tests")
@@ -240,7 +240,7 @@ def test_a_change_by_someone_else_meanwhile(waiting, ada):
     """409 once; sent again, what they added stays."""
     pages = Pages(ada)
     document = text_of(pages, waiting)
-    change_plan(waiting, read_change({"add": [act(5)]}), by=Requester(ada))
+    change_plan(waiting, read_plan_change({"add": [act(5)]}), by=Requester(ada))
     document["goal"] = "Another"
     send_change(pages, waiting, document, status=409)
     assert Plan.objects.get().goal == "Try it"
@@ -300,7 +300,7 @@ def test_who_watches_sees_the_change(waiting, ada):
     """Rows of removed steps go, new ones come, the open step and the goal are asked for again."""
     before = plan_source(waiting.public_id).draw().fragments
     change = {"goal": "Other", "add": [act(3)], "remove": [2]}
-    change_plan(waiting, read_change(change), by=Requester(ada))
+    change_plan(waiting, read_plan_change(change), by=Requester(ada))
     after = plan_source(waiting.public_id).draw().fragments
     assert ("data-gone" in after["s2"], 'data-into="steps"' in after["s3"]) == (True, True)
     assert "Other" in after["goal"]

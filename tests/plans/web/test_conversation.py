@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.calls.privacy import WORDS
+from catalog.calls.privacy import PRIVATE_NOTICE
 from plans.actions.create import create_plan
 from plans.agents.definitions import ToolFilter
 from plans.models import Plan
@@ -92,7 +92,7 @@ def test_over_rest_it_is_read_by_whom_its_values_are(plan, ada, vera):
     for answer in (Rest(ada).get(f"plans/{plan.public_id}/").json(), Rest(ada).get("plans/").json()["results"][0]):
         assert (answer["request"], answer["reply"]) == ("Find the word, please.", "It is fjord.")
     for answer in (Rest(vera).get(f"plans/{plan.public_id}/").json(), Rest(vera).get("plans/").json()["results"][0]):
-        assert (answer["request"], answer["reply"]) == (WORDS, WORDS)
+        assert (answer["request"], answer["reply"]) == (PRIVATE_NOTICE, PRIVATE_NOTICE)
 
 
 def test_a_part_is_asked_for_alone(plan, ada):

@@ -13,7 +13,7 @@ from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
 from plans.actions.create import start_plan
-from plans.executor.pool import Executor
+from plans.executor.pool import ExecutorPool
 from plans.live.feed import Feed, current_feed
 from plans.live.fragment_cache import Fragments, RenderSource, SharedRendering, ViewerState
 from plans.store.requesters import Requester
@@ -76,7 +76,7 @@ async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 60)
     return messages
 
 
-async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa: User) -> None:
+async def test_a_plan_changes_without_reload(executor: ExecutorPool, ada: User, rosa: User) -> None:
     """Rows, segments, graph, values and events come with numbers that never fall, each event once."""
     plan = await apart(make_plan, ada, step(1, expected_key="note"), write_step(2, dependencies=[1]), start=False)
     path = f"/ws/pages/plans/{plan.public_id}/?after={plan.last_seq}"
@@ -92,7 +92,7 @@ async def test_a_plan_changes_without_reload(executor: Executor, ada: User, rosa
     assert "csrfmiddlewaretoken" not in sent
 
 
-async def test_a_board_is_drawn_once_for_everyone(executor: Executor, ada, rosa, monkeypatch) -> None:
+async def test_a_board_is_drawn_once_for_everyone(executor: ExecutorPool, ada, rosa, monkeypatch) -> None:
     """Two pages, one drawing."""
     monkeypatch.setattr("plans.live.feed.POLL_SECONDS", 3600.0)  # its look rings for what happened before it listened
     plan, drawings = await apart(make_plan, ada, step(1), start=False), []
@@ -113,7 +113,7 @@ async def test_a_board_is_drawn_once_for_everyone(executor: Executor, ada, rosa,
     template_rendered.disconnect(count)
 
 
-async def test_the_inbox_and_the_counts_follow(executor: Executor, ada: User, rosa: User, vera: User) -> None:
+async def test_the_inbox_and_the_counts_follow(executor: ExecutorPool, ada: User, rosa: User, vera: User) -> None:
     """The row, the badge and the running plan appear; an answer elsewhere makes the page look again.
 
     The badge counts what the person can answer: nothing, for who only looks on.
@@ -173,7 +173,7 @@ async def test_a_board_rests_only_when_something_was_new(transactional_db) -> No
         board.task.cancel()
 
 
-async def test_someone_without_a_role_is_shown_their_own(executor: Executor, ada: User) -> None:
+async def test_someone_without_a_role_is_shown_their_own(executor: ExecutorPool, ada: User) -> None:
     """Neither others' plans nor how many requests of theirs wait."""
     stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
     await apart(make_plan, ada, write_step(1), goal="A secret goal")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from approvals.models import AuditEntry
-from catalog.calls.privacy import MARK
+from catalog.calls.privacy import PRIVATE_MARKER
 from catalog.errors import ToolError
 from plans.web.fragments import _render_plan
 from tests.builders import act, call_of, make_plan, work_off
@@ -50,9 +50,9 @@ def test_the_page_masks_and_offers_to_reveal(plan, request, name):
 def test_whole_values_are_masked_in_their_shape(plan, vera):
     """As the API masks them."""
     shown = json.loads(Pages(vera).open(path_of(plan, "steps/1/result/")))
-    assert shown["results"] == [{"email": {MARK: "string"}, "seats": [{MARK: "number"}]}]
+    assert shown["results"] == [{"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}]
     arguments = json.loads(Pages(vera).open(path_of(plan, "steps/2/arguments/")))
-    assert arguments == {"value": {"to": {MARK: "string"}}}
+    assert arguments == {"value": {"to": {PRIVATE_MARKER: "string"}}}
 
 
 def test_what_everyone_is_sent_live_holds_no_value(plan):

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-PREFIX = "TOOLGATE_"
-FOR_TESTS = ("TOOLGATE_TEST_", "TOOLGATE_REQUIRE_", "TOOLGATE_NIGHTLY")
-NEAR = 2
+SETTING_PREFIX = "TOOLGATE_"
+TEST_PREFIXES = ("TOOLGATE_TEST_", "TOOLGATE_REQUIRE_", "TOOLGATE_NIGHTLY")
+MAX_TYPO_DISTANCE = 2
 """Letters by which a misspelt name differs from the one that was meant."""
-FEWEST_CHARACTERS = 6
+MIN_DISTINCT_CHARACTERS = 6
 """Different characters in a key: one letter repeated protects nothing."""
 
 
@@ -18,11 +18,11 @@ def check_key(name: str, value: str, *, least: int) -> None:
     """Require a key of at least `least` characters that are not the same few over and over."""
     if len(value) < least:
         raise ImproperlyConfigured(f"{name} must have at least {least} characters.")
-    if len(set(value)) < FEWEST_CHARACTERS:
+    if len(set(value)) < MIN_DISTINCT_CHARACTERS:
         raise ImproperlyConfigured(f"{name} repeats the same few characters; use random ones.")
 
 
-def check_url(name: str, value: str) -> None:
+def check_url_setting(name: str, value: str) -> None:
     """Require an address with scheme and host, such as https://toolgate.example."""
     try:
         parts = urlsplit(value)
@@ -50,18 +50,18 @@ def check_workspace(workspace: Path, kept: Iterable[Path]) -> None:
             )
 
 
-def check_names(given: Iterable[str], known: Iterable[str]) -> list[str]:
+def check_setting_names(given: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return the names of ours that no setting has; refuse one that is a setting's but for a letter or two."""
     settings = set(known)
-    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in settings)
+    unknown = sorted(name for name in given if name.startswith(SETTING_PREFIX) and name not in settings)
     for name in unknown:
-        meant = min(settings, key=lambda setting: (distance(name, setting), setting))
-        if distance(name, meant) <= NEAR:
+        meant = min(settings, key=lambda setting: (edit_distance(name, setting), setting))
+        if edit_distance(name, meant) <= MAX_TYPO_DISTANCE:
             raise ImproperlyConfigured(f"There is no setting {name}; {meant} was probably meant.")
-    return [name for name in unknown if not name.startswith(FOR_TESTS)]
+    return [name for name in unknown if not name.startswith(TEST_PREFIXES)]
 
 
-def distance(one: str, other: str) -> int:
+def edit_distance(one: str, other: str) -> int:
     """Return how many letters must be added, removed or replaced to turn one name into the other (Levenshtein)."""
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, 1):
