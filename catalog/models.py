@@ -230,6 +230,9 @@ class ApiToken(models.Model):
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)
+    hold_seconds = models.PositiveSmallIntegerField(
+        null=True, help_text="The longest time an MCP call waits for a decision; null: the usual times."
+    )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
@@ -238,6 +241,27 @@ class ApiToken(models.Model):
     def is_live(self) -> bool:
         """Whether it has been neither revoked nor reached its end."""
         return self.revoked_at is None and self.expires_at > clock.now()
+
+
+class LearntWait(models.Model):
+    """How long one MCP client of a token waits for an answer before it closes the connection.
+
+    `catalog.access.learnt_waits` writes it. `seconds` is null until two waits in a row were cut off.
+    """
+
+    token = models.ForeignKey(ApiToken, models.CASCADE, related_name="learnt_waits")
+    client = models.CharField(max_length=128, help_text="The name by which the client introduces itself.")
+    seconds = models.FloatField(null=True, help_text="The longest wait that this client is given.")
+    cut_off_after = models.FloatField(
+        null=True, help_text="Seconds after which the client ended its last wait; null if that one was answered."
+    )
+    learnt_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["token", "client"], name="learnt_wait_once")]
+
+    def __str__(self) -> str:
+        return f"{self.client} waits {self.seconds} s"
 
 
 class IdempotencyKey(models.Model):
@@ -282,7 +306,7 @@ class Call(models.Model):
         settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls", db_index=False
     )
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls", db_index=False)
-    via = models.CharField(max_length=16, default="plan", help_text="page, rest or plan.")
+    via = models.CharField(max_length=16, default="plan", help_text="page, rest, mcp or plan.")
     session = models.CharField(max_length=128, blank=True)
     reason = models.TextField(blank=True, help_text="The agent's own words: never trusted.")
     plan_ref = models.CharField(max_length=40, blank=True)

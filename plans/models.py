@@ -42,7 +42,7 @@ class Plan(models.Model):
     owner = models.CharField(max_length=150, default="agent", help_text="The contract's owner: a word, not a person.")
     author = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="plans")
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="plans")
-    via = models.CharField(max_length=16, default="page", help_text="page, rest or shell.")
+    via = models.CharField(max_length=16, default="page", help_text="page, rest, mcp or shell.")
     session = models.CharField(max_length=128, blank=True)
     can_modify = models.BooleanField(default=True)
     created_at = models.DateTimeField()

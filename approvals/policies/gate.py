@@ -38,6 +38,11 @@ def refuses(facts: CallFacts) -> bool:
     return _fresh().book.refuses(facts)
 
 
+def hint_matches(facts: CallFacts) -> bool:
+    """Say whether the rules in force can hold such a call: with some arguments, for some requester, at some time."""
+    return _fresh().book.hint_matches(facts)
+
+
 def _fresh() -> _View:
     view = _view
     return _refresh_view() if monotonic() - view.read_at > snapshot.SNAPSHOT_SECONDS else view

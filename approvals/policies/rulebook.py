@@ -267,6 +267,11 @@ class Rulebook:
                 return is_denied
         return isinstance(answers.otherwise, Deny)
 
+    def hint_matches(self, facts: CallFacts) -> bool:
+        """Say whether some call of this tool is held: with some arguments, for some requester, at some time."""
+        answers = self._known_answers(facts)
+        return any(isinstance(each, Hold) for each in (answers.otherwise, *(said for _, said in answers.conditional)))
+
     def _known_answers(self, facts: CallFacts) -> ToolVerdicts:
         key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)
         answers = self._known.get(key)

@@ -86,4 +86,9 @@ def _with_defaults(arguments: str, schema: Mapping[str, Any]) -> str:
 
 def call_digest(call: Call) -> str:
     """Return the digest of what is wanted, wherever it is asked for: same tool and arguments."""
-    return digest(CALL_DOMAIN, call.tool_name, call.arguments)
+    return likeness_of(call.tool_name, call.arguments)
+
+
+def likeness_of(tool_name: str, arguments: str) -> str:
+    """Return the digest that calls of one tool with the same arguments, as RFC 8785 text, have in common."""
+    return digest(CALL_DOMAIN, tool_name, arguments)

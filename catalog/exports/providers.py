@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.exports.flattening import flatten_to_object
@@ -108,26 +108,48 @@ def for_anthropic(version: ToolVersion, wish: ExportOptions) -> Schema:
 
 def for_mcp(version: ToolVersion, _: ExportOptions) -> Schema:
     """Return a tool as an MCP server lists it, with annotations that follow from its level and reversibility."""
+    return mcp_form(version.tool.name, version)
+
+
+class Contract(Protocol):
+    """The part of a tool's contract that the MCP form is made of: a stored version has it, and a loaded tool."""
+
+    @property
+    def description(self) -> str: ...
+    @property
+    def input_schema(self) -> Schema: ...
+    @property
+    def output_schema(self) -> Schema | None: ...
+    @property
+    def safety_level(self) -> str: ...
+    @property
+    def reversibility(self) -> str | None: ...
+    @property
+    def retry_safe(self) -> bool: ...
+
+
+def mcp_form(name: str, contract: Contract) -> Schema:
+    """Return the entry of a tool in the list of an MCP server."""
     tool = {
-        "name": version.tool.name,
-        "title": version.tool.name.replace("_", " ").replace("-", " ").strip().capitalize(),
-        "description": version.description,
-        "inputSchema": {"type": "object", **version.input_schema},
-        "annotations": _mcp_annotations(version),
+        "name": name,
+        "title": name.replace("_", " ").replace("-", " ").strip().capitalize(),
+        "description": contract.description,
+        "inputSchema": {"type": "object", **contract.input_schema},
+        "annotations": _mcp_annotations(contract),
     }
-    output: Mapping[str, Any] = version.output_schema or {}
+    output: Mapping[str, Any] = contract.output_schema or {}
     return tool | ({"outputSchema": dict(output)} if output.get("type") == "object" else {})
 
 
-def _mcp_annotations(version: ToolVersion) -> dict[str, bool]:
+def _mcp_annotations(contract: Contract) -> dict[str, bool]:
     """Return MCP's hints; what Toolgate itself can restore stays within its workspace."""
-    safe = version.safety_level == SafetyLevel.SAFE
-    lasting = version.safety_level == SafetyLevel.DANGEROUS or version.reversibility == Reversibility.IRREVERSIBLE
+    safe = contract.safety_level == SafetyLevel.SAFE
+    lasting = contract.safety_level == SafetyLevel.DANGEROUS or contract.reversibility == Reversibility.IRREVERSIBLE
     return {
         "readOnlyHint": safe,
         "destructiveHint": lasting and not safe,
-        "idempotentHint": version.retry_safe,
-        "openWorldHint": version.reversibility != Reversibility.RESTORABLE,
+        "idempotentHint": contract.retry_safe,
+        "openWorldHint": contract.reversibility != Reversibility.RESTORABLE,
     }
 
 

@@ -107,6 +107,11 @@ def callable_tools() -> Mapping[str, CallableTool]:
     return view.tools
 
 
+def last_read(name: str) -> CallableTool | None:
+    """Return what was under `name` when this process last looked: never asks the database, so an event loop may ask."""
+    return _snapshot.tools.get(name)
+
+
 def drop_snapshot() -> None:
     """Read the rows again at the next look: this process has just written them."""
     global _snapshot  # one reference, replaced whole: readers need no lock

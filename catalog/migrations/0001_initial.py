@@ -213,6 +213,12 @@ class Migration(migrations.Migration):
                 ("revoked_at", models.DateTimeField(null=True)),
                 ("last_used_at", models.DateTimeField(null=True)),
                 (
+                    "hold_seconds",
+                    models.PositiveSmallIntegerField(
+                        help_text="The longest time an MCP call waits for a decision; null: the usual times.", null=True
+                    ),
+                ),
+                (
                     "user",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.PROTECT,
@@ -221,6 +227,36 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+        ),
+        migrations.CreateModel(
+            name="LearntWait",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "client",
+                    models.CharField(help_text="The name by which the client introduces itself.", max_length=128),
+                ),
+                ("seconds", models.FloatField(help_text="The longest wait that this client is given.", null=True)),
+                (
+                    "cut_off_after",
+                    models.FloatField(
+                        help_text="Seconds after which the client ended its last wait; null if that one was answered.",
+                        null=True,
+                    ),
+                ),
+                ("learnt_at", models.DateTimeField(null=True)),
+                (
+                    "token",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="learnt_waits",
+                        to="catalog.apitoken",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [models.UniqueConstraint(fields=("token", "client"), name="learnt_wait_once")],
+            },
         ),
         migrations.CreateModel(
             name="CallSecret",
@@ -381,7 +417,7 @@ class Migration(migrations.Migration):
                     "late_evidence",
                     models.TextField(blank=True, help_text="A result that came after the call had ended."),
                 ),
-                ("via", models.CharField(default="plan", help_text="page, rest or plan.", max_length=16)),
+                ("via", models.CharField(default="plan", help_text="page, rest, mcp or plan.", max_length=16)),
                 ("session", models.CharField(blank=True, max_length=128)),
                 ("reason", models.TextField(blank=True, help_text="The agent's own words: never trusted.")),
                 ("plan_ref", models.CharField(blank=True, max_length=40)),

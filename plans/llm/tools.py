@@ -40,9 +40,15 @@ class ToolOffer:
         return "\n".join(self.lines)
 
 
-def tools_callable_by(by: Requester) -> Mapping[str, CallableTool]:
-    """Return the tools that somebody may call right now, by name: in use, served, and refused by no policy."""
-    return {name: target for name, target in snapshot.callable_tools().items() if _may_call(target, by)}
+def tools_callable_by(by: Requester, *, without: frozenset[str] = EXCLUDED_CATEGORIES) -> Mapping[str, CallableTool]:
+    """Return the tools that somebody may call right now, by name: in use, served, and refused by no policy.
+
+    Tools of the categories `without` are left out.
+    """
+    found = snapshot.callable_tools().items()
+    return {
+        name: target for name, target in found if without.isdisjoint(target.tool.categories) and may_call(target, by)
+    }
 
 
 def select_tools(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> ToolOffer:
@@ -85,20 +91,22 @@ def short_schema(schema: Mapping[str, Any]) -> Any:
     return {"type": "object", "properties": {name[:64]: {} for name in names}, "required": schema.get("required", [])}
 
 
-def _may_call(target: CallableTool, by: Requester) -> bool:
-    tool = target.tool
+def may_call(target: CallableTool, by: Requester) -> bool:
+    """Say whether a tool is in use and served, and refused to somebody by no policy."""
     is_served = target.implementation_pk is not None or any(target.bounds)
-    if not target.enabled or target.drifted or not is_served or not EXCLUDED_CATEGORIES.isdisjoint(tool.categories):
-        return False
-    facts = CallFacts(
-        tool_name=tool.name,
-        safety_level=tool.safety_level,
-        categories=tool.categories,
+    return target.enabled and not target.drifted and is_served and not refuses(facts_without_arguments(target, by))
+
+
+def facts_without_arguments(target: CallableTool, by: Requester) -> CallFacts:
+    """Return the facts by which policies are asked about a tool before anybody calls it."""
+    return CallFacts(
+        tool_name=target.tool.name,
+        safety_level=target.tool.safety_level,
+        categories=target.tool.categories,
         arguments={},
         requested_by=by.user.pk,
         source=target.source,
     )
-    return not refuses(facts)
 
 
 def rank_tools(tools: Mapping[str, CallableTool], request: str) -> list[str]:

@@ -133,7 +133,7 @@ class Migration(migrations.Migration):
                         default="agent", help_text="The contract's owner: a word, not a person.", max_length=150
                     ),
                 ),
-                ("via", models.CharField(default="page", help_text="page, rest or shell.", max_length=16)),
+                ("via", models.CharField(default="page", help_text="page, rest, mcp or shell.", max_length=16)),
                 ("session", models.CharField(blank=True, max_length=128)),
                 ("can_modify", models.BooleanField(default=True)),
                 ("created_at", models.DateTimeField()),

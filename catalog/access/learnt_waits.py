@@ -1,0 +1,65 @@
+"""Shorter waits for MCP clients that close the connection while they wait for an answer.
+
+Some clients give up sooner than they say. After two waits in a row that a client ended, it is given 80 % of the shorter
+one, at least two seconds, so that it hears that its call is pending. A wait that was answered undoes this after a week.
+"""
+
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+
+from catalog.core import clock
+from catalog.models import LearntWait
+
+SHARE = 0.8
+LEAST_SECONDS = 2.0
+KEPT_FOR = timedelta(days=7)
+MOST_CLIENTS = 20
+"""Of one token: a client's name is its own choice, so a token could fill the table."""
+LONGEST_NAME = 128
+
+
+def client_name(text: str) -> str:
+    """Return the name of a client as it is kept: printable and short."""
+    return "".join(each for each in text if each.isprintable())[:LONGEST_NAME] or "unknown"
+
+
+def longest_wait(token_pk: int, client: str) -> float | None:
+    """Return the seconds that this client of a token may be kept waiting; None if nothing was learnt."""
+    return LearntWait.objects.filter(token=token_pk, client=client).values_list("seconds", flat=True).first()
+
+
+def note_cut_off(token_pk: int, client: str, seconds: float) -> None:
+    """Note that a client ended a wait after so many seconds; the second time in a row its waits become shorter."""
+    with transaction.atomic():
+        row = LearntWait.objects.select_for_update().filter(token=token_pk, client=client).first()
+        if row is None:
+            _add(token_pk, client, seconds)
+            return
+        if row.cut_off_after is not None:
+            row.seconds = max(LEAST_SECONDS, SHARE * min(row.cut_off_after, seconds))
+            row.learnt_at = clock.now()
+        row.cut_off_after = seconds
+        row.save(update_fields=["seconds", "learnt_at", "cut_off_after"])
+
+
+def _add(token_pk: int, client: str, seconds: float) -> None:
+    if LearntWait.objects.filter(token=token_pk).count() >= MOST_CLIENTS:
+        return
+    try:
+        with transaction.atomic():
+            LearntWait.objects.create(token_id=token_pk, client=client, cut_off_after=seconds)
+    except IntegrityError:  # another wait of the same client ended at the same moment
+        return
+
+
+def note_answered(token_pk: int, client: str) -> None:
+    """Note that a wait was answered: a row of cut-offs ends, and what was learnt over a week ago is forgotten."""
+    rows = LearntWait.objects.filter(token=token_pk, client=client)
+    if not rows.filter(learnt_at__gt=clock.now() - KEPT_FOR).update(cut_off_after=None):
+        rows.delete()
+
+
+def forget_waits(token_pk: int) -> None:
+    """Forget what was learnt of all clients of a token."""
+    LearntWait.objects.filter(token=token_pk).delete()
