@@ -1,4 +1,4 @@
-"""The one ASGI application: lifespan, pages and API with their waits, sockets.
+"""The one ASGI application: lifespan, pages and API with their waits, sockets, the MCP server.
 
 `application` executes plans in this process, unless TOOLGATE_EXECUTOR leaves that to workers;
 `application_without_executor` leaves it to others in any case.
@@ -16,8 +16,10 @@ django.setup(set_prefix=False)
 # Models are loaded only now.
 from config.serving.handler import ThreadedHandler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
+from config.serving.mcp import McpDoor  # noqa: E402
 from plans.live.feed import current_feed  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
+from plans.mcp.endpoint import McpEndpoint  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
 
 
@@ -28,10 +30,11 @@ async def wait_for_call(call_id: str, seconds: float) -> str:
 
 def build_application(*, executes: bool) -> ProtocolTypeRouter:
     """Put the application together."""
+    mcp = McpEndpoint()
     return ProtocolTypeRouter(
         {
-            "lifespan": Lifespan(executes=executes),
-            "http": WaitForCall(ThreadedHandler(), wait_for_call),
+            "lifespan": Lifespan(executes=executes, around=mcp.run),
+            "http": McpDoor(mcp, WaitForCall(ThreadedHandler(), wait_for_call)),
             "websocket": URLRouter(websocket_urlpatterns),
         }
     )

@@ -30,6 +30,7 @@ if not ON_SQLITE and not DATABASES["default"]["ENGINE"].endswith("postgresql"):
 TOOLGATE_SQLITE_SYNCHRONOUS = env.str("TOOLGATE_SQLITE_SYNCHRONOUS", "FULL")
 TOOLGATE_THREADS = env.int("TOOLGATE_THREADS", 4)
 WEB_THREADS = 16
+MCP_THREADS = 4
 if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):
     raise ImproperlyConfigured("TOOLGATE_SQLITE_SYNCHRONOUS must be FULL or NORMAL.")
 if ON_SQLITE:
@@ -49,10 +50,11 @@ if ON_SQLITE:
     }
 else:
     DATABASES["default"]["ENGINE"] = "config.db.postgresql"
-    # A connection for each thread there can be: of the web, of the executor and as many written off, or back from a
-    # wait; the rest are the feed's readers, the previews' and the probes' threads, the ticker, and who renews leases.
+    # A connection for each thread there can be: of the web, of MCP, of the executor and as many written off, or back
+    # from a wait; the rest are the feed's readers, the previews' and the probes' threads, the ticker, and who renews
+    # leases.
     DATABASES["default"]["OPTIONS"] = environment.postgresql_options(
-        DATABASES["default"].get("OPTIONS", {}), connections=WEB_THREADS + 2 * TOOLGATE_THREADS + 13
+        DATABASES["default"].get("OPTIONS", {}), connections=WEB_THREADS + MCP_THREADS + 2 * TOOLGATE_THREADS + 13
     )
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

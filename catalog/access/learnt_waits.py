@@ -24,9 +24,9 @@ def client_name(text: str) -> str:
     return "".join(each for each in text if each.isprintable())[:LONGEST_NAME] or "unknown"
 
 
-def longest_wait(token_pk: int, client: str) -> float | None:
-    """Return the seconds that this client of a token may be kept waiting; None if nothing was learnt."""
-    return LearntWait.objects.filter(token=token_pk, client=client).values_list("seconds", flat=True).first()
+def find(token_pk: int, client: str) -> LearntWait | None:
+    """Return what is known of the waits of a token's client; None if it never ended one."""
+    return LearntWait.objects.filter(token=token_pk, client=client).first()
 
 
 def note_cut_off(token_pk: int, client: str, seconds: float) -> None:

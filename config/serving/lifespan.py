@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -23,10 +23,16 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Lifespan:
-    """The ASGI lifespan protocol; with `executes` off, this process serves and others execute."""
+    """The ASGI lifespan protocol; with `executes` off, this process serves and others execute.
 
-    def __init__(self, *, executes: bool) -> None:
+    `around` gives what else lives as long as the process.
+    """
+
+    def __init__(
+        self, *, executes: bool, around: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    ) -> None:
         self._executes = executes
+        self._around = around
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Start, say so, and stop when told to. What start-up raises ends the server."""
@@ -41,7 +47,7 @@ class Lifespan:
         """Bring the catalog up to date, then run everything."""
         executes = await asyncio.to_thread(_prepare, executes=self._executes)
         tune_garbage_collector()
-        async with executor_lifespan(ExecutorPool(settings.TOOLGATE_THREADS) if executes else None):
+        async with executor_lifespan(ExecutorPool(settings.TOOLGATE_THREADS) if executes else None), self._around():
             yield
 
 

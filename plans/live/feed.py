@@ -204,7 +204,7 @@ class Feed:
         with self.listen(found) as bell, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
-                    call_id, goes_on = await self.run(_replacement_call, call_id)
+                    call_id, goes_on = await self.run(standing_in, call_id)
                     if not goes_on:
                         break
                     await bell.wait()
@@ -312,7 +312,7 @@ def _open_call(call_id: str) -> str | None:
     return calls.values_list("plan_ref", flat=True).first()
 
 
-def _replacement_call(call_id: str) -> tuple[str, bool]:
+def standing_in(call_id: str) -> tuple[str, bool]:
     """Return the call that stands in for another whose approval came to nothing, and whether it goes on.
 
     A call that was voided goes on while its step does: it is about to be asked about anew.
@@ -321,7 +321,7 @@ def _replacement_call(call_id: str) -> tuple[str, bool]:
     status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
     if status != CallStatus.CANCELLED or not kind.startswith(CHANGED_PREFIX):
         return call_id, status not in TERMINAL
-    return _replacement_call(successor) if successor else (call_id, step == StepStatus.IN_PROGRESS)
+    return standing_in(successor) if successor else (call_id, step == StepStatus.IN_PROGRESS)
 
 
 _feeds: dict[asyncio.AbstractEventLoop, Feed] = {}

@@ -90,7 +90,7 @@ def end_waits() -> None:
 
 
 @contextmanager
-def _until_stopped() -> Iterator[asyncio.Event]:
+def until_stopped() -> Iterator[asyncio.Event]:
     """Give an event that is set when the process is told to stop."""
     mine = asyncio.get_running_loop(), asyncio.Event()
     _stop_events.add(mine)
@@ -138,7 +138,7 @@ class WaitForCall:
 
         None when the client has left.
         """
-        with _until_stopped() as stop:
+        with until_stopped() as stop:
             settled = asyncio.ensure_future(self.settled(wait.call_id, wait.seconds))
             refused = asyncio.ensure_future(self._refused(wait, scope))
             left, stopped = asyncio.ensure_future(_wait_for_disconnect(receive)), asyncio.ensure_future(stop.wait())

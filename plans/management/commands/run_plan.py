@@ -55,7 +55,7 @@ class Command(BaseCommand):
 
     help = "Submit a plan document (JSON or YAML) and follow it; what is ready runs here, or wherever else it is taken."
     wait = staticmethod(sleep)
-    """Called with `CHECK_INTERVAL_SECONDS` between two looks at the plan."""
+    """Called with `LOOK_SECONDS` between two looks at the plan."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the file, who asks, and how long to follow."""

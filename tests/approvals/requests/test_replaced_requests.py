@@ -5,7 +5,7 @@ import pytest
 from approvals.errors import Drift
 from approvals.requests.lifecycle import find_request_change
 from catalog.results import Preview
-from plans.live.feed import _replacement_call
+from plans.live.feed import standing_in
 from plans.models import Plan
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 
@@ -36,12 +36,12 @@ def test_what_nothing_came_before_has_no_change(plan):
 
 def test_who_waits_for_the_old_call_waits_for_the_new_one(plan, stage, rosa):
     old = call_of(plan)
-    assert _replacement_call(old.public_id) == (old.public_id, True)
+    assert standing_in(old.public_id) == (old.public_id, True)
     approve(plan, rosa)
     stage.previews["dangerous"] = lambda value, context: Preview("Do x otherwise", "text", state_token="another")
     work_off(plan)
     new = call_of(plan)
-    assert new.pk != old.pk and _replacement_call(old.public_id) == (new.public_id, True)
+    assert new.pk != old.pk and standing_in(old.public_id) == (new.public_id, True)
     approve(plan, rosa)
     work_off(plan)
-    assert _replacement_call(old.public_id) == (new.public_id, False)
+    assert standing_in(old.public_id) == (new.public_id, False)

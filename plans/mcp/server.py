@@ -1,0 +1,154 @@
+"""The protocol side of the MCP server: the handlers of its methods, for both protocol eras."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mcp_types as types
+from django.conf import settings
+from mcp.server import Server
+from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import ListenHandler, SubscriptionBus
+from mcp.shared.exceptions import MCPError
+
+from catalog.core.transactions import log_unexpected
+from plans.mcp import calls, listing, results, tasks
+from plans.mcp.calls import CallState
+from plans.mcp.visitors import in_thread
+from plans.mcp.waiting import (
+    Context,
+    session_of,
+    usual_seconds,
+    visitor_of,
+    wait_for_end,
+    wait_for_people,
+)
+
+INSTRUCTIONS = (
+    "Toolgate runs tools for you, and people approve the dangerous calls before they run. "
+    "A call that waits for a person returns the status pending_approval with an approval_id; it is stored, so do not "
+    "make it again. "
+    "Call approval_result with that approval_id, and with wait_seconds of up to 50, to learn the outcome; you may ask "
+    "as often as you need and do other work in between. "
+    "Closing the connection or cancelling the request ends only your wait, never the call. "
+    "A call that was rejected, has expired or was withdrawn returns an error with the reason: act on the reason and do "
+    "not make the same call again."
+)
+INTERNAL = "Something went wrong here; it has been logged."
+
+
+class ToolgateServer(Server[dict[str, Any]]):
+    """A server that announces changes of its tools to clients of the handshake era, too."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Return the options with `tools.listChanged`; without tasks, which that era does not have."""
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions or {})
+
+
+def build_server(changes: SubscriptionBus, listen: ListenHandler) -> ToolgateServer:
+    """Return the server with its handlers; `listen` serves subscriptions to `changes`."""
+    server = ToolgateServer(
+        "toolgate",
+        version=settings.SPECTACULAR_SETTINGS["VERSION"],
+        title="Toolgate",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=listing.input_schema_of,
+        on_list_tools=guarded(list_tools),
+        on_call_tool=guarded(call_tool),
+        on_subscriptions_listen=listen,
+    )
+    server.middleware.clear()  # spans are Toolgate's own
+    server.extensions[tasks.EXTENSION] = {}
+    server.add_request_handler("tasks/get", tasks.TaskParams, guarded(tasks.get_task))
+    server.add_request_handler("tasks/cancel", tasks.TaskParams, guarded(tasks.cancel_task))
+    return server
+
+
+Handler = Callable[[Context, Any], Awaitable[Any]]
+
+
+def guarded(handler: Handler) -> Handler:
+    """Return a handler whose unexpected errors are logged without their messages, which may hold arguments."""
+
+    @functools.wraps(handler)
+    async def handle(context: Context, params: Any) -> Any:
+        try:
+            return await handler(context, params)
+        except (MCPError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told nothing of it
+            log_unexpected(error)
+            raise MCPError(types.INTERNAL_ERROR, INTERNAL) from None
+
+    return handle
+
+
+async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    """Answer `tools/list`."""
+    return await in_thread(listing.list_tools, visitor_of(context), params.cursor if params else None)
+
+
+async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
+    """Answer `tools/call`: with the result, with a task, or after a bounded wait with the pending result."""
+    arguments, session = params.arguments or {}, session_of(context)
+    try:
+        if params.name == listing.APPROVAL_RESULT:
+            return await approval_result(context, arguments)
+        state = await in_thread(calls.open_call, visitor_of(context), params.name, arguments, session)
+    except MCPError:
+        raise
+    except Exception as error:
+        refused = results.refusal(error)
+        if refused is None:
+            raise
+        return refused
+    if state.result is None and state.is_held and tasks.is_declared(context):
+        return tasks.created_task(state)
+    return await _after_wait(context, state, usual_seconds(context))
+
+
+async def _after_wait(context: Context, state: CallState, seconds: float) -> types.CallToolResult:
+    if state.result is None and state.is_held:
+        state = await wait_for_people(context, state, seconds)
+    elif state.result is None:
+        state = await wait_for_end(context, state)
+    return state.result or state.interim_result
+
+
+async def approval_result(context: Context, arguments: dict[str, Any]) -> types.CallToolResult:
+    """Answer a call of `approval_result`."""
+    wrong = _wrong_argument(arguments)
+    if wrong is not None:
+        return wrong
+    state = await in_thread(calls.state_of_approval, visitor_of(context), arguments["approval_id"])
+    if state is None:
+        return results.result(calls.NO_APPROVAL, {"error": "not_found", "message": calls.NO_APPROVAL}, is_error=True)
+    seconds = float(arguments.get("wait_seconds", 0))
+    if state.result is None and seconds > 0:
+        state = await wait_for_people(context, state, seconds)
+    return state.result or state.interim_result
+
+
+def _wrong_argument(arguments: dict[str, Any]) -> types.CallToolResult | None:
+    """Return the refusal of arguments that `approval_result` does not take."""
+    field = next((name for name in arguments if name not in listing.RESULT_TOOL.input_schema["properties"]), None)
+    seconds = arguments.get("wait_seconds", 0)
+    if field is not None:
+        message = f"The parameter '{field[:64]}' is invalid: there is no such parameter."
+    elif not isinstance(arguments.get("approval_id"), str):
+        field, message = "approval_id", "The parameter 'approval_id' is invalid: it must be a text."
+    elif isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= listing.MOST_SECONDS:
+        field = "wait_seconds"
+        message = f"The parameter 'wait_seconds' is invalid: it must be a number from 0 to {listing.MOST_SECONDS}."
+    else:
+        return None
+    problem = {"path": field, "code": "invalid", "message": message}
+    return results.result(message, {"error": "invalid", "message": message, "errors": [problem]}, is_error=True)

@@ -1,0 +1,180 @@
+"""Bounded waits for calls: coroutines that hold neither a thread nor a connection, with progress for the client.
+
+A wait ends with the call, with its time, with the process, or because the client cancelled it; the call itself goes on
+in any case. A client that closes the connection while it waits is given shorter waits (`catalog.access.learnt_waits`).
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from catalog.access import learnt_waits
+from catalog.access.roles import NotAllowed
+from catalog.core.transactions import is_unavailable, log_unexpected
+from plans.live.feed import current_feed
+from plans.live.long_polling import until_stopped
+from plans.mcp import calls
+from plans.mcp.calls import CallState
+from plans.mcp.visitors import LOOK_SECONDS, SCOPE_KEY, TokenEnded, Visitor, in_thread
+
+Context = ServerRequestContext[Any, Any]
+
+SECONDS_WITHOUT_PROGRESS = 4.0
+"""Clients that ask for no progress give up after five seconds at the soonest."""
+SECONDS_WITH_PROGRESS = 50.0
+"""Clients give up after a minute at the soonest if they are told of progress."""
+UNAUTHORIZED = -32001
+
+
+def visitor_of(context: Context) -> Visitor:
+    """Return the visitor whose request this is."""
+    visitor: Visitor = context.request.scope[SCOPE_KEY]
+    return visitor
+
+
+def client_of(context: Context) -> str:
+    """Return the name of the client: as the request introduces it, else its User-Agent."""
+    introduced = context.session.client_params
+    name = introduced.client_info.name if introduced is not None else visitor_of(context).user_agent
+    return learnt_waits.client_name(name)
+
+
+def wants_progress(context: Context) -> bool:
+    """Say whether the client asked to be told of progress."""
+    return context.meta is not None and context.meta.get("progress_token") is not None
+
+
+def usual_seconds(context: Context) -> float:
+    """Return how long a client is kept waiting for people if it says nothing about that."""
+    return SECONDS_WITH_PROGRESS if wants_progress(context) else SECONDS_WITHOUT_PROGRESS
+
+
+@dataclass(eq=False, slots=True)
+class Wait:
+    """One request that waits, and whether its client has cancelled it by a notification."""
+
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+_waits: dict[tuple[int, str], set[Wait]] = {}
+
+
+@contextmanager
+def _listed(visitor: Visitor, request_id: object) -> Iterator[Wait]:
+    """Give a wait that `cancel` finds."""
+    key, wait = (visitor.token.pk, str(request_id)), Wait()
+    _waits.setdefault(key, set()).add(wait)
+    try:
+        yield wait
+    finally:
+        _waits[key].discard(wait)
+        if not _waits[key]:
+            del _waits[key]
+
+
+def cancel(visitor: Visitor, request_id: object) -> None:
+    """End the waits of a token's request: they are answered as they stand."""
+    for wait in _waits.get((visitor.token.pk, str(request_id)), ()):
+        wait.cancelled.set()
+
+
+async def wait_for_people(context: Context, state: CallState, seconds: float) -> CallState:
+    """Wait for a held call, for so many seconds at most, or less for a token or client that is to wait less.
+
+    Raises MCPError if the token ends.
+    """
+    visitor, client = visitor_of(context), client_of(context)
+    known = await in_thread(learnt_waits.find, visitor.token.pk, client)
+    learnt = known.seconds if known is not None else None
+    limits = [seconds, *(each for each in (visitor.token.hold_seconds, learnt) if each is not None)]
+    began = monotonic()
+    with _listed(visitor, context.request_id) as wait, until_stopped() as stop:
+        try:
+            state = await _wait(context, state, began + min(limits), (wait.cancelled, stop))
+        except asyncio.CancelledError:
+            if not (wait.cancelled.is_set() or stop.is_set()):
+                _note_later(learnt_waits.note_cut_off, visitor.token.pk, client, monotonic() - began)
+            raise
+    if known is not None:
+        _note_later(learnt_waits.note_answered, visitor.token.pk, client)
+    return state
+
+
+async def wait_for_end(context: Context, state: CallState) -> CallState:
+    """Wait for a call that no person has to approve, until it has ended. Raises MCPError if the token ends."""
+    with _listed(visitor_of(context), context.request_id) as wait, until_stopped() as stop:
+        return await _wait(context, state, float("inf"), (wait.cancelled, stop))
+
+
+async def _wait(context: Context, state: CallState, ends: float, stops: tuple[asyncio.Event, ...]) -> CallState:
+    """Wait in slices: after each, the token is verified again and the client is told of progress."""
+    visitor, began = visitor_of(context), monotonic()
+    while state.result is None and (left := ends - monotonic()) > 0:
+        await context.session.report_progress(round(monotonic() - began, 1), None, state.message)
+        await _until_settled(state.call.public_id, min(left, LOOK_SECONDS), stops)
+        try:
+            state = await in_thread(calls.look, visitor, state.call.public_id)
+        except (TokenEnded, NotAllowed):
+            raise MCPError(UNAUTHORIZED, "This token is no longer valid; the call itself goes on.") from None
+        except Exception as error:
+            if not is_unavailable(error):
+                raise
+            log_unexpected(error)
+        if any(stop.is_set() for stop in stops):
+            break
+    return state
+
+
+async def _until_settled(call_id: str, seconds: float, stops: tuple[asyncio.Event, ...]) -> None:
+    """Return when the call has ended, when the time is over, or when one of the events is set."""
+    settled = asyncio.ensure_future(current_feed().call_settled(call_id, seconds))
+    waits = [settled, *(asyncio.ensure_future(stop.wait()) for stop in stops)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+_notes: set[asyncio.Task[None]] = set()
+
+
+def _note_later(note: Any, *arguments: Any) -> None:
+    """Write down how a wait ended, in a task of its own: the request may be over."""
+
+    async def write() -> None:
+        with suppress(RuntimeError):  # the threads are gone: the process ends
+            try:
+                await in_thread(note, *arguments)
+            except Exception as error:  # noqa: BLE001 - logged without its message; nothing else depends on the note
+                log_unexpected(error)
+
+    task = asyncio.get_running_loop().create_task(write())
+    _notes.add(task)
+    task.add_done_callback(_notes.discard)
+
+
+def metadata_of(context: Context) -> dict[str, Any]:
+    """Return the `_meta` of a request as it was sent."""
+    meta = (context.params or {}).get("_meta")
+    return dict(meta) if isinstance(meta, dict) else {}
+
+
+MAX_SESSION = 128
+
+
+def session_of(context: Context) -> str:
+    """Return the name of the session that a request belongs to, empty for the default one. Raises MCPError."""
+    name = metadata_of(context).get("toolgate/session", "")
+    if not isinstance(name, str) or len(name) > MAX_SESSION or "\0" in name:
+        message = f"_meta['toolgate/session'] must be a text of at most {MAX_SESSION} characters."
+        raise MCPError(types.INVALID_PARAMS, message)
+    return name

@@ -1,0 +1,67 @@
+"""The MCP server on a real socket in this process, with a real executor, and clients that connect to it."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from socket import socket
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from config.serving.mcp import McpDoor
+from plans.live.feed import current_feed
+from plans.mcp.endpoint import McpEndpoint
+
+ERAS = ("legacy", "auto")
+
+
+async def nowhere(scope: Any, receive: Any, send: Any) -> None:
+    """Answer everything beside the MCP server's paths."""
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def serve(listener: socket, is_up: threading.Event, stop: threading.Event) -> None:
+    """Serve on a socket until told to stop."""
+    endpoint = McpEndpoint()
+    config = uvicorn.Config(McpDoor(endpoint, nowhere), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    async with endpoint.run():
+        serving = asyncio.ensure_future(server.serve([listener]))
+        is_up.set()
+        await asyncio.to_thread(stop.wait)
+        server.should_exit = True
+        await serving
+    await current_feed().close()
+
+
+@pytest.fixture
+def mcp_url(executor: Any) -> Iterator[str]:
+    """The address of a server that runs as long as the test."""
+    is_up, stop = threading.Event(), threading.Event()
+    with socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = threading.Thread(target=lambda: asyncio.run(serve(listener, is_up, stop)))
+        thread.start()
+        is_up.wait()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        stop.set()
+        thread.join()
+
+
+@asynccontextmanager
+async def connected(url: str, token: str, mode: str = ERAS[1], **options: Any) -> AsyncIterator[Client]:
+    """Connect the SDK's client with a token, in the handshake era (`legacy`) or with version 2026-07-28."""
+    headers = {"Authorization": f"Bearer {token}"}
+    timeout = httpx2.Timeout(60, read=300)
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, **options) as client,
+    ):
+        yield client

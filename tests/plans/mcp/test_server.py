@@ -1,0 +1,220 @@
+"""Agents that reach the catalog with the MCP SDK's client, over real sockets, in both protocol eras."""
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from approvals.models import ApprovalRequest
+from approvals.requests.lifecycle import withdraw
+from catalog.access.tokens import create_token
+from catalog.models import ApiToken, Call, LearntWait, Tool
+from plans.mcp import server, waiting
+from plans.models import Plan
+from tests.builders import approve, reject
+from tests.plans.mcp.conftest import ERAS, connected
+from tests.plans.socket_clients import apart
+
+SAY = {"template": "hello", "values": {}}
+WRITE = {"path": "a.txt", "content": "x"}
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def token(ada: Any) -> str:
+    """The token of an agent that may call tools."""
+    return create_token(user=ada, kind="agent", scopes=["calls:create"])[1]
+
+
+@pytest.fixture(params=ERAS)
+def mode(request: pytest.FixtureRequest) -> str:
+    """Each protocol era."""
+    return str(request.param)
+
+
+def newest_plan() -> Plan:
+    """Return the plan of the newest call."""
+    return Plan.objects.latest("pk")
+
+
+async def until_held(count: int = 1) -> None:
+    """Wait until so many calls are held."""
+    while await apart(Call.objects.filter(status="held").count) < count:
+        await asyncio.sleep(0.02)
+
+
+async def no_progress(progress: float, total: float | None, message: str | None) -> None:
+    """Take progress, which makes a client one that is told of it."""
+
+
+async def test_tools_are_listed_with_hints_and_schemas(mcp_url: str, token: str, mode: str) -> None:
+    async with connected(mcp_url, token, mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        capabilities = client.server_capabilities
+    assert {"render_text", "write_file", "approval_result", "planning_setup_plan"} <= set(tools)
+    assert not {"agent_turn", "draft_plan", "ask_user"} & set(tools)
+    assert tools["write_file"].annotations.destructive_hint
+    assert tools["approval_result"].annotations.read_only_hint
+    assert tools["render_text"].annotations.read_only_hint
+    assert "pending_approval" in str(tools["write_file"].output_schema)
+    assert "pending_approval" not in str(tools["render_text"].output_schema)
+    assert capabilities.tools.list_changed
+
+
+async def test_a_safe_call_is_answered_at_once(mcp_url: str, token: str, mode: str) -> None:
+    async with connected(mcp_url, token, mode) as client:
+        answer = await client.call_tool("render_text", SAY, meta={"toolgate/session": "s1"})
+    assert not answer.is_error
+    assert answer.structured_content == {"result": "hello"}
+    assert [block.text for block in answer.content] == ["OK", '{"result": "hello"}']
+    call = await apart(Call.objects.get)
+    assert (call.via, call.session, call.status) == ("mcp", "s1", "completed")
+
+
+async def test_an_approved_call_returns_its_result_to_a_client_that_waits(
+    mcp_url: str, token: str, mode: str, rosa: Any, workspace: Any
+) -> None:
+    told = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+
+    async with connected(mcp_url, token, mode) as client:
+        waits = asyncio.ensure_future(client.call_tool("write_file", WRITE, progress_callback=on_progress))
+        await until_held()
+        await apart(lambda: approve(newest_plan(), rosa))
+        answer = await waits
+    assert not answer.is_error and (workspace / "a.txt").read_text() == "x"
+    assert "Waiting for a person to approve write_file" in told[0]
+
+
+async def test_a_call_that_nobody_decides_is_pending_and_its_result_is_fetched_later(
+    mcp_url: str, token: str, mode: str, rosa: Any, workspace: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+    async with connected(mcp_url, token, mode) as client:
+        pending = (await client.call_tool("write_file", WRITE)).structured_content
+        assert pending["status"] == "pending_approval"
+        assert pending["url"].endswith(f"/approvals/?item={pending['approval_id']}")
+        asked = {"approval_id": pending["approval_id"]}
+        assert (await client.call_tool("approval_result", asked)).structured_content == pending
+        waits = asyncio.ensure_future(client.call_tool("approval_result", {**asked, "wait_seconds": 50}))
+        await apart(lambda: approve(newest_plan(), rosa))
+        assert not (await waits).is_error
+    assert (workspace / "a.txt").read_text() == "x"
+
+
+async def test_a_rejected_and_a_withdrawn_call_are_errors_with_the_reason(
+    mcp_url: str, token: str, mode: str, rosa: Any, ada: Any, workspace: Any
+) -> None:
+    async with connected(mcp_url, token, mode) as client:
+        for status, end in (
+            ("rejected", lambda: reject(newest_plan(), rosa)),
+            ("withdrawn", lambda: withdraw(ApprovalRequest.objects.latest("pk"), by=ada, reason="Wrong file.")),
+        ):
+            waits = asyncio.ensure_future(client.call_tool("write_file", WRITE, progress_callback=no_progress))
+            await until_held()
+            await apart(end)
+            answer = await waits
+            assert (answer.is_error, answer.structured_content["status"]) == (True, status)
+            assert answer.content[0].text == answer.structured_content["error"]
+    assert not (workspace / "a.txt").exists()
+
+
+async def test_identical_undecided_calls_join_and_decided_ones_do_not(
+    mcp_url: str, token: str, rosa: Any, workspace: Any, monkeypatch: Any
+) -> None:
+    async with connected(mcp_url, token) as one, connected(mcp_url, token, "legacy") as other:
+        calls = [each.call_tool("write_file", WRITE, progress_callback=no_progress) for each in (one, other, one)]
+        waits = asyncio.gather(*calls)
+        await until_held()
+        while sum(map(len, waiting._waits.values())) < len(calls):
+            await asyncio.sleep(0.02)
+        await apart(lambda: approve(newest_plan(), rosa))
+        answers = await waits
+        assert [answer.is_error for answer in answers] == [False] * 3
+        assert await apart(Call.objects.count) == 1
+        monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+        await one.call_tool("write_file", WRITE)
+    assert await apart(Call.objects.count) == 2
+
+
+async def test_a_cancelled_request_ends_only_the_wait(mcp_url: str, token: str, mode: str, workspace: Any) -> None:
+    async with connected(mcp_url, token, mode) as client:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: client.call_tool("write_file", WRITE, progress_callback=no_progress))
+                await until_held()
+                while not waiting._waits:
+                    await asyncio.sleep(0.02)
+                scope.cancel()
+        while waiting._waits:
+            await asyncio.sleep(0.02)
+        assert (await client.call_tool("render_text", SAY)).structured_content == {"result": "hello"}
+    assert await apart(lambda: Call.objects.get(tool_name="write_file").status) == "held"
+
+
+async def test_clients_that_hang_up_twice_are_given_shorter_waits(mcp_url: str, token: str, workspace: Any) -> None:
+    for _ in range(2):
+        with anyio.CancelScope() as scope:
+            async with connected(mcp_url, token) as client, anyio.create_task_group() as group:
+                group.start_soon(lambda: client.call_tool("write_file", WRITE, progress_callback=no_progress))
+                while not waiting._waits:
+                    await asyncio.sleep(0.02)
+                scope.cancel()
+        while waiting._waits or waiting._notes:
+            await asyncio.sleep(0.02)
+    assert await apart(lambda: LearntWait.objects.get().seconds) == 2.0
+    async with connected(mcp_url, token) as client:
+        answer = await client.call_tool("write_file", WRITE, progress_callback=no_progress)
+    assert answer.structured_content["status"] == "pending_approval"
+
+
+async def test_a_revoked_token_ends_the_wait_and_every_later_request(
+    mcp_url: str, token: str, mode: str, workspace: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.1)
+    async with connected(mcp_url, token, mode) as client:
+        waits = asyncio.ensure_future(client.call_tool("write_file", WRITE, progress_callback=no_progress))
+        await until_held()
+        await apart(lambda: ApiToken.objects.update(revoked_at="2026-01-01T00:00:00Z"))
+        with pytest.raises(MCPError, match="no longer valid"):
+            await waits
+        with pytest.raises(MCPError):
+            await client.call_tool("render_text", SAY)
+
+
+async def test_refusals_name_the_field_the_tool_or_the_limit(mcp_url: str, token: str, mode: str) -> None:
+    async with connected(mcp_url, token, mode) as client:
+        wrong = await client.call_tool("render_text", {**SAY, "template": 1})
+        assert (wrong.is_error, wrong.structured_content["errors"][0]["path"]) == (True, "template")
+        with pytest.raises(MCPError) as unknown:
+            await client.call_tool("no_such_tool", {})
+        assert unknown.value.code == -32602
+        await apart(lambda: Tool.objects.filter(name="render_text").update(enabled=False))
+        server.calls.snapshot.forget()
+        disabled = await client.call_tool("render_text", SAY)
+        assert (disabled.is_error, disabled.structured_content["error"]) == (True, "tool_disabled")
+        assert "render_text" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def test_a_token_that_may_not_call_is_offered_nothing(mcp_url: str, vera: Any) -> None:
+    text = await apart(lambda: create_token(user=vera, kind="agent", scopes=["calls:create"])[1])
+    async with connected(mcp_url, text) as client:
+        assert (await client.list_tools()).tools == []
+        assert (await client.call_tool("render_text", SAY)).structured_content["error"] == "permission_denied"
+
+
+async def test_another_token_cannot_ask_for_the_outcome(
+    mcp_url: str, token: str, ben: Any, workspace: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+    others = await apart(lambda: create_token(user=ben, kind="agent", scopes=["calls:create"])[1])
+    async with connected(mcp_url, token) as client:
+        pending = (await client.call_tool("write_file", WRITE)).structured_content
+    async with connected(mcp_url, others) as client:
+        answer = await client.call_tool("approval_result", {"approval_id": pending["approval_id"]})
+    assert (answer.is_error, answer.structured_content["error"]) == (True, "not_found")
