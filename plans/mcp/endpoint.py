@@ -51,14 +51,14 @@ class McpEndpoint:
 
     def __init__(self) -> None:
         self._changes = ListChanges()
-        self._server = build_server(self._changes.bus, self._changes.listen)
+        self._server = build_server(self._changes.listen)
         self._manager: StreamableHTTPSessionManager | None = None
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Serve requests while the body runs."""
         # At the end of the process waits are answered with what is known, and not cut off.
-        AppStatus.disable_automatic_graceful_drain()
+        AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call] # it has no types
         manager = StreamableHTTPSessionManager(self._server, stateless=True, max_request_body_size=MAX_JSON_BYTES)
         async with manager.run():
             self._manager = manager

@@ -22,7 +22,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class ListChanges:
-    """Watches the catalog while anybody listens, and announces each change once."""
+    """Watches the catalog and announces each change once."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
@@ -38,15 +38,14 @@ class ListChanges:
         """Look at the catalog each second, until cancelled."""
         known = None
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
             try:
                 tools = await in_thread(snapshot.callable_tools)
+                if known is not None and tools is not known:
+                    await self.announce()
+                known = tools
             except Exception as error:  # noqa: BLE001 - the next look tries again
                 log_unexpected(error)
-                continue
-            if known is not None and tools is not known:
-                await self.announce()
-            known = tools
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def announce(self) -> None:
         """Tell all listeners that the list of tools has changed."""

@@ -17,7 +17,6 @@ from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import log_unexpected
-from catalog.errors import ToolgateError
 from catalog.models import Call, ToolVersion
 from catalog.rest.problems import ProblemDetails, problem_for
 from catalog.results import STANDARD_FIELDS
@@ -223,6 +222,4 @@ def _refusal_facts(problem: ProblemDetails, error: Exception) -> dict[str, Any]:
     retry_after = getattr(error, "retry_after", None) or (problem.headers or {}).get("Retry-After")
     if retry_after:
         facts["retry_after"] = int(retry_after)
-    if isinstance(error, ToolgateError) and getattr(error, "rule", ""):
-        facts["rule"] = getattr(error, "rule", "")
     return facts

@@ -10,7 +10,7 @@ from django.conf import settings
 from mcp.server import Server
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import ListenHandler, SubscriptionBus
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from catalog.core.transactions import log_unexpected
@@ -53,20 +53,20 @@ class ToolgateServer(Server[dict[str, Any]]):
         return super().create_initialization_options(options, experimental_capabilities, extensions or {})
 
 
-def build_server(changes: SubscriptionBus, listen: ListenHandler) -> ToolgateServer:
-    """Return the server with its handlers; `listen` serves subscriptions to `changes`."""
+def build_server(listen: ListenHandler) -> ToolgateServer:
+    """Return the server with its handlers; `listen` serves subscriptions to changes of the tools."""
     server = ToolgateServer(
         "toolgate",
-        version=settings.SPECTACULAR_SETTINGS["VERSION"],
+        version=str(settings.SPECTACULAR_SETTINGS["VERSION"]),
         title="Toolgate",
         instructions=INSTRUCTIONS,
         get_tool_input_schema=listing.input_schema_of,
-        on_list_tools=guarded(list_tools),
-        on_call_tool=guarded(call_tool),
         on_subscriptions_listen=listen,
     )
     server.middleware.clear()  # spans are Toolgate's own
     server.extensions[tasks.EXTENSION] = {}
+    server.add_request_handler("tools/list", types.PaginatedRequestParams, guarded(list_tools))
+    server.add_request_handler("tools/call", types.CallToolRequestParams, guarded(call_tool))
     server.add_request_handler("tasks/get", tasks.TaskParams, guarded(tasks.get_task))
     server.add_request_handler("tasks/cancel", tasks.TaskParams, guarded(tasks.cancel_task))
     return server
@@ -91,9 +91,9 @@ def guarded(handler: Handler) -> Handler:
     return handle
 
 
-async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+async def list_tools(context: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
     """Answer `tools/list`."""
-    return await in_thread(listing.list_tools, visitor_of(context), params.cursor if params else None)
+    return await in_thread(listing.list_tools, visitor_of(context), params.cursor)
 
 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:

@@ -35,7 +35,8 @@ UNAUTHORIZED = -32001
 
 def visitor_of(context: Context) -> Visitor:
     """Return the visitor whose request this is."""
-    visitor: Visitor = context.request.scope[SCOPE_KEY]
+    request: Any = context.request
+    visitor: Visitor = request.scope[SCOPE_KEY]
     return visitor
 
 

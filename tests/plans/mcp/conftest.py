@@ -56,7 +56,7 @@ def mcp_url(executor: Any) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def connected(url: str, token: str, mode: str = ERAS[1], **options: Any) -> AsyncIterator[Client]:
+async def connected(url: str, token: str, mode: str = ERAS[1], **options: Any) -> AsyncIterator[Any]:
     """Connect the SDK's client with a token, in the handshake era (`legacy`) or with version 2026-07-28."""
     headers = {"Authorization": f"Bearer {token}"}
     timeout = httpx2.Timeout(60, read=300)

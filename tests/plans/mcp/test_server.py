@@ -10,8 +10,9 @@ from mcp.shared.exceptions import MCPError
 from approvals.models import ApprovalRequest
 from approvals.requests.lifecycle import withdraw
 from catalog.access.tokens import create_token
+from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
-from plans.mcp import server, waiting
+from plans.mcp import waiting
 from plans.models import Plan
 from tests.builders import approve, reject
 from tests.plans.mcp.conftest import ERAS, connected
@@ -77,10 +78,10 @@ async def test_a_safe_call_is_answered_at_once(mcp_url: str, token: str, mode: s
 async def test_an_approved_call_returns_its_result_to_a_client_that_waits(
     mcp_url: str, token: str, mode: str, rosa: Any, workspace: Any
 ) -> None:
-    told = []
+    told: list[str] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message)
+        told.append(str(message))
 
     async with connected(mcp_url, token, mode) as client:
         waits = asyncio.ensure_future(client.call_tool("write_file", WRITE, progress_callback=on_progress))
@@ -91,10 +92,16 @@ async def test_an_approved_call_returns_its_result_to_a_client_that_waits(
     assert "Waiting for a person to approve write_file" in told[0]
 
 
-async def test_a_call_that_nobody_decides_is_pending_and_its_result_is_fetched_later(
-    mcp_url: str, token: str, mode: str, rosa: Any, workspace: Any, monkeypatch: Any
-) -> None:
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of 0.2 s for clients that are not told of progress."""
     monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_a_call_that_nobody_decides_is_pending_and_its_result_is_fetched_later(
+    mcp_url: str, token: str, mode: str, rosa: Any, workspace: Any
+) -> None:
     async with connected(mcp_url, token, mode) as client:
         pending = (await client.call_tool("write_file", WRITE)).structured_content
         assert pending["status"] == "pending_approval"
@@ -108,7 +115,7 @@ async def test_a_call_that_nobody_decides_is_pending_and_its_result_is_fetched_l
 
 
 async def test_a_rejected_and_a_withdrawn_call_are_errors_with_the_reason(
-    mcp_url: str, token: str, mode: str, rosa: Any, ada: Any, workspace: Any
+    mcp_url: str, token: str, mode: str, rosa: Any, ada: Any
 ) -> None:
     async with connected(mcp_url, token, mode) as client:
         for status, end in (
@@ -121,7 +128,7 @@ async def test_a_rejected_and_a_withdrawn_call_are_errors_with_the_reason(
             answer = await waits
             assert (answer.is_error, answer.structured_content["status"]) == (True, status)
             assert answer.content[0].text == answer.structured_content["error"]
-    assert not (workspace / "a.txt").exists()
+    assert not await apart(Call.objects.filter(started_at__isnull=False).exists)
 
 
 async def test_identical_undecided_calls_join_and_decided_ones_do_not(
@@ -195,7 +202,7 @@ async def test_refusals_name_the_field_the_tool_or_the_limit(mcp_url: str, token
             await client.call_tool("no_such_tool", {})
         assert unknown.value.code == -32602
         await apart(lambda: Tool.objects.filter(name="render_text").update(enabled=False))
-        server.calls.snapshot.forget()
+        snapshot.drop_snapshot()
         disabled = await client.call_tool("render_text", SAY)
         assert (disabled.is_error, disabled.structured_content["error"]) == (True, "tool_disabled")
         assert "render_text" not in {tool.name for tool in (await client.list_tools()).tools}
@@ -208,10 +215,7 @@ async def test_a_token_that_may_not_call_is_offered_nothing(mcp_url: str, vera: 
         assert (await client.call_tool("render_text", SAY)).structured_content["error"] == "permission_denied"
 
 
-async def test_another_token_cannot_ask_for_the_outcome(
-    mcp_url: str, token: str, ben: Any, workspace: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+async def test_another_token_cannot_ask_for_the_outcome(mcp_url: str, token: str, ben: Any, short_waits: None) -> None:
     others = await apart(lambda: create_token(user=ben, kind="agent", scopes=["calls:create"])[1])
     async with connected(mcp_url, token) as client:
         pending = (await client.call_tool("write_file", WRITE)).structured_content

@@ -1,0 +1,121 @@
+"""Requests that the MCP server refuses before the protocol sees them, and its streams of announcements."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from catalog.access.tokens import create_token
+from catalog.inventory import snapshot
+from catalog.models import ApiToken, CatalogState
+from plans.mcp import endpoint, list_changes
+from tests.plans.mcp.conftest import connected
+from tests.plans.socket_clients import apart
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@pytest.fixture
+def token(ada: Any) -> str:
+    """The token of an agent that may call tools."""
+    return create_token(user=ada, kind="agent", scopes=["calls:create"])[1]
+
+
+@pytest.fixture
+def headers(token: str) -> dict[str, str]:
+    """The headers of a request that is served."""
+    return {**ACCEPT, "authorization": f"Bearer {token}"}
+
+
+async def post(url: str, headers: dict[str, str], body: bytes | None = None) -> httpx2.Response:
+    """Send one request."""
+    async with httpx2.AsyncClient(timeout=60) as http:
+        return await http.post(url, headers=headers, content=json.dumps(LIST).encode() if body is None else body)
+
+
+async def test_hosts_origins_and_tokens_are_checked_first(mcp_url: str, headers: dict[str, str]) -> None:
+    assert (await post(mcp_url, headers)).status_code == 200
+    own = mcp_url.removesuffix("/mcp")
+    assert (await post(mcp_url, headers | {"origin": own})).status_code == 200
+    assert (await post(mcp_url, headers | {"origin": "https://evil.example"})).status_code == 403
+    assert (await post(mcp_url, headers | {"host": "evil.example"})).status_code == 421
+    for wrong in ({"authorization": "Bearer tg_unknown"}, {"authorization": "Basic x"}):
+        answer = await post(mcp_url, headers | wrong)
+        assert (answer.status_code, answer.headers["www-authenticate"][:6]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{", 400),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "method": "tools/call"}', 400),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": NaN}}', 400),
+        (b'{"a":' * 70 + b"1" + b"}" * 70, 400),
+        (b"[1, 2]", 400),
+    ],
+)
+async def test_bodies_that_are_not_strict_json_are_refused(
+    mcp_url: str, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    for version in ("2025-11-25", "2026-07-28"):
+        answer = await post(mcp_url, headers | {"mcp-protocol-version": version}, body)
+        assert (answer.status_code, "error" in answer.json()) == (status, True)
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(mcp_url: str) -> None:
+    reader, writer = await asyncio.open_connection(*mcp_url.split("/")[2].split(":"))
+    writer.write(b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1048577\r\n\r\n")
+    assert (await reader.readline()).split()[1] == b"413"
+    writer.close()
+
+
+async def test_unknown_versions_and_methods_are_answered_by_the_protocol(mcp_url: str, headers: dict[str, str]) -> None:
+    wrong = await post(mcp_url, headers | {"mcp-protocol-version": "1999-01-01", "mcp-method": "tools/list"})
+    assert wrong.status_code == 400
+    async with httpx2.AsyncClient() as http:
+        assert (await http.delete(mcp_url, headers=headers)).status_code == 405
+        assert (await http.get(mcp_url, headers=headers | {"mcp-protocol-version": "2026-07-28"})).status_code == 405
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the catalog and at tokens often."""
+    monkeypatch.setattr(list_changes, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(endpoint, "LOOK_SECONDS", 0.05)
+
+
+def change_tools() -> None:
+    """Let the catalog have changed."""
+    CatalogState.objects.update(revision=100)
+    snapshot.drop_snapshot()
+
+
+async def test_changed_tools_are_announced_in_both_eras_until_the_token_ends(
+    quick_looks: None, mcp_url: str, token: str, headers: dict[str, str]
+) -> None:
+    async with (
+        connected(mcp_url, token) as client,
+        client.listen(tools_list_changed=True) as subscription,
+        httpx2.AsyncClient(timeout=60) as http,
+        http.stream("GET", mcp_url, headers=headers) as stream,
+    ):
+        lines = stream.aiter_lines()
+        assert await anext(lines) == ": ping"
+        await asyncio.sleep(0.2)
+        await apart(change_tools)
+        assert type(await anext(subscription)).__name__ == "ToolsListChanged"
+        assert [line async for line in _first_data(lines)] == [f"data: {list_changes.CHANGED}"]
+        await apart(lambda: ApiToken.objects.update(revoked_at="2026-01-01T00:00:00Z"))
+        assert [line async for line in lines if line.startswith("data")] == []
+
+
+async def _first_data(lines: Any) -> Any:
+    async for line in lines:
+        if line.startswith("data"):
+            yield line
+            return
