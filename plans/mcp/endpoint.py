@@ -61,6 +61,7 @@ class McpEndpoint:
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call] # it has no types
         manager = StreamableHTTPSessionManager(self._server, stateless=True, max_request_body_size=MAX_JSON_BYTES)
         async with manager.run():
+            await self._changes.look()
             self._manager = manager
             jobs = [asyncio.ensure_future(self._changes.watch()), asyncio.ensure_future(self._end_listening())]
             try:

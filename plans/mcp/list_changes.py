@@ -28,6 +28,7 @@ class ListChanges:
         self.bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self.bus, max_subscriptions=MOST_STREAMS)
         self._streams: set[asyncio.Event] = set()
+        self._known: object = None
 
     @property
     def is_full(self) -> bool:
@@ -36,16 +37,20 @@ class ListChanges:
 
     async def watch(self) -> None:
         """Look at the catalog each second, until cancelled."""
-        known = None
         while True:
-            try:
-                tools = await in_thread(snapshot.callable_tools)
-                if known is not None and tools is not known:
-                    await self.announce()
-                known = tools
-            except Exception as error:  # noqa: BLE001 - the next look tries again
-                log_unexpected(error)
             await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look at the catalog, and announce a change since the last look."""
+        try:
+            tools = await in_thread(snapshot.callable_tools)
+        except Exception as error:  # noqa: BLE001 - the next look tries again
+            log_unexpected(error)
+            return
+        before, self._known = self._known, tools
+        if before is not None and tools is not before:
+            await self.announce()
 
     async def announce(self) -> None:
         """Tell all listeners that the list of tools has changed."""
