@@ -11,6 +11,7 @@ from typing import Any
 
 import mcp_types as types
 from django.db import connection
+from django.db.models import QuerySet
 from mcp.shared.exceptions import MCPError
 
 from approvals.models import ApprovalRequest
@@ -121,11 +122,20 @@ def _in_turn(intent: str) -> Iterator[None]:
 
 def state_of(call_id: str) -> CallState:
     """Return a call as it is now, or the one that replaces it because what was asked for has changed."""
-    current, goes_on = standing_in(call_id)
-    call = Call.objects.select_related("approval").get(public_id=current)
+    call = _calls().get(public_id=call_id)
+    is_over = call.status in TERMINAL or call.status == CallStatus.OUTCOME_UNKNOWN
+    if call.status == CallStatus.CANCELLED:
+        current, goes_on = standing_in(call_id)
+        if current != call_id:
+            return state_of(current)
+        is_over = not goes_on
     request = call.approval if hasattr(call, "approval") else None
-    is_over = not goes_on or call.status == CallStatus.OUTCOME_UNKNOWN
     return CallState(call, request, results.ended_result(call, request) if is_over else None)
+
+
+def _calls() -> QuerySet[Call]:
+    """Return calls with their requests and the texts that models read of their values."""
+    return Call.objects.select_related("approval", "model_text")
 
 
 def look(visitor: Visitor, call_id: str) -> CallState:

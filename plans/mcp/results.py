@@ -134,8 +134,7 @@ def _completed(call: Call) -> types.CallToolResult:
     fields = response.get("edited", {}).get("fields")
     if fields:
         message += "\n\n" + EDITED.format(fields=", ".join(fields))
-    text = model_texts.model_text(call.pk)
-    if text is not None and text.is_left_out:
+    if hasattr(call, "model_text") and call.model_text.is_left_out:
         return result(f"{message}\n\n{model_texts.VALUE_HIDDEN}", None)
     return result(message, structured_value(response, output_schema_of(call.version_id)))
 

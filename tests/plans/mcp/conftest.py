@@ -18,6 +18,7 @@ from plans.live.feed import current_feed
 from plans.mcp.endpoint import McpEndpoint
 
 ERAS = ("legacy", "auto")
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 async def nowhere(scope: Any, receive: Any, send: Any) -> None:

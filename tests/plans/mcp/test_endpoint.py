@@ -11,13 +11,12 @@ from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, CatalogState
 from plans.mcp import endpoint, list_changes
-from tests.plans.mcp.conftest import connected
+from tests.plans.mcp.conftest import ACCEPT, connected
 from tests.plans.socket_clients import apart
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 @pytest.fixture

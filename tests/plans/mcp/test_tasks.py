@@ -9,7 +9,7 @@ from catalog.access.tokens import create_token
 from catalog.models import Call
 from plans.models import Plan
 from tests.builders import approve, reject
-from tests.plans.mcp.test_endpoint import ACCEPT
+from tests.plans.mcp.conftest import ACCEPT
 from tests.plans.socket_clients import apart
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,0 +1,76 @@
+"""`mcp_call_ms`, `mcp_calls_per_s`: one safe tool called over MCP, by one client and by sixteen at once.
+
+The requests are those of a client of version 2026-07-28; each looks its token up, stores a call and runs it.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from time import perf_counter
+from typing import Any
+
+from benchmarks.ground import prepare, serving, token_for
+
+CALLS = 100
+WARM_UP = 50
+CLIENTS = 16
+VERSION = "2026-07-28"
+TOOL = "bench_noop"
+
+
+class McpClient:
+    """Calls the tool on one kept connection."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": VERSION,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": TOOL,
+        }
+
+    def call(self, number: int) -> float:
+        """Return the milliseconds of one call. Raises RuntimeError unless it succeeds."""
+        meta: dict[str, Any] = {
+            "io.modelcontextprotocol/protocolVersion": VERSION,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        params = {"name": TOOL, "arguments": {"number": number}, "_meta": meta}
+        body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+        started = perf_counter()
+        self._connection.request("POST", "/mcp", body, self._headers)
+        answer = self._connection.getresponse().read()
+        milliseconds = (perf_counter() - started) * 1000
+        if json.loads(answer).get("result", {}).get("isError", True):
+            raise RuntimeError(f"The call was answered with {answer[:500]!r}")
+        return milliseconds
+
+
+def measure(runs: int) -> list[float]:
+    """Return the milliseconds of each call of one client."""
+    token = token_for(prepare(), "calls:create")
+    with serving() as served:
+        client = McpClient(served.port, token)
+        _call_often(client, WARM_UP)
+        return _call_often(client, runs * CALLS)
+
+
+def per_second(runs: int) -> list[float]:
+    """Return the calls per second of sixteen clients together, once for each run."""
+    token = token_for(prepare(), "calls:create")
+    with serving() as served, ThreadPoolExecutor(CLIENTS) as threads:
+        clients = [McpClient(served.port, token) for _ in range(CLIENTS)]
+        list(threads.map(_call_often, clients, [WARM_UP // 5] * CLIENTS))
+        rates = []
+        for _ in range(runs):
+            started = perf_counter()
+            list(threads.map(_call_often, clients, [CALLS // 2] * CLIENTS))
+            rates.append(CLIENTS * (CALLS // 2) / (perf_counter() - started))
+        return rates
+
+
+def _call_often(client: McpClient, count: int) -> list[float]:
+    return [client.call(number) for number in range(count)]
