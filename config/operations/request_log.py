@@ -7,8 +7,8 @@ request's id.
 import logging
 import re
 import secrets
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from time import perf_counter
 
 from django.http import HttpRequest, HttpResponse
@@ -47,17 +47,9 @@ class RequestLogMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer one request, and say so. An id is taken from `X-Request-ID` if it is harmless, else made."""
-        given = request.headers.get("X-Request-ID", "")
-        request_id = given if SAFE_ID.fullmatch(given) else secrets.token_hex(8)
-        traceparent = tracing.parse_traceparent(request.headers.get("traceparent", ""))
-        ids = {"request_id": request_id}
-        if traceparent:
-            ids["trace_id"] = traceparent[3:35]
-        with ExitStack() as inside:
-            inside.enter_context(bound_contextvars(**ids))
-            inside.enter_context(tracing.remote_parent(traceparent))
-            inside.enter_context(tracing.span("request", {"request_id": request_id}, traceparent))
+        """Answer one request, and say so."""
+        headers = request.headers
+        with request_ids(headers.get("X-Request-ID", ""), headers.get("traceparent", "")) as request_id:
             response = self._answer(request)
         response["X-Request-ID"] = request_id
         return response
@@ -82,6 +74,24 @@ class RequestLogMiddleware:
                 extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1), **requester_label(request)),
             )
         return response
+
+
+@contextmanager
+def request_ids(given_id: str, given_traceparent: str) -> Iterator[str]:
+    """Let what is logged and made inside belong to one request and its caller's trace; give the request's id.
+
+    The id is the one that was given if it is harmless, else a new one.
+    """
+    request_id = given_id if SAFE_ID.fullmatch(given_id) else secrets.token_hex(8)
+    traceparent = tracing.parse_traceparent(given_traceparent)
+    ids = {"request_id": request_id}
+    if traceparent:
+        ids["trace_id"] = traceparent[3:35]
+    with ExitStack() as inside:
+        inside.enter_context(bound_contextvars(**ids))
+        inside.enter_context(tracing.remote_parent(traceparent))
+        inside.enter_context(tracing.span("request", {"request_id": request_id}, traceparent))
+        yield request_id
 
 
 def view_label(request: HttpRequest) -> str:

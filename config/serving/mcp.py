@@ -13,12 +13,19 @@ from typing import Any
 from django.core.exceptions import RequestAborted
 
 from catalog.core.tracing import log_extra
+from catalog.core.transactions import log_unexpected
 from config.operations import metrics
-from config.operations.request_log import METHODS
+from config.operations.request_log import METHODS, request_ids
 from config.serving.request_body import BodyRefused, read_body
 
 PATHS = frozenset({"/mcp", "/mcp/"})
-REASONS = {408: "The request body came too slowly.", 413: "The request body is too large."}
+REASONS = {
+    408: "The request body came too slowly.",
+    413: "The request body is too large.",
+    500: "Something went wrong here; it has been logged.",
+}
+LEFT = 499
+INVALID_REQUEST, INTERNAL_ERROR = -32600, -32603
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -41,33 +48,58 @@ class McpDoor:
         if scope["path"] not in PATHS:
             await self._others(scope, receive, send)
             return
-        began, status = perf_counter(), 500
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        with request_ids(headers.get(b"x-request-id", ""), headers.get(b"traceparent", "")) as request_id:
+            began, answer = perf_counter(), _Answer(send, request_id)
+            try:
+                await self._answer(scope, receive, answer)
+            finally:
+                seconds = perf_counter() - began
+                method = scope["method"] if scope["method"] in METHODS else "other"
+                metrics.observe_request("mcp", method, answer.status, seconds)
+                level = logging.ERROR if answer.status >= 500 else logging.INFO
+                facts = {"method": method, "view": "mcp", "path": scope["path"], "status": answer.status}
+                log.log(level, "request", extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1)))
 
-        async def send_and_look(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._answer(scope, receive, send_and_look)
-        finally:
-            seconds = perf_counter() - began
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            metrics.observe_request("mcp", method, status, seconds)
-            level = logging.ERROR if status >= 500 else logging.INFO
-            facts = {"method": method, "view": "mcp", "path": scope["path"], "status": status}
-            log.log(level, "request", extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1)))
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
             body = await read_body(dict(scope), receive)  # type: ignore[arg-type] # its messages are such mappings
+            await self._mcp(scope, _replay(body, receive), answer.send)
         except RequestAborted:
             return
         except BodyRefused as refusal:
-            await _refuse(refusal.status, send)
-            return
-        await self._mcp(scope, _replay(body, receive), send)
+            await answer.refuse(refusal.status)
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log_unexpected(error)
+            if not answer.has_begun:
+                await answer.refuse(500)
+
+
+class _Answer:
+    """The answer to one request on its way, with the request's id among its headers."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.has_begun = False
+        self.status = LEFT
+        """The status that is logged: of a client that left before there was one, as it is customary."""
+
+    async def send(self, message: Message) -> None:
+        """Send one message."""
+        if message["type"] == "http.response.start":
+            self.has_begun, self.status = True, message["status"]
+            message = {**message, "headers": [*message["headers"], (b"x-request-id", self._request_id.encode())]}
+        await self._send(message)
+
+    async def refuse(self, status: int) -> None:
+        """Answer with an error, and close the connection: the request's body may not have been read to its end."""
+        error = {"code": INVALID_REQUEST if status < 500 else INTERNAL_ERROR, "message": REASONS[status]}
+        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers.append((b"connection", b"close"))
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
 
 
 def _replay(body: BytesIO, receive: Receive) -> Receive:
@@ -78,12 +110,3 @@ def _replay(body: BytesIO, receive: Receive) -> Receive:
         return first.pop() if first else await receive()
 
     return receive_again
-
-
-async def _refuse(status: int, send: Send) -> None:
-    """Answer a request whose body was not read to its end, and close the connection."""
-    error = {"code": -32600, "message": REASONS[status]}
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})

@@ -63,7 +63,7 @@ class McpEndpoint:
         async with manager.run():
             await self._changes.look()
             self._manager = manager
-            jobs = [asyncio.ensure_future(self._changes.watch()), asyncio.ensure_future(self._end_listening())]
+            jobs = [asyncio.ensure_future(self._changes.watch()), asyncio.ensure_future(self._end_waits())]
             try:
                 yield
             finally:
@@ -72,10 +72,11 @@ class McpEndpoint:
                     job.cancel()
                 await asyncio.gather(*jobs, return_exceptions=True)
 
-    async def _end_listening(self) -> None:
-        """End all subscriptions when the process is told to stop."""
+    async def _end_waits(self) -> None:
+        """End all waits and subscriptions when the process is told to stop."""
         with until_stopped() as stop:
             await stop.wait()
+        waiting.end_waits_here()
         self._changes.listen.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

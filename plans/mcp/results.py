@@ -79,7 +79,7 @@ def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool
 
 def pending_result(request: ApprovalRequest) -> types.CallToolResult:
     """Return the result of a call that waits for a person, or that was approved and has not ended."""
-    status = PENDING if request.status == RequestStatus.PENDING else RUNNING
+    status = RUNNING if request.status in (RequestStatus.APPROVED, RequestStatus.CONSUMED) else PENDING
     structured = {
         "status": status,
         "approval_id": request.public_id,

@@ -13,7 +13,8 @@ from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
-from catalog.core.transactions import log_unexpected
+from catalog.core.transactions import is_unavailable, log_unexpected
+from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.mcp import calls, listing, results, tasks
 from plans.mcp.calls import CallState
 from plans.mcp.visitors import in_thread
@@ -86,7 +87,9 @@ def guarded(handler: Handler) -> Handler:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told nothing of it
             log_unexpected(error)
-            raise MCPError(types.INTERNAL_ERROR, INTERNAL) from None
+            raise MCPError(
+                types.INTERNAL_ERROR, DATABASE_UNAVAILABLE.detail if is_unavailable(error) else INTERNAL
+            ) from None
 
     return handle
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -79,7 +80,8 @@ _threads = ThreadPoolExecutor(settings.MCP_THREADS, thread_name_prefix="toolgate
 async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
     """Run a function that uses the database in one of the MCP server's threads."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_threads, _with_connection, partial(function, *arguments))
+    here = copy_context()  # the ids by which log lines and plans are found
+    return await loop.run_in_executor(_threads, here.run, _with_connection, partial(function, *arguments))
 
 
 def _with_connection(function: Callable[[], ResultT]) -> ResultT:

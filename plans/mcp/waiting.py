@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
+from weakref import WeakSet
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -19,7 +20,6 @@ from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import is_unavailable, log_unexpected
 from plans.live.feed import current_feed
-from plans.live.long_polling import until_stopped
 from plans.mcp import calls
 from plans.mcp.calls import CallState
 from plans.mcp.visitors import LOOK_SECONDS, SCOPE_KEY, TokenEnded, Visitor, in_thread
@@ -59,19 +59,24 @@ def usual_seconds(context: Context) -> float:
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """One request that waits, and whether its client has cancelled it by a notification."""
+    """One request that waits on an event loop; `over` is set when it is to be answered as it stands."""
 
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 _waits: dict[tuple[int, str], set[Wait]] = {}
+_stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+"""Event loops whose server was told to stop."""
 
 
 @contextmanager
 def _listed(visitor: Visitor, request_id: object) -> Iterator[Wait]:
-    """Give a wait that `cancel` finds."""
+    """Give a wait that `cancel` and `end_waits_here` find."""
     key, wait = (visitor.token.pk, str(request_id)), Wait()
     _waits.setdefault(key, set()).add(wait)
+    if wait.loop in _stopped:
+        wait.over.set()
     try:
         yield wait
     finally:
@@ -83,7 +88,15 @@ def _listed(visitor: Visitor, request_id: object) -> Iterator[Wait]:
 def cancel(visitor: Visitor, request_id: object) -> None:
     """End the waits of a token's request: they are answered as they stand."""
     for wait in _waits.get((visitor.token.pk, str(request_id)), ()):
-        wait.cancelled.set()
+        wait.over.set()
+
+
+def end_waits_here() -> None:
+    """End all waits on this event loop, those that begin later too: its server was told to stop."""
+    loop = asyncio.get_running_loop()
+    _stopped.add(loop)
+    for wait in [each for waits in _waits.values() for each in waits if each.loop is loop]:
+        wait.over.set()
 
 
 async def wait_for_people(context: Context, state: CallState, seconds: float) -> CallState:
@@ -96,11 +109,11 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
     learnt = known.seconds if known is not None else None
     limits = [seconds, *(each for each in (visitor.token.hold_seconds, learnt) if each is not None)]
     began = monotonic()
-    with _listed(visitor, context.request_id) as wait, until_stopped() as stop:
+    with _listed(visitor, context.request_id) as wait:
         try:
-            state = await _wait(context, state, began + min(limits), (wait.cancelled, stop))
+            state = await _wait(context, state, began + min(limits), wait.over)
         except asyncio.CancelledError:
-            if not (wait.cancelled.is_set() or stop.is_set()):
+            if not wait.over.is_set():
                 _note_later(learnt_waits.note_cut_off, visitor.token.pk, client, monotonic() - began)
             raise
     if known is not None:
@@ -110,16 +123,16 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
 
 async def wait_for_end(context: Context, state: CallState) -> CallState:
     """Wait for a call that no person has to approve, until it has ended. Raises MCPError if the token ends."""
-    with _listed(visitor_of(context), context.request_id) as wait, until_stopped() as stop:
-        return await _wait(context, state, float("inf"), (wait.cancelled, stop))
+    with _listed(visitor_of(context), context.request_id) as wait:
+        return await _wait(context, state, float("inf"), wait.over)
 
 
-async def _wait(context: Context, state: CallState, ends: float, stops: tuple[asyncio.Event, ...]) -> CallState:
+async def _wait(context: Context, state: CallState, ends: float, over: asyncio.Event) -> CallState:
     """Wait in slices: after each, the token is verified again and the client is told of progress."""
     visitor, began = visitor_of(context), monotonic()
-    while state.result is None and (left := ends - monotonic()) > 0:
+    while state.result is None and (left := ends - monotonic()) > 0 and not over.is_set():
         await context.session.report_progress(round(monotonic() - began, 1), None, state.message)
-        await _until_settled(state.call.public_id, min(left, LOOK_SECONDS), stops)
+        await _until_settled(state.call.public_id, min(left, LOOK_SECONDS), over)
         try:
             state = await in_thread(calls.look, visitor, state.call.public_id)
         except (TokenEnded, NotAllowed):
@@ -128,15 +141,13 @@ async def _wait(context: Context, state: CallState, ends: float, stops: tuple[as
             if not is_unavailable(error):
                 raise
             log_unexpected(error)
-        if any(stop.is_set() for stop in stops):
-            break
     return state
 
 
-async def _until_settled(call_id: str, seconds: float, stops: tuple[asyncio.Event, ...]) -> None:
-    """Return when the call has ended, when the time is over, or when one of the events is set."""
+async def _until_settled(call_id: str, seconds: float, over: asyncio.Event) -> None:
+    """Return when the call has ended, when the time is over, or when the wait is."""
     settled = asyncio.ensure_future(current_feed().call_settled(call_id, seconds))
-    waits = [settled, *(asyncio.ensure_future(stop.wait()) for stop in stops)]
+    waits = [settled, asyncio.ensure_future(over.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

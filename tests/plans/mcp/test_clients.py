@@ -57,7 +57,8 @@ def ask_until_told(messages: list[ModelMessage], info: AgentInfo) -> ModelRespon
     last = messages[-1].parts[-1]
     if last.part_kind == "user-prompt":
         return ModelResponse(parts=[ToolCallPart("write_file", WRITE)])
-    content = last.content if isinstance(last.content, dict) else {}  # type: ignore[union-attr] # a tool's return
+    returned: Any = getattr(last, "content", None)
+    content = returned if isinstance(returned, dict) else {}
     if content.get("status") == "pending_approval":
         arguments = {"approval_id": content["approval_id"], "wait_seconds": 50}
         return ModelResponse(parts=[ToolCallPart("approval_result", arguments)])

@@ -81,6 +81,11 @@ async def test_unknown_versions_and_methods_are_answered_by_the_protocol(mcp_url
         assert (await http.get(mcp_url, headers=headers | {"mcp-protocol-version": "2026-07-28"})).status_code == 405
 
 
+async def test_requests_with_one_id_are_answered_each_by_itself(mcp_url: str, headers: dict[str, str]) -> None:
+    answers = await asyncio.gather(post(mcp_url, headers), post(mcp_url, headers))
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the catalog and at tokens often."""

@@ -1,25 +1,31 @@
 """Agents that reach the catalog with the MCP SDK's client, over real sockets, in both protocol eras."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.policies import gate
 from approvals.requests.lifecycle import withdraw
+from approvals.reviews.decisions import Decision, decide
+from approvals.states import ReviewVerdict
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
-from plans.mcp import waiting
+from plans.mcp import listing, waiting
 from plans.models import Plan
-from tests.builders import approve, reject
+from tests.builders import approve, reject, request_of
 from tests.plans.mcp.conftest import ERAS, connected
 from tests.plans.socket_clients import apart
 
 SAY = {"template": "hello", "values": {}}
 WRITE = {"path": "a.txt", "content": "x"}
+
+PAST = datetime(2026, 1, 1, tzinfo=UTC)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -114,13 +120,14 @@ async def test_a_call_that_nobody_decides_is_pending_and_its_result_is_fetched_l
     assert (workspace / "a.txt").read_text() == "x"
 
 
-async def test_a_rejected_and_a_withdrawn_call_are_errors_with_the_reason(
+async def test_rejected_withdrawn_and_expired_calls_are_errors_with_the_reason(
     mcp_url: str, token: str, mode: str, rosa: Any, ada: Any
 ) -> None:
     async with connected(mcp_url, token, mode) as client:
         for status, end in (
             ("rejected", lambda: reject(newest_plan(), rosa)),
             ("withdrawn", lambda: withdraw(ApprovalRequest.objects.latest("pk"), by=ada, reason="Wrong file.")),
+            ("expired", lambda: ApprovalRequest.objects.filter(status="pending").update(expires_at=PAST)),
         ):
             waits = asyncio.ensure_future(client.call_tool("write_file", WRITE, progress_callback=no_progress))
             await until_held()
@@ -129,6 +136,26 @@ async def test_a_rejected_and_a_withdrawn_call_are_errors_with_the_reason(
             assert (answer.is_error, answer.structured_content["status"]) == (True, status)
             assert answer.content[0].text == answer.structured_content["error"]
     assert not await apart(Call.objects.filter(started_at__isnull=False).exists)
+
+
+async def test_a_call_that_a_person_edited_says_what_it_ran_with(
+    mcp_url: str, token: str, rosa: Any, workspace: Any
+) -> None:
+    def edit() -> None:
+        request = request_of(newest_plan())
+        decide(
+            request,
+            by=rosa,
+            decision=Decision(ReviewVerdict.APPROVE, request.digest, arguments={**WRITE, "content": "y"}),
+        )
+
+    async with connected(mcp_url, token) as client:
+        waits = asyncio.ensure_future(client.call_tool("write_file", WRITE, progress_callback=no_progress))
+        await until_held()
+        await apart(edit)
+        answer = await waits
+    assert "A person changed these arguments before approving the call: content." in answer.content[0].text
+    assert (workspace / "a.txt").read_text() == "y"
 
 
 async def test_identical_undecided_calls_join_and_decided_ones_do_not(
@@ -206,6 +233,43 @@ async def test_refusals_name_the_field_the_tool_or_the_limit(mcp_url: str, token
         disabled = await client.call_tool("render_text", SAY)
         assert (disabled.is_error, disabled.structured_content["error"]) == (True, "tool_disabled")
         assert "render_text" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def test_limits_and_policies_refuse_with_when_and_why(
+    mcp_url: str, token: str, workspace: Any, settings: Any, short_waits: None
+) -> None:
+    settings.TOOLGATE_MAX_PENDING_PER_REQUESTER = 1
+    async with connected(mcp_url, token) as client:
+        await client.call_tool("write_file", WRITE)
+        limited = await client.call_tool("write_file", {**WRITE, "content": "z"})
+        assert (limited.is_error, limited.structured_content["error"]) == (True, "too_many_waiting")
+        assert limited.structured_content["retry_after"] == 60
+        await apart(lambda: PolicyRevision.objects.filter(safety_level="dangerous").update(effect="deny"))
+        gate.invalidate_rules()
+        denied = await client.call_tool("write_file", WRITE)
+        assert (denied.is_error, denied.structured_content["error"]) == (True, "refused")
+        assert set(denied.structured_content["policy"]) == {"name", "rule"}
+        assert "write_file" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def test_a_token_may_forbid_waits(mcp_url: str, token: str, workspace: Any) -> None:
+    await apart(lambda: ApiToken.objects.update(hold_seconds=0))
+    async with connected(mcp_url, token) as client:
+        answer = await client.call_tool("write_file", WRITE, progress_callback=no_progress)
+    assert answer.structured_content["status"] == "pending_approval"
+
+
+async def test_the_list_of_tools_comes_in_pages(mcp_url: str, token: str, monkeypatch: Any) -> None:
+    async with connected(mcp_url, token) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        monkeypatch.setattr(listing, "PAGE_SIZE", len(names) // 2 + 1)
+        first = await client.list_tools(cache_mode="bypass")
+        second = await client.list_tools(cursor=first.next_cursor)
+        assert [tool.name for tool in (*first.tools, *second.tools)] == names == sorted(names)
+        assert second.next_cursor is None
+        with pytest.raises(MCPError) as refused:
+            await client.list_tools(cursor="§")
+        assert refused.value.code == -32602
 
 
 async def test_a_token_that_may_not_call_is_offered_nothing(mcp_url: str, vera: Any) -> None:
