@@ -56,9 +56,9 @@ class McpDoor:
             finally:
                 seconds = perf_counter() - began
                 method = scope["method"] if scope["method"] in METHODS else "other"
-                metrics.observe_request("mcp", method, answer.status, seconds)
-                level = logging.ERROR if answer.status >= 500 else logging.INFO
-                facts = {"method": method, "view": "mcp", "path": scope["path"], "status": answer.status}
+                metrics.observe_request("mcp", method, answer.code, seconds)
+                level = logging.ERROR if answer.code >= 500 else logging.INFO
+                facts = {"method": method, "view": "mcp", "path": scope["path"], "status": answer.code}
                 log.log(level, "request", extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1)))
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
@@ -82,13 +82,13 @@ class _Answer:
         self._send = send
         self._request_id = request_id
         self.has_begun = False
-        self.status = LEFT
+        self.code = LEFT
         """The status that is logged: of a client that left before there was one, as it is customary."""
 
     async def send(self, message: Message) -> None:
         """Send one message."""
         if message["type"] == "http.response.start":
-            self.has_begun, self.status = True, message["status"]
+            self.has_begun, self.code = True, message["status"]
             message = {**message, "headers": [*message["headers"], (b"x-request-id", self._request_id.encode())]}
         await self._send(message)
 
