@@ -3,6 +3,7 @@
 Everything here runs in a thread and uses the database; the waits are in `plans.mcp.waiting`.
 """
 
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from plans.store.requesters import Requester
 LOCKS = 8_044
 """The first half of the keys of PostgreSQL's advisory locks; the second is the intent of the call, hashed."""
 STRIPES = 64
+PUBLIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_APPROVAL = "There is no approval with this id among the calls of this token."
 
 
@@ -151,6 +153,8 @@ def state_of_approval(visitor: Visitor, approval_id: str) -> CallState | None:
     The id of a call is taken as well, for calls that never had to be approved.
     """
     check_scope(SCOPE, visitor.user, visitor.token)
+    if not PUBLIC_ID.fullmatch(approval_id):
+        return None
     own = Call.objects.filter(token=visitor.token.pk)
     named = own.filter(public_id=approval_id) if approval_id.startswith("call_") else None
     found = named if named is not None else own.filter(approval__public_id=approval_id)

@@ -284,5 +284,6 @@ async def test_another_token_cannot_ask_for_the_outcome(mcp_url: str, token: str
     async with connected(mcp_url, token) as client:
         pending = (await client.call_tool("write_file", WRITE)).structured_content
     async with connected(mcp_url, others) as client:
-        answer = await client.call_tool("approval_result", {"approval_id": pending["approval_id"]})
-    assert (answer.is_error, answer.structured_content["error"]) == (True, "not_found")
+        for approval_id in (pending["approval_id"], "apr_\0", "call_x"):
+            answer = await client.call_tool("approval_result", {"approval_id": approval_id})
+            assert (answer.is_error, answer.structured_content["error"]) == (True, "not_found")
