@@ -16,10 +16,9 @@ django.setup(set_prefix=False)
 # Models are loaded only now.
 from config.serving.handler import ThreadedHandler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
-from config.serving.mcp import McpDoor  # noqa: E402
+from config.serving.mcp import McpDoor, McpServer  # noqa: E402
 from plans.live.feed import current_feed  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
-from plans.mcp.endpoint import McpEndpoint  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
 
 
@@ -30,7 +29,7 @@ async def wait_for_call(call_id: str, seconds: float) -> str:
 
 def build_application(*, executes: bool) -> ProtocolTypeRouter:
     """Put the application together."""
-    mcp = McpEndpoint()
+    mcp = McpServer()
     return ProtocolTypeRouter(
         {
             "lifespan": Lifespan(executes=executes, around=mcp.run),

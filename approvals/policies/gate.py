@@ -38,9 +38,9 @@ def refuses(facts: CallFacts) -> bool:
     return _fresh().book.refuses(facts)
 
 
-def hint_matches(facts: CallFacts) -> bool:
+def can_require_approval(facts: CallFacts) -> bool:
     """Say whether the rules in force can hold such a call: with some arguments, for some requester, at some time."""
-    return _fresh().book.hint_matches(facts)
+    return _fresh().book.can_require_approval(facts)
 
 
 def _fresh() -> _View:

@@ -267,7 +267,7 @@ class Rulebook:
                 return is_denied
         return isinstance(answers.otherwise, Deny)
 
-    def hint_matches(self, facts: CallFacts) -> bool:
+    def can_require_approval(self, facts: CallFacts) -> bool:
         """Say whether some call of this tool is held: with some arguments, for some requester, at some time."""
         answers = self._known_answers(facts)
         return any(isinstance(each, Hold) for each in (answers.otherwise, *(said for _, said in answers.conditional)))

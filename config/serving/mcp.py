@@ -3,9 +3,13 @@
 Requests of MCP pass neither Django's middleware nor its threads.
 """
 
+import asyncio
+import gc
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from importlib import import_module
 from io import BytesIO
 from time import perf_counter
 from typing import Any
@@ -18,11 +22,13 @@ from config.operations import metrics
 from config.operations.request_log import METHODS, request_ids
 from config.serving.request_body import BodyRefused, read_body
 
+ENDPOINT = "plans.mcp.endpoint"
 PATHS = frozenset({"/mcp", "/mcp/"})
 REASONS = {
     408: "The request body came too slowly.",
     413: "The request body is too large.",
     500: "Something went wrong here; it has been logged.",
+    503: "This server starts or stops. Try again in a few seconds.",
 }
 LEFT = 499
 INVALID_REQUEST, INTERNAL_ERROR = -32600, -32603
@@ -34,6 +40,60 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 log = logging.getLogger("toolgate.http")
+
+
+class McpServer:
+    """The MCP server of this process, imported and started by the first request for it.
+
+    Its SDK takes 18 MiB and about half a second, which a server without MCP clients does not pay. `run` must be entered
+    for as long as the process serves.
+    """
+
+    def __init__(self) -> None:
+        self._started: asyncio.Future[App] | None = None
+        self._wanted = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Be there for requests while the body runs."""
+        loop = asyncio.get_running_loop()
+        self._started = loop.create_future()
+        living = loop.create_task(self._live(self._started))
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._wanted.set()
+            await living
+
+    async def _live(self, started: "asyncio.Future[App]") -> None:
+        """Start the server when it is wanted, and keep it until the end: one task must enter and leave it."""
+        await self._wanted.wait()
+        if self._stop.is_set():
+            return
+        try:
+            endpoint = (await asyncio.to_thread(import_module, ENDPOINT)).McpEndpoint()
+            gc.freeze()  # what was imported stays, and need not be looked through by collections
+            async with endpoint.run():
+                started.set_result(endpoint)
+                await self._stop.wait()
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises what kept the server from starting."""
+        if self._started is None or self._stop.is_set():
+            raise NotServing
+        self._wanted.set()
+        endpoint = await asyncio.shield(self._started)
+        await endpoint(scope, receive, send)
+
+
+class NotServing(Exception):
+    """The process starts or stops."""
 
 
 class McpDoor:
@@ -69,6 +129,8 @@ class McpDoor:
             return
         except BodyRefused as refusal:
             await answer.refuse(refusal.status)
+        except NotServing:
+            await answer.refuse(503)
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
             log_unexpected(error)
             if not answer.has_begun:

@@ -90,6 +90,7 @@ class McpEndpoint:
         if self._manager is None:
             raise Refusal(503, INTERNAL_ERROR, "This server starts or stops.", (b"retry-after", b"5"))
         headers = headers_of(scope)
+        check_scheme(scope, headers)
         check_host(headers)
         body = await read_all(receive)
         visitor = await self._visitor(headers)
@@ -146,6 +147,12 @@ async def answer(refusal: Refusal, send: Send) -> None:
 def headers_of(scope: Scope) -> dict[str, str]:
     """Return the headers by their lower-case names; of several with one name the last."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def check_scheme(scope: Scope, headers: Mapping[str, str]) -> None:
+    """Raise Refusal for a request over plain HTTP where TOOLGATE_HTTPS says that a proxy speaks HTTPS."""
+    if settings.TOOLGATE_HTTPS and "https" not in (scope.get("scheme"), headers.get("x-forwarded-proto")):
+        raise Refusal(403, INVALID_REQUEST, "This server is reached over HTTPS only.")
 
 
 def check_host(headers: Mapping[str, str]) -> None:

@@ -16,7 +16,11 @@ LOOK_SECONDS = 1.0
 PING_SECONDS = 15.0
 MOST_STREAMS = 1_024
 CHANGED = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}, separators=(",", ":"))
-STREAM_HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache, no-transform")]
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

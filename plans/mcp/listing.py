@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from approvals.policies.gate import hint_matches
+from approvals.policies.gate import can_require_approval
 from catalog.exports.providers import mcp_form
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
@@ -76,7 +76,7 @@ def entry_of(target: CallableTool | None, by: Requester) -> types.Tool:
 
 def may_wait(target: CallableTool, by: Requester) -> bool:
     """Say whether a call of the tool may have to wait for a person."""
-    return hint_matches(facts_without_arguments(target, by))
+    return can_require_approval(facts_without_arguments(target, by))
 
 
 def input_schema_of(name: str) -> Mapping[str, Any] | None:

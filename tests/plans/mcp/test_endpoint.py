@@ -48,6 +48,14 @@ async def test_hosts_origins_and_tokens_are_checked_first(mcp_url: str, headers:
         assert (answer.status_code, answer.headers["www-authenticate"][:6]) == (401, "Bearer")
 
 
+async def test_plain_http_is_refused_behind_a_proxy_that_speaks_https(
+    mcp_url: str, headers: dict[str, str], settings: Any
+) -> None:
+    settings.TOOLGATE_HTTPS = True
+    assert (await post(mcp_url, headers)).status_code == 403
+    assert (await post(mcp_url, headers | {"x-forwarded-proto": "https"})).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
