@@ -1,8 +1,8 @@
-"""Where the pages of plans, requests for plans, agents and sessions are; and trying a tool, beside the tool's page."""
+"""Where the pages of plans, requests, agents, sessions and clients are; and trying a tool, beside the tool's page."""
 
 from django.urls import path
 
-from plans.web import plan_list, sessions, slices, try_tool
+from plans.web import connect, plan_list, sessions, slices, try_tool
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, editor_views
 from plans.web.plan import input_views, views
@@ -39,6 +39,8 @@ urlpatterns = [
     path("agents/<slug:public_id>/", agent_views.agent, name="agent"),
     path("agents/<slug:public_id>/end/", agent_views.end, name="agent-end"),
     path("agents/<slug:public_id>/task/", agent_views.task, name="agent-task"),
+    path("connect/", connect.connect, name="connect"),
+    path("connect/<int:pk>/", connect.connected, name="connected"),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<slug:public_id>/", sessions.session, name="session"),
 ]
