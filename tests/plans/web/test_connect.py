@@ -1,0 +1,192 @@
+"""The page Connect an agent: a token made and shown once, what to copy, the first call awaited."""
+
+import ast
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import AuditEntry
+from catalog.access.tokens import authenticate_token
+from catalog.models import ApiToken
+from plans.web.connect_snippets import ADDRESS, CLIENTS, TOKEN, McpClient, Snippet
+from tests.house.source import ROOT
+from tests.pages import Pages
+from tests.rest import Rest
+
+SNIPPETS = [
+    pytest.param(snippet, id=f"{client.slug}-{place}")
+    for client in CLIENTS.values()
+    for place, snippet in enumerate(client.snippets)
+]
+TEXT = re.compile(r"tg_[\w-]{43}")
+
+
+@pytest.fixture
+def pages(catalog: Any, ada: User) -> Pages:
+    """The browser of someone who may call tools."""
+    return Pages(ada)
+
+
+def form_on(pages: Pages, **fields: str) -> dict[str, str]:
+    """Return the form of the open page as it would be sent."""
+    return {"name": "Cursor of Ada", "access": "calls", "days": "30", "key": pages.field("key"), **fields}
+
+
+def make_token(pages: Pages, client: str = "cursor", **fields: str) -> str:
+    """Make a token on the page of a client and return its text."""
+    pages.open(f"/connect/?client={client}")
+    pages.send("/connect/", form_on(pages, client=client, **fields))
+    texts = set(TEXT.findall(pages.html))
+    assert len(texts) == 1
+    return texts.pop()
+
+
+def look(pages: Pages, token: ApiToken, seen: str) -> Any:
+    """Ask what is new, as the page does by itself."""
+    headers = {"HX-Request": "true", "HX-Target": "arrival"}
+    return pages.client.get(f"/connect/{token.pk}/?client=cursor&seen={seen}", headers=headers)
+
+
+def test_the_token_is_made_and_shown_once(pages: Pages, ada: User) -> None:
+    text = make_token(pages)
+    token = ApiToken.objects.get()
+    assert (token.name, token.kind, token.user) == ("Cursor of Ada", "agent", ada)
+    assert token.scopes == ["tools:read", "calls:create", "plans:read"]
+    assert authenticate_token(text) == token
+    assert text not in pages.open(f"/connect/{token.pk}/") and token.prefix in pages.html
+
+
+def test_a_form_sent_twice_makes_one_token(pages: Pages) -> None:
+    pages.open("/connect/?client=cursor")
+    form = form_on(pages, client="cursor")
+    pages.send("/connect/", form)
+    assert TEXT.search(pages.html)
+    pages.send("/connect/", form)
+    token = ApiToken.objects.get()
+    assert not TEXT.search(pages.html) and token.prefix in pages.html
+    pages.send("/connect/", form | {"name": "Another"}, status=409)
+    assert ApiToken.objects.count() == 1
+
+
+def test_nothing_keeps_the_text(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
+    pages.open("/connect/")
+    with caplog.at_level("DEBUG"):
+        csrf = pages.field("csrfmiddlewaretoken")
+        form = form_on(pages, client="curl", csrfmiddlewaretoken=csrf)
+        answer = pages.client.post("/connect/", form)
+    text = TEXT.search(answer.content.decode())
+    assert text is not None and "no-store" in answer["Cache-Control"]
+    assert "Location" not in answer and not any(text[0] in str(each) for each in answer.headers.values())
+    assert text[0] not in caplog.text and text[0] not in str(dict(pages.client.session))
+    assert text[0] not in str(list(AuditEntry.objects.values()))
+
+
+def test_the_line_turns_green_with_the_first_call(pages: Pages) -> None:
+    text = make_token(pages)
+    token = ApiToken.objects.get()
+    assert look(pages, token, "waiting").status_code == 204
+    agent = Rest(None)
+    agent.headers["Authorization"] = f"Bearer {text}"
+    assert agent.get("tools/").status_code == 200
+    reached = look(pages, token, "waiting").content.decode()
+    assert 'id="reached"' in reached and 'id="arrival-said"' in reached
+    assert look(pages, token, "connected").status_code == 204
+    made = agent.post("calls/", {"tool": "render_text", "arguments": {"template": "hi", "values": {}}})
+    assert made.status_code == 201, made.content
+    called = look(pages, token, "connected").content.decode()
+    assert 'id="called"' in called and "render_text" in called and "hx-trigger" not in called
+    links = re.findall(r'href="(/sessions/[^"]+)"', called)
+    assert links
+    pages.open(links[0])
+    pages.open(f"/connect/{token.pk}/")
+    assert 'id="called"' in pages.html
+
+
+def test_a_token_of_someone_else_is_not_found(pages: Pages, ben: User) -> None:
+    make_token(pages)
+    Pages(ben).open(f"/connect/{ApiToken.objects.get().pk}/", status=404)
+
+
+def test_a_token_that_has_ended_is_awaited_no_longer(pages: Pages) -> None:
+    make_token(pages)
+    ApiToken.objects.update(revoked_at="2026-01-01T00:00Z")
+    ended = look(pages, ApiToken.objects.get(), "waiting").content.decode()
+    assert 'id="ended"' in ended and "hx-trigger" not in ended
+
+
+def test_a_viewer_sees_why_and_makes_none(catalog: Any, vera: User) -> None:
+    pages = Pages(vera)
+    pages.open("/connect/")
+    assert 'id="no-role"' in pages.html and "make-token" not in pages.html
+    pages.send("/connect/", {"name": "x", "access": "calls", "days": "7", "key": "k"}, status=403)
+    assert 'id="no-role"' in pages.html
+    assert not ApiToken.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": " "}, {"name": "a\0b"}, {"name": "x" * 129}, {"access": "all"}, {"days": "9999"}, {"key": "?"}]
+)
+def test_a_wrong_field_makes_no_token(pages: Pages, wrong: dict[str, str]) -> None:
+    pages.open("/connect/")
+    pages.send("/connect/", form_on(pages) | wrong, status=422)
+    assert not ApiToken.objects.exists()
+
+
+def test_a_hostile_name_and_client_are_shown_as_text(pages: Pages) -> None:
+    make_token(pages, name="<b>\u202eevil</b>")
+    assert "<b>\u202e" not in pages.html and "\u202e" not in pages.html
+    pages.open("/connect/?client=%3Cscript%3E")
+    assert "<script>" not in pages.html
+
+
+def test_the_address_is_that_of_the_settings(pages: Pages, settings: Any) -> None:
+    pages.open("/connect/")
+    assert "http://testserver/mcp" in pages.html
+    settings.TOOLGATE_URL = "https://tools.example.com"
+    pages.open("/connect/")
+    assert "https://tools.example.com/mcp" in pages.html
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_snippet_is_well_formed(snippet: Snippet) -> None:
+    text = snippet.filled("http://127.0.0.1:8000", "tg_made").text
+    assert ADDRESS not in text and TOKEN not in text
+    if snippet.language == "json":
+        json.loads(text)
+    elif snippet.language == "toml":
+        tomllib.loads(text)
+    elif snippet.language == "python":
+        ast.parse(text)
+    else:
+        assert snippet.language in ("sh", "text")
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_every_client_has_a_place_for_the_token(client: McpClient) -> None:
+    assert any(each.holds_token for each in client.snippets)
+    assert any(f"{ADDRESS}/mcp" in each.text for each in client.snippets)
+
+
+def fenced(path: Path) -> list[tuple[str, str]]:
+    """Return the fenced blocks of a Markdown file: language and text."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_the_guide_of_a_client_shows_the_same(client: McpClient) -> None:
+    guide = ROOT / "docs" / "connect" / f"{client.slug}.md"
+    blocks = fenced(guide)
+    assert [each for each in client.snippets if (each.language, each.text) not in blocks] == []
+    assert client.waiting in " ".join(guide.read_text(encoding="utf-8").split())
+
+
+def test_the_index_leads_to_every_guide() -> None:
+    index = (ROOT / "docs" / "connect" / "README.md").read_text(encoding="utf-8")
+    guides = {path.name for path in (ROOT / "docs" / "connect").glob("*.md")} - {"README.md"}
+    assert guides == {f"{slug}.md" for slug in CLIENTS}
+    assert all(f"]({guide})" in index for guide in guides)
