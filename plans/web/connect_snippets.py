@@ -166,9 +166,8 @@ tool_timeout_sec = 120
         Snippet("In the shell that starts Codex", "sh", f"{EXPORT}\n"),
     ),
     "Run codex mcp list, then ask Codex to use one of Toolgate's tools.",
-    "Some versions of Codex close the connection after some seconds in spite of progress; the call stays stored, and "
-    "after two such waits Toolgate answers this token's Codex sooner than it hangs up. "
-    "Codex then reads that the call is pending and asks for the outcome with approval_result.",
+    "Codex asks for progress, and with tool_timeout_sec = 120 it waits; Toolgate answers after 50 seconds at most. "
+    "If nobody has decided by then, Codex reads that the call is pending and asks for the outcome with approval_result.",
 )
 
 OPENAI_AGENTS = McpClient(
