@@ -167,7 +167,8 @@ tool_timeout_sec = 120
     ),
     "Run codex mcp list, then ask Codex to use one of Toolgate's tools.",
     "Codex asks for progress, and with tool_timeout_sec = 120 it waits; Toolgate answers after 50 seconds at most. "
-    "If nobody has decided by then, Codex reads that the call is pending and asks for the outcome with approval_result.",
+    "If nobody has decided by then, Codex reads that the call is pending and asks for the outcome with "
+    "approval_result.",
 )
 
 OPENAI_AGENTS = McpClient(

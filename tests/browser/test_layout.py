@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, Round
+from catalog.access.tokens import create_token
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
 from catalog.tools.registry import _TOOLS, register_tool
@@ -157,6 +158,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
         View("/tools/plan_trip/", also=(1280,)),
         *(View(f"/tools/{path}", also=(1280,)) for path in ("plan_trip/try/?example=0", "book_trip/versions/")),
         *(View(path) for path in ("/sessions/", f"/sessions/{session.public_id}/")),
+        View("/connect/", also=(1280,), tabs=True),
         View("/nothing/here/"),
     ]
     assert {*pages_without_parameters()} - {view.path for view in views} == NOT_WALKED | WALKED_BY_OTHERS
@@ -179,7 +181,9 @@ def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
     sent_back = work_off(make_plan(ada, write_step(1, path="reports/note.txt", content="line one\nline two\n")))
     send_back(sent_back, rosa, comment="Keep it shorter, and say where the figures are from. " * 4)
     draft = make_draft(ada, None, step(1), write_step(2, dependencies=[1]))
+    token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"], name="x" * 128)
     views = [
+        View(f"/connect/{token.pk}/?client=python"),
         View(
             "/plans/",
             also=(900, 901, 1081),
