@@ -41,6 +41,7 @@ from plans.models import Plan, Step
 from plans.sessions.lists import require_no_session_list
 from plans.states import PlanStatus
 from plans.store import statements
+from plans.store.database import insert_row
 from plans.store.plan_documents import removed_step_numbers
 from plans.store.requesters import Requester, RequesterIds
 from plans.store.selectors import may_control, plan_for
@@ -298,14 +299,14 @@ def enqueue_direct_call(direct: _DirectCall) -> Call:
     statements.insert_call(tx.cursor, call)
     calls.store_call_secrets(order, direct.plan.ref, step.step_id)
     step.call = call
-    step.save(force_insert=True)
+    insert_row(tx.cursor, step)
     hints.hint(direct.plan.pk)
     return call
 
 
 def _claim_new_step(direct: _DirectCall, owner: str) -> ClaimedStep:
     """Store the step and claim it for `owner`."""
-    direct.step.save(force_insert=True)
+    insert_row(direct.tx.cursor, direct.step)
     lease = calls.new_lease(owner, direct.tx)
     claimed = statements.claim_step(direct.tx.cursor, direct.step.pk, lease)
     if claimed is None:

@@ -13,7 +13,7 @@ from catalog.rest.problems import refusal_responses
 from plans.actions.call import CallOrder, create_call
 from plans.api.plans import PlanEndpoint
 from plans.api.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
-from plans.live.long_polling import WAIT_HEADER, wait_briefly
+from plans.live.long_polling import WAIT_HEADER, read_soon
 from plans.models import Plan
 from plans.store import selectors
 from plans.store.privacy import hidden_call_parts, mask_call, reveal_private_values
@@ -62,9 +62,11 @@ class CallList(CallEndpoint):
             call = create_call(wanted, by=self.requester)
         except Plan.DoesNotExist:
             raise Http404 from None
-        if not at_once:
-            wait_briefly(call)
-        return self.shown(call.public_id, 201)
+        if at_once:
+            return self.shown(call.public_id, 201)
+        return read_soon(
+            call, lambda: self.shown(call.public_id, 201), lambda answer: answer.data["status"] == "running"
+        )
 
     def _of_plan(self, plan_ref: str) -> Response:
         """Answer with the newest call of a plan, which for a direct call is its only one."""

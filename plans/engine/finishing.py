@@ -356,9 +356,7 @@ def settle_plan(tx: PlanTransaction) -> None:
         return
     whole = not progress.failed and not progress.pending
     to = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
-    ended = {"completed_at": tx.now, "paused_at": None, "paused_by": None}
-    works = Plan.objects.filter(pk=tx.plan_pk).exclude(kind=Plan.Kind.SESSION)  # whose list is its own to move
-    if try_move(works, to=to, **ended):
+    if statements.end_plan(tx.cursor, tx.plan_pk, to, now=tx.now):
         tx.record(f"plan.{to.value}")
         if not whole:  # the calls of one that is whole have ended, and their secrets with them
             vault.delete_secrets(SecretScope(tx.plan_ref))

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
@@ -19,22 +19,36 @@ from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.states import PUBLIC_STATUS
 
 BRIEF_WAIT_SECONDS = 0.05
+FIRST_READ_SECONDS = 0.003
+ResultT = TypeVar("ResultT")
 _waiters: dict[str, set[threading.Event]] = {}
 _lock = threading.Lock()
 
 
-def wait_briefly(call: Call) -> None:
-    """Return when the call no longer runs, or after 50 ms: quick tools need no second look."""
+def read_soon(call: Call, read: Callable[[], ResultT], is_running: Callable[[ResultT], bool]) -> ResultT:
+    """Return what `read` returns once the call no longer runs, or after 50 ms: quick tools need no second request.
+
+    The first read waits until the plan has news, but 3 ms at most: a quick tool has ended by then, and a read before
+    that would only compete with the thread that runs it.
+    """
+    if PUBLIC_STATUS[call.status] != "running":
+        return read()
     ends = monotonic() + BRIEF_WAIT_SECONDS
     with _wait_event(call.plan_ref) as bell:
-        while _is_running(call) and monotonic() < ends:
-            bell.wait(max(0.0, ends - monotonic()))
+        bell.wait(FIRST_READ_SECONDS)
+        bell.clear()
+        found = read()
+        while is_running(found) and (left := ends - monotonic()) > 0:
+            bell.wait(left)
             bell.clear()
+            found = read()
+    return found
 
 
-def _is_running(call: Call) -> bool:
-    status = Call.objects.values_list("status", flat=True).get(pk=call.pk)
-    return PUBLIC_STATUS[status] == "running"
+def wait_briefly(call: Call) -> None:
+    """Return when the call no longer runs, or after 50 ms."""
+    status = Call.objects.filter(pk=call.pk).values_list("status", flat=True)
+    read_soon(call, status.get, lambda found: PUBLIC_STATUS[found] == "running")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from catalog.states import TERMINAL, CallStatus
 from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
 from plans.live.feed import standing_in
-from plans.live.long_polling import wait_briefly
+from plans.live.long_polling import read_soon
 from plans.llm.tools import CATEGORY
 from plans.mcp import results
 from plans.mcp.listing import may_wait
@@ -49,6 +49,11 @@ class CallState:
     call: Call
     request: ApprovalRequest | None
     result: types.CallToolResult | None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the call runs, or will without anybody's approval."""
+        return self.result is None and self.request is None
 
     @property
     def is_held(self) -> bool:
@@ -82,8 +87,7 @@ def open_call(visitor: Visitor, name: str, arguments: Mapping[str, Any], session
     by = visitor.requester(session)
     order = CallOrder(tool=name, arguments=arguments)
     call = _open_or_join(order, by) if may_wait(target, by) else create_call(order, by=by)
-    wait_briefly(call)
-    return state_of(call.public_id)
+    return read_soon(call, lambda: state_of(call.public_id), lambda state: state.is_running)
 
 
 def _open_or_join(order: CallOrder, by: Requester) -> Call:

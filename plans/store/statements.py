@@ -22,7 +22,8 @@ from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
-from plans.states import PLAN_TERMINAL, STEP_MOVES, StepStatus
+from plans.models import Plan
+from plans.states import PLAN_MOVES, PLAN_TERMINAL, STEP_MOVES, PlanStatus, StepStatus
 from plans.store.database import bind_datetime, execute_pipelined, on_sqlite
 
 
@@ -99,6 +100,11 @@ RELEASE_STEP = (
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
 RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
+END_PLAN = {
+    status: f"UPDATE plans_plan SET status = '{status}', completed_at = %s, paused_at = NULL, paused_by_id = NULL "
+    f"WHERE id = %s AND kind <> '{Plan.Kind.SESSION}' AND {_status_allows(PLAN_MOVES, status)}"
+    for status in (PlanStatus.COMPLETED, PlanStatus.FAILED)
+}
 INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
 SET_STEP_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 INSERT_KEYED_CALL = (
@@ -352,6 +358,12 @@ def _check_ended(ended: int, completed: int, ready: int) -> int:
 def write_memory(cursor: CursorWrapper, step: ClaimedStep, key: str, value: str, *, now: datetime) -> None:
     """Store JSON text under a key of the plan's memory, replacing what was there."""
     execute_pipelined(cursor, WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, bind_datetime(now)])
+
+
+def end_plan(cursor: CursorWrapper, plan_pk: int, to: PlanStatus, *, now: datetime) -> bool:
+    """End a plan of which nothing runs or waits; False for one that has ended, and for a session's list."""
+    cursor.execute(END_PLAN[to], [bind_datetime(now), plan_pk])
+    return _changed_row(cursor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from catalog.models import Call
 from catalog.rest.idempotency import record_done
 from catalog.signals import Fact
 from plans.models import Plan
-from plans.store.database import bind_datetime, execute_pipelined, on_sqlite
+from plans.store.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
 
 EVENT_TYPES = frozenset(
     {
@@ -168,7 +168,8 @@ def plan_transaction(plan_pk: int, plan_ref: str) -> Iterator[PlanTransaction]:
 def new_plan_transaction(plan: Plan) -> Iterator[PlanTransaction]:
     """Store a new plan and open its first transaction."""
     with transaction.atomic():
-        plan.save(force_insert=True)
+        with connection.cursor() as cursor:
+            insert_row(cursor, plan)
         with _collect_events(plan.pk, plan.public_id, LockedPlan(clock.now())) as tx:
             yield tx
 
