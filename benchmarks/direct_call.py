@@ -1,5 +1,10 @@
-"""`direct_call_ms`: POST of one safe call to a real server, answered with its result."""
+"""`direct_call_ms`, `calls_per_s`: POST of a safe call to a real server, answered with its result.
 
+The rates are those of one, four and sixteen clients together, each on a connection of its own.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 from benchmarks.client import Client
@@ -26,3 +31,29 @@ def _call(client: Client, number: int) -> float:
     if answer["status"] != "completed":
         raise RuntimeError(f"The call is {answer['status']}.")
     return milliseconds
+
+
+def per_second(clients: int) -> Callable[[int], list[float]]:
+    """Return a measure of the calls per second of so many clients together."""
+
+    def measure_rate(runs: int) -> list[float]:
+        token = token_for(prepare(), "calls:create")
+        with serving() as served, ThreadPoolExecutor(clients) as threads:
+            callers = [Client(served.port, token) for _ in range(clients)]
+            list(threads.map(_call_often, callers, [WARM_UP] * clients))
+            rates = []
+            for _ in range(runs):
+                started = perf_counter()
+                list(threads.map(_call_often, callers, [CALLS] * clients))
+                rates.append(clients * CALLS / (perf_counter() - started))
+            return rates
+
+    return measure_rate
+
+
+calls_per_s_1, calls_per_s_4, calls_per_s_16 = per_second(1), per_second(4), per_second(16)
+
+
+def _call_often(client: Client, count: int) -> None:
+    for number in range(count):
+        _call(client, number)

@@ -58,6 +58,10 @@ FIGURES = (
     Figure("fanout_ms_per_step", "fanout"),
     Figure("fanout_ratio", "bare", unit="", function="fanout_ratio"),
     Figure("direct_call_ms", "direct_call"),
+    *(
+        Figure(f"calls_per_s_{clients}", "direct_call", unit="calls/s", function=f"calls_per_s_{clients}")
+        for clients in (1, 4, 16)
+    ),
     Figure("mcp_call_ms", "mcp_call"),
     Figure("mcp_calls_per_s", "mcp_call", unit="calls/s", function="per_second"),
     Figure("decide_to_start_ms", "decide_to_start", value="p95", settings=AT_ONCE),
