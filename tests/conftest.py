@@ -22,7 +22,7 @@ from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.tools import registry
 from catalog.tools.registry import initialize_tools, register_tool
-from plans.engine import finishing, starting
+from plans.engine import retries
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from tests import answers
@@ -203,7 +203,7 @@ def forget_what_was_read() -> None:
     """Drop what this process remembers of the tables that the next test starts without."""
     snapshot.drop_snapshot()
     gate._view = gate._View()
-    starting._released_until.clear()
+    retries._released_until.clear()
 
 
 @pytest.fixture
@@ -237,13 +237,13 @@ def keepers(catalog: None, workspace: Path) -> Iterator[list[Any]]:
 @pytest.fixture
 def distant_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is tried again before its test lets the time pass, however slow the machine is."""
-    monkeypatch.setattr(finishing, "RETRY_JITTER", (50.0, 50.0))  # then 100 s for the second
+    monkeypatch.setattr(retries, "RETRY_JITTER", (50.0, 50.0))  # then 100 s for the second
 
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let calls be tried again at once."""
-    monkeypatch.setattr(finishing, "RETRY_JITTER", (0.0, 0.0))
+    monkeypatch.setattr(retries, "RETRY_JITTER", (0.0, 0.0))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from catalog.results import format_success_response
 from catalog.secrets.placeholders import redact_text, redact_value
 from catalog.states import CallStatus
 from plans import states
-from plans.engine import finishing, hints
+from plans.engine import finishing, hints, retries
 from plans.models import Plan, Step
 from plans.states import WaitingFor
 from plans.store import statements
@@ -83,7 +83,7 @@ def _did_not_happen(settling: SettlementContext) -> None:
 
 def _request_again(settling: SettlementContext) -> None:
     """End the old call; the step is claimed again, and its new call passes the gate as any other."""
-    if finishing.plan_is_over(settling.tx):
+    if retries.plan_is_over(settling.tx):
         raise Conflict("The plan has ended: say whether the call happened.")
     _fail_call(settling, "A person asked for it again.")
     Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.tx.now, waiting_for="", waiting_since=None)

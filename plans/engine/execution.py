@@ -36,9 +36,9 @@ from plans.engine import (
     hints,
     late_results,
     limits,
-    postponed_starts,
     recovery,
     reports,
+    retries,
     starting,
 )
 from plans.engine.grants import requesters_of
@@ -157,7 +157,7 @@ def _advance(work: WorkItem, turn: TimeSlice) -> WorkItem | None:
 def _postpone_started(run: RunningCall, turn: TimeSlice) -> WorkItem | None:
     """Let a call wait whose start no checkpoint tells of: a database set back would know nothing of it."""
     with plan_transaction(run.plan.pk, run.plan.ref) as tx:
-        postponed_starts.postpone_started_call(tx, run)
+        retries.postpone_started_call(tx, run)
         return _claim_next(tx, run.plan, turn)
 
 
@@ -322,7 +322,7 @@ def _start_or_renew(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
 def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem | None:
     """Let a step wait whose start could not be witnessed."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
-        postponed_starts.postpone_start(tx, work.step)
+        retries.postpone_start(tx, work.step)
         return _claim_next(tx, work.plan, turn)
 
 
@@ -331,7 +331,7 @@ def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem 
 def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, turn: TimeSlice) -> WorkItem | None:
     """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
-        if not starting.release_for_other_worker(tx, work.step):
+        if not retries.release_for_other_worker(tx, work.step):
             finishing.refuse(tx, work.step, error)
         return _claim_next(tx, work.plan, turn)
 

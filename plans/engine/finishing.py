@@ -5,9 +5,7 @@ nothing.
 """
 
 import json
-import random
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from approvals.models import ApprovalRequest
@@ -26,25 +24,20 @@ from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
-from plans.engine import early_requests, extensions, hints, late_results, model_texts, reports
+from plans.engine import early_requests, extensions, hints, late_results, model_texts, reports, retries
 from plans.engine.late_results import as_json
 from plans.engine.limits import BudgetExceeded
-from plans.engine.work import PreparedCall, RunningCall
+from plans.engine.work import RunningCall
 from plans.models import MemoryItem, Plan, Step
 from plans.sessions import commands
 from plans.spec import extract_value
-from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
+from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import CallEnding, ClaimedStep, StepWait
 from plans.store.transactions import PlanTransaction, record_call_event
 
 RELEASED_COLUMNS: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
 WAS_STOPPED = (pipeline.CANCELLED_WHILE_RUNNING, pipeline.CANCELLED_BEFORE_START)
-TRIES = 3
-RETRY_JITTER = (0.8, 1.2)
-"""Limits of the random factor of the delay before a retry."""
-CRASHES = 3
-"""A call that loses its worker this often is parked for a person."""
 
 
 def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool = True) -> None:
@@ -65,9 +58,9 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
         late_results.keep_as_evidence(run.call, late_results.evidence_of(run, outcome, outcome.late))
     if outcome.left_running:
         late_results.note_abandoned(tx, run)
-    delay = _retry_delay(tx, run, outcome)
+    delay = retries.retry_delay(tx, run, outcome)
     if delay is not None:
-        is_retrying = _retry(tx, run, outcome, delay)
+        is_retrying = retries.retry_failed(tx, run, outcome, delay)
         late_results.record_superseded(run, outcome, "retrying" if is_retrying else reports.LATE)
         return
     if _is_unknown(run, outcome):
@@ -135,57 +128,10 @@ def _succeeded(outcome: pipeline.CallOutcome) -> bool:
     return outcome.success or outcome.warning
 
 
-def _must_retry(run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
-    tool = run.order.target.tool
-    return (
-        not outcome.success
-        and outcome.retryable
-        and tool.retry_safe
-        and tool.safety_level != SafetyLevel.DANGEROUS
-        and run.call.attempt < TRIES
-    )
-
-
 def _is_unknown(run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     """A handler that was cut off, at its deadline or with its plan, may have had its effect, unless it is harmless."""
-    return outcome.error_kind in ("timeout", pipeline.CANCELLED_WHILE_RUNNING) and not is_repeatable(run.order)
-
-
-def plan_is_over(tx: PlanTransaction) -> bool:
-    """Say whether the plan has ended: what still runs in it ends by itself, and nothing starts again."""
-    return Plan.objects.filter(pk=tx.plan_pk, status__in=PLAN_TERMINAL).exists()
-
-
-def is_repeatable(order: PreparedCall) -> bool:
-    """Say whether the call may run again by itself after its worker was lost."""
-    tool = order.target.tool
-    if tool.safety_level == SafetyLevel.DANGEROUS:
-        return False
-    return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
-
-
-def _retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> timedelta | None:
-    """Return when the call starts once more; None: never, also where its plan would be past its deadline by then."""
-    if not _must_retry(run, outcome) or plan_is_over(tx):
-        return None
-    usual = 2 ** (run.call.attempt - 1) * random.uniform(*RETRY_JITTER)  # noqa: S311 (jitter, not a secret)
-    delay = timedelta(seconds=max(usual, outcome.retry_after))
-    deadline = run.plan.deadline_at
-    return None if deadline and tx.now + delay >= deadline else delay
-
-
-def _retry(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, delay: timedelta) -> bool:
-    """Let the call start once more after a delay; False when its lease was lost."""
-    ready_at = tx.now + delay
-    if not statements.release_step(tx.cursor, run.step, StepWait(WaitingFor.RETRY, run.call.pk, tx.now, ready_at)):
-        return False
-    try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
-    left = {"left_running": True} if outcome.left_running else {}
-    tx.record(
-        "step.retrying", run.step.step_id, call=run.call.public_id, attempt=run.call.attempt, of=TRIES,
-        seconds=round(delay.total_seconds(), 1), error=outcome.error_kind, **left,
-    )  # fmt: skip
-    return True
+    was_cut_off = outcome.error_kind in ("timeout", pipeline.CANCELLED_WHILE_RUNNING)
+    return was_cut_off and not retries.is_repeatable(run.order.target.tool)
 
 
 def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:

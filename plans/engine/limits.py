@@ -31,20 +31,20 @@ from catalog.errors import RateLimited, ToolError
 from catalog.models import ApiToken
 from catalog.tools.registry import effective_rate_limits
 from plans.engine import hints
+from plans.engine.retries import retry_later
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall
 from plans.models import Plan, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.database import bind_datetime, on_sqlite
 from plans.store.requesters import RequesterIds
-from plans.store.statements import ClaimedStep, Lease, StepWait
+from plans.store.statements import ClaimedStep, Lease
 from plans.store.transactions import PlanTransaction
 
 SPEND_CALL = (
     "UPDATE plans_plan SET calls_used = calls_used + 1 WHERE id = %s "
     "RETURNING budget_calls - calls_used, budget_seconds - seconds_used"
 )
-GIVE_BACK_CALL = "UPDATE plans_plan SET calls_used = calls_used - 1 WHERE id = %s AND calls_used > 0"
 SPEND_SECONDS = "UPDATE plans_plan SET seconds_used = seconds_used + %s WHERE id = %s"
 BUDGET_LEFT = "SELECT budget_calls, calls_used, budget_seconds, seconds_used FROM plans_plan WHERE id = %s"
 
@@ -74,12 +74,6 @@ def spend_call(cursor: CursorWrapper, plan: PlanSnapshot) -> Budget | None:
     cursor.execute(SPEND_CALL, [plan.pk])
     calls, seconds = cursor.fetchone()
     return Budget(calls=calls, seconds=seconds)
-
-
-def give_back_call(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
-    """Take back the count of a start whose handler did not begin, as the call becomes ready again."""
-    if plan.has_budget:
-        cursor.execute(GIVE_BACK_CALL, [plan.pk])
 
 
 def spend_seconds(cursor: CursorWrapper, plan: PlanSnapshot, *, since: datetime | None, until: datetime) -> None:
@@ -239,9 +233,8 @@ def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, refusal: RateLim
     """Let a step wait until its limit allows one more call; False, with nothing changed, when that is too long."""
     if refusal.retry_after > MAX_RATE_WAIT_SECONDS:
         return False
-    ready_at = tx.now + timedelta(seconds=refusal.retry_after)
-    if statements.release_step(tx.cursor, step, StepWait(WaitingFor.RETRY, step.call_pk, tx.now, ready_at)):
-        tx.record("step.retrying", step.step_id, seconds=refusal.retry_after, error=refusal.code)
+    until = tx.now + timedelta(seconds=refusal.retry_after)
+    retry_later(tx, step, until, seconds=refusal.retry_after, error=refusal.code)
     return True
 
 
@@ -277,9 +270,7 @@ def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = 
     try:
         (reserve_slot if exactly else check_pending_limit)(request_owner(hold.plan, hold.order))
     except TooManyWaiting as full:
-        parking = StepWait(WaitingFor.RETRY, hold.step.call_pk, tx.now, tx.now + DEFER_DELAY)
-        if statements.release_step(tx.cursor, hold.step, parking):
-            tx.record("step.retrying", hold.step.step_id, error=full.code)
+        retry_later(tx, hold.step, tx.now + DEFER_DELAY, error=full.code)
         return True
     return False
 

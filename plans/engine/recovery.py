@@ -12,17 +12,15 @@ from django.db.models import CharField, Exists, OuterRef
 from django.db.models.functions import Cast
 
 from catalog.core.transactions import log_unexpected, retry_on_deadlock, run_each, try_move
-from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call, CallSecret
 from catalog.states import CallStatus
-from plans.engine import cancellation, finishing, hints, limits, reports
-from plans.engine.postponed_starts import WORKER_STOPPED, return_unstarted_call
+from plans.engine import cancellation, finishing, hints, limits, reports, retries
 from plans.engine.work import PlanSnapshot, RunningCall, WorkItem, load_snapshot
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
-from plans.store.statements import ClaimedStep, StepWait
+from plans.store.statements import ClaimedStep
 from plans.store.transactions import PlanTransaction, plan_transaction
 
 BATCH = 100
@@ -68,12 +66,12 @@ def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost: ClaimedStep) -> Non
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running:
         limits.spend_seconds(tx.cursor, plan, since=step.call.started_at, until=tx.now)
-    if step.call is not None and running and not _may_run_again(step.call):
+    if step.call is not None and running and not retries.may_run_again(step.call):
         finishing.wait_for_settlement(tx, lost, step.call)
-    elif finishing.plan_is_over(tx):
+    elif retries.plan_is_over(tx):
         cancellation.cancel_step(step, tx, "Its worker was lost after the plan had ended.", None)
-    elif not running and step.crashes + 1 >= finishing.CRASHES:
-        reason = f"Its worker was lost {finishing.CRASHES} times before the call could start."
+    elif not running and step.crashes + 1 >= retries.CRASHES:
+        reason = f"Its worker was lost {retries.CRASHES} times before the call could start."
         finishing.refuse(tx, lost, ToolError(reason))
         finishing.settle_plan(tx)
     else:
@@ -94,7 +92,7 @@ def hand_back(run: RunningCall) -> None:
 @retry_on_deadlock
 def _hand_back(run: RunningCall) -> None:
     with plan_transaction(run.plan.pk, run.plan.ref) as tx:
-        return_unstarted_call(tx, run, StepWait("", run.call.pk, tx.now, ready_at=tx.now), error=WORKER_STOPPED)
+        retries.return_unstarted_call(tx, run, None, error=retries.WORKER_STOPPED)
         hints.hint(tx.plan_pk)
 
 
@@ -102,15 +100,8 @@ def _hand_back(run: RunningCall) -> None:
 def release_claim(work: WorkItem) -> None:
     """Let another worker have a claimed step of which nothing has run."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
-        if statements.release_step(tx.cursor, work.step, StepWait("", work.step.call_pk, tx.now, ready_at=tx.now)):
-            tx.record("step.retrying", work.step.step_id, attempt=work.step.attempt, error=WORKER_STOPPED)
+        retries.retry_later(tx, work.step, None, attempt=work.step.attempt, error=retries.WORKER_STOPPED)
         hints.hint(tx.plan_pk)
-
-
-def _may_run_again(call: Call) -> bool:
-    if call.attempt >= finishing.CRASHES or call.version.safety_level == SafetyLevel.DANGEROUS:
-        return False
-    return call.version.safety_level == SafetyLevel.SAFE or call.version.retry_safe
 
 
 def _try_again(tx: PlanTransaction, lost: ClaimedStep, running: Call | None) -> None:

@@ -1,14 +1,10 @@
 """From a ready step to work: claim it, check whether it is done, resolve, validate, gate, start.
 
 Everything here happens inside one open plan transaction, normally the one in which the previous step was finished.
-What needs the outside (a preview, a handler) is returned as work, to be done after commit. A step whose tool is other
-code here than in the catalog is left to processes that have loaded the right code, a few times.
+What needs the outside (a preview, a handler) is returned as work, to be done after commit.
 """
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from itertools import takewhile
-from time import monotonic
 
 from django.db import DatabaseError
 
@@ -29,8 +25,8 @@ from plans.engine import (
     finishing,
     hints,
     limits,
-    postponed_starts,
     questions,
+    retries,
 )
 from plans.engine.calls import (
     edited_arguments,
@@ -56,52 +52,10 @@ from plans.engine.work import (
     RunningCall,
     WorkItem,
 )
-from plans.models import Event, Step
-from plans.states import WaitingFor
+from plans.models import Step
 from plans.store import statements
-from plans.store.statements import ClaimedStep, StepWait
+from plans.store.statements import ClaimedStep
 from plans.store.transactions import PlanTransaction, record_call_event
-
-MAX_RELEASES = 5
-RELEASE_SECONDS = 1.0
-RELEASED_PAUSE_SECONDS = 3.0
-"""How long this process wakes no plan that it has left; other processes look each second."""
-DRIFTED = "drifted"
-
-_released_until: dict[int, float] = {}
-
-
-def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
-    """Let go of a claimed step, so that another process may take it; False when it was left often enough."""
-    times = _count_releases(tx.plan_pk, step.step_id)
-    ready_at = tx.now + timedelta(seconds=RELEASE_SECONDS)
-    parking = StepWait(WaitingFor.RETRY, step.call_pk, tx.now, ready_at)
-    if times >= MAX_RELEASES or not statements.release_step(tx.cursor, step, parking):
-        return False
-    tx.record("step.retrying", step.step_id, attempt=times + 1, of=MAX_RELEASES, seconds=RELEASE_SECONDS, error=DRIFTED)
-    _forget_elapsed()
-    _released_until[tx.plan_pk] = monotonic() + RELEASED_PAUSE_SECONDS
-    return True
-
-
-def _count_releases(plan_pk: int, step_id: int) -> int:
-    """Return how often a step was left since anything else came of it; that it began, and no more, is nothing else."""
-    told = Event.objects.filter(plan_id=plan_pk, step_id=step_id).exclude(type="step.started").order_by("-seq")
-    lately = told.values_list("type", "data")[:MAX_RELEASES]
-    return sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
-
-
-def _forget_elapsed() -> None:
-    now = monotonic()
-    for plan_pk, until in list(_released_until.items()):
-        if until < now:
-            _released_until.pop(plan_pk, None)
-
-
-def is_released_here(plan_pk: int) -> bool:
-    """Say whether this process has just left a step of the plan to others."""
-    return monotonic() < _released_until.get(plan_pk, 0.0)
-
 
 SETTLED_AT_ONCE = 50
 """Steps that may be skipped or failed in one transaction before others get their turn."""
@@ -140,11 +94,11 @@ def _begin(start: StartContext) -> WorkItem | None:
             return None
         return _begin_without_call(start) if step.call_pk is None else _continue_with_call(start)
     except ToolError as error:
-        if not (isinstance(error, ToolDrifted) and release_for_other_worker(start.tx, step)):
+        if not (isinstance(error, ToolDrifted) and retries.release_for_other_worker(start.tx, step)):
             finishing.refuse(start.tx, step, error)
             extensions.abandon_agent_step(start.tx, step)
     except AuditUnavailable:
-        postponed_starts.postpone_start(start.tx, step)
+        retries.postpone_start(start.tx, step)
     except (Conflict, DatabaseError):
         raise
     except Exception as error:  # noqa: BLE001 - raised again it would undo the claim, to be tried for ever

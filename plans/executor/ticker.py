@@ -23,7 +23,7 @@ from catalog.core.rate_limits import MAX_CLEARED_ROWS, clear_rate_buckets
 from catalog.core.transactions import log_unexpected
 from catalog.rest.idempotency import delete_expired_keys, release_ended_keys
 from plans import metrics
-from plans.engine import hints, recovery, starting
+from plans.engine import hints, recovery, retries
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.limits import wake_deferred_steps
 from plans.executor import heartbeats
@@ -185,7 +185,7 @@ class Ticker:
             due = statements.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
         self._woken_to = due[-1] if len(due) == PLANS_WOKEN else 0
         for plan_pk in due:
-            if not starting.is_released_here(plan_pk):
+            if not retries.is_released_here(plan_pk):
                 hints.deliver_now(plan_pk)
 
     def _forget(self) -> None:

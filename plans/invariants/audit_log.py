@@ -8,7 +8,7 @@ from approvals.audit.verification import verify
 from approvals.models import Instance
 from catalog.definitions.levels import SafetyLevel
 from catalog.states import CallStatus
-from plans.engine.postponed_starts import UNSTARTED_REASONS
+from plans.engine.retries import UNSTARTED_REASONS
 from plans.invariants.approvals import audit_log_has_grants
 from plans.invariants.base import CheckInput, Finding, findings, invariant, rows
 

@@ -15,7 +15,7 @@ from typing import Any
 from catalog.core.transactions import StatusMoves
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
-from plans.engine.postponed_starts import UNSTARTED_REASONS
+from plans.engine.retries import UNSTARTED_REASONS
 from plans.invariants.base import CheckInput, Finding, RowsByPlan, invariant, rows
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus
 

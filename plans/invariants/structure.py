@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.db import connection
 
-from plans.engine.finishing import CRASHES, TRIES
+from plans.engine.retries import CRASHES, TRIES
 from plans.invariants.base import CheckInput, Finding, findings, invariant, rows, step_findings
 from plans.models import Step
 from plans.spec import MAX_STEPS

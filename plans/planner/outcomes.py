@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from plans.engine import finishing
+from plans.engine import retries
 from plans.models import MemoryItem, Plan, Step, StepAsker, StepDependency
 from plans.spec import MAX_STEPS, StepDocument, extract_value
 from plans.states import StepStatus
@@ -30,7 +30,7 @@ def add_planned_steps(tx: PlanTransaction, step: ClaimedStep, response: Response
 
     A plan that has ended meanwhile gets none.
     """
-    if finishing.plan_is_over(tx):
+    if retries.plan_is_over(tx):
         return ""
     try:
         wanted = STEPS.validate_python(extract_value(response, ["results", "0", "steps"]))

@@ -15,7 +15,7 @@ from typing import Literal
 from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
-from plans.engine.starting import DRIFTED
+from plans.engine.retries import DRIFTED
 from plans.models import Event, Plan, Step
 from plans.states import WaitingFor
 

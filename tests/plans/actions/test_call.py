@@ -19,7 +19,7 @@ from catalog.models import Call, CatalogState, Implementation, Tool, ToolVersion
 from catalog.results import Preview
 from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan
-from plans.engine.starting import MAX_RELEASES
+from plans.engine.retries import MAX_RELEASES
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off

@@ -12,7 +12,7 @@ from plans.actions.control import pause_plan
 from plans.actions.create import start_plan
 from plans.actions.skip import MAX_REASON, is_idle, skip_step
 from plans.engine import execution, hints, recovery
-from plans.engine.finishing import TRIES
+from plans.engine.retries import TRIES
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of

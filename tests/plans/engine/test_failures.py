@@ -11,7 +11,7 @@ from catalog.models import CatalogState, Tool
 from catalog.results import ToolResult
 from plans import conditions
 from plans.actions.control import cancel_plan
-from plans.engine.finishing import TRIES
+from plans.engine.retries import TRIES
 from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import memory_of

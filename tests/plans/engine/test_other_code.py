@@ -17,7 +17,7 @@ from catalog.testing import clean_registry
 from catalog.tools import SafetyLevel, Tool
 from catalog.tools.registry import register_tool
 from plans.actions.call import CallOrder, create_call
-from plans.engine import hints, starting
+from plans.engine import hints, retries
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.models import Event, Plan
@@ -48,7 +48,7 @@ def test_an_approved_call_is_left_to_others(approved, drifted, stage):
     plan = work_off(approved)
     assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
     told = Event.objects.get(plan=plan, type="step.retrying").data_json
-    assert (told["error"], told["attempt"], told["of"]) == ("drifted", 1, starting.MAX_RELEASES)
+    assert (told["error"], told["attempt"], told["of"]) == ("drifted", 1, retries.MAX_RELEASES)
 
     say_in_the_catalog(drifted)
     hurry(plan)
@@ -59,7 +59,7 @@ def test_an_approved_call_is_left_to_others(approved, drifted, stage):
 
 def test_alone_its_approval_becomes_void(approved, drifted, stage):
     """After a few tries, and with a sentence that says what to do."""
-    for _ in range(starting.MAX_RELEASES):
+    for _ in range(retries.MAX_RELEASES):
         assert work_off(approved).status == "in_progress"
         hurry(approved)
     plan = work_off(approved)
@@ -70,7 +70,7 @@ def test_alone_its_approval_becomes_void(approved, drifted, stage):
 
 def test_what_came_of_a_step_since_begins_the_count_anew(approved, drifted):
     """A step that another process took on is left to others again, also after many times."""
-    for _ in range(starting.MAX_RELEASES):
+    for _ in range(retries.MAX_RELEASES):
         work_off(approved)
         hurry(approved)
     with plan_transaction(approved.pk, approved.public_id) as tx:
@@ -83,11 +83,11 @@ def test_a_step_that_only_began_goes_on_counting(stage, ada):
     """Each time it is left it has begun before: that is no progress."""
     say_in_the_catalog("another", tool="safe")
     plan = make_plan(ada, act(1, "x"))
-    for _ in range(starting.MAX_RELEASES):
+    for _ in range(retries.MAX_RELEASES):
         assert work_off(plan).status == "in_progress"
         hurry(plan)
     assert work_off(plan).status == "failed"
-    assert events_of(plan).count("1 step.started") == starting.MAX_RELEASES + 1
+    assert events_of(plan).count("1 step.started") == retries.MAX_RELEASES + 1
 
 
 def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage, monkeypatch):
@@ -118,16 +118,16 @@ def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monke
     hurry(approved)
     Ticker(ExecutorPool(1))._wake()
     assert sent == []
-    monkeypatch.setitem(starting._released_until, approved.pk, 0.0)
+    monkeypatch.setitem(retries._released_until, approved.pk, 0.0)
     Ticker(ExecutorPool(1))._wake()
     assert sent == [approved.pk]
 
 
 def test_plans_left_long_ago_are_forgotten(approved, drifted, monkeypatch):
     """When the next is left: a process that lives long keeps no list of them."""
-    monkeypatch.setattr(starting, "_released_until", {-1: 0.0})
+    monkeypatch.setattr(retries, "_released_until", {-1: 0.0})
     work_off(approved)
-    assert list(starting._released_until) == [approved.pk]
+    assert list(retries._released_until) == [approved.pk]
 
 
 def old_label(text: str) -> str:

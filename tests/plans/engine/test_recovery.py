@@ -13,7 +13,7 @@ from catalog.errors import Conflict
 from plans.actions.control import cancel_plan
 from plans.engine import execution, hints, recovery
 from plans.engine.execution import TimeSlice
-from plans.engine.finishing import CRASHES
+from plans.engine.retries import CRASHES
 from plans.engine.work import ApprovedCall, HeldCall, RunningCall
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker

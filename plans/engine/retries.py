@@ -1,0 +1,156 @@
+"""Everything that makes a call run again by itself: after a failure, a lost worker, or a start that did not happen.
+
+- A failed call of a tool that allows it is retried with growing delays, a few times.
+- A call whose worker was lost runs again if that is harmless; else a person says what happened.
+- A dangerous call whose start could not be witnessed waits and looks again. A call that is returned was started and its
+  handler has not begun: the start counts as no attempt, and not against the plan's budget.
+- A step whose tool is other code here than in the catalog is left to processes that have loaded the right code, a few
+  times.
+"""
+
+import random
+from datetime import datetime, timedelta
+from itertools import takewhile
+from time import monotonic
+from typing import Any
+
+from approvals.errors import AuditUnavailable
+from catalog.core.transactions import try_move
+from catalog.definitions.levels import SafetyLevel
+from catalog.definitions.tool import Tool
+from catalog.dispatch import pipeline
+from catalog.models import Call, ToolVersion
+from catalog.states import CallStatus
+from plans.engine.work import RunningCall
+from plans.models import Event, Plan
+from plans.states import PLAN_TERMINAL, WaitingFor
+from plans.store import statements
+from plans.store.statements import ClaimedStep, StepWait
+from plans.store.transactions import PlanTransaction
+
+TRIES = 3
+RETRY_JITTER = (0.8, 1.2)
+"""Limits of the random factor of the delay before a retry."""
+CRASHES = 3
+"""A call that loses its worker this often is parked for a person."""
+UNWITNESSED_DELAY = timedelta(seconds=10)
+"""How long a step waits whose start could not be witnessed."""
+WORKER_STOPPED = "worker_stopped"
+UNSTARTED_REASONS = frozenset({WORKER_STOPPED, AuditUnavailable.code})
+"""Why a start that history and audit log tell of was no attempt."""
+GIVE_BACK_CALL = "UPDATE plans_plan SET calls_used = calls_used - 1 WHERE id = %s AND calls_used > 0"
+
+
+def retry_later(
+    tx: PlanTransaction, step: ClaimedStep, until: datetime | None, *, call: Call | None = None, **data: Any
+) -> bool:
+    """Let a claimed step wait until it is tried again (None: at once), and record it; False when its lease was lost.
+
+    `call` is the call that was started, if one was; `data` goes into the event.
+    """
+    reason, call_pk = WaitingFor.RETRY if until else "", call.pk if call else step.call_pk
+    if not statements.release_step(tx.cursor, step, StepWait(reason, call_pk, tx.now, until or tx.now)):
+        return False
+    tx.record("step.retrying", step.step_id, **({"call": call.public_id} if call else {}), **data)
+    return True
+
+
+def is_repeatable(definition: Tool[Any, Any] | ToolVersion) -> bool:
+    """Return whether a call of the tool may run again although it may have had its effect."""
+    if definition.safety_level == SafetyLevel.DANGEROUS:
+        return False
+    return definition.safety_level == SafetyLevel.SAFE or definition.retry_safe
+
+
+def may_run_again(call: Call) -> bool:
+    """Return whether a call may run again by itself after its worker was lost."""
+    return call.attempt < CRASHES and is_repeatable(call.version)
+
+
+def plan_is_over(tx: PlanTransaction) -> bool:
+    """Return whether the plan has ended: what still runs in it ends by itself, and nothing starts again."""
+    return Plan.objects.filter(pk=tx.plan_pk, status__in=PLAN_TERMINAL).exists()
+
+
+def retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> timedelta | None:
+    """Return when the call starts once more; None: never, also where its plan would be past its deadline by then."""
+    tool = run.order.target.tool
+    may_retry = outcome.retryable and tool.retry_safe and tool.safety_level != SafetyLevel.DANGEROUS
+    if outcome.success or not may_retry or run.call.attempt >= TRIES or plan_is_over(tx):
+        return None
+    usual = 2 ** (run.call.attempt - 1) * random.uniform(*RETRY_JITTER)  # noqa: S311 (jitter, not a secret)
+    delay = timedelta(seconds=max(usual, outcome.retry_after))
+    deadline = run.plan.deadline_at
+    return None if deadline and tx.now + delay >= deadline else delay
+
+
+def retry_failed(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, delay: timedelta) -> bool:
+    """Let the call start once more after a delay; False when its lease was lost."""
+    left = {"left_running": True} if outcome.left_running else {}
+    if not retry_later(
+        tx, run.step, tx.now + delay, call=run.call, attempt=run.call.attempt, of=TRIES,
+        seconds=round(delay.total_seconds(), 1), error=outcome.error_kind, **left,
+    ):  # fmt: skip
+        return False
+    try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
+    return True
+
+
+def postpone_start(tx: PlanTransaction, step: ClaimedStep) -> None:
+    """Let a claimed step wait whose start could not be witnessed."""
+    seconds = UNWITNESSED_DELAY.seconds
+    retry_later(tx, step, tx.now + UNWITNESSED_DELAY, seconds=seconds, error=AuditUnavailable.code)
+
+
+def postpone_started_call(tx: PlanTransaction, run: RunningCall) -> None:
+    """Let a started call wait whose checkpoint could not be written."""
+    until, seconds = tx.now + UNWITNESSED_DELAY, UNWITNESSED_DELAY.seconds
+    return_unstarted_call(tx, run, until, seconds=seconds, error=AuditUnavailable.code)
+
+
+def return_unstarted_call(tx: PlanTransaction, run: RunningCall, until: datetime | None, **data: Any) -> None:
+    """Let a started call whose handler has not begun be ready again; `data` says in its event why."""
+    if retry_later(tx, run.step, until, call=run.call, attempt=run.call.attempt, **data):
+        started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
+        if try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1) and run.plan.has_budget:
+            tx.cursor.execute(GIVE_BACK_CALL, [run.plan.pk])
+
+
+MAX_RELEASES = 5
+RELEASE_SECONDS = 1.0
+RELEASED_PAUSE_SECONDS = 3.0
+"""How long this process wakes no plan that it has left; other processes look each second."""
+DRIFTED = "drifted"
+
+_released_until: dict[int, float] = {}
+
+
+def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
+    """Let go of a claimed step, so that another process may take it; False when it was left often enough."""
+    times = _count_releases(tx.plan_pk, step.step_id)
+    until = tx.now + timedelta(seconds=RELEASE_SECONDS)
+    told: dict[str, Any] = {"attempt": times + 1, "of": MAX_RELEASES, "seconds": RELEASE_SECONDS, "error": DRIFTED}
+    if times >= MAX_RELEASES or not retry_later(tx, step, until, **told):
+        return False
+    _forget_elapsed()
+    _released_until[tx.plan_pk] = monotonic() + RELEASED_PAUSE_SECONDS
+    return True
+
+
+def _count_releases(plan_pk: int, step_id: int) -> int:
+    """Return how often a step was left since anything else came of it; that it began, and no more, is nothing else."""
+    told = Event.objects.filter(plan_id=plan_pk, step_id=step_id).exclude(type="step.started").order_by("-seq")
+    lately = told.values_list("type", "data")[:MAX_RELEASES]
+    return sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
+
+
+def _forget_elapsed() -> None:
+    now = monotonic()
+    for plan_pk, until in list(_released_until.items()):
+        if until < now:
+            _released_until.pop(plan_pk, None)
+
+
+def is_released_here(plan_pk: int) -> bool:
+    """Say whether this process has just left a step of the plan to others."""
+    return monotonic() < _released_until.get(plan_pk, 0.0)
