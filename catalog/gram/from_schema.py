@@ -15,7 +15,7 @@ from catalog.gram.signature import (
     value_text,
 )
 from catalog.gram.specification import ToolSpecification
-from catalog.schemas.resolver import index_references, resolve_reference
+from catalog.schemas.resolver import follow_reference
 
 Schema = dict[str, Any]
 
@@ -60,7 +60,7 @@ class SchemaReducer:
     """Reduces the parts of one schema, noting what it drops; does only so much work, whatever the schema says."""
 
     def __init__(self, root: Mapping[str, Any], notes: OmissionLog) -> None:
-        self._named = index_references(dict(root))
+        self._root = root
         self._notes = notes
         self._steps = 0
 
@@ -99,17 +99,9 @@ class SchemaReducer:
             reference = found.pop("$ref", None)
             if reference is None:
                 return found
-            found = {**self._target(str(reference)), **found}
+            found = {**follow_reference(reference, self._root), **found}
         self._notes.leave_out("$ref", path)
         return found
-
-    def _target(self, reference: str) -> Mapping[str, Any]:
-        """Return what a reference means; one that leads nowhere says nothing."""
-        try:
-            target = resolve_reference(reference, self._named)
-        except KeyError:
-            return {}
-        return target if isinstance(target, Mapping) else {}
 
 
 def _resolve_union(found: Schema, variants: list[Schema]) -> Schema:

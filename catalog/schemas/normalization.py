@@ -7,11 +7,18 @@ declares, does not require, and would refuse as null.
 from collections.abc import Iterator
 from typing import Any
 
-from catalog.schemas.resolver import REFERENCE_KEYWORDS, Schema, child_schemas, index_references, resolve_reference
+from catalog.schemas.resolver import (
+    REFERENCE_KEYWORDS,
+    Schema,
+    child_schemas,
+    index_references,
+    resolve_reference,
+    schemas_in_place,
+)
 from catalog.schemas.validation import Validator
 
 _ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
-_CONJUNCTION_KEYWORDS = ("allOf", "then", "else", "dependentSchemas")
+_IN_PLACE_KEYWORDS = ("allOf", "then", "else", "dependentSchemas", *_ALTERNATIVE_KEYWORDS)
 
 
 def drop_omitted_nulls(validator: Validator, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +47,7 @@ class _NullDropper:
         """Return a value that these schemas judge, without what was left out."""
         if not isinstance(value, dict | list):
             return value
-        forms = list(self._applied(schemas, set()))
+        forms = schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)
         if isinstance(value, list):
             return [self.cleaned(self._for_entry(forms, index), each) for index, each in enumerate(value)]
         required = frozenset[str]().union(*map(self._required, schemas))
@@ -61,19 +68,6 @@ class _NullDropper:
             *(each[index] for each in first if index < len(each)),
             *(each for form in forms for each in child_schemas(form, "items", "contains")),
         ]
-
-    def _applied(self, schemas: list[object], seen: set[int]) -> Iterator[Schema]:
-        """Yield these schemas and all that may judge the same value with them."""
-        for schema in schemas:
-            if isinstance(schema, dict) and id(schema) not in seen:
-                seen.add(id(schema))
-                yield schema
-                yield from self._applied(
-                    [*child_schemas(schema, *_CONJUNCTION_KEYWORDS, *_ALTERNATIVE_KEYWORDS), *self._meant(schema)], seen
-                )
-
-    def _meant(self, schema: Schema) -> list[object]:
-        return [resolve_reference(schema[word], self._named) for word in REFERENCE_KEYWORDS if word in schema]
 
     def _required(self, schema: object) -> frozenset[str]:
         """Return the members that every value that fits has."""
@@ -109,7 +103,11 @@ class _NullDropper:
         )
 
     def _together(self, schema: Schema) -> list[object]:
-        return [*child_schemas(schema, "allOf"), *self._meant(schema)]
+        return [*child_schemas(schema, "allOf"), *_references_of(schema, self._named)]
+
+
+def _references_of(schema: Schema, named: dict[str, object]) -> list[object]:
+    return [resolve_reference(schema[word], named) for word in REFERENCE_KEYWORDS if word in schema]
 
 
 MAX_DEFAULTS_DEPTH = 16
@@ -149,11 +147,8 @@ def _applicable_schemas(
         if not isinstance(schema, dict) or not depth:
             continue
         yield schema
-        more = [
-            *child_schemas(schema, "allOf"),
-            *(resolve_reference(schema[word], named) for word in REFERENCE_KEYWORDS if word in schema),
-        ]
-        for word in ("anyOf", "oneOf"):
+        more = [*child_schemas(schema, "allOf"), *_references_of(schema, named)]
+        for word in _ALTERNATIVE_KEYWORDS:
             chosen = [each for each in child_schemas(schema, word) if _may_apply(each, value, named)]
             more += chosen if len(chosen) == 1 else []
         yield from _applicable_schemas(more, value, named, depth - 1)

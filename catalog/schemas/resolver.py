@@ -3,7 +3,7 @@
 Reads JSON Schema and judges nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -52,6 +52,24 @@ def index_references(schema: Schema) -> dict[str, object]:
 def resolve_reference(reference: str, named: dict[str, object]) -> object:
     """Return the schema that a reference means. Raises KeyError where no schema stands."""
     return named[unquote(reference)]
+
+
+def schemas_in_place(schemas: Iterable[object], named: dict[str, object], keywords: Sequence[str]) -> list[Schema]:
+    """Return these schemas with all that they refer to or combine, below these keywords, for the same value.
+
+    A reference that leads nowhere adds nothing.
+    """
+    found: dict[int, Schema] = {}
+    left = [*schemas]
+    while left:
+        schema = left.pop()
+        if isinstance(schema, dict) and id(schema) not in found:
+            found[id(schema)] = schema
+            left += child_schemas(schema, *keywords)
+            left += [
+                named.get(unquote(schema[word])) for word in REFERENCE_KEYWORDS if isinstance(schema.get(word), str)
+            ]
+    return list(found.values())
 
 
 def _walk_subschemas(schema: object, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
@@ -138,7 +156,7 @@ def expand_schema(schema: object, root: SchemaMapping) -> SchemaMapping:
     for _ in range(MAX_REFERENCES):
         if "$ref" in plain:
             rest = {key: value for key, value in plain.items() if key != "$ref"}
-            plain = merge_schemas(rest, _follow_reference(plain["$ref"], root))
+            plain = merge_schemas(rest, follow_reference(plain["$ref"], root))
         elif plain.get("allOf"):
             parts = [part for part in _schema_mappings(plain["allOf"]) if part]
             plain = {key: value for key, value in plain.items() if key != "allOf"}
@@ -235,7 +253,7 @@ def _reference_index(document: _Document) -> dict[str, object]:
     return index_references(dict(document.root))
 
 
-def _follow_reference(reference: object, root: SchemaMapping) -> SchemaMapping:
+def follow_reference(reference: object, root: SchemaMapping) -> SchemaMapping:
     """Follow a reference inside the same document; one that leads nowhere says nothing."""
     try:
         target = resolve_reference(str(reference), _reference_index(_Document(root)))

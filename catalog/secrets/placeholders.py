@@ -5,19 +5,18 @@ MAC of its value, so that equal secrets are known as equal and a changed one is 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import ParameterError
-from catalog.schemas.resolver import Schema, child_schemas, index_references, resolve_reference, subschemas
+from catalog.schemas.resolver import Schema, child_schemas, index_references, schemas_in_place, subschemas
 from catalog.secrets.detectors import PLACEHOLDER, find_secrets, may_hold_secret
 
 _IN_PLACE_KEYWORDS = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas")
-_REFERENCE_KEYWORDS = ("$ref", "$dynamicRef")
 
-Schemas = tuple[object, ...]
+Schemas = Sequence[Schema]
 
 
 class SecretLocations:
@@ -39,26 +38,10 @@ class SecretLocations:
 
     def is_secret(self, schemas: Schemas, name: str | None) -> bool:
         """Say whether a value is secret to which `schemas` apply; `name` is its key in an object."""
-        return name in self._names or any(isinstance(each, dict) and is_marked_secret(each) for each in schemas)
+        return name in self._names or any(map(is_marked_secret, schemas))
 
     def _applying(self, schemas: Iterable[object]) -> Schemas:
-        """Return these schemas with all that they refer to or combine at the same place."""
-        found: dict[int, object] = {}
-        left = list(schemas)
-        while left:
-            schema = left.pop()
-            if not isinstance(schema, dict) or id(schema) in found:
-                continue
-            found[id(schema)] = schema
-            left += child_schemas(schema, *_IN_PLACE_KEYWORDS)
-            left += [self._target(schema[each]) for each in _REFERENCE_KEYWORDS if isinstance(schema.get(each), str)]
-        return tuple(found.values())
-
-    def _target(self, reference: str) -> object:
-        try:
-            return resolve_reference(reference, self._targets)
-        except KeyError:
-            return None
+        return schemas_in_place(schemas, self._targets, _IN_PLACE_KEYWORDS)
 
 
 def is_marked_secret(schema: Schema) -> bool:
@@ -68,7 +51,6 @@ def is_marked_secret(schema: Schema) -> bool:
 
 def _schemas_for_property(schemas: Schemas, name: str) -> Iterator[object]:
     for schema in schemas:
-        assert isinstance(schema, dict)  # noqa: S101 - `_applying` keeps nothing else
         # A pattern is not tried: what it calls secret is taken as secret under every name.
         yield from child_schemas(schema, "patternProperties")
         named = schema.get("properties")
@@ -80,7 +62,6 @@ def _schemas_for_property(schemas: Schemas, name: str) -> Iterator[object]:
 
 def _schemas_for_item(schemas: Schemas, index: int) -> Iterator[object]:
     for schema in schemas:
-        assert isinstance(schema, dict)  # noqa: S101 - `_applying` keeps nothing else
         yield from child_schemas(schema, "contains")
         first = schema.get("prefixItems")
         if isinstance(first, list) and index < len(first):
