@@ -317,4 +317,5 @@ def nested_errors(name: str, error: ParameterError) -> ParameterError:
 
 def field_error(field: str, code: str, message: str) -> ParameterError:
     """Return the error for one field of what was sent."""
-    return ParameterError(message, {"field": field, "errors": [{"path": field, "code": code, "message": message}]})
+    problem = {"path": field, "code": code, "message": message}
+    return ParameterError(message, {"field": field or None, "errors": [problem]})

@@ -13,7 +13,7 @@ from django.core.validators import validate_email
 from approvals.messaging import senders
 from catalog.calls.vault import keyring
 from catalog.core import egress
-from catalog.errors import ParameterError
+from catalog.errors import ParameterError, field_error
 
 MAIL, WEBHOOK, CHAT = "mail", "webhook", "chat"
 MAX_ADDRESS_LENGTH = 1000
@@ -96,7 +96,7 @@ def _mail(text: str) -> Address:
 
 
 def _address_error(message: str) -> ParameterError:
-    return ParameterError(message, {"errors": [{"path": "address", "code": "invalid", "message": message}]})
+    return field_error("address", "invalid", message)
 
 
 @register()

@@ -17,7 +17,7 @@ from approvals.messaging.addresses import MAIL, read_address
 from approvals.models import Delivery, NotificationChoice
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retry_on_deadlock
-from catalog.errors import ParameterError
+from catalog.errors import ParameterError, field_error
 from catalog.signals import record_fact
 
 MAX_ADDRESSES = 5
@@ -129,7 +129,7 @@ def _addresses_for_labels(choice: NotificationChoice, texts: Sequence[str]) -> l
         try:
             found[text] = known.get(text) or read_address(text).kept()
         except ParameterError as error:
-            raise _field_error(f"addresses.{number}", error.message) from None
+            raise field_error(f"addresses.{number}", "invalid", error.message) from None
     return list(found.values())
 
 
@@ -138,7 +138,7 @@ def _addresses_from_form(choice: NotificationChoice, text: str, removed: Sequenc
     if text:
         kept.append(read_address(text).kept())
     if len(kept) > MAX_ADDRESSES:
-        raise _field_error("address", f"You have {MAX_ADDRESSES} addresses at most: give one up first.")
+        raise field_error("address", "invalid", f"You have {MAX_ADDRESSES} addresses at most: give one up first.")
     return kept
 
 
@@ -161,7 +161,7 @@ def _record_channel_change(person: User, before: Mapping[str, str], after: Mappi
 def _hours(form: Mapping[str, Any]) -> tuple[time | None, time | None]:
     begin, end = (_hour(str(form.get(name, "")).strip(), name) for name in ("quiet_from", "quiet_until"))
     if (begin is None) != (end is None):
-        raise _field_error("quiet_from", "Quiet hours have a beginning and an end: fill in both, or neither.")
+        raise field_error("quiet_from", "invalid", "Quiet hours have a beginning and an end: fill in both, or neither.")
     return begin, end
 
 
@@ -171,19 +171,15 @@ def _hour(text: str, name: str) -> time | None:
     try:
         return time.fromisoformat(text).replace(tzinfo=None, second=0, microsecond=0)
     except ValueError:
-        raise _field_error(name, "Write a time such as 22:00.") from None
+        raise field_error(name, "invalid", "Write a time such as 22:00.") from None
 
 
 def _zone(text: str) -> str:
     try:
         ZoneInfo(text)
     except (KeyError, ValueError, OSError):  # unknown, no name at all, a folder
-        raise _field_error("time_zone", "Write a time zone such as Europe/Berlin.") from None
+        raise field_error("time_zone", "invalid", "Write a time zone such as Europe/Berlin.") from None
     return text
-
-
-def _field_error(path: str, message: str) -> ParameterError:
-    return ParameterError(message, {"errors": [{"path": path, "code": "invalid", "message": message}]})
 
 
 def own_deliveries(person: User) -> QuerySet[Delivery]:

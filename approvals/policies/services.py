@@ -14,12 +14,12 @@ from django.db.models import QuerySet
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import gate
-from approvals.policies.terms import TERM_COLUMNS, check_name, name_taken_error, shown_address, term_columns
+from approvals.policies.terms import TERM_COLUMNS, check_name, shown_address, term_columns
 from approvals.policy_language.stages import people_in_words, stages_of
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, can_see_all, has_role
 from catalog.core import clock
 from catalog.core.transactions import retry_on_deadlock
-from catalog.errors import Conflict
+from catalog.errors import Conflict, field_error
 from catalog.rest.idempotency import record_done
 from catalog.signals import record_fact
 
@@ -155,7 +155,7 @@ def _save(policy: Policy) -> None:
         with transaction.atomic():
             policy.save()
     except IntegrityError:
-        raise name_taken_error(policy.name) from None
+        raise field_error("name", "taken", "Another policy has this name; take another.") from None
 
 
 def _record_policy_change(kind: str, policy: Policy, by: User, **more: Any) -> None:

@@ -226,9 +226,3 @@ def _problems_of_time(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
         yield ArgumentProblem("escalate_to", "invalid", message)
     elif escalates and not Group.objects.filter(name=columns["escalate_to"]).exists():
         yield ArgumentProblem("escalate_to", "unknown", "There is no group of this name.")
-
-
-def name_taken_error(name: str) -> ParameterError:
-    """Return the error for a name that another policy has."""
-    message = "Another policy has this name; take another."
-    return ParameterError(message, {"field": "name", "errors": [{"path": "name", "code": "taken", "message": message}]})

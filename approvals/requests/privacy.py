@@ -20,7 +20,7 @@ from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_
 from catalog.calls import vault
 from catalog.calls.privacy import PrivateCallParts, can_see_private, is_own_call, mask, private_parts_of, value_at
 from catalog.core.transactions import retry_on_deadlock
-from catalog.errors import Conflict, ParameterError
+from catalog.errors import Conflict, field_error
 from catalog.secrets.placeholders import find_placeholders
 from catalog.signals import announce_call_change, record_fact
 
@@ -59,7 +59,8 @@ def reveal_secret(request: ApprovalRequest, path: str, *, by: User) -> Any:
     round_ = current_round(request)
     known = [field.path for field in secret_fields(round_.arguments_json)]
     if path not in known:
-        raise _no_secret_error(known)
+        where = f"The secrets are at {', '.join(known[:20])}." if known else "Nothing of this call is secret."
+        raise field_error("path", "not_a_secret", f"There is no secret at this path. {where}")
     opened = vault.load_available(round_.arguments, request.call.plan_ref)
     value = value_at(opened, path)
     if next(find_placeholders(value), None) is not None:
@@ -76,12 +77,6 @@ def reveal_field(request: ApprovalRequest, path: str, *, by: User) -> SecretFiel
     fields = secret_fields(current_round(request).arguments_json)
     number = next(field.number for field in fields if field.path == path)
     return SecretField(number, path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-def _no_secret_error(known: list[str]) -> ParameterError:
-    where = f"The secrets are at {', '.join(known[:20])}." if known else "Nothing of this call is secret."
-    error = {"path": "path", "code": "not_a_secret", "message": f"There is no secret at this path. {where}"}
-    return ParameterError(error["message"], {"field": "path", "errors": [error]})
 
 
 def hidden_from(viewer: User, requests: Iterable[ApprovalRequest]) -> Mapping[int, PrivateCallParts]:

@@ -206,8 +206,7 @@ def _preview_edit(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
         raise
     except ToolError as error:
         message = error.user_message()
-        problem = {"path": "", "code": "refused_by_tool", "message": message}
-        raise ParameterError(message, {"field": None, "errors": [problem]}) from None
+        raise field_error("", "refused_by_tool", message) from None
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from django.db.models import Q
 
 from catalog import signals
 from catalog.core import clock
-from catalog.errors import ParameterError
+from catalog.errors import field_error
 from catalog.models import ApiToken
 
 SCOPES = (
@@ -85,22 +85,19 @@ def _token_digest(text: str) -> str:
 
 def _validate_token(kind: str, scopes: list[str], days: int) -> None:
     if kind not in ApiToken.Kind.values:
-        raise _parameter_error("kind", f"A token's kind is one of {', '.join(ApiToken.Kind.values)}, not '{kind}'.")
+        message = f"A token's kind is one of {', '.join(ApiToken.Kind.values)}, not '{kind}'."
+        raise field_error("kind", "invalid", message)
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise _parameter_error("scopes", f"Name at least one scope; the scopes are {', '.join(SCOPES)}.")
+        raise field_error("scopes", "invalid", f"Name at least one scope; the scopes are {', '.join(SCOPES)}.")
     forbidden = [scope for scope in scopes if scope in SCOPES_DENIED_TO_AGENTS]
     if kind == ApiToken.Kind.AGENT and forbidden:
-        raise _parameter_error("scopes", f"An agent token never has {', '.join(forbidden)}; use a personal token.")
+        message = f"An agent token never has {', '.join(forbidden)}; use a personal token."
+        raise field_error("scopes", "invalid", message)
     if not 1 <= days <= MAX_TOKEN_DAYS:
-        raise _parameter_error("days", f"A token lives 1 to {MAX_TOKEN_DAYS} days.")
+        raise field_error("days", "invalid", f"A token lives 1 to {MAX_TOKEN_DAYS} days.")
 
 
 def _validate_token_name(name: str) -> None:
     if len(name) > MAX_TOKEN_NAME or "\0" in name:
-        raise _parameter_error("name", f"A token's name is a text of at most {MAX_TOKEN_NAME} characters.")
-
-
-def _parameter_error(field: str, message: str) -> ParameterError:
-    error = {"path": field, "code": "invalid", "message": message}
-    return ParameterError(message, {"field": field, "errors": [error]})
+        raise field_error("name", "invalid", f"A token's name is a text of at most {MAX_TOKEN_NAME} characters.")

@@ -13,7 +13,7 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser, User
 
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
-from catalog.errors import ParameterError
+from catalog.errors import ParameterError, field_error
 from catalog.models import Call
 
 PRIVATE_MARKER = "$private"
@@ -123,9 +123,8 @@ def field_at(response: Any, path: str) -> Any:
     value = value_at(response, path)
     if isinstance(value, Mapping | list) and value:
         names = ", ".join(name[:MAX_REPEATED_NAME] for name in list(_container_items(value))[:5])
-        raise _path_error(
-            f"{_location(path)} holds more than one value; name one of those in it: {names}.", "not_a_field"
-        )
+        message = f"{_location(path)} holds more than one value; name one of those in it: {names}."
+        raise field_error("path", "not_a_field", message)
     return value
 
 
@@ -152,13 +151,8 @@ def _missing_value_error(done: str, name: str, members: Mapping[str, Any]) -> Pa
         difflib.get_close_matches(name[:MAX_REPEATED_NAME], list(members)[:1000], n=3, cutoff=0.4) or list(members)[:5]
     )
     there = f"there is {', '.join(each[:MAX_REPEATED_NAME] for each in near)}" if near else "it has nothing in it"
-    return _path_error(f"{_location(done)} has no {name[:MAX_REPEATED_NAME]!r}; {there}.", "missing_path")
+    return field_error("path", "missing_path", f"{_location(done)} has no {name[:MAX_REPEATED_NAME]!r}; {there}.")
 
 
 def _location(done: str) -> str:
     return done[: 3 * MAX_REPEATED_NAME] if done else "The response"
-
-
-def _path_error(message: str, code: str) -> ParameterError:
-    error = {"path": "path", "code": code, "message": message}
-    return ParameterError(message, {"field": "path", "errors": [error]})

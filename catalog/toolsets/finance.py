@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from catalog.errors import DataNotFound, ParameterError
+from catalog.errors import DataNotFound, field_error
 from catalog.tools import ToolSpec, tool
 
 FIGURES_FILE = Path(__file__).parent / "data" / "annual_figures.json"
@@ -151,8 +151,7 @@ def _validate_metrics(metrics: list[str], field: str) -> None:
         if metric not in _metrics():
             path = field if field.endswith("metric") else f"{field}.{index}"
             message = f"'{metric}' is not a known figure; known are {', '.join(_metrics())}."
-            problem = {"path": path, "code": "unknown_metric", "message": message}
-            raise ParameterError(message, {"field": path, "errors": [problem]})
+            raise field_error(path, "unknown_metric", message)
 
 
 def _metrics() -> list[str]:

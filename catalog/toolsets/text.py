@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.errors import ParameterError
+from catalog.errors import ParameterError, field_error
 from catalog.tools import tool
 
 MAX_TEXT = 256 * 1024
@@ -71,6 +71,4 @@ def _value_text(value: object) -> str:
 
 
 def _value_error(field: str, message: str) -> ParameterError:
-    return ParameterError(
-        message, {"field": field, "errors": [{"path": field, "code": "template", "message": message}]}
-    )
+    return field_error(field, "template", message)

@@ -13,7 +13,7 @@ from approvals.states import OPEN
 from catalog import signals
 from catalog.access.roles import user_display_name
 from catalog.core.transactions import retry_on_deadlock, try_move
-from catalog.errors import Conflict, ParameterError
+from catalog.errors import Conflict, field_error
 from catalog.models import Call
 from catalog.secrets.placeholders import redact_text
 from catalog.states import CallStatus
@@ -78,8 +78,7 @@ def _validate_reason(reason: str) -> str:
     if text and len(text) <= MAX_REASON and "\0" not in text:
         return redact_text(text)
     message = f"Say why the step is skipped, in at most {MAX_REASON:,} characters: it is kept in the plan's history."
-    problem = {"path": "reason", "code": "required" if not text else "invalid", "message": message}
-    raise ParameterError(message, {"field": "reason", "errors": [problem]})
+    raise field_error("reason", "required" if not text else "invalid", message)
 
 
 def _reopen_failed(plan: Plan, step_id: int, reason: str, tx: PlanTransaction, by: Requester) -> None:

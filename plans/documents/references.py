@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.canonical_json import json_size
-from catalog.errors import ParameterError
+from catalog.errors import field_error
 from plans.spec import follow, member_path
 
 MAX_BYTES = 256 * 1024
@@ -97,16 +97,16 @@ class _Resolver:
         if reference.key in self.instead:
             return self.instead[reference.key]
         if reference.key not in self.memory:
-            raise _reference_error(f"{reference}: no such key is in memory.", "missing_key", reference.where)
+            raise field_error(reference.where, "missing_key", f"{reference}: no such key is in memory.")
         try:
             found = follow(self.memory[reference.key], reference.path)
         except LookupError:
             message = f"{reference}: the value under '{reference.key}' has nothing at that path."
-            raise _reference_error(message, "missing_path", reference.where) from None
+            raise field_error(reference.where, "missing_path", message) from None
         self.left -= json_size(found)
         if self.left < 0:
             message = f"{reference}: the values grow over {MAX_BYTES:,} bytes; refer to a smaller part."
-            raise _reference_error(message, "too_large", reference.where)
+            raise field_error(reference.where, "too_large", message)
         return found
 
 
@@ -126,14 +126,9 @@ def _parse_reference(inside: str | None, where: str, *, whole: bool) -> Referenc
     parts = _REFERENCE_BODY.fullmatch(inside or "")
     if parts is None:
         message = "'${' begins a reference such as ${key} or ${key.path.0}; write '$${' for the characters."
-        raise _reference_error(message, "reference_malformed", where)
+        raise field_error(where, "reference_malformed", message)
     return Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
 
 
 def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _reference_error(message: str, code: str, where: str) -> ParameterError:
-    error = {"path": where, "code": code, "message": message}
-    return ParameterError(message, {"field": where or None, "errors": [error]})

@@ -16,7 +16,7 @@ from approvals.policies.terms import shown_address, term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
 from catalog.core.canonical_json import canonical_text, parse_json
-from catalog.errors import MalformedJSON, ParameterError
+from catalog.errors import MalformedJSON, ParameterError, field_error
 
 TEXT_FIELDS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
 CHOICE_FIELDS = ("effect", "on_expiry", "escalate_to")
@@ -236,8 +236,7 @@ def _parse_seconds(text: str, size: int, named: str) -> int | None:
     if not text:
         return None if named == "expires_minutes" else 0
     if not NUMBER.fullmatch(text):
-        message = "Write a number, such as 15 or 1.5."
-        raise ParameterError(message, {"errors": [{"path": named, "code": "invalid", "message": message}]})
+        raise field_error(named, "invalid", "Write a number, such as 15 or 1.5.")
     return round(float(text) * size)
 
 

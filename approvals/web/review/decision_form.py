@@ -24,7 +24,7 @@ from approvals.web.review.edit_form import EditForm, validate_submission
 from approvals.web.review.rendering import change_since_seen
 from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import parse_json
-from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error, nested_errors
+from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error
 from catalog.text.diff import TextDiff
 
 FormOrigin = Literal["bar", "respond", "thread"]
@@ -106,8 +106,7 @@ class DecisionForm:
         try:
             return parse_json(self.response)
         except (MalformedJSON, TooLarge) as error:
-            problem = {"path": "", "code": "json", "message": error.message}
-            raise nested_errors("response", ParameterError(error.message, {"errors": [problem]})) from None
+            raise field_error("response", "json", error.message) from None
 
 
 def _read_text(form: QueryDict, name: str) -> str:

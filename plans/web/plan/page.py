@@ -13,7 +13,7 @@ from django.http import Http404, QueryDict
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role, user_display_name
 from catalog.calls.privacy import PRIVATE_NOTICE
-from catalog.errors import ParameterError
+from catalog.errors import field_error
 from catalog.models import ApiToken
 from plans.actions.change import is_open_to_change
 from plans.actions.clone import NO_CLONE_LINKS, CloneLinks, clone_links
@@ -245,17 +245,12 @@ def settle(plan: Plan, step_id: int, form: QueryDict, by: Requester) -> None:
     """Settle an unknown outcome as a form says. Raises Http404, Conflict, and ParameterError for the form."""
     verdict, comment = form.get("verdict", ""), form.get("comment", "").replace("\r\n", "\n").strip()
     if verdict not in VERDICT_HANDLERS:
-        raise _field_refused("verdict", "Choose one of the three answers.")
+        raise field_error("verdict", "invalid", "Choose one of the three answers.")
     if not comment or len(comment) > MAX_COMMENT or "\x00" in comment:
-        raise _field_refused(
-            "comment", f"Say how you know, in at most {MAX_COMMENT:,} characters: it is kept in the audit log."
-        )
+        message = f"Say how you know, in at most {MAX_COMMENT:,} characters: it is kept in the audit log."
+        raise field_error("comment", "invalid", message)
     try:
         settlement = Settlement(cast("Verdict", verdict), comment=comment)
         settle_outcome(plan, step_id, settlement=settlement, by=by)
     except Step.DoesNotExist:
         raise Http404 from None
-
-
-def _field_refused(field: str, message: str) -> ParameterError:
-    return ParameterError(message, {"field": field, "errors": [{"path": field, "code": "invalid", "message": message}]})
