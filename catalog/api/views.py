@@ -38,7 +38,7 @@ from catalog.inventory.overrides import (
     MAX_WEIGHT,
     apply_overrides,
 )
-from catalog.inventory.selectors import LEVELS
+from catalog.inventory.selectors import LEVELS, tool_or_404
 from catalog.models import Tool, ToolVersion
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import (
@@ -59,14 +59,6 @@ NOTES_HEADER_PARAMETER = OpenApiParameter(
     response=True,
     description="A JSON list of tool, code and message: what the form leaves out, cuts, flattens or does not say.",
 )
-
-
-def tool_row_or_404(name: str) -> Tool:
-    """Return the tool of this name; raise Http404."""
-    try:
-        return selectors.get_tool_row(name)
-    except Tool.DoesNotExist:
-        raise Http404 from None
 
 
 def export_response(query: dict[str, Any], versions: Iterable[ToolVersion], *, alone: bool = False) -> HttpResponseBase:
@@ -93,7 +85,7 @@ class ToolList(Endpoint):
         """List the tools that a source offers."""
         query, at = self.page_query(ToolQuery)
         sort = query.pop("sort")
-        found = selectors.filtered_tools(selectors.ToolFilters(**query).as_q(), sort)
+        found = selectors.filtered_tools(selectors.tool_condition(**query), sort)
         page = paginate(found, order=selectors.sort_column(sort), at=at)
         shown = replace(page, rows=selectors.with_list_details(page.rows, counted=True))
         return paginated_response(request, shown, lambda tool: ListedToolSerializer(tool).data)
@@ -107,7 +99,7 @@ class ToolDetail(Endpoint):
     @extend_schema("tools_read", responses=ToolDetailSerializer)
     def get(self, request: Request, name: str) -> Response:
         """Show one tool with its contract, code and use."""
-        return Response(ToolDetailSerializer(tool_row_or_404(name)).data)
+        return Response(ToolDetailSerializer(tool_or_404(name)).data)
 
 
 class ToolVersions(Endpoint):
@@ -119,7 +111,7 @@ class ToolVersions(Endpoint):
     def get(self, request: Request, name: str) -> Response:
         """List the versions of a tool, newest first."""
         _, at = self.page_query(VersionQuery)
-        page = paginate(selectors.tool_versions(tool_row_or_404(name)), order="-number", at=at)
+        page = paginate(selectors.tool_versions(tool_or_404(name)), order="-number", at=at)
         return paginated_response(request, page, lambda version: VersionSerializer(version).data)
 
 
@@ -131,7 +123,7 @@ class ToolSchema(Endpoint):
     @extend_schema("tools_schema", parameters=[ProviderQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_RESPONSES)
     def get(self, request: Request, name: str) -> HttpResponseBase:
         """Show the tool in a provider's form."""
-        version = selectors.get_current_version(tool_row_or_404(name))
+        version = selectors.get_current_version(tool_or_404(name))
         return export_response(self.query(ProviderQuery), [version], alone=True)
 
 
@@ -145,7 +137,7 @@ class ToolSchemas(Endpoint):
         """List the tools in a provider's form, ready to be sent to it; narrowed as the list of tools is."""
         query = self.query(CatalogQuery)
         wanted = {name: query[name] for name in query.keys() - {"provider", "strict"}}
-        return export_response(query, selectors.callable_versions(selectors.ToolFilters(**wanted).as_q()))
+        return export_response(query, selectors.callable_versions(selectors.tool_condition(**wanted)))
 
 
 class ToolValidate(Endpoint):
@@ -239,4 +231,4 @@ class ToolOutcomesEndpoint(Endpoint):
     @extend_schema("tools_outcomes", responses=OutcomeSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
         """Compare the implementations of a tool over its last 1,000 calls."""
-        return Response(OutcomeSerializer(implementation_stats(tool_row_or_404(name)), many=True).data)
+        return Response(OutcomeSerializer(implementation_stats(tool_or_404(name)), many=True).data)

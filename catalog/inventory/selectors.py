@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 from django.db.models import Case, Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
@@ -14,9 +14,6 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import search
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
-
-if TYPE_CHECKING:
-    pass
 
 
 def tool_or_404(name: str) -> Tool:
@@ -31,6 +28,12 @@ LEVELS: Sequence[str] = [level.value for level in SafetyLevel]
 SORT_KEYS = ("name", "-name", "level", "-level", "calls", "-calls")
 # What a sort is called outside → the column that holds it.
 SORT_COLUMNS = {"name": "name", "level": "level_rank", "calls": "call_count"}
+FACET_COLUMNS = {
+    "safety_level": "current_version__safety_level",
+    "category": "categories__name",
+    "source": "source__name",
+    "enabled": "enabled",
+}
 # Long columns that no list shows.
 DEFERRED_COLUMNS = (
     *(f"current_version__{name}" for name in ("output_schema", "annotations")),
@@ -38,38 +41,21 @@ DEFERRED_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFilters:
-    """What a list of tools is narrowed to; what is None or empty does not narrow."""
+def tool_condition(*, q: str = "", max_level: str = "", **facets: Any) -> Q:
+    """Return the condition of tools that have all words, this level at most, and of each facet any of these values.
 
-    q: str = ""
-    category: Sequence[str] = ()
-    safety_level: str | None = None
-    max_level: str | None = None
-    source: str | None = None
-    enabled: bool | None = None
-
-    def as_q(self) -> Q:
-        """Return the condition."""
-        condition = search.matching_words(self.q) if self.q else Q()
-        if self.safety_level:
-            condition &= Q(current_version__safety_level=self.safety_level)
-        if self.max_level:
-            allowed = LEVELS[: LEVELS.index(self.max_level) + 1]
-            condition &= Q(current_version__safety_level__in=allowed)
-        if self.source:
-            condition &= Q(source__name=self.source)
-        if self.enabled is not None:
-            condition &= Q(enabled=self.enabled)
-        if self.category:
-            condition &= in_any_category(self.category)
-        return condition
-
-
-def in_any_category(names: Sequence[str]) -> Q:
-    """Return the condition of tools that are in any of these categories."""
-    having = Tool.categories.through.objects.filter(category__name__in=names)
-    return Q(pk__in=having.values("tool_id"))
+    The facets are `FACET_COLUMNS`. A facet takes one value or a list; an empty list does not narrow.
+    """
+    condition = search.matching_words(q) if q else Q()
+    if max_level:
+        condition &= Q(current_version__safety_level__in=LEVELS[: LEVELS.index(max_level) + 1])
+    for name, value in facets.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        if values and name == "category":
+            condition &= Q(pk__in=Tool.categories.through.objects.filter(category__name__in=values).values("tool_id"))
+        elif values:
+            condition &= Q(**{f"{FACET_COLUMNS[name]}__in": values})
+    return condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,19 +9,19 @@ from urllib.parse import urlencode
 from zlib import crc32
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Case, CharField, Count, F, Q, QuerySet, Value, When
-from django.db.models.expressions import Combinable
+from django.db.models import Count, Q
 from django.http import QueryDict
 
 from catalog.calls.statistics import Usage, usage_by_tool
 from catalog.inventory.search import MAX_QUERY_LENGTH, MAX_WORD_LENGTH, matching_words, name_match_rank
 from catalog.inventory.selectors import (
+    FACET_COLUMNS,
     LEVELS,
     category_names,
     filtered_tools,
-    in_any_category,
     offered_tools,
     offering_sources,
+    tool_condition,
     with_list_details,
 )
 from catalog.models import Source, Tool
@@ -31,15 +30,8 @@ from catalog.ui.labels import SAFETY_BADGES, status_badge
 
 ENABLED_LABELS = {"true": "enabled", "false": "disabled"}
 LEGENDS = {"safety_level": "Safety", "category": "Category", "source": "Source", "enabled": "Status"}
-# What each tool has exactly one of; it may be in several categories.
-FACET_COLUMNS: Mapping[str, Combinable] = {
-    "safety_level": F("current_version__safety_level"),
-    "source": F("source__name"),
-    "enabled": Case(When(enabled=True, then=Value("true")), default=Value("false"), output_field=CharField()),
-}
 OPTIONS_SHOWN = 8
 """Choices of a facet that are seen at once; the others are behind a press."""
-KIND, CATEGORY, TOTAL = "kind", "category", "total"
 FacetSelection = Mapping[str, Sequence[str]]
 
 
@@ -109,75 +101,23 @@ class FacetCounts:
 
 def facet_condition(chosen: FacetSelection) -> Q:
     """Return the condition of what is chosen: of each facet any."""
-    return Q(*(_one_facet_condition(name, values) for name, values in chosen.items() if values))
-
-
-def _one_facet_condition(name: str, values: Sequence[str]) -> Q:
-    match name:
-        case "enabled":
-            return Q(enabled__in=[value == "true" for value in values])
-        case "category":
-            return in_any_category(values)
-        case "source":
-            return Q(source__name__in=values)
-    return Q(current_version__safety_level__in=values)
+    facets: dict[str, Any] = {**chosen, "enabled": [value == "true" for value in chosen["enabled"]]}
+    return tool_condition(**facets)
 
 
 def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> FacetCounts:
-    """Count, in one query that searches twice, the tools that fit, for each of the known choices.
-
-    Tools are counted by kind, so that the numbers of all facets but the categories are sums of the same few rows.
-    """
-    found = offered_tools().filter(searched)
-    outside = found.filter(facet_condition({name: chosen[name] for name in FACET_COLUMNS}))
-    parts = [
-        _partial_counts(CATEGORY, outside, category=F("categories__name")),
-        _partial_counts(TOTAL, offered_tools()),
-    ]
-    rows = list(
-        _partial_counts(KIND, found, **FACET_COLUMNS, category=_in_selected_categories(chosen["category"])).union(
-            *parts, all=True
+    """Count the tools that fit, and for each of the known choices of a facet those that fit the other facets."""
+    offered = offered_tools().order_by()
+    found = offered.filter(searched)
+    facets = []
+    for name, legend in LEGENDS.items():
+        beside = found.filter(facet_condition({**chosen, name: ()}))
+        counts = dict(beside.values_list(FACET_COLUMNS[name]).annotate(Count("pk")))
+        values = {value: value == "true" if name == "enabled" else value for value in known[name]}
+        facets.append(
+            Facet(legend, [_facet_option(name, value, counts.get(key, 0), chosen) for value, key in values.items()])
         )
-    )
-    kinds = [row for row in rows if row["part"] == KIND]
-    tallies = {name: _tally_values(kinds, chosen, name) for name in FACET_COLUMNS}
-    tallies["category"] = Counter({row["its_category"]: row["n"] for row in rows if row["part"] == CATEGORY})
-    facets = [
-        Facet(legend, [_facet_option(name, value, tallies[name][value], chosen) for value in known[name]])
-        for name, legend in LEGENDS.items()
-    ]
-    return FacetCounts(
-        total=sum(row["n"] for row in rows if row["part"] == TOTAL),
-        found=sum(_tally_values(kinds, chosen).values()),
-        facets=facets,
-    )
-
-
-def _partial_counts(part: str, tools: "QuerySet[Tool]", **columns: Combinable) -> "QuerySet[Any, Any]":
-    """Count tools by these columns; the columns of the other parts are empty."""
-    its = {f"its_{name}": columns.get(name, _text("")) for name in (*FACET_COLUMNS, "category")}
-    return tools.order_by().values(part=_text(part), **its).annotate(n=Count("pk"))
-
-
-def _in_selected_categories(categories: Sequence[str]) -> Combinable:
-    """Return a column that is empty for a tool in none of the categories that are chosen."""
-    if not categories:
-        return _text("any")
-    return Case(When(in_any_category(categories), then=_text("any")), default=_text(""))
-
-
-def _tally_values(kinds: Sequence[Mapping[str, Any]], chosen: FacetSelection, besides: str = "") -> Counter[str]:
-    """Add up how many tools have each value, of those that fit every facet but one."""
-    tally: Counter[str] = Counter()
-    facets = [name for name in FACET_COLUMNS if chosen[name] and name != besides]
-    for kind in kinds:
-        if kind["its_category"] and all(kind[f"its_{name}"] in chosen[name] for name in facets):
-            tally[kind[f"its_{besides}"] if besides else ""] += kind["n"]
-    return tally
-
-
-def _text(value: str) -> Value:
-    return Value(value, output_field=CharField())
+    return FacetCounts(offered.count(), found.filter(facet_condition(chosen)).count(), facets)
 
 
 def _facet_option(name: str, value: str, number: int, chosen: FacetSelection) -> FacetOption:
