@@ -20,14 +20,19 @@ from catalog.rest.serializers import (
 )
 
 
-class ToolQuery(PageQuery):
-    """How a list of tools is narrowed and sorted."""
+class ToolFilters(QuerySerializer):
+    """How a list of tools is narrowed."""
 
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     category = serializers.ListField(child=serializers.CharField(max_length=64), required=False, max_length=50)
     safety_level = StrictChoiceField(choices=LEVELS, required=False)
     max_level = StrictChoiceField(choices=LEVELS, required=False)
     source = serializers.CharField(required=False, max_length=128)  # type: ignore[assignment] # a field of that name
+
+
+class ToolQuery(ToolFilters, PageQuery):
+    """How a list of tools is narrowed and sorted."""
+
     enabled = serializers.BooleanField(required=False)
     sort = StrictChoiceField(choices=SORT_KEYS, default="name")
 
@@ -51,14 +56,8 @@ class ProviderQuery(QuerySerializer):
         return attrs
 
 
-class CatalogQuery(ProviderQuery):
+class CatalogQuery(ToolFilters, ProviderQuery):
     """Whose form the schemas should have, and which tools are wanted; narrowed as the list of tools is."""
-
-    q = serializers.CharField(required=False, allow_blank=True, max_length=200)
-    category = serializers.ListField(child=serializers.CharField(max_length=64), required=False, max_length=50)
-    safety_level = StrictChoiceField(choices=LEVELS, required=False)
-    max_level = StrictChoiceField(choices=LEVELS, required=False)
-    source = serializers.CharField(required=False, max_length=128)  # type: ignore[assignment] # a field of that name
 
 
 class ValidateBody(StrictSerializer):

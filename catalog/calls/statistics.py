@@ -93,8 +93,7 @@ def p95_ms(tool: Tool) -> float | None:
     """Return how long the slowest twentieth of the tool's last timed calls took at least; None without any."""
     timed = Call.objects.filter(tool_name=tool.name, status=CallStatus.COMPLETED, started_at__isnull=False)
     spans = timed.order_by("-created_at", "-pk").values_list("started_at", "finished_at")[:MAX_TIMED_CALLS]
-    seconds = sorted((end - start).total_seconds() for start, end in spans if start and end)
-    return seconds[min(len(seconds) - 1, int(len(seconds) * 0.95))] * 1000 if seconds else None
+    return percentile(sorted((end - start).total_seconds() * 1000 for start, end in spans if start and end), 0.95)
 
 
 def last_calls(tool: Tool, viewer: User) -> list[Call]:
