@@ -13,7 +13,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, Model, prefetch_related_objects
+from django.db.models import F
 from pydantic_core import to_jsonable_python
 
 from approvals.audit.log import SYSTEM_ACTOR
@@ -63,8 +63,6 @@ ASKED_AGAIN = "asked_again"
 """The kind of error of a call that was asked about early and came to nothing: its step asks when it is ready."""
 ASKS_AGAIN_DATA: dict[str, Any] = {"asks_again": True}
 """What a fact says of such a call: its step is not ended with it."""
-IMMUTABLE_RELATIONS = {"tool_version": "tool_version", "policy_revision": "policy_revision__policy"}
-"""Rows of a request that never change, and what is read with them: one who has read them needs not read them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,23 +168,8 @@ def _first_round(request: ApprovalRequest, binding: ApprovalBinding, rule: Rule,
 def lock_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request as it is now, its plan and itself locked until the caller's transaction ends."""
     announce_call_change(request.call)
-    related = [path for name, path in IMMUTABLE_RELATIONS.items() if name not in request._state.fields_cache]
-    rows = ApprovalRequest.objects.select_for_update(of=("self",)).select_related("call", *related)
-    current = rows.get(pk=request.pk)
-    _reuse_related(request, current, *IMMUTABLE_RELATIONS)
-    _reuse_related(request.call, current.call, "requested_by")
-    # The askers are written with the request and never changed: read once, however often four eyes are asked for.
-    prefetch_related_objects([request.call], "requesters")
-    current.call._prefetched_objects_cache = {"requesters": request.call.requesters.all()}  # type: ignore[attr-defined]
-    return current
-
-
-def _reuse_related(known: Model, current: Model, *names: str) -> None:
-    """Let a row that was read again refer to the rows that were read with it before, where those are the same."""
-    for name in names:
-        row = known._state.fields_cache.get(name)
-        if row is not None and getattr(current, f"{name}_id") == row.pk:
-            setattr(current, name, row)
+    rows = ApprovalRequest.objects.select_for_update(of=("self",)).prefetch_related("call__requesters")
+    return rows.select_related("call__requested_by", "tool_version", "policy_revision__policy").get(pk=request.pk)
 
 
 def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
