@@ -145,6 +145,11 @@ class Review(models.Model):
     def __str__(self) -> str:
         return f"{self.person_id} {self.verdict} {self.request_id}"
 
+    @property
+    def counts(self) -> bool:
+        """Whether the review was not undone and is one of the round that is judged now."""
+        return self.undone_at is None and self.round.number == self.request.round_number
+
 
 class Comment(models.Model):
     """One remark in the thread of a request, by anyone who may see it. It decides nothing."""

@@ -150,7 +150,7 @@ def extra_approval_reason(request: ApprovalRequest, viewer: User) -> str:
 
     Asked of the approvals there are, or else of the viewer's own.
     """
-    given = {review.person_id for review in _approvals_of(request)}
+    given = {review.person_id for review in approvals_of(request)}
     people = given or {viewer.pk}
     return "" if _has_independent_approver(request, people, rule_for(request)) else EXTRA_APPROVAL_REASON
 
@@ -175,16 +175,12 @@ def _is_vote_authorized(request: ApprovalRequest, review: Review) -> bool:
 
 def missing_stages(request: ApprovalRequest) -> list[stages.Stage]:
     """Return which people are still missing for the round that stands, of a request that was loaded whole."""
-    return unmet_stages(rule_for(request), voters(_approvals_of(request)))
+    return unmet_stages(rule_for(request), voters(approvals_of(request)))
 
 
-def _approvals_of(request: ApprovalRequest) -> list[Review]:
-    round_ = request.round_number
-    return [
-        review
-        for review in request.reviews.all()
-        if review.verdict == ReviewVerdict.APPROVE and review.undone_at is None and review.round.number == round_
-    ]
+def approvals_of(request: ApprovalRequest) -> list[Review]:
+    """Return the approvals that count, of a request that was loaded whole."""
+    return [review for review in request.reviews.all() if review.verdict == ReviewVerdict.APPROVE and review.counts]
 
 
 def voters(reviews: Iterable[Review]) -> list[User]:
@@ -204,11 +200,6 @@ def is_requester(request: ApprovalRequest, user: User) -> bool:
     """Say whether the user is among those who asked for the call."""
     asked = {each.user_id for each in request.call.requesters.all()}
     return user.pk == request.call.requested_by_id or user.pk in asked
-
-
-def is_own(request: ApprovalRequest, user: User) -> bool:
-    """Say whether the user asked for the call, or it was asked for on their behalf."""
-    return is_requester(request, user) or user.pk == request.call.requested_by_id
 
 
 def deciders_sentence(rule: Rule) -> str:

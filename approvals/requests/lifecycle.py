@@ -20,7 +20,7 @@ from approvals.audit.log import SYSTEM_ACTOR
 from approvals.audit.restore_guard import ensure_not_restored
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
-from approvals.policies.eligibility import is_own
+from approvals.policies.eligibility import is_requester
 from approvals.policies.rulebook import Rule, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest, call_digest, intent_digest
 from approvals.requests.queries import status_sentence
@@ -179,7 +179,7 @@ def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
     no longer open, or the database was set back.
     """
     ensure_not_restored()
-    if not is_own(request, by):
+    if not is_requester(request, by):
         raise NotAllowed("Only who asked for the call may withdraw its request.")
     check_text(reason)
     try:

@@ -16,7 +16,6 @@ from approvals.grants.services import GRANTABLE_STATUSES, may_create_from
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import (
     delegator_of,
-    is_own,
     is_requester,
     may_decide,
     may_revoke_approval,
@@ -78,12 +77,8 @@ class ReviewActions:
     @cached_property
     def has_answered(self) -> bool:
         """Whether the viewer's vote is counted already, and others are waited for."""
-        return self.is_open and any(
-            each.person_id == self.viewer.pk
-            and each.undone_at is None
-            and each.round.number == self.request.round_number
-            for each in self.request.reviews.all()
-        )
+        reviews = self.request.reviews.all()
+        return self.is_open and any(each.counts and each.person_id == self.viewer.pk for each in reviews)
 
     @property
     def may_extend(self) -> bool:
@@ -109,7 +104,7 @@ class ReviewActions:
     @property
     def may_withdraw(self) -> bool:
         """Whether the viewer may take the request back: it is theirs, and nothing has run."""
-        return self.request.status in (RequestStatus.PENDING, RequestStatus.APPROVED) and is_own(
+        return self.request.status in (RequestStatus.PENDING, RequestStatus.APPROVED) and is_requester(
             self.request, self.viewer
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from approvals.models import ApprovalRequest, Review
-from approvals.policies.eligibility import is_requester, missing_stages
+from approvals.policies.eligibility import approvals_of, is_requester, missing_stages
 from approvals.policies.rulebook import rule_for
 from approvals.policy_language.stages import Stage
 from approvals.states import RequestStatus, ReviewVerdict
@@ -81,16 +81,7 @@ def quorum_progress(request: ApprovalRequest) -> QuorumProgress:
     lacking = missing_stages(request)
     left = {stage.group: stage.count for stage in lacking}
     shown = [StageProgress(each, each.count - left.get(each.group, 0)) for each in rule_for(request).stages]
-    return QuorumProgress(shown, [user_display_name(each.person) for each in _counted_approvals(request)], lacking)
-
-
-def _counted_approvals(request: ApprovalRequest) -> list[Review]:
-    number = request.round_number
-    return [
-        each
-        for each in request.reviews.all()
-        if each.verdict == ReviewVerdict.APPROVE and each.undone_at is None and each.round.number == number
-    ]
+    return QuorumProgress(shown, [user_display_name(each.person) for each in approvals_of(request)], lacking)
 
 
 def timeline_of(request: ApprovalRequest) -> list[TimelineEntry]:
@@ -146,16 +137,15 @@ def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[Timeli
         notes.append(
             {"skip": "The step is skipped.", "cancel_plan": "The rest of the plan is refused too."}[review.effect]
         )
-    counts = review.undone_at is None and review.round.number == request.round_number
     yield TimelineEntry(
         at=review.at,
         who=user_display_name(review.person),
         did=did,
         icon=icon,
-        hue=hue if counts else "",
+        hue=hue if review.counts else "",
         said=review.comment,
         note=" ".join(notes),
-        counts=counts,
+        counts=review.counts,
     )
     if review.undone_at:
         yield TimelineEntry(
