@@ -17,7 +17,7 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.backtest import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
 from approvals.policies.simulator import Simulation, simulate
-from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, shown_address, term_columns
+from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS
 from approvals.policy_language.stages import MAX_STAGES
 from catalog.access.roles import NotAllowed, agent_token_of, can_see_all
@@ -182,7 +182,7 @@ class TermsSerializer(serializers.Serializer[Any]):
 
     def get_notify(self, policy: Policy) -> list[str]:
         """Return what may be shown of the addresses."""
-        return [shown_address(each) for each in policy.revision.notify] if policy.revision else []
+        return [each["shown"] for each in policy.revision.notify] if policy.revision else []
 
 
 class PolicySerializer(TermsSerializer):

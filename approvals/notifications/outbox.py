@@ -130,7 +130,7 @@ def _deliveries_to_addresses(event: NotificationEvent) -> Iterator[Delivery]:
 
 
 def _readable_addresses(stored: Iterable[Any]) -> Iterator[Address]:
-    """Yield what can be sent to. What cannot stops no call: a key may be gone, an old row may hold any text."""
+    """Yield what can be sent to. What cannot stops no call: a key may be gone, an account may hold any text."""
     for each in stored:
         try:
             yield (

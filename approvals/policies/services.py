@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import gate
-from approvals.policies.terms import TERM_COLUMNS, check_name, shown_address, term_columns
+from approvals.policies.terms import TERM_COLUMNS, check_name, term_columns
 from approvals.policy_language.stages import people_in_words, stages_of
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, can_see_all, has_role
 from catalog.core import clock
@@ -200,12 +200,8 @@ def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any],
 
 def term_differences(before: PolicyRevision, columns: Mapping[str, Any]) -> list[str]:
     """Say which terms differ, with what they were and are where that is no secret."""
-    old = {name: getattr(before, name) for name in TERM_COLUMNS}
-    now = {name: columns[name] for name in TERM_COLUMNS}
-    for each in (old, now):  # an address may be kept in two forms: it is the same when it is shown as the same
-        each["notify"] = list(map(shown_address, each["notify"]))
-    changed = [name for name in TERM_COLUMNS if old[name] != now[name]]
-    return [_difference(name, getattr(before, name), columns[name]) for name in changed]
+    changes = ((name, getattr(before, name), columns[name]) for name in TERM_COLUMNS)
+    return [_difference(name, old, new) for name, old, new in changes if old != new]
 
 
 def _difference(name: str, before: Any, after: Any) -> str:

@@ -4,7 +4,6 @@ Each problem names its place in the object: match.hours, stages.0.group. Address
 shown without their secrets; the shown form stands for the address when terms are sent back.
 """
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,67 +18,42 @@ from approvals.policies.rulebook import GROUP
 from approvals.policy_language.conditions import check_conditions
 from approvals.policy_language.hours import read_hours
 from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
-from catalog.calls.vault import keyring
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ParameterError
 from catalog.models import Source
 from catalog.schemas import ArgumentProblem, raise_for_problems
 
 MAX_NOTIFY = 10
-StoredAddress = dict[str, str] | str
+StoredAddress = dict[str, str]
+"""Channel, ciphertext, and what may be `shown` of an address."""
 ADDRESS_MARK_LENGTH = 8
 """Letters of a keyed hash that tell apart addresses which are shown alike."""
 
 
-def shown_address(stored: StoredAddress) -> str:
-    """Return what may be shown of a stored address."""
-    if isinstance(stored, dict):
-        return stored["shown"]
-    try:
-        return _address_text(read_address(stored))
-    except ParameterError:  # nothing was checked then: whatever it is, it may hold a token
-        return f"unreadable…{hashlib.sha256(keyring().fingerprint(stored).encode()).hexdigest()[:ADDRESS_MARK_LENGTH]}"
-
-
 def addresses_to_store(sent: Any, before: Sequence[StoredAddress]) -> tuple[list[StoredAddress], list[ArgumentProblem]]:
-    """Return addresses as a revision keeps them, and what is wrong with them; `sent` None: those there were before."""
-    texts = [shown_address(each) for each in before] if sent is None else sent
-    if not isinstance(texts, list) or len(texts) > MAX_NOTIFY or not all(isinstance(each, str) for each in texts):
+    """Return addresses as a revision keeps them, and what is wrong with them; `sent` None: those there were before.
+
+    One that is sent as it is shown, or again in full, stays as it was kept.
+    """
+    if sent is None:
+        return list(before), []
+    if not isinstance(sent, list) or len(sent) > MAX_NOTIFY or not all(isinstance(each, str) for each in sent):
         return [], [ArgumentProblem("notify", "invalid", f"This must be a list of at most {MAX_NOTIFY} addresses.")]
-    known = {shown_address(each): each for each in before}
+    known = {each["shown"]: each for each in before}
     kept: dict[str, StoredAddress] = {}
     problems = []
-    for number, text in enumerate(texts):
+    for number, text in enumerate(sent):
         try:
-            shown, stored = _stored_address(text.strip(), known)
-            kept[shown] = stored
+            stored = known.get(text.strip()) or _stored_address(read_address(text))
+            kept[stored["shown"]] = known.get(stored["shown"], stored)
         except ParameterError as error:
             problems.append(ArgumentProblem(f"notify.{number}", "invalid", error.message))
     return list(kept.values()), problems
 
 
-def _stored_address(text: str, known: dict[str, StoredAddress]) -> tuple[str, StoredAddress]:
-    """Return an address by what is shown of it: as it is kept already, or encrypted now."""
-    stored = known.get(text)
-    if stored is None:
-        address = read_address(text)
-        shown = _address_text(address)
-        stored = known.get(shown, address.text)
-    else:
-        shown = text
-    return shown, stored if isinstance(stored, dict) else _encrypted_address(stored)
-
-
-def _encrypted_address(text: str) -> StoredAddress:
-    try:
-        address = read_address(text)
-    except ParameterError:  # from before addresses were checked: it is told nothing, and stays until it is taken out
-        return text
-    return address.kept() | {"shown": _address_text(address)}
-
-
-def _address_text(address: Address) -> str:
-    return address.shown if address.channel == MAIL else f"{address.shown}{address.key[:ADDRESS_MARK_LENGTH]}"
+def _stored_address(address: Address) -> StoredAddress:
+    mark = "" if address.channel == MAIL else address.key[:ADDRESS_MARK_LENGTH]
+    return address.kept() | {"shown": f"{address.shown}{mark}"}
 
 
 MATCH_TERMS = ("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")

@@ -12,7 +12,7 @@ from typing import Any
 from django.http import QueryDict
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policies.terms import shown_address, term_columns
+from approvals.policies.terms import term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
 from catalog.core.canonical_json import canonical_text, parse_json
@@ -120,7 +120,7 @@ def form_from_policy(policy: Policy, revision: PolicyRevision) -> PolicyForm:
     fields |= {name: "yes" if getattr(revision, name) else "" for name in FLAG_FIELDS}
     fields |= {named: _seconds_in_units(getattr(revision, name), size) for name, (named, size) in UNITS.items()}
     fields |= {"reason_required": REASON_REQUIRED_VALUES[revision.reason_required]}
-    fields |= {"notify": "\n".join(map(shown_address, revision.notify))}
+    fields |= {"notify": "\n".join(each["shown"] for each in revision.notify)}
     fields["revision"] = str(revision.number)
     rows = [{**row, "value": _value_as_typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
     stages = [{"group": stage["group"], "count": str(stage["count"])} for stage in revision.stages]
