@@ -70,7 +70,24 @@ REVIEWED = APPLYING | {RequestStatus.CONSUMED}
 class ReviewVerdict(models.TextChoices):
     """One person's answer to one request."""
 
-    APPROVE = "approve"
-    REJECT = "reject"
-    RESPOND = "respond"
-    REQUEST_CHANGES = "request_changes"
+    APPROVE = "approve", "Approved"
+    REJECT = "reject", "Rejected"
+    RESPOND = "respond", "Answered in the tool's place"
+    REQUEST_CHANGES = "request_changes", "Asked for changes"
+
+
+VERDICT_PHRASES: dict[str, str] = {
+    ReviewVerdict.APPROVE: "approved {}",
+    ReviewVerdict.REJECT: "rejected {}",
+    ReviewVerdict.RESPOND: "answered {} in the tool's place",
+    ReviewVerdict.REQUEST_CHANGES: "asked for changes to {}",
+}
+"""Each verdict as something that a person did to a request."""
+END_SENTENCES: dict[str, str] = {
+    RequestStatus.EXPIRED: "This request has expired: its time was over before the call could start.",
+    RequestStatus.WITHDRAWN: "This request was withdrawn.",
+    RequestStatus.REVOKED: "The approval was revoked before the call started.",
+    RequestStatus.INVALIDATED: "This request is no longer valid: what was asked for has changed.",
+    RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
+}
+"""How a request ended that no verdict ended."""

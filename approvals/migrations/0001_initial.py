@@ -558,10 +558,10 @@ class Migration(migrations.Migration):
                     "verdict",
                     models.CharField(
                         choices=[
-                            ("approve", "Approve"),
-                            ("reject", "Reject"),
-                            ("respond", "Respond"),
-                            ("request_changes", "Request Changes"),
+                            ("approve", "Approved"),
+                            ("reject", "Rejected"),
+                            ("respond", "Answered in the tool's place"),
+                            ("request_changes", "Asked for changes"),
                         ],
                         max_length=16,
                     ),

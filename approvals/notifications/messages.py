@@ -7,7 +7,6 @@ from typing import Any
 from django.conf import settings
 
 from approvals.models import ApprovalRequest, Delivery
-from approvals.states import ReviewVerdict
 from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import format_utc
 from catalog.models import Call
@@ -43,12 +42,6 @@ KINDS_ASKING_FOR_ANSWER = frozenset(
     {"approval.opened", "approval.reminded", "approval.escalated", "approval.delegated"}
 )
 """The kinds that want an answer of whom they tell."""
-VERDICT_LABELS: Mapping[str, str] = {
-    ReviewVerdict.APPROVE: "Approved",
-    ReviewVerdict.REJECT: "Rejected",
-    ReviewVerdict.RESPOND: "Answered in the tool's place",
-    ReviewVerdict.REQUEST_CHANGES: "Changes are asked for",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +105,7 @@ def _status_facts(request: ApprovalRequest) -> dict[str, str]:
         facts["Expires"] = format_utc(request.expires_at)
     review = request.reviews.filter(undone_at=None).select_related("person").order_by("-pk").first()
     if request.decided_at is not None and review is not None:
-        facts |= {"Answer": VERDICT_LABELS[review.verdict], "Answered by": one_line(user_display_name(review.person))}
+        facts |= {"Answer": review.get_verdict_display(), "Answered by": one_line(user_display_name(review.person))}
     return facts
 
 

@@ -27,12 +27,6 @@ MAX_CHANGED = 200
 MAX_SECONDS = 4.0
 CHUNK = 500
 EFFECT_WORDS = {"allow": "Runs by itself", "hold": "Waits for people", "deny": "Is refused"}
-REVIEW_WORDS = {
-    ReviewVerdict.APPROVE: "Approved",
-    ReviewVerdict.REJECT: "Rejected",
-    ReviewVerdict.RESPOND: "Answered in its place",
-    ReviewVerdict.REQUEST_CHANGES: "Changes asked for",
-}
 REPLAYED_COLUMNS = (
     "pk",
     "public_id",
@@ -69,7 +63,7 @@ class ChangedCall:
     @property
     def review_word(self) -> str:
         """What people said of it, in words; empty when they were not asked."""
-        return REVIEW_WORDS[ReviewVerdict(self.review)] if self.review else ""
+        return ReviewVerdict(self.review).label if self.review else ""
 
 
 @dataclass(slots=True)

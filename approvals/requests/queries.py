@@ -14,7 +14,7 @@ from approvals.models import (
     Round,
     Snooze,
 )
-from approvals.states import REVIEWED, RequestStatus, ReviewVerdict
+from approvals.states import END_SENTENCES, REVIEWED, VERDICT_PHRASES, RequestStatus, ReviewVerdict
 from catalog.access.roles import agent_token_of, can_see_all, user_display_name
 from catalog.core import clock
 from catalog.models import CallRequester, ToolVersion
@@ -145,37 +145,22 @@ def status_sentence(request: ApprovalRequest) -> str:
     call = request.call
     if request.status in _WITHDRAWN_SENTENCES and call.message and call.finished_at:
         return f"{_WITHDRAWN_SENTENCES[request.status]} {format_time_ago(call.finished_at)}. {call.message}"
-    sentence = _END_SENTENCES.get(request.status)
+    sentence = END_SENTENCES.get(request.status)
     if sentence is not None:
         return sentence
     review = last_review(request)
     if request.status == RequestStatus.PENDING or review is None:
         return "This request waits for an answer."
     started = ", and it was started" if request.status == RequestStatus.CONSUMED else ""
-    return (
-        f"{user_display_name(review.person)} {_VERDICT_PHRASES[review.verdict]} {format_time_ago(review.at)}{started}."
-    )
+    done = VERDICT_PHRASES[review.verdict].format("this")
+    return f"{user_display_name(review.person)} {done} {format_time_ago(review.at)}{started}."
 
-
-_VERDICT_PHRASES: dict[str, str] = {
-    ReviewVerdict.APPROVE: "approved this",
-    ReviewVerdict.REJECT: "rejected this",
-    ReviewVerdict.RESPOND: "answered this in the tool's place",
-    ReviewVerdict.REQUEST_CHANGES: "asked for changes to this",
-}
 
 _WITHDRAWN_SENTENCES: dict[str, str] = {
     RequestStatus.REVOKED: "The approval was taken back",
     RequestStatus.WITHDRAWN: "This no longer waits, since it was withdrawn",
 }
 """What leads the words of who took it back, which the call keeps."""
-
-_END_SENTENCES: dict[str, str] = {
-    RequestStatus.EXPIRED: "This request has expired: its time was over before the call could start.",
-    RequestStatus.WITHDRAWN: "This request was withdrawn.",
-    RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
-    RequestStatus.INVALIDATED: "This request is no longer valid: what was asked for has changed.",
-}
 
 
 MAX_REQUESTS_AUDITED = 1000

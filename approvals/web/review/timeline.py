@@ -11,21 +11,14 @@ from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import approvals_of, is_requester, missing_stages
 from approvals.policies.rulebook import rule_for
 from approvals.policy_language.stages import Stage
-from approvals.states import RequestStatus, ReviewVerdict
+from approvals.states import END_SENTENCES, ReviewVerdict
 from catalog.access.roles import user_display_name
 
 VERDICT_MARKS = {
-    ReviewVerdict.APPROVE: ("approved", "check", "ok"),
-    ReviewVerdict.REJECT: ("rejected", "x", "danger"),
-    ReviewVerdict.RESPOND: ("answered in the place of the tool", "human", "ok"),
-    ReviewVerdict.REQUEST_CHANGES: ("asked for changes", "retry", "warn"),
-}
-END_SENTENCES = {
-    RequestStatus.EXPIRED: "It expired: nobody answered in time.",
-    RequestStatus.WITHDRAWN: "It was withdrawn.",
-    RequestStatus.REVOKED: "The approval was revoked before it ran.",
-    RequestStatus.INVALIDATED: "It is no longer valid: what was asked for had changed.",
-    RequestStatus.SUPERSEDED: "A newer request took its place.",
+    ReviewVerdict.APPROVE: ("check", "ok"),
+    ReviewVerdict.REJECT: ("x", "danger"),
+    ReviewVerdict.RESPOND: ("human", "ok"),
+    ReviewVerdict.REQUEST_CHANGES: ("retry", "warn"),
 }
 
 
@@ -121,11 +114,12 @@ def _timeline_entries(request: ApprovalRequest) -> Iterator[TimelineEntry]:
         yield TimelineEntry(at=request.escalated_at, did=did, icon="expired", hue="warn")
     if request.status in END_SENTENCES:
         ended = request.call.finished_at or request.decided_at or request.expires_at
-        yield TimelineEntry(at=ended, did=END_SENTENCES[RequestStatus(request.status)], icon="expired")
+        yield TimelineEntry(at=ended, did=END_SENTENCES[request.status], icon="expired")
 
 
 def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[TimelineEntry]:
-    did, icon, hue = VERDICT_MARKS.get(ReviewVerdict(review.verdict), ("answered", "clock", ""))
+    verdict = ReviewVerdict(review.verdict)
+    icon, hue = VERDICT_MARKS[verdict]
     notes = []
     if review.on_behalf_of:
         notes.append(f"In the place of {user_display_name(review.on_behalf_of)}.")
@@ -140,7 +134,7 @@ def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[Timeli
     yield TimelineEntry(
         at=review.at,
         who=user_display_name(review.person),
-        did=did,
+        did=verdict.label.lower(),
         icon=icon,
         hue=hue if review.counts else "",
         said=review.comment,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from approvals.states import VERDICT_PHRASES
 from plans.models import Event
 
 
@@ -149,17 +150,10 @@ def _tool_invoked(who: str, data: Data) -> HistoryEntry:
 
 
 def _reviewed(who: str, data: Data) -> HistoryEntry:
-    done = VERDICT_WORDS.get(str(data.get("verdict")), "answered")
-    return HistoryEntry("human", "idle", f"{data.get('reviewer', 'Someone')} {done} {who.lower()}")
+    phrase = {**VERDICT_PHRASES, "undone": "took back the answer to {}"}.get(str(data.get("verdict")), "answered {}")
+    return HistoryEntry("human", "idle", f"{data.get('reviewer', 'Someone')} {phrase.format(who.lower())}")
 
 
-VERDICT_WORDS = {
-    "approve": "approved",
-    "reject": "rejected",
-    "respond": "answered in the tool's place of",
-    "request_changes": "asked for changes to",
-    "undone": "took back the answer to",
-}
 DECISION_ENTRIES = {
     "approve": ("check", "ok", "approved"),
     "respond": ("reply", "ok", "answered in the tool's place"),
