@@ -1,6 +1,5 @@
 """What pages of lower layers show of plans: requests by plan, a step's place in its plan, outcomes to settle."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -11,6 +10,7 @@ from django.contrib.auth.models import User
 
 from catalog.models import Call
 from catalog.states import CallStatus
+from plans.documents.graphs import descendants
 from plans.models import Plan, Step, StepDependency
 from plans.states import StepStatus, WaitingFor
 from plans.store.selectors import plans_for
@@ -110,11 +110,12 @@ def plan_around(plan_ref: str, step_ref: str, viewer: User) -> PlanSurroundings 
         return None
     steps = {step.pk: step for step in Step.objects.filter(plan=plan).only(*SHOWN_OF_STEP)}
     here = next((step for step in steps.values() if str(step.step_id) == step_ref), None)
-    needs, needed_by = _dependents(plan)
+    arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs_id", "step_id")
     ran = sum(step.status == StepStatus.COMPLETED and not step.skipped for step in steps.values())
     asks = steps[here.parent_id] if here is not None and here.parent_id else None
     start = asks or here
-    return PlanSurroundings(plan, here, asks, _reachable(start, needs, steps), _reachable(start, needed_by, steps), ran)
+    before = _connected(start, [(step, needed) for needed, step in arrows], steps)
+    return PlanSurroundings(plan, here, asks, before, _connected(start, arrows, steps), ran)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,22 +146,7 @@ def _name_steps(numbers: Sequence[int]) -> str:
     return f"Step {parts[0]}" if len(parts) == 1 else f"Steps {', '.join(parts[:-1])} and {parts[-1]}"
 
 
-Arrows = Mapping[int, list[int]]
-
-
-def _dependents(plan: Plan) -> tuple[Arrows, Arrows]:
-    needs, needed_by = defaultdict(list), defaultdict(list)
-    for step, needed in StepDependency.objects.filter(step__plan=plan).values_list("step_id", "needs_id"):
-        needs[step].append(needed)
-        needed_by[needed].append(step)
-    return needs, needed_by
-
-
-def _reachable(start: Step | None, arrows: Arrows, steps: Mapping[int, Step]) -> list[Step]:
-    """Return every step that can be reached, in the plan's order."""
-    todo, found = [start.pk] if start else [], set[int]()
-    while todo:
-        new = set(arrows.get(todo.pop(), ())) - found
-        found |= new
-        todo += new
+def _connected(start: Step | None, arrows: Iterable[tuple[int, int]], steps: Mapping[int, Step]) -> list[Step]:
+    """Return every step that the arrows lead to, in the plan's order."""
+    found = descendants(start.pk, arrows) if start else ()
     return sorted((steps[pk] for pk in found), key=lambda step: step.step_id)
