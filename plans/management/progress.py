@@ -1,11 +1,9 @@
-"""How a plan's progress is shown in a shell: one line a step, drawn again in a terminal, else written when it changes.
+"""How a plan's progress is shown in a shell: a line for each step whenever it changes.
 
 What stands here is text for people; everything that came from outside is shown without hidden characters.
 """
 
 import os
-import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from django.conf import settings
@@ -13,27 +11,18 @@ from django.conf import settings
 from catalog.core import clock
 from catalog.text.safety import split_hidden
 from catalog.ui.labels import format_duration
-from plans.states import StepStatus
 from plans.web.plan.overview import PlanOverview, StepOverview
 
 Style = Callable[[str], str]
 LABEL_WIDTH = 28
-LEAST_ROWS = 8
-AROUND = 4
-"""Rows of a terminal that are no steps: the goal, what was left out, the summary, the cursor's."""
-BLANK_LINES = "\x1b[{count}A\x1b[J"
-"""Takes the cursor up and clears what is below it."""
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ProgressDisplay:
-    """Shows how a plan goes on; `styles` are by hue, and what is `live`, a terminal, is drawn again."""
+    """Shows how a plan goes on; `styles` are by hue."""
 
-    def __init__(self, write: Callable[[str], object], styles: Mapping[str, Style], *, live: bool) -> None:
+    def __init__(self, write: Callable[[str], object], styles: Mapping[str, Style]) -> None:
         self._write_text = write
         self._styles = styles
-        self._live = live
-        self._drawn = 0
         self._said: dict[int, str] = {}
 
     def begin(self, picture: PlanOverview) -> None:
@@ -41,12 +30,7 @@ class ProgressDisplay:
         self._write([as_plain_line(picture.plan.goal), plan_address(picture), ""])
 
     def show(self, picture: PlanOverview) -> None:
-        """Show where each step stands: all of them again, or those that moved."""
-        if self._live:
-            lines = self._table(picture)
-            self._write(lines, after=BLANK_LINES.format(count=self._drawn) if self._drawn else "")
-            self._drawn = sum(_rows(line) for line in lines)
-            return
+        """Show the steps that have started or changed since they were shown last."""
         for step in picture.steps:
             if step.started and self._said.get(step.number) != step.label:
                 self._said[step.number] = step.label
@@ -63,20 +47,9 @@ class ProgressDisplay:
             if step.step.error:
                 self._write([self._styled("danger", f"Step {step.number}: {as_plain_line(step.step.error)}")])
 
-    def _table(self, picture: PlanOverview) -> list[str]:
-        """Return the lines of a terminal: as many steps as it has rows, those that are over left out first."""
-        size = shutil.get_terminal_size()
-        shown = _steps_to_show(picture.steps, max(LEAST_ROWS, size.lines - AROUND))
-        lines = [line for step in picture.steps if step.number in shown for line in self._lines(step, size.columns)]
-        left_out = len(picture.steps) - len(shown)
-        return [*lines, *([f"     and {left_out} more"] if left_out else [])]
-
-    def _lines(self, step: StepOverview, columns: int = 0) -> Iterator[str]:
+    def _lines(self, step: StepOverview) -> Iterator[str]:
         label, time = step.label.ljust(LABEL_WIDTH), _time_of(step).rjust(11)
-        rest = f"  {as_plain_line(step.step.title)}"
-        room = columns - 7 - len(label) - len(time) - 1
-        rest = rest[: max(room, 0)] if columns else rest
-        yield f"{step.number:>5}  {self._styled(step.word.hue, label)}{time}{rest}"
+        yield f"{step.number:>5}  {self._styled(step.word.hue, label)}{time}  {as_plain_line(step.step.title)}"
         address = waiting_address(step)
         if address:
             yield f"       {address}"
@@ -84,13 +57,8 @@ class ProgressDisplay:
     def _styled(self, hue: str, text: str) -> str:
         return self._styles.get(hue, str)(text)
 
-    def _write(self, lines: Sequence[str], after: str = "") -> None:
-        self._write_text(after + "".join(f"{line}\n" for line in lines))
-
-
-def _rows(line: str) -> int:
-    """Return how many rows of the terminal a line takes."""
-    return max(1, -(-len(COLOUR.sub("", line)) // shutil.get_terminal_size().columns))
+    def _write(self, lines: Sequence[str]) -> None:
+        self._write_text("".join(f"{line}\n" for line in lines))
 
 
 def plan_address(picture: PlanOverview) -> str:
@@ -123,10 +91,3 @@ def _time_of(step: StepOverview) -> str:
     if step.since is None:
         return ""
     return format_duration(1000 * max(0.0, (clock.now() - step.since).total_seconds()))
-
-
-def _steps_to_show(steps: Sequence[StepOverview], rows: int) -> set[int]:
-    """Return the numbers of the steps to show: those under way or failed first, then the next, then the last done."""
-    order = {StepStatus.IN_PROGRESS: 0, StepStatus.FAILED: 1, StepStatus.PENDING: 2}
-    by_interest = sorted(steps, key=lambda step: (order.get(StepStatus(step.step.status), 3), step.number))
-    return {step.number for step in by_interest[:rows]}

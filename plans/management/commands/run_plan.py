@@ -174,7 +174,7 @@ class Command(BaseCommand):
 
     def _progress(self) -> ProgressDisplay:
         styles = {"ok": self.style.SUCCESS, "danger": self.style.ERROR, "human": self.style.WARNING}
-        return ProgressDisplay(self._say, styles, live=self.stdout.isatty())
+        return ProgressDisplay(self._say, styles)
 
     def _say(self, text: str) -> None:
         self.stdout.write(text, ending="")

@@ -1,7 +1,5 @@
 """What a shell shows of a plan: each step with its state and time, what it waits for, and how it ended."""
 
-import os
-import shutil
 from typing import Any
 
 import pytest
@@ -21,10 +19,10 @@ HOSTILE = "a\x1b[31m\u202e\nb"
 class Screen:
     """What was written, and how it was coloured."""
 
-    def __init__(self, *, live: bool) -> None:
+    def __init__(self) -> None:
         self.text = ""
         styles = {"danger": lambda text: f"<{text}>"}
-        self.progress = ProgressDisplay(self._take, styles, live=live)
+        self.progress = ProgressDisplay(self._take, styles)
 
     def _take(self, text: str) -> None:
         self.text += text
@@ -44,29 +42,11 @@ def held(stage: Any, ada: User) -> Plan:
 
 def test_steps_are_written_when_they_move(held):
     """Not the ones that have not started, and nothing twice."""
-    screen = Screen(live=False)
+    screen = Screen()
     lines = screen.show(held).splitlines()
     assert len(lines) == 3 and "Done" in lines[0] and "Waiting for approval" in lines[1]
     assert lines[2].endswith(f"/approvals/?item={request_of(held, 2).public_id}")
     assert screen.show(held) == ""
-
-
-def test_a_terminal_is_drawn_again(held):
-    """All steps, over what was there."""
-    screen = Screen(live=True)
-    first = screen.show(held)
-    assert first.count("\n") == 4 and "Not started" in first
-    assert screen.show(held).startswith("\x1b[4A\x1b[J")
-
-
-def test_a_terminal_has_only_so_many_rows(stage, ada, monkeypatch):
-    """What is under way comes before what is done; the rest is counted."""
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda fallback=(80, 24): os.terminal_size((60, 14)))
-    plan = work_off(make_plan(ada, *(act(number) for number in range(1, 30)), act(30, tool="dangerous")))
-    lines = Screen(live=True).show(plan).splitlines()
-    assert len(lines) == 12 and "Waiting for approval" in lines[9]
-    assert lines[-1].strip() == "and 20 more"
-    assert max(map(len, lines[:9])) <= 60
 
 
 def test_a_plan_that_failed_by_its_deadline_says_so(stage, ada):
@@ -74,7 +54,7 @@ def test_a_plan_that_failed_by_its_deadline_says_so(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), deadline_seconds=60))
     Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now())
     end_overdue_plans(clock.now())
-    screen = Screen(live=False)
+    screen = Screen()
     screen.progress.end(load_overview(Plan.objects.get(pk=plan.pk)))
     assert screen.text.splitlines()[-1] == "<The plan's deadline passed.>"
 
@@ -83,7 +63,7 @@ def test_the_end_says_how_many_and_why(stage, ada):
     """What failed is named with its reason; nothing that came from outside steers the terminal."""
     stage.acts["cautious"] = act_raising(ValueError("no"))
     plan = work_off(make_plan(ada, act(1, description=HOSTILE), act(2, tool="cautious")))
-    screen = Screen(live=False)
+    screen = Screen()
     screen.show(plan)
     screen.progress.end(load_overview(plan))
     assert "\x1b" not in screen.text and "\u202e" not in screen.text
