@@ -28,7 +28,7 @@ from approvals.audit.queries import (
 from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Instance
 from catalog.ui.labels import Badge
-from catalog.ui.requests import PageRequest, is_fragment_request, push_url, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, push_url, sign_in_required
 
 PAGE_SIZE = 100
 MAX_TEXT = 200
@@ -72,7 +72,7 @@ class AuditPageQuery(AuditTextFilters):
 def parse_audit_query(params: QueryDict) -> AuditPageQuery:
     """Read a URL; what means nothing is left out."""
     texts = {name: params.get(name, "").replace("\x00", "").strip()[:MAX_TEXT] for name in TEXT_FILTER_NAMES}
-    read: dict[str, Any] = texts | {name: _number(params, name) for name in ("before", "after", "open")}
+    read: dict[str, Any] = texts | {name: parse_number(params.get(name, "")) for name in ("before", "after", "open")}
     return AuditPageQuery(since=_day(params.get("from", "")), until=_day(params.get("to", "")), **read)
 
 
@@ -166,11 +166,6 @@ def _day(text: str) -> date | None:
 
 def _midnight(day: date | None) -> datetime | None:
     return datetime.combine(day, time.min, tzinfo=UTC) if day else None
-
-
-def _number(params: QueryDict, name: str) -> int | None:
-    text = params.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 ACTION_LABELS = {

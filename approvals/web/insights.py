@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day, insights_for
 from catalog.ui.labels import format_timespan
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 
 CHOICES = (7, USUAL_DAYS, MOST_DAYS)
 WIDTH, HEIGHT, FLOOR = 600, 90, 2
@@ -40,9 +40,8 @@ class AgeBar:
 
 def parse_days(query: QueryDict) -> int:
     """Read for how many days the page is asked; what means nothing is the usual number."""
-    text = query.get("days", "")
-    days = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else USUAL_DAYS
-    return min(max(days, LEAST_DAYS), MOST_DAYS)
+    days = parse_number(query.get("days", ""), most_digits=3)
+    return USUAL_DAYS if days is None else min(max(days, LEAST_DAYS), MOST_DAYS)
 
 
 def day_bars(days: Sequence[Day]) -> list[DayBar]:

@@ -9,7 +9,7 @@ from approvals.models import Delivery
 from approvals.notifications.delivery import retry_delivery
 from approvals.notifications.preferences import change_choice, deliveries_for, preferences_page
 from catalog.errors import Conflict, ParameterError
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 
 PAGE_SIZE = 100
 
@@ -36,8 +36,7 @@ def preferences(request: PageRequest) -> HttpResponse:
 @sign_in_required
 def deliveries(request: PageRequest) -> HttpResponse:
     """Show administrators what was sent to whom, newest first."""
-    status, text = request.GET.get("status", ""), request.GET.get("before", "")
-    before = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    status, before = request.GET.get("status", ""), parse_number(request.GET.get("before", ""))
     found = list(deliveries_for(request.user, status, before)[: PAGE_SIZE + 1])
     older = found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None
     shown = {"deliveries": found[:PAGE_SIZE], "older": older, "status": status, "statuses": Delivery.Status.choices}

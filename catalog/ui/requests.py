@@ -79,3 +79,8 @@ def push_url(request: HttpRequest, response: HttpResponseBase, address: str) -> 
 def is_fragment_request(request: HttpRequest, *targets: str) -> bool:
     """Say whether htmx asks for the part with one of these ids; a page it restores from history is wanted whole."""
     return request.headers.get("HX-Target") in targets and "HX-History-Restore-Request" not in request.headers
+
+
+def parse_number(text: str, *, most_digits: int = 18) -> int | None:
+    """Return the whole number that a query or form names; None when it is none, or has too many digits."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= most_digits else None

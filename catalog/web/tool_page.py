@@ -15,6 +15,7 @@ from catalog.inventory.selectors import tool_versions
 from catalog.models import Tool
 from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
+from catalog.ui.requests import parse_number
 from catalog.web.version_changes import VersionChange, pair_versions
 
 VERSIONS_A_PAGE = 20
@@ -57,7 +58,7 @@ def _load_state(tool: Tool) -> str:
 
 def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what a page of a tool's versions is made from, newest first, each beside the one before it."""
-    before = _version_number(query.get("before", ""))
+    before = parse_number(query.get("before", ""), most_digits=7)
     rows = tool_versions(tool).order_by("-number")
     if before is not None:
         rows = rows.filter(number__lt=before)
@@ -68,10 +69,5 @@ def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any
         "changes": changes,
         "older": changes[-1].new.number if changes and changes[-1].old is not None else None,
         "is_first_page": before is None,
-        "open_diff": _version_number(query.get("diff", "")),
+        "open_diff": parse_number(query.get("diff", ""), most_digits=7),
     }
-
-
-def _version_number(text: str) -> int | None:
-    """Return the number of a version that a query names; None for what is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge, status_badge
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
 from plans.models import Plan, Step
 from plans.states import PlanStatus
 from plans.store.selectors import STEP_WAITS_FOR_PEOPLE, plans_for, step_counts
@@ -60,12 +60,13 @@ class PlanQuery:
     def read(cls, params: QueryDict) -> "PlanQuery":
         """Read a URL."""
         status, before = params.get("status", ""), params.get("before", "")
-        is_number = before.isascii() and before.isdigit() and len(before) < 19
-        wrong = [value for value, fits in ((status, status in TABS), (before, is_number or not before)) if not fits]
+        number = parse_number(before)
+        wrong = [status] if status not in TABS else []
+        wrong += [before] if before and number is None else []
         return cls(
             status=status if status in TABS else "",
             q=params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY],
-            before=int(before) if is_number else None,
+            before=number,
             ignored=tuple(each[:40] for each in wrong),
         )
 

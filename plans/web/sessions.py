@@ -4,7 +4,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 from plans.models import Plan
 from plans.sessions.overview import find_session_overview, session_list
 
@@ -13,9 +13,7 @@ from plans.sessions.overview import find_session_overview, session_list
 @sign_in_required
 def sessions(request: PageRequest) -> HttpResponse:
     """Show the sessions that have a list, the newest first."""
-    before = request.GET.get("before", "")
-    is_number = before.isascii() and before.isdigit() and len(before) < 19
-    listed = session_list(request.user, int(before) if is_number else None)
+    listed = session_list(request.user, parse_number(request.GET.get("before", "")))
     return render(request, "plans/sessions.html", {"section": "sessions", "listed": listed})
 
 

@@ -21,7 +21,7 @@ from approvals.web.review.detail import RequestDetail, detail_for
 from catalog.access.roles import NotAllowed
 from catalog.calls.privacy import PRIVATE_NOTICE
 from catalog.errors import ToolgateError
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 from plans.actions import slices
 from plans.actions.slices import MAX_SLICE_STEPS, ApprovalTerms, SliceItem
 from plans.actions.upcoming import ASKED, GATED, LATER, WAITS, UpcomingStep, upcoming_steps
@@ -176,11 +176,8 @@ def request_more(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
 
 
 def _parse_count(text: str) -> int:
-    return (
-        max(1, min(MAX_SLICE_STEPS, int(text)))
-        if text.isascii() and text.isdigit() and len(text) < 3
-        else DEFAULT_COUNT
-    )
+    number = parse_number(text, most_digits=2)
+    return DEFAULT_COUNT if number is None else max(1, min(MAX_SLICE_STEPS, number))
 
 
 def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:

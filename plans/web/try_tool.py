@@ -25,7 +25,7 @@ from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
 from catalog.ui.forms.editor import ArgumentsEditor
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
 from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
 from plans.engine import calls
 from plans.live.long_polling import wait_briefly
@@ -168,9 +168,9 @@ def try_tool_page(request: PageRequest, name: str) -> HttpResponse:
 def _initial_trial(request: PageRequest, tool: Tool) -> Trial:
     if "call" in request.GET:
         return trial_of_call(tool, request.user, _call_or_404(request.user, tool, request.GET["call"]))
-    number = request.GET.get("example", "")
-    if number.isascii() and number.isdecimal() and len(number) < 4 and int(number) < len(tool.examples):
-        arguments = tool.examples[int(number)].get("arguments")
+    number = parse_number(request.GET.get("example", ""))
+    if number is not None and number < len(tool.examples):
+        arguments = tool.examples[number].get("arguments")
         return new_trial(tool, request.user, arguments if isinstance(arguments, dict) else None)
     return new_trial(tool, request.user)
 

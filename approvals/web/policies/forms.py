@@ -17,6 +17,7 @@ from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError, field_error
+from catalog.ui.requests import parse_number
 
 TEXT_FIELDS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
 CHOICE_FIELDS = ("effect", "on_expiry", "escalate_to")
@@ -143,7 +144,9 @@ def document_from_form(form: PolicyForm) -> dict[str, Any]:
         "match": {name: fields.get(name, "").strip() for name in TEXT_FIELDS}
         | {"arguments": list(map(_parse_condition, form.rows))},
         "message": fields.get("message", "").strip(),
-        "stages": [{"group": each["group"], "count": _parse_count(each["count"])} for each in form.stages],
+        "stages": [
+            {"group": each["group"], "count": parse_number(each["count"], most_digits=5) or 0} for each in form.stages
+        ],
         "notify": [line.strip() for line in fields.get("notify", "").split("\n") if line.strip()],
         "reason_required": True if fields.get("reason_required") == "yes" else None,
     }
@@ -221,10 +224,6 @@ def _value_as_typed(operator: str, value: Any) -> str:
     if isinstance(value, str) and (operator in LITERAL_OPERATORS or _json_or_text(value) == value):
         return value
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list) else canonical_text(value)
-
-
-def _parse_count(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
 
 
 def _seconds_in_units(seconds: int | None, size: int) -> str:

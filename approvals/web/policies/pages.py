@@ -24,6 +24,7 @@ from catalog.errors import MalformedJSON, ParameterError
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Category, Source, Tool
 from catalog.schemas import ArgumentProblem, raise_for_problems
+from catalog.ui.requests import parse_number
 
 BACKTEST_DAYS = (1, 7, 30, MAX_DAYS)
 NEW_POLICY_NAME = "New policy"
@@ -171,7 +172,8 @@ def typed_order(form: PolicyForm) -> int | None:
     text = form.fields.get("order", "").strip()
     if not text:
         return None
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 6 else 10**6
+    number = parse_number(text, most_digits=6)
+    return 10**6 if number is None else number
 
 
 def _effective_order(form: PolicyForm, policy: Policy | None) -> int:

@@ -24,7 +24,7 @@ from approvals.web.policies.pages import (
 )
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 
 
 @require_safe
@@ -134,8 +134,7 @@ def create_from_form(form: PolicyForm, *, by: User) -> Policy | PolicyForm:
 
 def save_from_form(policy: Policy, form: PolicyForm, *, by: User) -> Policy | PolicyForm:
     """Change the policy to what the form says, unless someone else did meanwhile. Returns and raises as `make`."""
-    revision = form.fields.get("revision", "")
-    known = {"revision": int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < 9 else 0}
+    known = {"revision": parse_number(form.fields.get("revision", ""), most_digits=8) or 0}
     try:
         return services.change_policy(policy, _document_to_save(form) | known, by=by)
     except ParameterError as error:

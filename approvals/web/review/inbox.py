@@ -25,6 +25,7 @@ from catalog.calls.privacy import can_see_private
 from catalog.core import clock
 from catalog.rest.pagination import Page, PageCursor, PageParameters, paginate
 from catalog.secrets.placeholders import describe_placeholders
+from catalog.ui.requests import parse_number
 
 ARGUMENT_VIEWS = ("json", "edit", "respond")
 """Beside its usual look: the raw arguments, the form that changes them, the form that answers in the tool's place."""
@@ -254,8 +255,8 @@ def inbox_url(public_id: str = "", **more: str) -> str:
 
 
 def _parse_decided_cursor(before: str) -> PageCursor | None:
-    is_number = before.isascii() and before.isdigit() and len(before) < 19
-    return PageCursor(back=False, value=int(before), pk=int(before)) if is_number else None
+    number = parse_number(before)
+    return None if number is None else PageCursor(back=False, value=number, pk=number)
 
 
 def _parse_waiting_cursor(after: str) -> PageCursor | None:

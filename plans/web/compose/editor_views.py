@@ -5,7 +5,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from catalog.errors import Conflict, ToolgateError
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
 from plans.actions.change import change_plan, is_open_to_change
 from plans.actions.create import PlanProblems, create_plan
 from plans.models import Plan
@@ -86,8 +86,8 @@ def change_plan_page(request: PageRequest, public_id: str) -> HttpResponse:
 
 def _parse_numbers(text: str) -> frozenset[int]:
     """Read the steps that the page had offered; what is no number was not."""
-    parts = text[:MOST_LISTED].split(",")
-    return frozenset(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 11)
+    numbers = (parse_number(part, most_digits=10) for part in text[:MOST_LISTED].split(","))
+    return frozenset(number for number in numbers if number is not None)
 
 
 def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
@@ -97,7 +97,7 @@ def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
         return _change_page(request, writing, status=422)
     try:
         if not writing.changes_nothing:
-            wanted = writing.change(int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None)
+            wanted = writing.change(parse_number(seen, most_digits=15))
             control_plan(request.user, plan, lambda by: change_plan(plan, wanted, by=by), further=True)
     except PlanProblems:
         return _change_page(request, writing, status=422)

@@ -15,6 +15,7 @@ from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role, user_display
 from catalog.calls.privacy import PRIVATE_NOTICE
 from catalog.errors import field_error
 from catalog.models import ApiToken
+from catalog.ui.requests import parse_number
 from plans.actions.change import is_open_to_change
 from plans.actions.clone import NO_CLONE_LINKS, CloneLinks, clone_links
 from plans.actions.control import AtStake
@@ -229,8 +230,7 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -
 
 def step_in_query(query: Mapping[str, str]) -> int | None:
     """Return the number of the step that a query names, None when it names none."""
-    text = query.get("step", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    return parse_number(query.get("step", ""), most_digits=9)
 
 
 def with_revealed_field(page: PlanPage, shown: MaskedField) -> PlanPage:
