@@ -50,7 +50,7 @@ def begin_epoch(reason: str) -> EpochSummary:
     known_to = max((each.seq for each in lines), default=0)
     instance = _raise_epoch(max((each.epoch for each in lines), default=1), reason, kept_to=kept_to, known_to=known_to)
     ended += _void_open(why)
-    grants = _end_grants(instance.epoch, why)
+    grants = end_grants(Grant.objects.filter(in_force(clock.now()), epoch__lt=instance.epoch), why)
     instance.refresh_from_db()
     restore_guard.store_checkpoint(instance)
     return EpochSummary(instance.epoch, ended, grants, max(0, known_to - kept_to))
@@ -91,8 +91,3 @@ def _void_open(why: str) -> int:
         ended += done
         if not done:
             return ended
-
-
-def _end_grants(epoch: int, why: str) -> int:
-    """End the grants of earlier epochs that are in force."""
-    return end_grants(Grant.objects.filter(in_force(clock.now()), epoch__lt=epoch), why)

@@ -213,7 +213,7 @@ def _only_item(group: GroupSyntax, groups: Sequence[GroupSyntax]) -> list[ItemSy
         raise syntax_error(group.place, "() means no parameters at all, so it stands alone before the arrow.")
     if len(group.items) > 1:
         message = "Before a return type in parentheses each parameter has its own: (…)==>(…)==>(::Text)."
-        raise syntax_error(_location_of(group.items[1]), message, "')'")
+        raise syntax_error(group.items[1].place, message, "')'")
     return [_to_node(item) for item in group.items]
 
 
@@ -302,10 +302,6 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     words = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), words, n=1) if len(name) <= MAX_QUOTED_TEXT else []
     return f"; did you mean {words[near[0]]}?" if near else ""
-
-
-def _location_of(item: ItemSyntax | TypeSyntax) -> SourceLocation:
-    return item.place
 
 
 def _io_error(place: SourceLocation) -> TypeSignatureError:

@@ -184,7 +184,8 @@ def union_variants(plain: SchemaMapping, root: SchemaMapping, depth: int = 0) ->
         if isinstance(plain.get(key), Sequence) and depth < MAX_UNION_DEPTH:
             base = {name: value for name, value in plain.items() if name not in (key, *ANNOTATION_KEYWORDS)}
             found = (
-                _expand_variant(merge_schemas(part, base), root, depth) for part in _expanded_parts(plain[key], root)
+                _expand_variant(merge_schemas(expand_schema(part, root), base), root, depth)
+                for part in _schema_mappings(plain[key])
             )
             return tuple(islice((each for group in found for each in group), MAX_UNION_VARIANTS))
     kinds = plain.get("type")
@@ -196,10 +197,6 @@ def union_variants(plain: SchemaMapping, root: SchemaMapping, depth: int = 0) ->
 def _expand_variant(part: SchemaMapping, root: SchemaMapping, depth: int) -> tuple[SchemaMapping, ...]:
     plain = expand_schema(part, root)
     return (() if _options(plain) else union_variants(plain, root, depth + 1)) or (plain,)
-
-
-def _expanded_parts(parts: object, root: SchemaMapping) -> Iterator[SchemaMapping]:
-    return (expand_schema(part, root) for part in _schema_mappings(parts))
 
 
 def _schema_mappings(parts: object) -> list[SchemaMapping]:

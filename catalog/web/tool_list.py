@@ -199,7 +199,7 @@ def parse_list_query(params: QueryDict, known: FacetSelection) -> ToolListQuery:
     """Return what a URL asks for; `known` are the choices that there are."""
     asked = {name: tuple(dict.fromkeys(params.getlist(name))) for name in LEGENDS}
     ignored = [value for name, values in asked.items() for value in values if value not in known[name]]
-    words, order = _search_text(params.get("q", "")), params.get("sort", "")
+    words, order = params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY_LENGTH], params.get("sort", "")
     ignored += [order] if order and order not in SORT_ORDERS else []
     query = ToolListQuery(
         q=words,
@@ -212,10 +212,6 @@ def parse_list_query(params: QueryDict, known: FacetSelection) -> ToolListQuery:
 
 def _known_values(asked: FacetSelection, known: FacetSelection) -> dict[str, tuple[str, ...]]:
     return {name: tuple(value for value in values if value in known[name]) for name, values in asked.items()}
-
-
-def _search_text(words: str) -> str:
-    return words.replace("\x00", "").strip()[:MAX_QUERY_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     result = _changed_plan(change, before, {"goal": plan.goal, "memory": keys})
     moved = _misplaced_secrets(kept, result)
     author = Requester(plan.author)
-    standing = create.check_document(_unchanged_plan(plan, before, keys), by=author)
+    standing = create.check_document({"goal": plan.goal, "steps": list(before.values()), "memory": keys}, by=author)
     known = {_problem_identity(problem, list(before)) for problem in standing}
     told = _problems_of_change(create.check_document(result.document, by=author), result, known, change)
     found += moved + [each for each in told if each.path not in {one.path for one in moved}]
@@ -230,10 +230,6 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
         said = f"The plan would have more than {spec.MAX_STEPS} steps, with the {len(calls)} that its agents have made."
         found.append(_error("add", "too_many", said))
     return replace(result, problems=found)
-
-
-def _unchanged_plan(plan: Plan, before: Mapping[int, Document], keys: Mapping[str, None]) -> Document:
-    return {"goal": plan.goal, "steps": list(before.values()), "memory": keys}
 
 
 def _numbers(change: PlanChange, before: Mapping[int, Document], used: Mapping[int, str]) -> list[Problem]:

@@ -75,11 +75,6 @@ def restore_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnR
 def _with_secrets_restored(call: ToolUse, written: Any) -> ToolUse:
     """Return a call with what is kept of it, where that is what it shows."""
     found = call if written is None else call.model_copy(update={"arguments": written})
-    if _redacted_call(found) != call.arguments or (written is None and _holds_secret(call)):
+    if _redacted_call(found) != call.arguments or (written is None and PLACEHOLDER_KEY in json.dumps(call.arguments)):
         return call.model_copy(update={"problem": call.problem or SECRETS_GONE})
     return found
-
-
-def _holds_secret(call: ToolUse) -> bool:
-    """Say whether something of a call that was stored was left out."""
-    return PLACEHOLDER_KEY in json.dumps(call.arguments)

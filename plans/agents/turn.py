@@ -190,13 +190,9 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
 
 async def _stop_when_unwanted(context: ToolContext, limit: asyncio.Timeout) -> None:
     """End the request once the agent waits for it no more: a person skipped its step, in whatever process."""
-    while await in_database(_is_wanted, context):
+    while await in_database(lambda: _run(_step(context)) is not None):
         await asyncio.sleep(POLL_SECONDS)
     limit.reschedule(asyncio.get_running_loop().time())
-
-
-def _is_wanted(context: ToolContext) -> bool:
-    return _run(_step(context)) is not None
 
 
 def turn_of(context: ToolContext) -> Turn:

@@ -31,7 +31,6 @@ from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_briefly
 from plans.llm.provider import NotConfigured
 from plans.planner import drafts
 from plans.planner.drafts import LONGEST_REQUEST, FinishedDraft
-from plans.planner.output import PlannerOutput
 from plans.states import DRAFT_TOOL
 from plans.store.privacy import hidden_call_parts
 from plans.store.selectors import newest_call_of
@@ -171,16 +170,12 @@ def _draft_body(call: Call, found: FinishedDraft | None) -> dict[str, Any]:
         "status": call.public_status,
         "request": drafts.request_of(call),
         "strategy": str(asked.get("strategy", "")),
-        "output": _output_body(found.output) if found else None,
+        "output": found.output.model_dump(mode="json") if found else None,
         "plan": found.document if found else None,
         "problems": list(found.problems) if found else [],
         "model": found.model if found else "",
         "tokens": found.tokens if found else 0,
     }
-
-
-def _output_body(output: PlannerOutput) -> dict[str, Any]:
-    return output.model_dump(mode="json")
 
 
 def _failure_response(call: Call) -> Response:

@@ -107,7 +107,8 @@ def find_session_overview(viewer: User, public_id: str, token: ApiToken | None =
 def session_overview(plan: Plan) -> SessionOverview:
     """Return the session in which a plan was stored."""
     key = SessionKey.of_plan(plan)
-    row = plan if plan.kind == Plan.Kind.SESSION and _is_current(plan) else key.current_list()
+    is_current = plan.kind == Plan.Kind.SESSION and not plan.clones.filter(kind=Plan.Kind.SESSION).exists()
+    row = plan if is_current else key.current_list()
     steps = row.steps.order_by("step_id") if row else []
     return SessionOverview(
         id=row.public_id if row else plan.public_id,
@@ -118,10 +119,6 @@ def session_overview(plan: Plan) -> SessionOverview:
         steps=[ListedStep(step, status_badge(step.status)) for step in steps],
         calls=[SessionCall(call, status_badge(call.status)) for call in session_calls(key)],
     )
-
-
-def _is_current(plan: Plan) -> bool:
-    return not plan.clones.filter(kind=Plan.Kind.SESSION).exists()
 
 
 def session_list(viewer: User, before: int | None) -> SessionList:

@@ -1,7 +1,6 @@
 """What the pages say of tools that are tried: the card on a tool's page, and what would, or did, come of a call."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +63,7 @@ def becomes(rehearsal: Rehearsal) -> str:
 def preview_table(shown: Preview) -> dict[str, list[Any]]:
     """Return the rows that a call would affect as columns and cells."""
     columns = list(dict.fromkeys(name for row in shown.rows for name in row))
-    return {"columns": columns, "rows": [[_cell(row, name) for name in columns] for row in shown.rows]}
-
-
-def _cell(row: Mapping[str, Any], name: str) -> Any:
-    return row.get(name, "")
+    return {"columns": columns, "rows": [[row.get(name, "") for name in columns] for row in shown.rows]}
 
 
 @register.filter

@@ -89,8 +89,8 @@ def _render_plan(plan_ref: str) -> Fragments:
     removed = removed_step_numbers(picture.plan)
     fragments |= (
         _rows(picture)
-        | _removed_rows(removed)
-        | _values(picture)
+        | {f"s{number}": _render("plans/_gone.html", number=number) for number in removed}
+        | {f"m{row.pk}": _value(picture.plan.public_id, row) for row in picture.memory}
         | _events(picture)
         | _refresh_triggers(picture, removed)
     )
@@ -111,15 +111,6 @@ def _load_current_overview(plan_ref: str) -> tuple[PlanOverview, bool]:
 def _rows(picture: PlanOverview) -> dict[str, str]:
     now = picture.timeline.now
     return {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in picture.steps}
-
-
-def _removed_rows(removed: Set[int]) -> dict[str, str]:
-    """Return what takes the rows of steps away that are not in the plan any more."""
-    return {f"s{number}": _render("plans/_gone.html", number=number) for number in removed}
-
-
-def _values(picture: PlanOverview) -> dict[str, str]:
-    return {f"m{row.pk}": _value(picture.plan.public_id, row) for row in picture.memory}
 
 
 def _events(picture: PlanOverview) -> dict[str, str]:
@@ -146,7 +137,9 @@ def _refresh_triggers(picture: PlanOverview, removed: Set[int]) -> dict[str, str
         f"look-{number}": _refresh_trigger(str(number), "step", address, state) for number, state in states.items()
     }
     looks["look-said"] = _refresh_trigger("said", "said", address, conversation_state(picture))
-    looks["look-controls"] = _refresh_trigger("controls", "controls", address, _control_state(picture.plan))
+    looks["look-controls"] = _refresh_trigger(
+        "controls", "controls", address, f"{picture.plan.status} {picture.plan.paused_at}"
+    )
     looks["look-first"] = _refresh_trigger("first", "step", address, f"{first} {states.get(first)}")
     return looks
 
@@ -162,10 +155,6 @@ def _step_state(step: Step, changes: int) -> str:
     came_back = step.call is not None and step.call.came_back_at is not None
     version = f" {changes}" if step.status == StepStatus.PENDING else ""
     return f"{step.status}{version} {step.waiting_for} {step.attempt}" + (" came back" if came_back else "")
-
-
-def _control_state(plan: Plan) -> str:
-    return f"{plan.status} {plan.paused_at}"
 
 
 @lru_cache(maxsize=4096)

@@ -131,7 +131,9 @@ def inbox_for(viewer: User, asked: InboxQuery) -> Inbox:
     named = _find_request(viewer, asked.item)
     status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
     listed = _list_page(viewer, status, asked.cursor, named)
-    shown = named if named is not None or asked.item else _first_detail(viewer, listed.requests)
+    shown = named
+    if named is None and not asked.item and listed.requests:
+        shown = _find_request(viewer, listed.requests[0].public_id)
     return replace(
         listed,
         shown=detail_for(shown, viewer) if shown else None,
@@ -324,10 +326,6 @@ def _find_request(viewer: User, public_id: str) -> ApprovalRequest | None:
         return expire_and_load(viewer, public_id) if public_id else None
     except ApprovalRequest.DoesNotExist:
         return None
-
-
-def _first_detail(viewer: User, listed: Sequence[ApprovalRequest]) -> ApprovalRequest | None:
-    return _find_request(viewer, listed[0].public_id) if listed else None
 
 
 def _last_decided(viewer: User) -> ApprovalRequest | None:
