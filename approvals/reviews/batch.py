@@ -67,7 +67,7 @@ def decide_many(
     verdict = ReviewVerdict(verdict)
     held = _load_requests(by, items)
     waiting = [request for request in held.values() if request.status == RequestStatus.PENDING]
-    why_not = batch_objection(waiting, by, verdict)
+    why_not = batch_objection(waiting, verdict)
     if why_not is not None:
         raise field_error("items", "not_together", why_not)
 
@@ -93,10 +93,10 @@ def snooze_many(by: User, until: datetime, items: Sequence[BatchItem]) -> list[B
     return [_result(item, held, lambda each: coordination.snooze(held[each.id], by=by, until=until)) for item in items]
 
 
-def batch_objection(requests: Iterable[ApprovalRequest], by: User, verdict: str) -> str | None:
+def batch_objection(requests: Iterable[ApprovalRequest], verdict: str) -> str | None:
     """Return why these requests cannot be decided together, with what can be done; None when they can.
 
-    Whether `by` may decide each of them is judged request by request. Rejecting has no obstacle: it does no harm.
+    Whether a person may decide each of them is judged request by request. Rejecting has no obstacle: it does no harm.
     """
     listed = list(requests)
     if verdict != ReviewVerdict.APPROVE:

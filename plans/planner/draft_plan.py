@@ -123,7 +123,7 @@ class Drafting:
         return prompt.request_message(self.request)
 
     def _judged(self, output: PlannerOutput) -> JudgedAnswer:
-        return judge_answer(output, self.request, by=self.by)
+        return judge_answer(output, by=self.by)
 
     def _told(self, last: DraftRound) -> dict[str, Any]:
         return {

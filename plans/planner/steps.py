@@ -194,7 +194,7 @@ def _line(text: str) -> str:
 LONGEST_GOAL = 200
 
 
-def plan_document(output: PlannerOutput, request: str, *, by: Requester) -> dict[str, Any]:
+def plan_document(output: PlannerOutput, *, by: Requester) -> dict[str, Any]:
     """Return the plan document that the planner's answer makes; whether it is in order is for its check to say."""
     return {"goal": goal_of(output), "steps": steps_for(output, by, StepPlacement())}
 

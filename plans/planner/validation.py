@@ -47,14 +47,14 @@ class JudgedAnswer:
         return ".".join(each for each in (self.wrote, str(int(index) - self.first), field, within) if each)
 
 
-def judge_answer(output: PlannerOutput, request: str, *, by: Requester) -> JudgedAnswer:
+def judge_answer(output: PlannerOutput, *, by: Requester) -> JudgedAnswer:
     """Say what plan an answer makes, and what is wrong with it."""
     if output.needs_user_input and not (output.input_request or "").strip():
         return JudgedAnswer(
             None, (Problem("input_request", "required", "error", "A question to the user needs words."),)
         )
     try:
-        document = plan_document(output, request, by=by)
+        document = plan_document(output, by=by)
     except ToolError as error:
         return JudgedAnswer(None, (Problem("", "no_plan", "error", error.user_message()),))
     found = [*_uncallable_tools(document, set(_tools_named_in(output)), by), *check_document(document, by=by)]

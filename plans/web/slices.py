@@ -159,11 +159,6 @@ class SlicePage:
         return sum(each.kind == LATER for each in self._ahead)
 
 
-def slice_page(viewer: User, plan: Plan) -> SlicePage:
-    """Return the page as it is looked at."""
-    return SlicePage(viewer, plan)
-
-
 def request_more(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     """Ask about as many further steps as the form says, and return the page."""
     page, more = SlicePage(viewer, plan), _parse_count(form.get("count", ""))
@@ -211,7 +206,7 @@ def plan_slice(request: PageRequest, public_id: str) -> HttpResponse:
     """Show what is to come; ask about more of it, or approve what is checked."""
     plan = plan_or_404(request.user, public_id)
     if request.method != "POST":
-        page = slice_page(request.user, plan)
+        page = SlicePage(request.user, plan)
     else:
         page = (approve_checked if request.POST.get("do") == "approve" else request_more)(
             request.user, plan, request.POST

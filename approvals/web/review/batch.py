@@ -48,7 +48,7 @@ class BatchReview:
     @cached_property
     def obstacle(self) -> str | None:
         """Why they cannot be approved together; None when they can."""
-        return batch_objection(self.waiting, self.viewer, ReviewVerdict.APPROVE)
+        return batch_objection(self.waiting, ReviewVerdict.APPROVE)
 
     @property
     def second_press(self) -> str:

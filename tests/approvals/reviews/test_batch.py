@@ -114,8 +114,8 @@ def test_approval_together_follows_the_rule(ada, rosa, terms, reversibility, tog
     tool = make_tool(reversibility=reversibility)
     set_rule(**terms)
     request = ask(ada, tool)
-    assert (batch_objection([request], rosa, "approve") is None) == together
-    assert batch_objection([request], rosa, "reject") is None
+    assert (batch_objection([request], "approve") is None) == together
+    assert batch_objection([request], "reject") is None
     if together:
         assert statuses(decide_many(rosa, "approve", "", items_of(request))) == ["approved"]
     else:

@@ -39,9 +39,7 @@ def test_a_drafted_step_may_name_an_agent(ada, settings):
     make_agent("finder")
     for name, errors in (("finder", 0), ("fnder", 1)):
         plan = {"goal": "Find out", "steps": [agent_step(name=name, expected_key="found")]}
-        judged = judge_answer(
-            PlannerOutput(intent="Find out", needs_tools=True, plan=plan), "Find out.", by=Requester(ada)
-        )
+        judged = judge_answer(PlannerOutput(intent="Find out", needs_tools=True, plan=plan), by=Requester(ada))
         about = [each for each in judged.errors if each.startswith("plan.steps.0.agent")]
         assert len(about) == errors
         assert judged.document is not None

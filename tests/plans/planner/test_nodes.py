@@ -196,7 +196,7 @@ def output(**fields):
 
 def planned(by, **fields):
     """Return the plan that an answer makes, having checked that it can be stored."""
-    document = plan_document(output(**fields), "Please resend my badge: me@example.org", by=Requester(by))
+    document = plan_document(output(**fields), by=Requester(by))
     assert [problem for problem in check_document(document) if problem.severity == "error"] == []
     return document
 
@@ -260,5 +260,5 @@ def test_a_greeting_is_only_replied_to(configured, ada):
 @pytest.mark.django_db
 def test_a_plan_of_the_wrong_shape_is_left_to_the_check(configured, ada):
     wrong = output(plan={"steps": [5, {"step_id": "1", "dependencies": "2"}, None]})
-    document = plan_document(wrong, "x", by=Requester(ada))
+    document = plan_document(wrong, by=Requester(ada))
     assert [problem for problem in check_document(document) if problem.severity == "error"]
