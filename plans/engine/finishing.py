@@ -28,7 +28,7 @@ from plans.engine import early_requests, extensions, hints, late_results, model_
 from plans.engine.late_results import as_json
 from plans.engine.limits import BudgetExceeded
 from plans.engine.work import RunningCall
-from plans.models import MemoryItem, Plan, Step
+from plans.models import MemoryItem, Step
 from plans.sessions import commands
 from plans.spec import extract_value
 from plans.states import PlanStatus, StepStatus, WaitingFor
