@@ -212,6 +212,7 @@ ACTION_LABELS = {
     "tool.disabled": Badge("Switched a tool off", "stop", "warn"),
     "tool.grantable_set": Badge("Set whether a tool may be granted", "edit", "warn"),
     "token.created": Badge("Made a token", "lock", "warn"),
+    "token.changed": Badge("Changed a token", "edit", "idle"),
     "token.revoked": Badge("Revoked a token", "stop", "warn"),
     "approval.claimed": Badge("Claimed", "human", "idle"),
     "approval.released": Badge("Let a request go", "undo", "idle"),

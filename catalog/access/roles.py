@@ -65,9 +65,15 @@ def user_for_token(token: ApiToken) -> User:
     return token.user
 
 
+def acting_token_of(user: User | AnonymousUser) -> ApiToken | None:
+    """Return the token through which the user acts; None in a session."""
+    token: ApiToken | None = getattr(user, "_toolgate_token", None)
+    return token
+
+
 def agent_token_of(user: User | AnonymousUser) -> ApiToken | None:
     """Return the agent token through which the user acts; None for people and personal tokens."""
-    token: ApiToken | None = getattr(user, "_toolgate_token", None)
+    token = acting_token_of(user)
     return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
 
 

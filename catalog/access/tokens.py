@@ -1,51 +1,102 @@
-"""Bearer tokens: made, shown once, recognised. Only their SHA-256 is stored.
+"""Bearer tokens: issued, verified, listed, changed and revoked. Only the SHA-256 of a token is stored.
 
-Knows nothing of requests; what a token lets its user do is decided where the scope is asked for.
+A scope counts only while the token's owner has a role for it; that is checked at each request. The functions that take
+`by` check the permissions of that person, and those of the token through which they act.
 """
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Prefetch, Q, QuerySet
 
 from catalog import signals
-from catalog.core import clock
-from catalog.errors import field_error
-from catalog.models import ApiToken
-
-SCOPES = (
-    "tools:read",
-    "calls:create",
-    "plans:read",
-    "plans:write",
-    "approvals:read",
-    "approvals:decide",
-    "catalog:write",
-    "policies:write",
-    "audit:read",
+from catalog.access.learnt_waits import forget_waits
+from catalog.access.roles import (
+    ADMINISTRATOR,
+    OPERATOR,
+    ROLES,
+    VIEWER,
+    NotAllowed,
+    acting_token_of,
+    groups_of,
+    has_role,
 )
+from catalog.core import clock
+from catalog.core.transactions import retry_on_deadlock
+from catalog.errors import Conflict, field_error
+from catalog.models import ApiToken, LearntWait
+
+# Reading plans and approvals needs no role: without one, selectors show a person's own things only.
+# Deciding needs what the policy of each request asks for, which the service knows.
+SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
+    "tools:read": ROLES,
+    "calls:create": (OPERATOR, ADMINISTRATOR),
+    "plans:read": (),
+    "plans:write": (OPERATOR, ADMINISTRATOR),
+    "approvals:read": (),
+    "approvals:decide": (),
+    "catalog:write": (ADMINISTRATOR,),
+    "policies:write": (ADMINISTRATOR,),
+    "audit:read": (ADMINISTRATOR,),
+}
+"""The roles for each scope, one of which its owner needs; an empty tuple stands for everyone."""
+SCOPES = tuple(SCOPE_ROLES)
 # An agent asks; it never decides, never changes what is asked of it, and reads only what is its own.
 SCOPES_DENIED_TO_AGENTS = frozenset({"approvals:decide", "catalog:write", "policies:write", "audit:read"})
 TOKEN_PREFIX = "tg_"  # noqa: S105 - how a token begins, so that scanners of leaked secrets can find one
 TOKEN_BYTES = 32
 PREFIX_CHARACTERS = 10
 DEFAULT_TOKEN_DAYS = 90
-MAX_TOKEN_DAYS = 366
+MAX_TOKEN_DAYS = 365
 MAX_TOKEN_NAME = 128
+MAX_HOLD_SECONDS = 50
+LISTED_AFTER_END = timedelta(days=90)
+"""How long a token stays listed after it was revoked or expired."""
 USE_RECORD_INTERVAL_SECONDS = 60
 
 
+def issue_token(*, user: User, scopes: Iterable[str], **terms: Any) -> tuple[ApiToken, str]:
+    """Create a token as `create_token` does, with scopes that the user's roles allow. Raises ParameterError."""
+    wanted = list(scopes)
+    beyond = [scope for scope in wanted if scope in SCOPES and not may_hold_scope(user, scope)]
+    if beyond:
+        raise field_error("scopes", "invalid", f"The roles of {user.get_username()} do not allow {', '.join(beyond)}.")
+    return create_token(user=user, scopes=wanted, **terms)
+
+
+def may_hold_scope(user: User, scope: str) -> bool:
+    """Say whether the user's roles allow tokens with this scope.
+
+    Policies may ask any group for a decision, so every group but those that never decide by their role will do.
+    """
+    if scope == "approvals:decide":
+        return has_role(user, ADMINISTRATOR) or bool(groups_of(user) - {VIEWER, OPERATOR})
+    roles = SCOPE_ROLES[scope]
+    return not roles or has_role(user, *roles)
+
+
 def create_token(
-    *, user: User, kind: str, scopes: Iterable[str], name: str = "", days: int = DEFAULT_TOKEN_DAYS
+    *,
+    user: User,
+    kind: str,
+    scopes: Iterable[str],
+    name: str = "",
+    days: int = DEFAULT_TOKEN_DAYS,
+    hold_seconds: int | None = None,
 ) -> tuple[ApiToken, str]:
-    """Make a token for `days` days; return it with its text, shown only here. Raises ParameterError."""
+    """Create a token for `days` days; return it with its text, shown only here. Raises ParameterError.
+
+    Does not ask whether the user's roles allow the scopes; `issue_token` does.
+    """
     wanted = list(dict.fromkeys(scopes))
     _validate_token(kind, wanted, days)
     _validate_token_name(name)
+    _validate_hold_seconds(hold_seconds)
     text = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     with transaction.atomic():
         token = ApiToken.objects.create(
@@ -56,9 +107,86 @@ def create_token(
             secret_digest=_token_digest(text),
             prefix=text[:PREFIX_CHARACTERS],
             expires_at=clock.now() + timedelta(days=days),
+            hold_seconds=hold_seconds,
         )
         signals.record_fact("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
     return token, text
+
+
+def tokens_for(viewer: User) -> QuerySet[ApiToken]:
+    """Return the tokens that the viewer may see, newest first, with their owners and learnt waits.
+
+    Administrators see all tokens, others their own, an agent's token only itself.
+    """
+    learnt = LearntWait.objects.filter(seconds__isnull=False).order_by("client")
+    tokens = ApiToken.objects.select_related("user").prefetch_related(Prefetch("learnt_waits", learnt)).order_by("-pk")
+    acting = acting_token_of(viewer)
+    if acting is not None and acting.kind == ApiToken.Kind.AGENT:
+        return tokens.filter(pk=acting.pk)
+    return tokens if has_role(viewer, ADMINISTRATOR) else tokens.filter(user=viewer)
+
+
+def listed_tokens(viewer: User) -> QuerySet[ApiToken]:
+    """Return the tokens that the viewer may see, without those that ended over 90 days ago."""
+    since = clock.now() - LISTED_AFTER_END
+    return tokens_for(viewer).filter(Q(revoked_at=None) | Q(revoked_at__gt=since), expires_at__gt=since)
+
+
+def token_for(viewer: User, pk: int) -> ApiToken:
+    """Return one token. Raises ApiToken.DoesNotExist when there is none that the viewer may see."""
+    try:
+        return tokens_for(viewer).get(pk=pk)
+    except OverflowError:  # a number beyond what SQLite stores
+        raise ApiToken.DoesNotExist from None
+
+
+@retry_on_deadlock
+def change_token(token: ApiToken, changes: Mapping[str, Any], *, by: User) -> None:
+    """Change the name or the hold time of a live token. Raises NotAllowed, ParameterError, and Conflict if it ended."""
+    _require_change(token, by)
+    if "name" in changes:
+        _validate_token_name(changes["name"])
+    _validate_hold_seconds(changes.get("hold_seconds"))
+    now = clock.now()
+    with transaction.atomic():
+        if not ApiToken.objects.filter(pk=token.pk, revoked_at=None, expires_at__gt=now).update(**changes):
+            raise Conflict("This token has expired or was revoked, so it cannot be changed.")
+        signals.record_fact("token.changed", by=by, token=token.prefix, changes=dict(changes))
+
+
+@retry_on_deadlock
+def reset_learnt_waits(token: ApiToken, *, by: User) -> None:
+    """Forget what was learnt of the waits of all clients of a token. Raises NotAllowed."""
+    _require_change(token, by)
+    with transaction.atomic():
+        forget_waits(token.pk)
+        signals.record_fact("token.changed", by=by, token=token.prefix, changes={"learnt_waits": []})
+
+
+@retry_on_deadlock
+def revoke_token(token: ApiToken, *, by: User) -> None:
+    """End a token for good. Raises NotAllowed, and Conflict if it was revoked before."""
+    acting = acting_token_of(by)
+    if acting is None or acting.pk != token.pk:
+        _require_change(token, by)
+    with transaction.atomic():
+        if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=clock.now()):
+            raise Conflict("This token was revoked before.")
+        signals.record_fact("token.revoked", by=by, token=token.prefix, owner=token.user.get_username())
+
+
+def _require_change(token: ApiToken, by: User) -> None:
+    """Raise NotAllowed unless `by` may change the token: its owner or an administrator, never through an agent's token.
+
+    Through a personal token a person changes only their own tokens: no scope lets a token manage those of others.
+    """
+    acting = acting_token_of(by)
+    if acting is not None and acting.kind == ApiToken.Kind.AGENT:
+        raise NotAllowed("An agent's token changes no token; it may only revoke itself.")
+    if token.user_id == by.pk:
+        return
+    if acting is not None or not has_role(by, ADMINISTRATOR):
+        raise NotAllowed("Only an administrator who has signed in may change the tokens of others.")
 
 
 def authenticate_token(text: str) -> ApiToken | None:
@@ -101,3 +229,8 @@ def _validate_token(kind: str, scopes: list[str], days: int) -> None:
 def _validate_token_name(name: str) -> None:
     if len(name) > MAX_TOKEN_NAME or "\0" in name:
         raise field_error("name", "invalid", f"A token's name is a text of at most {MAX_TOKEN_NAME} characters.")
+
+
+def _validate_hold_seconds(seconds: int | None) -> None:
+    if seconds is not None and not 0 <= seconds <= MAX_HOLD_SECONDS:
+        raise field_error("hold_seconds", "invalid", f"An MCP call waits 0 to {MAX_HOLD_SECONDS} seconds.")

@@ -1,8 +1,8 @@
-"""The tool paths of the REST API."""
+"""The tool and token paths of the REST API."""
 
 from django.urls import path
 
-from catalog.api import views
+from catalog.api import tokens, views
 
 urlpatterns = [
     path("tools/", views.ToolList.as_view(), name="api-tools"),
@@ -12,4 +12,7 @@ urlpatterns = [
     path("tools/<slug:name>/schema/", views.ToolSchema.as_view(), name="api-tool-schema"),
     path("tools/<slug:name>/validate/", views.ToolValidate.as_view(), name="api-tool-validate"),
     path("tool-schemas/", views.ToolSchemas.as_view(), name="api-tool-schemas"),
+    path("tokens/", tokens.TokenList.as_view(), name="api-tokens"),
+    path("tokens/current/", tokens.CurrentToken.as_view(), name="api-token-current"),
+    path("tokens/<int:number>/", tokens.TokenDetail.as_view(), name="api-token"),
 ]

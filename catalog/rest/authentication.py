@@ -3,7 +3,7 @@
 A request with a token ignores its cookies. A person acts by role; a token needs the scope and its owner's role.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -15,16 +15,13 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from catalog.access.roles import (
-    ADMINISTRATOR,
-    OPERATOR,
-    ROLES,
     SIGNED_IN_AT_KEY,
     NotAllowed,
     has_role,
     mark_session_user,
     user_for_token,
 )
-from catalog.access.tokens import authenticate_token
+from catalog.access.tokens import SCOPE_ROLES, authenticate_token
 from catalog.models import ApiToken
 
 if TYPE_CHECKING:
@@ -75,21 +72,6 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
     def get_security_definition(self, auto_schema: "AutoSchema") -> dict[str, str]:
         """Return the security scheme."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "tg_…"}
-
-
-# Reading plans and approvals needs no role: without one, selectors show a person's own things only.
-# Deciding needs what the policy of each request asks for, which the service knows.
-SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
-    "tools:read": ROLES,
-    "calls:create": (OPERATOR, ADMINISTRATOR),
-    "plans:read": (),
-    "plans:write": (OPERATOR, ADMINISTRATOR),
-    "approvals:read": (),
-    "approvals:decide": (),
-    "catalog:write": (ADMINISTRATOR,),
-    "policies:write": (ADMINISTRATOR,),
-    "audit:read": (ADMINISTRATOR,),
-}
 
 
 class HasScope(BasePermission):

@@ -10,7 +10,7 @@ must not see without them.
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
@@ -78,10 +78,17 @@ ResponseFactory = Callable[[], Response]
 RepeatResponseFactory = Callable[[str], Response]
 
 
-def respond_once(request: Request, answer: ResponseFactory, again: RepeatResponseFactory | None = None) -> Response:
+def respond_once(
+    request: Request,
+    answer: ResponseFactory,
+    again: RepeatResponseFactory | None = None,
+    *,
+    unstored: Collection[str] = (),
+) -> Response:
     """Return the first answer given to this key and body; without a key, a new one. 409 once the roles differ.
 
-    `again` answers for work that was done and whose answer was lost; it is given the plan that was written.
+    `again` answers for work that was done and whose answer was lost; it is given the plan that was written. `unstored`
+    names the fields of the answer that a repeated request does not get, because they are stored nowhere.
     """
     key = request.headers.get("Idempotency-Key")
     if key is None:
@@ -90,7 +97,11 @@ def respond_once(request: Request, answer: ResponseFactory, again: RepeatRespons
         message = "Send 1 to 255 visible ASCII characters, without spaces."
         raise ValidationError({"Idempotency-Key": [message]})
     row, is_first = _reserve_key(_key_owner(request), key, _request_digest(request))
-    return _store_first_response(row, answer) if is_first else _repeat_response(row, _request_digest(request), again)
+    return (
+        _store_first_response(row, answer, unstored)
+        if is_first
+        else _repeat_response(row, _request_digest(request), again)
+    )
 
 
 def run_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> str:
@@ -130,7 +141,7 @@ def delete_expired_keys(*, now: datetime, limit: int = 1000) -> int:
     return deleted
 
 
-def _store_first_response(row: IdempotencyKey, answer: Callable[[], Response]) -> Response:
+def _store_first_response(row: IdempotencyKey, answer: ResponseFactory, unstored: Collection[str]) -> Response:
     try:
         with using_idempotency_key(row):
             response = answer()
@@ -141,21 +152,23 @@ def _store_first_response(row: IdempotencyKey, answer: Callable[[], Response]) -
     elif response.status_code >= 500:
         release_key(row)
     else:
-        _store_or_release(row, response)
+        _store_or_release(row, response, unstored)
     return response
 
 
-def _store_or_release(row: IdempotencyKey, response: Response) -> None:
+def _store_or_release(row: IdempotencyKey, response: Response, unstored: Collection[str]) -> None:
     """Keep the answer. Raises DatabaseError when the database is away; the key is not reserved for long then."""
     try:
-        _store_response(row, response)
+        _store_response(row, response, unstored)
     except DatabaseError:
         release_key(row)
         raise
 
 
-def _store_response(row: IdempotencyKey, response: Response) -> None:
-    IdempotencyKey.objects.filter(pk=row.pk).update(answer_status=response.status_code, answer=_response_text(response))
+def _store_response(row: IdempotencyKey, response: Response, unstored: Collection[str] = ()) -> None:
+    kept = {name: value for name, value in response.data.items() if name not in unstored} if unstored else response.data
+    text = JSONRenderer().render(kept).decode()
+    IdempotencyKey.objects.filter(pk=row.pk).update(answer_status=response.status_code, answer=text)
 
 
 def _repeat_response(row: IdempotencyKey, body_digest: str, again: RepeatResponseFactory | None) -> Response:
@@ -196,8 +209,3 @@ def _request_digest(request: Request) -> str:
     roles = canonical_text(sorted(roles_of(request.user)))
     whole = digest(str(request.method), request.path, canonical_text(request.data or {}), roles)
     return keyring().fingerprint(whole)  # a body may hold a short secret, which its bare digest could be guessed from
-
-
-def _response_text(response: Response) -> str:
-    rendered: bytes = JSONRenderer().render(response.data)
-    return rendered.decode()

@@ -1,16 +1,13 @@
 """The demo's people with their sign-ins and tokens; made once, their passwords and tokens anew with each run."""
 
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from catalog import signals
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
-from catalog.access.tokens import create_token
-from catalog.core import clock
+from catalog.access.tokens import create_token, revoke_token
 from catalog.errors import Conflict
 from catalog.models import ApiToken
 
@@ -97,14 +94,9 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
     """End the tokens of earlier runs and make new ones; return each by its name with its text."""
     with transaction.atomic():
         earlier = ApiToken.objects.filter(name__endswith=TOKEN_MARK, user__email__endswith=f"@{MAIL_DOMAIN}")
-        _revoke(earlier.filter(revoked_at=None).select_related("user"))
+        for token in earlier.filter(revoked_at=None).select_related("user"):
+            revoke_token(token, by=token.user)
         return {key.name: _make_token(key) for key in DEMO_TOKENS}
-
-
-def _revoke(tokens: Iterable[ApiToken]) -> None:
-    for token in tokens:
-        ApiToken.objects.filter(pk=token.pk).update(revoked_at=clock.now())
-        signals.record_fact("token.revoked", by=token.user, token=token.prefix)
 
 
 def _make_token(key: DemoToken) -> tuple[ApiToken, str]:

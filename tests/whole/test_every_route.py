@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
+from catalog.access.tokens import create_token
 from tests.approvals.factories import add_policy, allow, delivery_to, grant, rolled_back
 from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
 from tests.corpus import faults
@@ -39,6 +40,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "policies": add_policy(5, effect="deny").policy.public_id,
         "sessions": plan.public_id,
         "steps": "2",
+        "tokens": str(create_token(user=admin, kind="agent", scopes=["calls:create"])[0].pk),
         "tools": "dangerous",
     }
 

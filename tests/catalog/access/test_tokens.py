@@ -40,7 +40,8 @@ def test_invalid_token_is_refused_at_its_field(ada):
         ("scopes", {"kind": "agent", "scopes": ["policies:write"]}),
         ("scopes", {"kind": "agent", "scopes": ["audit:read"]}),
         ("days", {"days": 0}),
-        ("days", {"days": 367}),
+        ("days", {"days": 366}),
+        ("hold_seconds", {"hold_seconds": 51}),
         ("name", {"name": "n" * 129}),
     ]
 

@@ -1,0 +1,242 @@
+"""The token paths of the REST API: list, create, read, change, revoke, and the token of the request itself."""
+
+from typing import Any, ClassVar
+
+from django.db import transaction
+from django.http import Http404
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_serializer
+from rest_framework import serializers
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from catalog.access import tokens
+from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_HOLD_SECONDS, MAX_TOKEN_DAYS, MAX_TOKEN_NAME, SCOPES
+from catalog.models import ApiToken
+from catalog.rest.idempotency import record_done, respond_once
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.problems import refusal_responses
+from catalog.rest.serializers import (
+    PageQuery,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictSerializer,
+    StrictTextField,
+)
+from catalog.rest.views import Endpoint
+
+MOST_USERNAME = 150
+
+
+class TokenQuery(PageQuery):
+    """How a list of tokens is narrowed."""
+
+    owner = serializers.CharField(required=False, max_length=MOST_USERNAME, help_text="A username.")
+
+
+class HoldSecondsField(StrictIntegerField):
+    """How long an MCP call of a token may wait for a decision."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            required=False,
+            allow_null=True,
+            min_value=0,
+            max_value=MAX_HOLD_SECONDS,
+            help_text="The longest time an MCP call waits for a decision; null: the usual times.",
+            **options,
+        )
+
+
+class TokenBody(StrictSerializer):
+    """A token to be created."""
+
+    name = StrictTextField(max_length=MAX_TOKEN_NAME)
+    kind = StrictChoiceField(choices=ApiToken.Kind.values)
+    scopes = serializers.ListField(child=StrictChoiceField(choices=SCOPES), allow_empty=False, max_length=len(SCOPES))
+    days = StrictIntegerField(default=DEFAULT_TOKEN_DAYS, min_value=1, max_value=MAX_TOKEN_DAYS)
+    hold_seconds = HoldSecondsField(default=None)
+
+
+class TokenChangeBody(StrictSerializer):
+    """What is to be different about a token; what is left out stays."""
+
+    name = StrictTextField(required=False, max_length=MAX_TOKEN_NAME)
+    hold_seconds = HoldSecondsField()
+    learnt_waits = serializers.ListField(
+        child=serializers.JSONField(), required=False, max_length=0, help_text="An empty list forgets all of them."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a change of nothing."""
+        if not attrs:
+            raise serializers.ValidationError("Say what is to be different: nothing was named.")
+        return attrs
+
+
+class LearntWaitSerializer(serializers.Serializer[Any]):
+    """How long one MCP client of a token waits, learnt from connections that it closed."""
+
+    client = serializers.CharField()
+    seconds = serializers.FloatField()
+
+
+SHOWN = {
+    "id": 7,
+    "name": "Claude Code on my laptop",
+    "kind": "agent",
+    "scopes": ["tools:read", "calls:create", "plans:read"],
+    "owner": "ada",
+    "prefix": "tg_Xq3v9ab",
+    "learnt_waits": [{"client": "codex", "seconds": 9.4}],
+    "created_at": "2026-11-25T09:00:00Z",
+    "expires_at": "2027-02-23T09:00:00Z",
+    "last_used_at": None,
+    "revoked_at": None,
+    "hold_seconds": None,
+}
+"""A token as examples of the OpenAPI document show it."""
+
+
+@extend_schema_serializer(examples=[OpenApiExample("A token of an agent", SHOWN, response_only=True)])
+class TokenSerializer(serializers.Serializer[Any]):
+    """A token. Its text is shown only in the answer that creates it."""
+
+    id = serializers.IntegerField(source="pk")
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=ApiToken.Kind.values)
+    scopes = serializers.ListField(child=serializers.CharField())
+    owner = serializers.CharField(source="user.username")
+    prefix = serializers.CharField(help_text="The first characters of the token.")
+    learnt_waits = LearntWaitSerializer(source="learnt_waits.all", many=True)
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+    hold_seconds = serializers.IntegerField(allow_null=True)
+
+
+class CreatedTokenSerializer(TokenSerializer):
+    """A token as it was created; a repeat with the same Idempotency-Key is answered without `token`."""
+
+    token = serializers.CharField(required=False, help_text="The text to send as a bearer token. Shown only here.")
+
+
+TOKEN_EXAMPLES = [
+    OpenApiExample(
+        "A token for an agent",
+        {"name": SHOWN["name"], "kind": "agent", "scopes": SHOWN["scopes"], "days": 90},
+        request_only=True,
+    ),
+    OpenApiExample(
+        "The new token",
+        {**SHOWN, "learnt_waits": [], "token": "tg_Xq3v9abPlaceholderOfFortyThreeMoreCharacters"},
+        response_only=True,
+        status_codes=["201"],
+    ),
+]
+CHANGE_EXAMPLES = [
+    OpenApiExample("Reset what was learnt of its clients", {"learnt_waits": []}, request_only=True),
+    OpenApiExample("Let calls wait at most ten seconds", {"hold_seconds": 10}, request_only=True),
+]
+
+
+class TokenEndpoint(Endpoint):
+    """What the token paths share."""
+
+    def token_or_404(self, pk: int) -> ApiToken:
+        """Return a token that the caller may see; raise Http404."""
+        try:
+            return tokens.token_for(self.user, pk)
+        except ApiToken.DoesNotExist:
+            raise Http404 from None
+
+    def shown(self, pk: int, status: int = 200) -> Response:
+        """Answer with the token as it is now."""
+        return Response(TokenSerializer(self.token_or_404(pk)).data, status)
+
+    def revoke(self, token: ApiToken) -> Response:
+        """Revoke a token and answer with it."""
+        tokens.revoke_token(token, by=self.user)
+        return self.shown(token.pk)
+
+
+class TokenList(TokenEndpoint):
+    """The tokens."""
+
+    @extend_schema("tokens_list", parameters=[TokenQuery], responses=page_schema(TokenSerializer))
+    def get(self, request: Request) -> Response:
+        """List tokens, newest first: one's own; to administrators everyone's; to an agent's token only itself.
+
+        A token stays listed for 90 days after it was revoked or expired.
+        """
+        query, at = self.page_query(TokenQuery)
+        found = tokens.listed_tokens(self.user)
+        if "owner" in query:
+            found = found.filter(user__username=query["owner"])
+        page = paginate(found, order="-id", at=at)
+        return paginated_response(request, page, lambda token: TokenSerializer(token).data)
+
+    @extend_schema("tokens_create", request=TokenBody, responses={201: CreatedTokenSerializer}, examples=TOKEN_EXAMPLES)
+    def post(self, request: Request) -> Response:
+        """Create a token of one's own. By session only: a token never creates tokens."""
+        if self.token is not None:
+            raise PermissionDenied("A token cannot create tokens: sign in.")
+        return respond_once(request, self._create, lambda ref: self.shown(int(ref), 201), unstored=["token"])
+
+    def _create(self) -> Response:
+        body = self.body(TokenBody)
+        with transaction.atomic():
+            token, text = tokens.issue_token(user=self.user, **body)
+            record_done(str(token.pk))
+        response = self.shown(token.pk, 201)
+        response.data["token"] = text
+        return response
+
+
+class TokenDetail(TokenEndpoint):
+    """One token."""
+
+    @extend_schema("tokens_read", responses=TokenSerializer)
+    def get(self, request: Request, number: int) -> Response:
+        """Show one token."""
+        return self.shown(number)
+
+    @extend_schema("tokens_change", request=TokenChangeBody, responses=TokenSerializer, examples=CHANGE_EXAMPLES)
+    def patch(self, request: Request, number: int) -> Response:
+        """Change the name or `hold_seconds` of a token, or reset its learnt waits. Never through an agent's token."""
+        changes = self.body(TokenChangeBody)
+        token = self.token_or_404(number)
+        resets = changes.pop("learnt_waits", None) is not None
+        with transaction.atomic():
+            if changes:
+                tokens.change_token(token, changes, by=self.user)
+            if resets:
+                tokens.reset_learnt_waits(token, by=self.user)
+        return self.shown(number)
+
+    @extend_schema("tokens_revoke", responses={200: TokenSerializer})
+    def delete(self, request: Request, number: int) -> Response:
+        """Revoke a token at once; 409 if it was revoked before."""
+        return self.revoke(self.token_or_404(number))
+
+
+class CurrentToken(TokenEndpoint):
+    """The token of the request itself."""
+
+    @property
+    def current(self) -> ApiToken:
+        """The token that the request came with. Raises Http404 for a session."""
+        if self.token is None:
+            raise Http404
+        return self.token
+
+    @extend_schema("tokens_current", responses={200: TokenSerializer} | refusal_responses(404))
+    def get(self, request: Request) -> Response:
+        """Show the token of this request; 404 for a session."""
+        return self.shown(self.current.pk)
+
+    @extend_schema("tokens_current_revoke", responses={200: TokenSerializer} | refusal_responses(404))
+    def delete(self, request: Request) -> Response:
+        """Revoke the token of this request."""
+        return self.revoke(self.current)
