@@ -80,7 +80,7 @@ def may_hold_scope(user: User, scope: str) -> bool:
     return not roles or has_role(user, *roles)
 
 
-def create_token(
+def create_token(  # noqa: PLR0913 - the fields of a token, each named by its caller
     *,
     user: User,
     kind: str,

@@ -1,6 +1,6 @@
 """The token paths of the REST API: list, create, read, change, revoke, and the token of the request itself."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import transaction
 from django.http import Http404
