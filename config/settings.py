@@ -249,8 +249,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "SafetyLevel": "catalog.inventory.selectors.LEVELS",
         "PlanningStrategy": "plans.strategies.STRATEGIES",
-        "TokenKind": "catalog.models.ApiToken.Kind.values",
-        "PlanKind": "plans.models.Plan.Kind.values",
+        "TokenKind": "catalog.access.tokens.KINDS",
+        "PlanKind": "plans.api.serializers.PLAN_KINDS",
         "PlanStatus": "plans.states.PlanStatus.values",
         "CallStatus": "plans.api.serializers.CALL_STATUSES",
         "RequestStatus": "approvals.states.RequestStatus.values",

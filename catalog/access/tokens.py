@@ -46,6 +46,7 @@ SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
 }
 """The roles for each scope, one of which its owner needs; an empty tuple stands for everyone."""
 SCOPES = tuple(SCOPE_ROLES)
+KINDS = ApiToken.Kind.values
 # An agent asks; it never decides, never changes what is asked of it, and reads only what is its own.
 SCOPES_DENIED_TO_AGENTS = frozenset({"approvals:decide", "catalog:write", "policies:write", "audit:read"})
 TOKEN_PREFIX = "tg_"  # noqa: S105 - how a token begins, so that scanners of leaked secrets can find one
@@ -212,9 +213,8 @@ def _token_digest(text: str) -> str:
 
 
 def _validate_token(kind: str, scopes: list[str], days: int) -> None:
-    if kind not in ApiToken.Kind.values:
-        message = f"A token's kind is one of {', '.join(ApiToken.Kind.values)}, not '{kind}'."
-        raise field_error("kind", "invalid", message)
+    if kind not in KINDS:
+        raise field_error("kind", "invalid", f"A token's kind is one of {', '.join(KINDS)}, not '{kind}'.")
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
         raise field_error("scopes", "invalid", f"Name at least one scope; the scopes are {', '.join(SCOPES)}.")

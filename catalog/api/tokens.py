@@ -52,7 +52,7 @@ class TokenBody(StrictSerializer):
     """A token to be created."""
 
     name = StrictTextField(max_length=MAX_TOKEN_NAME)
-    kind = StrictChoiceField(choices=ApiToken.Kind.values)
+    kind = StrictChoiceField(choices=tokens.KINDS)
     scopes = serializers.ListField(child=StrictChoiceField(choices=SCOPES), allow_empty=False, max_length=len(SCOPES))
     days = StrictIntegerField(default=DEFAULT_TOKEN_DAYS, min_value=1, max_value=MAX_TOKEN_DAYS)
     hold_seconds = HoldSecondsField(default=None)
@@ -104,7 +104,7 @@ class TokenSerializer(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(source="pk")
     name = serializers.CharField()
-    kind = serializers.ChoiceField(choices=ApiToken.Kind.values)
+    kind = serializers.ChoiceField(choices=tokens.KINDS)
     scopes = serializers.ListField(child=serializers.CharField())
     owner = serializers.CharField(source="user.username")
     prefix = serializers.CharField(help_text="The first characters of the token.")

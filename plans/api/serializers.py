@@ -37,6 +37,7 @@ from plans.store.selectors import failure_reason, steps_of
 MAX_WAIT = 60.0
 MAX_REASON = 2000
 MAX_PATH = 1000
+PLAN_KINDS = Plan.Kind.values
 CALL_STATUSES = sorted(set(PUBLIC_STATUS.values()))
 MEMORY_TYPES = [kind.value for kind in MemoryItem.Type if kind is not MemoryItem.Type.GIVEN]
 OUTCOMES = ("happened", "did_not_happen", "request_again")
@@ -45,7 +46,7 @@ OUTCOMES = ("happened", "did_not_happen", "request_again")
 class PlanQueryParameters(PageQuery):
     """How a list of plans is narrowed."""
 
-    kind = StrictChoiceField(choices=Plan.Kind.values, default=Plan.Kind.PLAN.value)
+    kind = StrictChoiceField(choices=PLAN_KINDS, default=Plan.Kind.PLAN.value)
     status = StrictChoiceField(choices=PlanStatus.values, required=False)
 
 
@@ -293,7 +294,7 @@ class PlanSerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField(source="public_id")
     goal = serializers.CharField()
-    kind = serializers.ChoiceField(choices=Plan.Kind.values)
+    kind = serializers.ChoiceField(choices=PLAN_KINDS)
     status = serializers.ChoiceField(choices=PlanStatus.values)
     owner = serializers.CharField()
     requested_by = serializers.CharField(source="author.username")
