@@ -34,7 +34,7 @@ urlpatterns = [
     path("", home, name="home"),
     path("sign-in/", SignInView.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
-    path("tools/", include("catalog.web.urls")),
+    path("", include("catalog.web.urls")),
     path("", include("approvals.web.urls")),
     path("", include("plans.web.urls")),
     path("api/v1/", include(api_urlpatterns)),

@@ -1,12 +1,19 @@
-"""Where the tool pages are."""
+"""Where the pages of tools and tokens are."""
 
 from django.urls import path
 
-from catalog.web import views
+from catalog.web import tokens, views
 
 urlpatterns = [
-    path("", views.tools, name="tools"),
-    path("<slug:name>/", views.tool_detail, name="tool"),
-    path("<slug:name>/change/", views.change_tool, name="tool-change"),
-    path("<slug:name>/versions/", views.versions, name="tool-versions"),
+    path("tools/", views.tools, name="tools"),
+    path("tools/<slug:name>/", views.tool_detail, name="tool"),
+    path("tools/<slug:name>/change/", views.change_tool, name="tool-change"),
+    path("tools/<slug:name>/versions/", views.versions, name="tool-versions"),
+    path("profile/tokens/", tokens.own_tokens, name="own-tokens"),
+    path("profile/tokens/new/", tokens.new_token, name="token-new"),
+    path("tokens/", tokens.all_tokens, name="tokens"),
+    path("tokens/<int:number>/", tokens.token_detail, name="token"),
+    path("tokens/<int:number>/change/", tokens.change_token, name="token-change"),
+    path("tokens/<int:number>/waits/", tokens.reset_waits, name="token-waits"),
+    path("tokens/<int:number>/revoke/", tokens.revoke_token, name="token-revoke"),
 ]

@@ -1,0 +1,280 @@
+"""The pages of tokens: a person's own, everyone's for administrators, one token, and a new one shown once."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from catalog.access import tokens
+from catalog.access.roles import ADMINISTRATOR, has_role, user_display_name
+from catalog.access.tokens import (
+    DEFAULT_TOKEN_DAYS,
+    MAX_HOLD_SECONDS,
+    MAX_TOKEN_NAME,
+    SCOPES,
+    SCOPES_DENIED_TO_AGENTS,
+    may_hold_scope,
+)
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text, digest
+from catalog.errors import Conflict, ParameterError
+from catalog.models import ApiToken, LearntWait
+from catalog.rest.idempotency import record_done, run_once
+from catalog.rest.pagination import PageCursor, PageParameters, paginate
+from catalog.ui.labels import Badge
+from catalog.ui.requests import PageRequest, sign_in_required
+
+PAGE_SIZE = 50
+EXPIRES_SOON = timedelta(days=14)
+EXPIRY_DAYS = (7, 30, 90, 180, 365)
+USUAL_AGENT_SCOPES = ("tools:read", "calls:create", "plans:read", "approvals:read")
+MAX_KEY = 64
+SCOPE_SENTENCES: Mapping[str, str] = {
+    "tools:read": "Read the tools of the catalog and their schemas.",
+    "calls:create": "Call tools, over REST and MCP. Dangerous calls still wait for approval.",
+    "plans:read": "Read plans, calls, sessions and their results.",
+    "plans:write": "Submit, start, change and cancel plans.",
+    "approvals:read": "Read requests for approval.",
+    "approvals:decide": "Approve and reject requests as you.",
+    "catalog:write": "Change tools, sources and agents.",
+    "policies:write": "Change policies and make grants.",
+    "audit:read": "Read and verify the audit log.",
+}
+KIND_LABELS: Mapping[str, Badge] = {
+    ApiToken.Kind.AGENT: Badge("Agent", "bot", "idle"),
+    ApiToken.Kind.PERSONAL: Badge("Personal", "human", "idle"),
+}
+STANDINGS: Mapping[str, Badge] = {
+    "active": Badge("Active", "ok", "ok"),
+    "expires_soon": Badge("Expires soon", "clock", "warn"),
+    "expired": Badge("Expired", "expired", "idle"),
+    "revoked": Badge("Revoked", "stop", "idle"),
+}
+
+
+class TokenSettingsForm(forms.Form):
+    """The fields of a token that can be changed later."""
+
+    name = forms.CharField(max_length=MAX_TOKEN_NAME)
+    hold_seconds = forms.IntegerField(required=False, min_value=0, max_value=MAX_HOLD_SECONDS)
+
+    def add_problems(self, error: ParameterError | Conflict) -> None:
+        """Show what the service refused, at its field where it names one."""
+        problems = error.details["errors"] if isinstance(error, ParameterError) else []
+        for each in problems or [{"path": "", "message": error.message}]:
+            self.add_error(each["path"] if each["path"] in self.fields else None, each["message"])
+
+
+class NewTokenForm(TokenSettingsForm):
+    """A token to be created, with the scopes that its owner's roles allow."""
+
+    kind = forms.ChoiceField(choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
+    scopes = forms.MultipleChoiceField()
+    days = forms.TypedChoiceField(choices=[(each, f"{each} days") for each in EXPIRY_DAYS], coerce=int)
+    key = forms.CharField(max_length=MAX_KEY, widget=forms.HiddenInput)
+
+    def __init__(self, owner: User, data: Any = None) -> None:
+        allowed = [scope for scope in SCOPES if may_hold_scope(owner, scope)]
+        usual = [scope for scope in USUAL_AGENT_SCOPES if scope in allowed]
+        initial = {"scopes": usual, "days": DEFAULT_TOKEN_DAYS, "key": secrets.token_urlsafe(18)}
+        super().__init__(data, initial=initial)
+        self.fields["scopes"].choices = [(scope, SCOPE_SENTENCES[scope]) for scope in allowed]  # type: ignore[attr-defined]
+
+    @property
+    def scope_lines(self) -> list[tuple[str, str, bool, bool]]:
+        """Each scope with its sentence, whether agents never have it, and whether it is ticked."""
+        ticked = self["scopes"].value() or []
+        choices = self.fields["scopes"].choices  # type: ignore[attr-defined]
+        return [(scope, text, scope in SCOPES_DENIED_TO_AGENTS, scope in ticked) for scope, text in choices]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One token in words."""
+
+    token: ApiToken
+
+    @property
+    def kind(self) -> Badge:
+        """Its kind."""
+        return KIND_LABELS[self.token.kind]
+
+    @property
+    def standing(self) -> Badge:
+        """Whether it works, and whether that ends soon."""
+        token, now = self.token, clock.now()
+        if token.revoked_at is not None:
+            return STANDINGS["revoked"]
+        if token.expires_at <= now:
+            return STANDINGS["expired"]
+        return STANDINGS["expires_soon" if token.expires_at - now <= EXPIRES_SOON else "active"]
+
+    @property
+    def owner(self) -> str:
+        """The person whose token it is."""
+        return user_display_name(self.token.user)
+
+    @property
+    def scopes(self) -> list[tuple[str, str, bool]]:
+        """Each scope with its sentence, and whether the owner's roles allow it now."""
+        owner = self.token.user
+        return [(scope, SCOPE_SENTENCES.get(scope, ""), may_hold_scope(owner, scope)) for scope in self.token.scopes]
+
+    @property
+    def learnt_waits(self) -> Sequence[LearntWait]:
+        """The shorter waits of its MCP clients."""
+        return list(self.token.learnt_waits.all())
+
+
+@require_safe
+@sign_in_required
+def own_tokens(request: PageRequest) -> HttpResponse:
+    """Show a person's own tokens."""
+    return _token_list(request, everyone=False)
+
+
+@require_safe
+@sign_in_required
+def all_tokens(request: PageRequest) -> HttpResponse:
+    """Show everyone's tokens to administrators, `?owner=` those of one person; lead others to their own."""
+    if not has_role(request.user, ADMINISTRATOR):
+        return redirect("own-tokens")
+    return _token_list(request, everyone=True)
+
+
+def _token_list(request: PageRequest, *, everyone: bool) -> HttpResponse:
+    owner, before = request.GET.get("owner", "").replace("\x00", "") if everyone else "", request.GET.get("before", "")
+    found = tokens.listed_tokens(request.user)
+    if not everyone:
+        found = found.filter(user=request.user)
+    elif owner:
+        found = found.filter(user__username=owner)
+    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    cursor = PageCursor(back=False, value=number, pk=number) if number is not None else None
+    page = paginate(found, order="-id", at=PageParameters(PAGE_SIZE, cursor))
+    shown = {
+        "section": "tokens",
+        "rows": [TokenRow(token) for token in page.rows],
+        "everyone": everyone,
+        "administers": has_role(request.user, ADMINISTRATOR),
+        "owner": owner,
+        "older": page.next.pk if page.next else None,
+    }
+    return render(request, "tokens/tokens.html", shown)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@sign_in_required
+def new_token(request: PageRequest) -> HttpResponse:
+    """Show the form of a new token; a POST creates it and shows its text once."""
+    form = NewTokenForm(request.user, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            return _create(request, form.cleaned_data)
+        except (ParameterError, Conflict) as error:
+            form.add_problems(error)
+    shown = {"section": "tokens", "form": form}
+    return render(request, "tokens/new.html", shown, status=422 if form.errors else 200)
+
+
+def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
+    """Create the token of a form and show its text; a form that was sent before leads to its token."""
+    key = fields.pop("key")
+    texts: list[str] = []
+
+    def create() -> str:
+        with transaction.atomic():
+            token, text = tokens.issue_token(user=request.user, **fields)
+            record_done(str(token.pk))
+        texts.append(text)
+        return str(token.pk)
+
+    number = run_once(f"user:{request.user.pk}", f"token:{key}", digest(canonical_text(fields)), create)
+    if not texts:
+        messages.info(request, "This token was created before. Its text was shown then and is not kept.")
+        return redirect("token", number)
+    shown = {
+        "section": "tokens",
+        "row": TokenRow(tokens.token_for(request.user, int(number))),
+        "text": texts[0],
+        "address": f"{settings.TOOLGATE_URL}/mcp",
+    }
+    return render(request, "tokens/created.html", shown, status=201)
+
+
+@require_safe
+@sign_in_required
+def token_detail(request: PageRequest, number: int) -> HttpResponse:
+    """Show one token."""
+    return _render_detail(request, _token_or_404(request, number))
+
+
+@require_POST
+@sign_in_required
+def change_token(request: PageRequest, number: int) -> HttpResponse:
+    """Change the name and the hold time of a token."""
+    token, form = _token_or_404(request, number), TokenSettingsForm(request.POST)
+    if not form.is_valid():
+        return _render_detail(request, token, form, status=422)
+    try:
+        tokens.change_token(token, form.cleaned_data, by=request.user)
+        messages.success(request, "Saved.")
+    except ParameterError as error:
+        form.add_problems(error)
+        return _render_detail(request, token, form, status=422)
+    except Conflict as error:
+        messages.warning(request, error.message)
+    return redirect("token", number)
+
+
+@require_POST
+@sign_in_required
+def reset_waits(request: PageRequest, number: int) -> HttpResponse:
+    """Forget what was learnt of the waits of a token's clients."""
+    tokens.reset_learnt_waits(_token_or_404(request, number), by=request.user)
+    messages.success(request, "Reset. Its clients are given the usual waits again.")
+    return redirect("token", number)
+
+
+@require_POST
+@sign_in_required
+def revoke_token(request: PageRequest, number: int) -> HttpResponse:
+    """Revoke a token."""
+    token = _token_or_404(request, number)
+    try:
+        tokens.revoke_token(token, by=request.user)
+        messages.success(request, f"Revoked: {token.name}.")
+    except Conflict as error:
+        messages.warning(request, error.message)
+    return redirect("token", number)
+
+
+def _render_detail(
+    request: PageRequest, token: ApiToken, form: TokenSettingsForm | None = None, status: int = 200
+) -> HttpResponse:
+    stored = {"name": token.name, "hold_seconds": token.hold_seconds}
+    shown = {
+        "section": "tokens",
+        "row": TokenRow(token),
+        "form": form or TokenSettingsForm(initial=stored),
+        "is_own": token.user_id == request.user.pk,
+        "most_hold_seconds": MAX_HOLD_SECONDS,
+    }
+    return render(request, "tokens/token.html", shown, status=status)
+
+
+def _token_or_404(request: PageRequest, number: int) -> ApiToken:
+    try:
+        return tokens.token_for(request.user, number)
+    except ApiToken.DoesNotExist:
+        raise Http404 from None

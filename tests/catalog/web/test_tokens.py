@@ -1,0 +1,79 @@
+"""The pages of tokens: a new one shown once, its page, its end, and who sees which."""
+
+import re
+
+import pytest
+
+from catalog.access import learnt_waits
+from catalog.access.tokens import authenticate_token, create_token
+from catalog.models import ApiToken, LearntWait
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+FIELDS = {"name": "laptop", "kind": "agent", "scopes": "calls:create", "days": "30", "hold_seconds": ""}
+TEXT = re.compile(r'id="token-text"[^>]*>(tg_[^<]+)<')
+
+
+def test_token_is_created_shown_once_changed_and_revoked(ada):
+    pages = Pages(ada)
+    assert "/profile/tokens/new/" in pages.client.get("/profile/tokens/").content.decode()
+    pages.open("/profile/tokens/new/")
+    assert [scope for scope, *_ in pages.context["form"].scope_lines] == [
+        "tools:read",
+        "calls:create",
+        "plans:read",
+        "plans:write",
+        "approvals:read",
+    ]
+    fields = FIELDS | {"key": pages.field("key")}
+    pages.send("/profile/tokens/new/", fields, status=201)
+    text = TEXT.findall(pages.html)[0]
+    token = authenticate_token(text)
+    assert token is not None and (token.user, token.name, token.scopes) == (ada, "laptop", ["calls:create"])
+    assert 'href="/connect/"' in pages.html
+    pages.send("/profile/tokens/new/", fields)
+    assert TEXT.findall(pages.html) == [] and ApiToken.objects.count() == 1
+    for _ in range(2):
+        learnt_waits.note_cut_off(token.pk, "codex", 10.0)
+    pages.open(f"/tokens/{token.pk}/")
+    assert [wait.seconds for wait in pages.context["row"].learnt_waits] == [8.0]
+    assert f'href="/sessions/?token={token.pk}"' in pages.html
+    pages.send(f"/tokens/{token.pk}/waits/")
+    pages.send(f"/tokens/{token.pk}/change/", {"name": "desk", "hold_seconds": "7"})
+    token.refresh_from_db()
+    assert (token.name, token.hold_seconds, LearntWait.objects.exists()) == ("desk", 7, False)
+    pages.send(f"/tokens/{token.pk}/change/", {"name": "desk", "hold_seconds": "51"}, status=422)
+    assert 'id="err-hold_seconds"' in pages.html
+    pages.open(f"/tokens/{token.pk}/")
+    pages.send(f"/tokens/{token.pk}/revoke/")
+    assert authenticate_token(text) is None
+    pages.open("/profile/tokens/")
+    assert [row.standing.label for row in pages.context["rows"]] == ["Revoked"]
+
+
+def test_invalid_field_is_marked_and_nothing_created(ada):
+    pages = Pages(ada)
+    for field, value in (("name", ""), ("scopes", "audit:read"), ("days", "366"), ("kind", "robot")):
+        pages.open("/profile/tokens/new/")
+        pages.send("/profile/tokens/new/", FIELDS | {"key": pages.field("key"), field: value}, status=422)
+        assert f'id="err-{field}"' in pages.html
+    assert not ApiToken.objects.exists()
+
+
+def test_administrators_see_everyones_tokens_and_others_their_own(ada, ben, admin, django_assert_max_num_queries):
+    mine, other = (create_token(user=user, kind="agent", scopes=["calls:create"])[0] for user in (ada, ben))
+    pages = Pages(ada)
+    pages.open(f"/tokens/{other.pk}/", status=404)
+    assert pages.client.post(f"/tokens/{other.pk}/revoke/").status_code in (403, 404)
+    assert pages.client.get("/tokens/")["Location"] == "/profile/tokens/"
+    pages = Pages(admin)
+    pages.open("/tokens/")
+    assert [row.token for row in pages.context["rows"]] == [other, mine]
+    pages.open("/tokens/?owner=ada")
+    assert [row.token for row in pages.context["rows"]] == [mine]
+    pages.open(f"/tokens/{mine.pk}/")
+    pages.send(f"/tokens/{mine.pk}/revoke/")
+    mine.refresh_from_db()
+    assert mine.revoked_at is not None
+    with django_assert_max_num_queries(11):
+        pages.open("/tokens/")
