@@ -32,7 +32,7 @@ from catalog.models import ApiToken, LearntWait
 from catalog.rest.idempotency import record_done, run_once
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 
 PAGE_SIZE = 50
 EXPIRES_SOON = timedelta(days=14)
@@ -159,7 +159,7 @@ def _token_list(request: PageRequest, *, everyone: bool) -> HttpResponse:
         found = found.filter(user=request.user)
     elif owner:
         found = found.filter(user__username=owner)
-    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    number = parse_number(before)
     cursor = PageCursor(back=False, value=number, pk=number) if number is not None else None
     page = paginate(found, order="-id", at=PageParameters(PAGE_SIZE, cursor))
     shown = {

@@ -1,4 +1,4 @@
-"""The paths of sessions: those that have a list, and one with its list and its newest calls."""
+"""The paths of sessions: those in which a call was made, and one with its list and its newest calls."""
 
 from typing import Any, ClassVar
 
@@ -13,27 +13,39 @@ from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
 from plans.api.plans import PlanEndpoint
 from plans.models import Plan
-from plans.sessions.overview import find_session_overview, sessions_for
+from plans.sessions.overview import find_session_overview, newest_plans_of_sessions, session_rows
 from plans.states import PlanStatus, StepStatus
+
+MAX_KEY = 2**63 - 1
 
 
 class SessionQuery(PageQuery):
     """Which page of the sessions."""
 
-    status = serializers.ChoiceField(choices=PlanStatus.values, required=False)
+    status = serializers.ChoiceField(choices=PlanStatus.values, required=False, help_text="Of its list.")
+    token = serializers.IntegerField(
+        required=False, min_value=1, max_value=MAX_KEY, help_text="The id of a token that called in it."
+    )
 
 
 class SessionSerializer(serializers.Serializer[Any]):
-    """A session in a list, by its list of steps; `id` is the plan's that keeps it, `name` empty for the default one."""
+    """A session in a list. `id` is that of its to-do list, or else of its newest plan; `name` empty for a default one.
 
-    id = serializers.CharField(source="public_id")
-    name = serializers.CharField(source="session")
+    `goal`, `status`, `created_at` and `completed_at` are those of its list, null where none was set up.
+    """
+
+    id = serializers.CharField()
+    name = serializers.CharField()
     requested_by = serializers.CharField(source="author.username")
-    token = serializers.CharField(source="token.name", allow_null=True)
-    goal = serializers.CharField()
-    status = serializers.ChoiceField(choices=PlanStatus.values)
-    created_at = serializers.DateTimeField()
-    completed_at = serializers.DateTimeField(allow_null=True)
+    token = serializers.CharField(source="token.name", allow_null=True, default=None)
+    token_id = serializers.IntegerField(source="token.pk", allow_null=True, default=None)
+    goal = serializers.CharField(source="todo_list.goal", allow_null=True, default=None)
+    status = serializers.ChoiceField(
+        choices=PlanStatus.values, source="todo_list.status", allow_null=True, default=None
+    )
+    created_at = serializers.DateTimeField(source="todo_list.created_at", allow_null=True, default=None)
+    completed_at = serializers.DateTimeField(source="todo_list.completed_at", allow_null=True, default=None)
+    last_active_at = serializers.DateTimeField()
 
 
 class ListedStepSerializer(serializers.Serializer[Any]):
@@ -67,6 +79,7 @@ class SessionDetailSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     requested_by = serializers.CharField(source="author.username")
     token = serializers.CharField(source="token.name", allow_null=True)
+    token_id = serializers.IntegerField(source="token.pk", allow_null=True)
     goal = serializers.CharField(source="row.goal", allow_null=True)
     status = serializers.ChoiceField(choices=PlanStatus.values, source="row.status", allow_null=True)
     created_at = serializers.DateTimeField(source="row.created_at", allow_null=True)
@@ -82,10 +95,12 @@ class SessionListEndpoint(PlanEndpoint):
 
     @extend_schema("sessions_list", parameters=[SessionQuery], responses=page_schema(SessionSerializer))
     def get(self, request: Request) -> Response:
-        """List the sessions that have a list, the newest list first."""
+        """List the sessions in which a call was made, the last active first."""
         query, at = self.page_query(SessionQuery)
-        page = paginate(sessions_for(self.user, self.token).filter(**query), order="-id", at=at)
-        return paginated_response(request, page, lambda plan: SessionSerializer(plan).data)
+        wanted = {"through": query.get("token"), "status": query.get("status")}
+        page = paginate(newest_plans_of_sessions(self.user, self.token, **wanted), order="-id", at=at)
+        rows = {row.newest.pk: row for row in session_rows(page.rows)}
+        return paginated_response(request, page, lambda plan: SessionSerializer(rows[plan.pk]).data)
 
 
 class SessionDetail(PlanEndpoint):

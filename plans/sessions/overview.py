@@ -1,10 +1,14 @@
-"""A session as its page and the API show it: its list beside the calls made in it; and the list of sessions."""
+"""A session as its page and the API show it: its list beside the calls made in it; and the list of sessions.
+
+Sessions are not rows. A session stands in a list by its newest plan, so that it is found with or without a to-do list.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.db.models import Case, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Value, When
 
 from catalog.access.roles import user_display_name
 from catalog.models import ApiToken, Call
@@ -68,21 +72,56 @@ class SessionOverview:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session in the list of sessions."""
+    """One session in the list of sessions: its newest plan, its to-do list if there is one, and how much is done."""
 
-    plan: Plan
-    title: str
-    word: Badge
-    done: int
-    total: int
+    newest: Plan
+    todo_list: Plan | None
+    done: int = 0
+    total: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id of its list, or else of its newest plan."""
+        return (self.todo_list or self.newest).public_id
+
+    @property
+    def name(self) -> str:
+        """Its name, empty for a default session."""
+        return self.newest.session
+
+    @property
+    def title(self) -> str:
+        """The name of the session; without one it is the default session of its owner."""
+        return title_of(self.name)
+
+    @property
+    def author(self) -> User:
+        """The person whose session it is, or whose agent's."""
+        return self.newest.author
+
+    @property
+    def token(self) -> ApiToken | None:
+        """The agent's token whose session it is; None for a session of a person."""
+        token = self.newest.token
+        return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
+
+    @property
+    def word(self) -> Badge | None:
+        """How its list stands; None without one."""
+        return status_badge(self.todo_list.status) if self.todo_list else None
+
+    @property
+    def last_active_at(self) -> datetime:
+        """When something was last asked for in it."""
+        return self.newest.created_at
 
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """One page of sessions, and the address of the next."""
+    """One page of sessions, and where the next begins."""
 
     rows: Sequence[SessionRow]
-    older: str
+    older: int | None
     is_first: bool
 
 
@@ -91,9 +130,41 @@ def title_of(name: str) -> str:
     return name or "Default session"
 
 
-def sessions_for(viewer: User, token: ApiToken | None = None) -> "QuerySet[Plan]":
-    """Return the lists of the sessions that the viewer may see, each standing for its session."""
-    return current_lists(plans_for(viewer, token))
+AGENT_TOKEN = Case(When(token__kind=ApiToken.Kind.AGENT, then=F("token_id")), default=Value(0))
+"""Of a plan: the agent's token whose session it is in, or 0 for a person's session."""
+HAS_CALL = ~Q(kind=Plan.Kind.PLAN) | Exists(Step.objects.filter(plan=OuterRef("pk"), call__isnull=False))
+"""Of a plan: whether a call was made in it. Every list was set up by a call."""
+
+
+def newest_plans_of_sessions(
+    viewer: User, token: ApiToken | None = None, *, through: int | None = None, status: str | None = None
+) -> "QuerySet[Plan]":
+    """Return the newest plan of each session with a call that the viewer may see, `list_pk` the key of its list.
+
+    `through` keeps the sessions in which a token called, `status` those whose list has this status.
+    """
+    visible = plans_for(viewer, token).order_by().filter(HAS_CALL)
+    if through is not None:
+        visible = visible.filter(token=through)
+    sessions = visible.annotate(agent=AGENT_TOKEN).values("author", "agent", "session").annotate(newest=Max("pk"))
+    own = {"author": OuterRef("author"), "agent": OuterRef("agent"), "session": OuterRef("session")}
+    lists = current_lists(Plan.objects.annotate(agent=AGENT_TOKEN)).filter(**own).order_by("-pk")
+    found = Plan.objects.select_related("author", "token").annotate(agent=AGENT_TOKEN)
+    found = found.filter(pk__in=sessions.values("newest")).annotate(list_pk=Subquery(lists.values("pk")[:1]))
+    return found if status is None else found.filter(Exists(lists.filter(status=status)))
+
+
+def session_rows(newest: Sequence[Plan]) -> list[SessionRow]:
+    """Return the sessions of these newest plans, each with its list; two queries."""
+    keys: dict[int, int | None] = {plan.pk: plan.list_pk for plan in newest}  # type: ignore[attr-defined] # annotated
+    lists = Plan.objects.in_bulk([key for key in keys.values() if key is not None])
+    counts = step_counts(lists.values())
+    rows = []
+    for plan in newest:
+        found = lists.get(keys[plan.pk] or 0)
+        counted = counts[found.pk] if found else {"completed": 0, "steps": 0}
+        rows.append(SessionRow(plan, found, counted["completed"], counted["steps"]))
+    return rows
 
 
 def find_session_overview(viewer: User, public_id: str, token: ApiToken | None = None) -> SessionOverview:
@@ -121,19 +192,9 @@ def session_overview(plan: Plan) -> SessionOverview:
     )
 
 
-def session_list(viewer: User, before: int | None) -> SessionList:
-    """Return one page of the sessions that the viewer may see, the newest list first; two queries."""
+def session_list(viewer: User, before: int | None, through: int | None = None) -> SessionList:
+    """Return one page of the sessions that the viewer may see, the last active first; three queries."""
     cursor = PageCursor(back=False, value=before, pk=before) if before is not None else None
-    page = paginate(sessions_for(viewer), order="-id", at=PageParameters(PAGE_SIZE, cursor))
-    counts = step_counts(list(page.rows))
-    rows = [
-        SessionRow(
-            plan=plan,
-            title=title_of(plan.session),
-            word=status_badge(plan.status),
-            done=counts[plan.pk]["completed"],
-            total=counts[plan.pk]["steps"],
-        )
-        for plan in page.rows
-    ]
-    return SessionList(rows, f"/sessions/?before={page.next.pk}" if page.next else "", is_first=before is None)
+    found = newest_plans_of_sessions(viewer, through=through)
+    page = paginate(found, order="-id", at=PageParameters(PAGE_SIZE, cursor))
+    return SessionList(session_rows(page.rows), page.next.pk if page.next else None, is_first=before is None)

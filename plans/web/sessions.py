@@ -4,6 +4,9 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from catalog.access.roles import ADMINISTRATOR, has_role
+from catalog.access.tokens import token_for
+from catalog.models import ApiToken
 from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 from plans.models import Plan
 from plans.sessions.overview import find_session_overview, session_list
@@ -12,9 +15,20 @@ from plans.sessions.overview import find_session_overview, session_list
 @require_safe
 @sign_in_required
 def sessions(request: PageRequest) -> HttpResponse:
-    """Show the sessions that have a list, the newest first."""
-    listed = session_list(request.user, parse_number(request.GET.get("before", "")))
-    return render(request, "plans/sessions.html", {"section": "sessions", "listed": listed})
+    """Show the sessions in which a call was made, the last active first; `?token=` those in which a token called."""
+    token = _token_or_404(request)
+    listed = session_list(request.user, parse_number(request.GET.get("before", "")), token.pk if token else None)
+    return render(request, "plans/sessions.html", {"section": "sessions", "listed": listed, "token": token})
+
+
+def _token_or_404(request: PageRequest) -> ApiToken | None:
+    """Return the token that the URL names, None where it names none. Raises Http404 for one that is not to be seen."""
+    if not request.GET.get("token"):
+        return None
+    try:
+        return token_for(request.user, parse_number(request.GET.get("token", "")) or 0)
+    except ApiToken.DoesNotExist:
+        raise Http404 from None
 
 
 @require_safe
@@ -25,4 +39,6 @@ def session(request: PageRequest, public_id: str) -> HttpResponse:
         page = find_session_overview(request.user, public_id)
     except Plan.DoesNotExist:
         raise Http404 from None
-    return render(request, "plans/session.html", {"section": "sessions", "page": page})
+    may_open_token = page.author == request.user or has_role(request.user, ADMINISTRATOR)
+    shown = {"section": "sessions", "page": page, "may_open_token": may_open_token}
+    return render(request, "plans/session.html", shown)

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from plans.models import Plan
-from tests.builders import work_off
+from tests.builders import make_plan, step, work_off
 from tests.conftest import person
 from tests.rest import Rest, agent, wrong_paths
 
@@ -181,3 +181,30 @@ def test_the_planning_tools_are_in_the_catalog(ada):
         "planning_setup_plan",
         "planning_update_step",
     ]
+
+
+def test_session_without_a_list_is_listed_by_its_calls(ada, vera):
+    first, second = agent(ada), agent(ada)
+    called(first, "read_plan", "silent")
+    called(second, "setup_plan", "planned", objective="Try it")
+    called(second, "read_plan", "planned")
+    make_plan(ada, step(1))
+    rows = Rest(vera).get("sessions/").json()["results"]
+    assert [(row["name"], row["goal"], row["status"], row["token_id"]) for row in rows] == [
+        ("planned", "Try it", "in_progress", second.token.pk),
+        ("silent", None, None, first.token.pk),
+    ]
+    silent = first.get(f"sessions/{rows[1]['id']}/").json()
+    assert (silent["goal"], len(silent["calls"]), silent["token_id"]) == (None, 1, first.token.pk)
+    assert [row["name"] for row in Rest(vera).get("sessions/", token=first.token.pk).json()["results"]] == ["silent"]
+    assert [row["name"] for row in Rest(vera).get("sessions/", status="in_progress").json()["results"]] == ["planned"]
+
+
+def test_personal_tokens_share_the_sessions_of_their_person(ada):
+    first, second = Rest(ada), Rest(ada)
+    called(first, "setup_plan", objective="Try it")
+    called(second, "read_plan")
+    assert [row["token_id"] for row in first.get("sessions/").json()["results"]] == [None]
+    for rest in (first, second):
+        assert [row["name"] for row in first.get("sessions/", token=rest.token.pk).json()["results"]] == ["night"]
+    assert first.get("sessions/", token=agent(ada).token.pk).json()["results"] == []

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from catalog.access.tokens import create_token
 from plans.models import Plan
 from plans.web.sockets import session_source
 from tests.builders import make_plan, step, work_off
@@ -160,3 +161,16 @@ async def test_the_socket_lets_in_who_may_see_the_session(ada, nobody):
         messages = [await socket.receive_json_from(timeout=60) for _ in ("session", "shell")]
     assert any("session-list" in html for message in messages for html in message["fragments"])
     assert await apart(Plan.objects.count) > 0
+
+
+def test_sessions_of_a_token_and_the_token_of_a_session(ada, ben, admin):
+    first, second = (create_token(user=ada, kind="agent", scopes=["calls:create"])[0] for _ in range(2))
+    agent, other = SessionAgent(ada, token=first), SessionAgent(ada, token=second)
+    call = agent.call("read_plan")
+    other.setup("a", objective="Elsewhere")
+    page = text_of(Pages(ada).client.get(f"/sessions/?token={first.pk}"))
+    assert f'href="/sessions/{call.plan_ref}/"' in page and "Elsewhere" not in page
+    address = f'href="/tokens/{first.pk}/"'
+    shown = {user: text_of(Pages(user).client.get(f"/sessions/{call.plan_ref}/")) for user in (ada, ben, admin)}
+    assert {user: address in text for user, text in shown.items()} == {ada: True, ben: False, admin: True}
+    assert Pages(ben).client.get(f"/sessions/?token={first.pk}").status_code == 404
