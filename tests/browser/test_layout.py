@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, Round
+from catalog.access.learnt_waits import note_cut_off
 from catalog.access.tokens import create_token
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
@@ -134,6 +135,11 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
     done = work_off(make_plan(ada, step(1)))
     session = SessionAgent(ada, "x" * 120).setup("long" * 100, objective="word " * 90)
     Policy.objects.filter(order=20).update(name="Payments over five hundred need two people of finance")
+    token, _ = create_token(
+        user=ada, kind="agent", scopes=["tools:read", "calls:create", "plans:read"], name="long " * 25
+    )
+    for _ in range(2):
+        note_cut_off(token.pk, "client" * 20, 9.0)
     under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]
     views = [
@@ -149,6 +155,9 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
         View("/policies/simulator/"),
         *(View(f"/policies/{policy}/") for policy in policies[:2]),
         *(View(path) for path in ("/profile/notifications/", "/agents/", "/agents/new/", "/agents/ann/")),
+        *(View(path, tabs=True) for path in ("/profile/tokens/", "/profile/tokens/new/", "/tokens/")),
+        View(f"/tokens/{token.pk}/"),
+        View("", "the text of a new token", act=create_a_token),
         View("/plans/", at={(390, 800): {"overlapping tabs": rules.OVERLAPPING_TABS}}),
         View("/plans/new/"),
         View(f"/plans/{waiting.public_id}/", tabs=True),
@@ -163,6 +172,14 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
     ]
     assert {*pages_without_parameters()} - {view.path for view in views} == NOT_WALKED | WALKED_BY_OTHERS
     assert walk(page_as(admin), *views) == []
+
+
+def create_a_token(page: Page) -> None:
+    """Create a token by its form."""
+    page.goto("/profile/tokens/new/")
+    page.get_by_label("Name", exact=True).fill("laptop")
+    page.get_by_role("button", name="Create token").click()
+    expect(page.locator("#token-text")).to_be_visible()
 
 
 def make_mistakes(page: Page) -> None:
