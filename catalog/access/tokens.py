@@ -143,25 +143,22 @@ def token_for(viewer: User, pk: int) -> ApiToken:
 
 @retry_on_deadlock
 def change_token(token: ApiToken, changes: Mapping[str, Any], *, by: User) -> None:
-    """Change the name or the hold time of a live token. Raises NotAllowed, ParameterError, and Conflict if it ended."""
+    """Change `name` and `hold_seconds` of a live token; `learnt_waits` forgets what was learnt of its clients.
+
+    Raises NotAllowed, ParameterError, and Conflict if the token has ended.
+    """
     _require_change(token, by)
     if "name" in changes:
         _validate_token_name(changes["name"])
     _validate_hold_seconds(changes.get("hold_seconds"))
-    now = clock.now()
+    columns = {name: value for name, value in changes.items() if name != "learnt_waits"}
+    live = ApiToken.objects.filter(pk=token.pk, revoked_at=None, expires_at__gt=clock.now())
     with transaction.atomic():
-        if not ApiToken.objects.filter(pk=token.pk, revoked_at=None, expires_at__gt=now).update(**changes):
+        if columns and not live.update(**columns):
             raise Conflict("This token has expired or was revoked, so it cannot be changed.")
+        if "learnt_waits" in changes:
+            forget_waits(token.pk)
         signals.record_fact("token.changed", by=by, token=token.prefix, changes=dict(changes))
-
-
-@retry_on_deadlock
-def reset_learnt_waits(token: ApiToken, *, by: User) -> None:
-    """Forget what was learnt of the waits of all clients of a token. Raises NotAllowed."""
-    _require_change(token, by)
-    with transaction.atomic():
-        forget_waits(token.pk)
-        signals.record_fact("token.changed", by=by, token=token.prefix, changes={"learnt_waits": []})
 
 
 @retry_on_deadlock

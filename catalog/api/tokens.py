@@ -206,13 +206,7 @@ class TokenDetail(TokenEndpoint):
     def patch(self, request: Request, number: int) -> Response:
         """Change the name or `hold_seconds` of a token, or reset its learnt waits. Never through an agent's token."""
         changes = self.body(TokenChangeBody)
-        token = self.token_or_404(number)
-        resets = changes.pop("learnt_waits", None) is not None
-        with transaction.atomic():
-            if changes:
-                tokens.change_token(token, changes, by=self.user)
-            if resets:
-                tokens.reset_learnt_waits(token, by=self.user)
+        tokens.change_token(self.token_or_404(number), changes, by=self.user)
         return self.shown(number)
 
     @extend_schema("tokens_revoke", responses={200: TokenSerializer})

@@ -241,7 +241,7 @@ def change_token(request: PageRequest, number: int) -> HttpResponse:
 @sign_in_required
 def reset_waits(request: PageRequest, number: int) -> HttpResponse:
     """Forget what was learnt of the waits of a token's clients."""
-    tokens.reset_learnt_waits(_token_or_404(request, number), by=request.user)
+    tokens.change_token(_token_or_404(request, number), {"learnt_waits": []}, by=request.user)
     messages.success(request, "Reset. Its clients are given the usual waits again.")
     return redirect("token", number)
 
