@@ -79,7 +79,7 @@ class NewTokenForm(TokenSettingsForm):
     """A token to be created, with the scopes that its owner's roles allow."""
 
     kind = forms.ChoiceField(choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
-    scopes = forms.MultipleChoiceField()
+    scopes = forms.MultipleChoiceField(error_messages={"required": "Choose at least one scope."})
     days = forms.TypedChoiceField(choices=[(each, f"{each} days") for each in EXPIRY_DAYS], coerce=int)
     key = forms.CharField(max_length=MAX_KEY, widget=forms.HiddenInput)
 
