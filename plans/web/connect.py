@@ -20,7 +20,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from catalog.access.roles import NotAllowed, user_display_name
-from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, create_token
+from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import ApiToken, Call
@@ -193,7 +193,7 @@ def _create_once(viewer: User, client: McpClient, wanted: Mapping[str, Any], tex
     """Return the key of the token that this form makes or made; only the first time its text is added to `texts`."""
 
     def create() -> str:
-        token, text = create_token(
+        token, text = issue_token(
             user=viewer,
             kind=ApiToken.Kind.AGENT,
             scopes=SCOPES_BY_ACCESS[wanted["access"]],
