@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from socket import socket
 from typing import Any
 
@@ -13,7 +13,7 @@ import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from config.serving.mcp import McpDoor
+from config.serving.mcp import App, McpDoor
 from plans.live.feed import current_feed
 from plans.mcp.endpoint import McpEndpoint
 
@@ -27,10 +27,22 @@ async def nowhere(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def serve(listener: socket, is_up: threading.Event, stop: threading.Event) -> None:
-    """Serve on a socket until told to stop."""
+def with_token(app: App, token: str) -> App:
+    """Return an application that forwards requests with a token, for clients that send none."""
+
+    async def forward(scope: Any, receive: Any, send: Any) -> None:
+        headers = [*scope["headers"], (b"authorization", f"Bearer {token}".encode())]
+        await app({**scope, "headers": headers}, receive, send)
+
+    return forward
+
+
+async def serve(listener: socket, is_up: threading.Event, stop: threading.Event, token: str | None) -> None:
+    """Serve on a socket until told to stop; with a `token` every request has it."""
     endpoint = McpEndpoint()
-    config = uvicorn.Config(McpDoor(endpoint, nowhere), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    door: App = McpDoor(endpoint, nowhere)
+    app = with_token(door, token) if token else door
+    config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     async with endpoint.run():
         serving = asyncio.ensure_future(server.serve([listener]))
@@ -41,19 +53,26 @@ async def serve(listener: socket, is_up: threading.Event, stop: threading.Event)
     await current_feed().close()
 
 
-@pytest.fixture
-def mcp_url(executor: Any) -> Iterator[str]:
-    """The address of a server that runs as long as the test."""
+@contextmanager
+def serving_mcp(token: str | None = None) -> Iterator[str]:
+    """Serve in a thread while the body runs, which gets the address; with a `token` every request has it."""
     is_up, stop = threading.Event(), threading.Event()
     with socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        thread = threading.Thread(target=lambda: asyncio.run(serve(listener, is_up, stop)))
+        thread = threading.Thread(target=lambda: asyncio.run(serve(listener, is_up, stop, token)))
         thread.start()
         is_up.wait()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         stop.set()
         thread.join()
+
+
+@pytest.fixture
+def mcp_url(executor: Any) -> Iterator[str]:
+    """The address of a server that runs as long as the test."""
+    with serving_mcp() as url:
+        yield url
 
 
 @asynccontextmanager
