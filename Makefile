@@ -18,6 +18,9 @@ SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.
 	SECRET_KEY="$${SECRET_KEY:-$(TEST_KEY)}" TOOLGATE_AUDIT_KEY="$${TOOLGATE_AUDIT_KEY:-$(TEST_KEY)}" \
 	TOOLGATE_SECRET_KEYS="$${TOOLGATE_SECRET_KEYS:-$(TEST_SECRET_KEY)}"
 
+# Agent frameworks whose requirements do not fit those of Toolgate; the tests run each in an environment of its own.
+CLIENTS := tests/plans/mcp/clients
+
 # The tiers of docs/development/testing.md. A later -m in ARGS replaces them.
 FAST := -m "not (service or slow or layout or nightly)" --ignore tests/house
 ON_SERVICES := -m "(db or service or slow) and not (layout or nightly)"
@@ -88,6 +91,7 @@ lock: $(VENV)/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest v
 	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.lock
 	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
+	for client in $(CLIENTS)/*.in; do $(LOCK) $(if $(UPGRADE),--upgrade) $$client --output-file $${client%.in}.lock; done
 
 clean: ## remove the environment and every cache; data in var/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis .coverage staticfiles
