@@ -1,16 +1,34 @@
-"""The addresses of the product's pages, as its URL configuration lists them."""
+"""The addresses of the pages and of the REST API: from the URL configuration, and from the OpenAPI document."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular.generators import SchemaGenerator
 
 from tests.rest import ROOT
 
 
-def pages_without_parameters() -> list[str]:
-    """Return the address of every page that takes no parameter, except for those of the API and of Django's admin."""
+def pages() -> list[str]:
+    """Return the pattern of every page, except for those of the API and of Django's admin."""
     return [each for each in _addresses(get_resolver().url_patterns) if not each.startswith((ROOT, "/admin/"))]
+
+
+def pages_without_parameters() -> list[str]:
+    """Return the address of every page that takes no parameter."""
+    return [each for each in pages() if not re.search(r"[<(]", each)]
+
+
+def operations(method: str) -> dict[str, Mapping[str, Any]]:
+    """Return what the OpenAPI document says of each path that takes this method."""
+    document = SchemaGenerator().get_schema(public=True)
+    return {path: methods[method] for path, methods in document["paths"].items() if method in methods}
+
+
+def filled(path: str, places: Mapping[str, str]) -> str:
+    """Return the path with something that exists in place of each parameter."""
+    return re.sub(r"(\w+)/(?:\{\w+\}|<\w+:\w+>)", lambda found: f"{found[1]}/{places[found[1]]}", path)
 
 
 def _addresses(patterns: Sequence[URLPattern | URLResolver], before: str = "/") -> Iterator[str]:
@@ -18,5 +36,5 @@ def _addresses(patterns: Sequence[URLPattern | URLResolver], before: str = "/") 
         address = f"{before}{each.pattern}"
         if isinstance(each, URLResolver):
             yield from _addresses(each.url_patterns, address)
-        elif not re.search(r"[<(]", address):
+        else:
             yield address

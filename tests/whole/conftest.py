@@ -1,10 +1,14 @@
-"""The example module of the guide for tool authors, installed and in the catalog."""
+"""The example module of the guide for tool authors in the catalog, and something to read of each kind."""
 
 import pytest
+from django.contrib.auth.models import User
 
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import _TOOLS
+from tests.approvals.factories import add_policy, allow, delivery_to, grant
+from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
+from tests.plans.agents.scripted import make_agent
 from tests.whole.factories import CALLS, EXAMPLES
 
 
@@ -23,3 +27,26 @@ def synced(db, examples, catalog):
     for name in CALLS:
         _TOOLS.pop(name)
     snapshot.drop_snapshot()
+
+
+@pytest.fixture
+def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str, str]:
+    """Something to read of each kind, by the part of an address that it follows."""
+    plan = work_off(make_plan(ada, act(1, expected_key="kept"), act(2, "x", "dangerous", dependencies=[1])))
+    allow(admin, max_hours=8, max_uses=20)
+    draft = make_draft(ada).public_id
+    return {
+        "agents": make_agent().name,
+        "approvals": request_of(plan, 2).public_id,
+        "calls": call_of(plan, 1).public_id,
+        "deliveries": str(delivery_to(admin, status="failed").pk),
+        "ask": draft,
+        "draft": draft,
+        "grants": grant(admin).public_id,
+        "plans": plan.public_id,
+        "policies": add_policy(5, effect="deny").policy.public_id,
+        "sessions": plan.public_id,
+        "steps": "2",
+        "tools": "dangerous",
+        "values": "kept",
+    }
