@@ -1,0 +1,285 @@
+"""Authorization of every operation of the REST API and of every page, by role, from one table.
+
+A row has a letter for each caller: `1` must sign in, `3` is forbidden, `4` finds no such object, `+` is let in, even
+when the request is then refused for another reason, such as an empty form. The objects belong to the operator ada.
+
+Callers: anonymous, no role, viewer, another operator, ada, reviewer, administrator; for the REST API also agents of
+both operators, which did not make the objects. The states of requests are tested in `tests/approvals/security`.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.http.response import HttpResponseBase
+from django.test import Client
+
+from tests.approvals.factories import rolled_back
+from tests.conftest import person
+from tests.rest import ROOT, Rest, agent
+from tests.routes import filled, operations, pages
+
+METHODS = ("get", "post", "patch", "delete")
+COMMENT = {"comment": "c"}
+BODIES: dict[str, Any] = {
+    "POST approvals/{public_id}/comments/": {"text": "t"},
+    "POST approvals/{public_id}/delegate/": {"to": "tomas"},
+    "POST approvals/{public_id}/reveal/": {"path": "value"},
+    "POST approvals/{public_id}/reviews/": {"verdict": "reject", "seen_digest": "0" * 64, **COMMENT},
+    "POST approvals/{public_id}/snooze/": {"until": "2099-01-01T00:00:00Z"},
+    "POST approvals/slice/": {"plan": "PLAN", "items": [{"id": "apr_x", "seen_digest": "0" * 64}]},
+    "POST approvals/slice/preview/": {"plan": "PLAN", "count": 1},
+    "POST calls/{public_id}/reveal/": {"path": "value"},
+    "POST grants/": {"tool": "dangerous", "arguments": [], "scope": "requester", "scope_ref": "ada"},
+    "POST plans/{public_id}/steps/{step_id}/outcome/": {"verdict": "did_not_happen", **COMMENT},
+    "POST plans/{public_id}/steps/{step_id}/skip/": {"reason": "r"},
+}
+"""Bodies that are read before the object is looked for; elsewhere an empty one does."""
+FORMS: dict[str, dict[str, str]] = {
+    "/agents/<slug:public_id>/": {"do": "save"},
+    "/agents/<slug:public_id>/task/": {"task": "x"},
+    "/approvals/<slug:public_id>/decision/": {"verdict": "reject", "seen_digest": "0" * 64, **COMMENT},
+    "/tools/<slug:name>/change/": {"what": "level", "safety_level": "dangerous", "reason": "r"},
+    "/audit/export/": {"format": "jsonl"},
+    "/plans/new/": {"text": '{"goal": "g", "steps": []}', "do": "start"},
+    "/policies/<slug:public_id>/": {"do": "save"},
+    "/policies/<slug:public_id>/act/": {"do": "end"},
+    "/tools/<slug:name>/try/": {"value": "1", "do": "call"},
+}
+"""Forms without which a page would only be shown again."""
+REST: dict[str, str] = {
+    "GET agents/": "13+++++++",
+    "POST agents/": "133333+33",
+    "DELETE agents/{public_id}/": "133333+33",
+    "GET agents/{public_id}/": "13+++++++",
+    "PATCH agents/{public_id}/": "133333+33",
+    "GET approvals/": "1++++++++",
+    "POST approvals/batch/": "1++++++33",
+    "POST approvals/slice/": "14+++++33",
+    "POST approvals/slice/preview/": "14+++++33",
+    "GET approvals/{public_id}/": "14+++++44",
+    "POST approvals/{public_id}/claim/": "14333++33",
+    "POST approvals/{public_id}/comments/": "14+++++44",
+    "POST approvals/{public_id}/delegate/": "14333++33",
+    "POST approvals/{public_id}/extend/": "14333++33",
+    "POST approvals/{public_id}/release/": "14+++++33",
+    "POST approvals/{public_id}/reveal/": "14333++33",
+    "POST approvals/{public_id}/reviews/": "14333++33",
+    "POST approvals/{public_id}/revoke/": "14333++33",
+    "POST approvals/{public_id}/snooze/": "14+++++33",
+    "POST approvals/{public_id}/undo/": "14+++++33",
+    "POST approvals/{public_id}/withdraw/": "1433+3344",
+    "GET audit/": "133333+33",
+    "GET audit/deliveries/": "133333+33",
+    "POST audit/deliveries/{number}/retry/": "133333+33",
+    "POST audit/verify/": "133333+33",
+    "POST calls/": "133++3+++",
+    "GET calls/{public_id}/": "14+++++44",
+    "POST calls/{public_id}/reveal/": "1433+++44",
+    "GET grants/": "1++++++++",
+    "POST grants/": "133333+33",
+    "DELETE grants/{public_id}/": "14333++33",
+    "GET grants/{public_id}/": "14+++++44",
+    "GET insights/": "13+++++33",
+    "GET notifications/": "1++++++33",
+    "PATCH notifications/": "1++++++33",
+    "GET notifications/deliveries/": "1++++++33",
+    "GET plans/": "1++++++++",
+    "POST plans/": "133++3+33",
+    "POST plans/check/": "133++3+33",
+    "POST plans/draft/": "133++3+++",
+    "GET plans/draft/{public_id}/": "14+++++44",
+    "POST plans/draft/{public_id}/start/": "1333+3333",
+    "GET plans/{public_id}/": "14+++++44",
+    "PATCH plans/{public_id}/": "1333+3+33",
+    "POST plans/{public_id}/cancel/": "1333+3+33",
+    "POST plans/{public_id}/clone/": "133++3+33",
+    "GET plans/{public_id}/events/": "14+++++44",
+    "POST plans/{public_id}/input/": "1333+3+33",
+    "GET plans/{public_id}/memory/": "14+++++44",
+    "POST plans/{public_id}/pause/": "1333+3+33",
+    "GET plans/{public_id}/prompts/": "1433+3+44",
+    "POST plans/{public_id}/resume/": "1333+3+33",
+    "POST plans/{public_id}/retry/": "1333+3+33",
+    "POST plans/{public_id}/start/": "1333+3+33",
+    "POST plans/{public_id}/steps/{step_id}/outcome/": "1333+3+33",
+    "POST plans/{public_id}/steps/{step_id}/skip/": "1333+3+33",
+    "GET policies/": "13+++++33",
+    "POST policies/": "133333+33",
+    "POST policies/back-test/": "133333+33",
+    "POST policies/simulate/": "13+++++33",
+    "DELETE policies/{public_id}/": "133333+33",
+    "GET policies/{public_id}/": "13+++++33",
+    "PATCH policies/{public_id}/": "133333+33",
+    "GET sessions/": "1++++++++",
+    "GET sessions/{public_id}/": "14+++++44",
+    "GET tool-schemas/": "13+++++++",
+    "GET tools/": "13+++++++",
+    "GET tools/{name}/": "13+++++++",
+    "PATCH tools/{name}/": "133333+33",
+    "GET tools/{name}/outcomes/": "13+++++++",
+    "GET tools/{name}/schema/": "13+++++++",
+    "POST tools/{name}/validate/": "13+++++++",
+    "GET tools/{name}/versions/": "13+++++++",
+}
+PAGES: dict[str, str] = {
+    "GET /": "1++++++",
+    "POST /": "3++++++",
+    "GET /agents/": "1++++++",
+    "GET /agents/<slug:public_id>/": "1++++++",
+    "POST /agents/<slug:public_id>/": "333333+",
+    "POST /agents/<slug:public_id>/end/": "333333+",
+    "POST /agents/<slug:public_id>/task/": "333++3+",
+    "GET /agents/new/": "133333+",
+    "POST /agents/new/": "333333+",
+    "GET /approvals/": "1++++++",
+    "POST /approvals/<slug:public_id>/<slug:name>/": "34333++",
+    "POST /approvals/<slug:public_id>/decision/": "34333++",
+    "POST /approvals/<slug:public_id>/edit/": "34+++++",
+    "GET /approvals/<slug:public_id>/grant/": "1433333",
+    "POST /approvals/<slug:public_id>/grant/": "3433333",
+    "GET /approvals/<slug:public_id>/result/": "14+++++",
+    "POST /approvals/<slug:public_id>/reveal/": "34333++",
+    "POST /approvals/<slug:public_id>/undo/": "34+++++",
+    "GET /approvals/grants/": "1++++++",
+    "POST /approvals/grants/<slug:public_id>/revoke/": "34333++",
+    "GET /approvals/insights/": "13+++++",
+    "GET /approvals/several/": "1++++++",
+    "POST /approvals/several/": "3++++++",
+    "GET /ask/": "1++++++",
+    "POST /ask/": "333++3+",
+    "GET /ask/<slug:public_id>/": "14+++++",
+    "POST /ask/<slug:public_id>/cancel/": "3433+3+",
+    "POST /ask/<slug:public_id>/start/": "3433+33",
+    "GET /audit/": "133333+",
+    "POST /audit/": "333333+",
+    "GET /audit/deliveries/": "133333+",
+    "POST /audit/deliveries/<int:number>/retry/": "333333+",
+    "POST /audit/export/": "333333+",
+    "GET /healthz": "+++++++",
+    "GET /metrics": "+++++++",
+    "GET /plans/": "1++++++",
+    "GET /plans/<slug:public_id>/": "14+++++",
+    "POST /plans/<slug:public_id>/cancel/": "3433+3+",
+    "GET /plans/<slug:public_id>/change/": "14+++++",
+    "POST /plans/<slug:public_id>/change/": "34+++++",
+    "POST /plans/<slug:public_id>/clone/": "343++3+",
+    "POST /plans/<slug:public_id>/pause/": "3433+3+",
+    "GET /plans/<slug:public_id>/prompts/": "1433+3+",
+    "POST /plans/<slug:public_id>/resume/": "3433+3+",
+    "POST /plans/<slug:public_id>/retry/": "3433+3+",
+    "GET /plans/<slug:public_id>/slice/": "14+++++",
+    "POST /plans/<slug:public_id>/slice/": "34+++++",
+    "POST /plans/<slug:public_id>/start/": "3433+3+",
+    "GET /plans/<slug:public_id>/steps/<int:step_id>/<slug:name>/": "14+++++",
+    "POST /plans/<slug:public_id>/steps/<int:step_id>/answer/": "3433+3+",
+    "GET /plans/<slug:public_id>/steps/<int:step_id>/input/": "1433+3+",
+    "POST /plans/<slug:public_id>/steps/<int:step_id>/input/": "3433+3+",
+    "POST /plans/<slug:public_id>/steps/<int:step_id>/outcome/": "3433+3+",
+    "POST /plans/<slug:public_id>/steps/<int:step_id>/reveal/": "3433+++",
+    "POST /plans/<slug:public_id>/steps/<int:step_id>/skip/": "3433+3+",
+    "GET /plans/<slug:public_id>/values/<str:key>/": "14+++++",
+    "GET /plans/new/": "1++++++",
+    "POST /plans/new/": "333++3+",
+    "GET /policies/": "13+++++",
+    "GET /policies/<slug:public_id>/": "13+++++",
+    "POST /policies/<slug:public_id>/": "343333+",
+    "POST /policies/<slug:public_id>/act/": "343333+",
+    "GET /policies/new/": "133333+",
+    "POST /policies/new/": "333333+",
+    "POST /policies/sentence/": "333333+",
+    "GET /policies/simulator/": "13+++++",
+    "POST /policies/simulator/": "33+++++",
+    "GET /profile/notifications/": "1++++++",
+    "POST /profile/notifications/": "3++++++",
+    "GET /readyz": "+++++++",
+    "GET /sessions/": "1++++++",
+    "GET /sessions/<slug:public_id>/": "14+++++",
+    "GET /sign-in/": "+++++++",
+    "POST /sign-in/": "+++++++",
+    "GET /tools/": "1++++++",
+    "POST /tools/": "3++++++",
+    "GET /tools/<slug:name>/": "1++++++",
+    "POST /tools/<slug:name>/": "3++++++",
+    "POST /tools/<slug:name>/change/": "333333+",
+    "GET /tools/<slug:name>/try/": "1++++++",
+    "POST /tools/<slug:name>/try/": "333++3+",
+    "GET /tools/<slug:name>/versions/": "1++++++",
+    "POST /tools/<slug:name>/versions/": "3++++++",
+}
+NAMES = {"/approvals/": "claim", "/plans/": "arguments"}
+"""What stands for the last parameter of an address that takes two."""
+
+
+def letter(answer: HttpResponseBase) -> str:
+    """Return what an answer says of the caller's right."""
+    if answer.status_code == 405:
+        return ""
+    if answer.status_code == 302 and answer["Location"].startswith("/sign-in/?"):
+        return "1"
+    return {401: "1", 403: "3", 404: "4"}.get(answer.status_code, "5" if answer.status_code >= 500 else "+")
+
+
+def row(ask: Callable[[Any], HttpResponseBase], callers: list[Any]) -> str:
+    """Return the letters of all callers; whatever they change is rolled back."""
+    letters = ""
+    for each in callers:
+        with rolled_back():
+            answer = ask(each)
+            letters += letter(answer)
+            if answer.streaming:
+                list(answer)
+    return letters
+
+
+@pytest.fixture
+def people(places: object, tomas: User, ada: User, admin: User) -> list[User | None]:
+    """The callers that are people; tomas is another reviewer."""
+    others = [person("nobody"), person("vera", "viewer"), person("ben", "operator")]
+    return [None, *others, ada, person("rosa", "reviewer"), admin]
+
+
+def test_every_operation_lets_in_whom_the_table_says(people: list[User | None], places: Mapping[str, str]) -> None:
+    callers = [*map(Rest, people), *(agent(each) for each in people[3:5] if each is not None)]
+
+    def ask(method: str, path: str, body: Any, rest: Rest) -> HttpResponseBase:
+        sent = {} if method == "get" else {"data": json.dumps(body), "content_type": "application/json"}
+        send: Callable[..., HttpResponseBase] = getattr(rest.client, method)
+        return send(filled(path, places), headers=rest.headers, **sent)
+
+    found = {}
+    for method in METHODS:
+        for path in operations(method):
+            name = f"{method.upper()} {path.removeprefix(ROOT)}"
+            body = {**BODIES.get(name, {})}
+            if "plan" in body:
+                body["plan"] = places["plans"]
+            found[name] = row(partial(ask, method, path, body), callers)
+    assert found == REST
+
+
+def test_every_page_lets_in_whom_the_table_says(people: list[User | None], places: Mapping[str, str]) -> None:
+    callers = []
+    for each in people:
+        client = Client(raise_request_exception=False)
+        if each is not None:
+            client.force_login(each)
+        callers.append(client)
+
+    def ask(method: str, address: str, form: Any, client: Client) -> HttpResponseBase:
+        answer: HttpResponseBase = getattr(client, method)(address, form)
+        return answer
+
+    found = {}
+    for page in set(pages()) - {"/sign-out/"}:
+        address = filled(page, places).replace("<slug:name>", NAMES.get(f"/{page.split('/')[1]}/", ""))
+        for method in ("get", "post"):
+            name = f"{method.upper()} {page}"
+            form = FORMS.get(page) if method == "post" else None
+            letters = row(partial(ask, method, address, form), callers)
+            if letters:
+                found[name] = letters
+    assert found == PAGES
