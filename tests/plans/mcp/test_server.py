@@ -230,6 +230,18 @@ async def test_clients_that_hang_up_twice_are_given_shorter_waits(
     assert '"status":"pending_approval"' in answer.text.replace(" ", "")
 
 
+async def test_a_call_whose_client_was_killed_runs_once_and_keeps_its_result(
+    mcp_url: str, token: str, rosa: Any, workspace: Any
+) -> None:
+    await hang_up(mcp_url, token, "2025-11-25")
+    approval = await apart(lambda: request_of(newest_plan()).public_id)
+    await apart(lambda: approve(newest_plan(), rosa))
+    async with connected(mcp_url, token) as client:
+        answer = await client.call_tool("approval_result", {"approval_id": approval, "wait_seconds": 50})
+    assert not answer.is_error and (workspace / "a.txt").read_text() == "x"
+    assert await apart(lambda: Call.objects.get().status) == "completed"
+
+
 async def test_a_revoked_token_ends_the_wait_and_every_later_request(
     mcp_url: str, token: str, mode: str, workspace: Any, monkeypatch: Any
 ) -> None:
