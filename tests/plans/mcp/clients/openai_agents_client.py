@@ -53,8 +53,8 @@ class ScriptedModel(Model):
         return ModelResponse(output=[call], usage=Usage(), response_id=None)
 
     def stream_response(self, *arguments: Any, **options: Any) -> Any:
-        """Refuse: the agent runs without streaming."""
-        raise NotImplementedError
+        """Refuse, since the agent runs without streaming."""
+        raise RuntimeError("This model does not stream.")
 
 
 def approval_in(text: str) -> str | None:
