@@ -3,6 +3,7 @@
 import pytest
 from django.contrib.auth.models import User
 
+from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import _TOOLS
@@ -38,6 +39,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
     return {
         "agents": make_agent().name,
         "approvals": request_of(plan, 2).public_id,
+        "connect": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "calls": call_of(plan, 1).public_id,
         "deliveries": str(delivery_to(admin, status="failed").pk),
         "ask": draft,
@@ -47,6 +49,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "policies": add_policy(5, effect="deny").policy.public_id,
         "sessions": plan.public_id,
         "steps": "2",
+        "tokens": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "tools": "dangerous",
         "values": "kept",
     }

@@ -124,6 +124,13 @@ REST: dict[str, str] = {
     "GET tools/{name}/schema/": "13+++++++",
     "POST tools/{name}/validate/": "13+++++++",
     "GET tools/{name}/versions/": "13+++++++",
+    "GET tokens/": "1++++++++",
+    "POST tokens/": "133333333",
+    "DELETE tokens/current/": "1++++++++",
+    "GET tokens/current/": "1++++++++",
+    "DELETE tokens/{number}/": "1444+4344",
+    "GET tokens/{number}/": "1444+4+44",
+    "PATCH tokens/{number}/": "1++++++++",
 }
 PAGES: dict[str, str] = {
     "GET /": "1++++++",
@@ -159,6 +166,9 @@ PAGES: dict[str, str] = {
     "GET /audit/deliveries/": "133333+",
     "POST /audit/deliveries/<int:number>/retry/": "333333+",
     "POST /audit/export/": "333333+",
+    "GET /connect/": "1++++++",
+    "POST /connect/": "333++3+",
+    "GET /connect/<int:pk>/": "1444+44",
     "GET /healthz": "+++++++",
     "GET /metrics": "+++++++",
     "GET /plans/": "1++++++",
@@ -209,6 +219,14 @@ PAGES: dict[str, str] = {
     "POST /tools/<slug:name>/try/": "333++3+",
     "GET /tools/<slug:name>/versions/": "1++++++",
     "POST /tools/<slug:name>/versions/": "3++++++",
+    "GET /profile/tokens/": "1++++++",
+    "GET /profile/tokens/new/": "1++++++",
+    "POST /profile/tokens/new/": "3++++++",
+    "GET /tokens/": "1++++++",
+    "GET /tokens/<int:number>/": "1444+4+",
+    "POST /tokens/<int:number>/change/": "3444+4+",
+    "POST /tokens/<int:number>/revoke/": "3444+4+",
+    "POST /tokens/<int:number>/waits/": "3444+4+",
 }
 NAMES = {"/approvals/": "claim", "/plans/": "arguments"}
 """What stands for the last parameter of an address that takes two."""
