@@ -25,6 +25,7 @@ from tests.routes import filled, operations, pages
 METHODS = ("get", "post", "patch", "delete")
 COMMENT = {"comment": "c"}
 BODIES: dict[str, Any] = {
+    "PATCH tokens/{number}/": {"name": "n"},
     "POST approvals/{public_id}/comments/": {"text": "t"},
     "POST approvals/{public_id}/delegate/": {"to": "tomas"},
     "POST approvals/{public_id}/reveal/": {"path": "value"},
@@ -130,7 +131,7 @@ REST: dict[str, str] = {
     "GET tokens/current/": "1++++++++",
     "DELETE tokens/{number}/": "1444+4344",
     "GET tokens/{number}/": "1444+4+44",
-    "PATCH tokens/{number}/": "1++++++++",
+    "PATCH tokens/{number}/": "1444+4344",
 }
 PAGES: dict[str, str] = {
     "GET /": "1++++++",
