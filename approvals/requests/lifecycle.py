@@ -13,7 +13,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, prefetch_related_objects
 from pydantic_core import to_jsonable_python
 
 from approvals.audit.log import SYSTEM_ACTOR
@@ -168,8 +168,12 @@ def _first_round(request: ApprovalRequest, binding: ApprovalBinding, rule: Rule,
 def lock_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request as it is now, its plan and itself locked until the caller's transaction ends."""
     announce_call_change(request.call)
-    rows = ApprovalRequest.objects.select_for_update(of=("self",)).prefetch_related("call__requesters")
-    return rows.select_related("call__requested_by", "tool_version", "policy_revision__policy").get(pk=request.pk)
+    related = ("call__requested_by", "tool_version", "policy_revision__policy")
+    locked = ApprovalRequest.objects.select_for_update(of=("self",)).select_related(*related).get(pk=request.pk)
+    # The requesters are written with the request and never change: read once, however often four eyes are asked for.
+    prefetch_related_objects([request.call], "requesters")
+    locked.call._prefetched_objects_cache = {"requesters": request.call.requesters.all()}  # type: ignore[attr-defined]
+    return locked
 
 
 def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:

@@ -17,6 +17,7 @@ from drf_spectacular.renderers import OpenApiJsonRenderer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
 
 from tests import counts
 from tests.approvals.factories import rolled_back
@@ -69,6 +70,6 @@ def test_every_operation_answers_generated_requests_as_documented(places: Mappin
 
         try_one()
 
-    operations = [result.ok() for result in api.get_all_operations()]
+    operations = [result.ok() for result in api.get_all_operations() if isinstance(result, Ok)]
     assert len(operations) > 60
     assert faults(try_operation, [(each.label, each) for each in operations]) == {}
