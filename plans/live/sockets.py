@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
@@ -199,7 +199,7 @@ class Socket(ABC):
         await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
 
-async def until_one_ends(*jobs: Coroutine[Any, Any, None]) -> None:
+async def until_one_ends(*jobs: Awaitable[object]) -> None:
     """Run jobs side by side until one returns or raises; raise what it raised."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:

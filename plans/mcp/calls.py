@@ -1,4 +1,4 @@
-"""Calls of MCP clients: opened by the same door as those over REST, joined while undecided, read as they are now.
+"""Calls of MCP clients: created as REST calls are, joined while undecided, and read for results.
 
 Everything here runs in a thread and uses the database; the waits are in `plans.mcp.waiting`.
 """
@@ -52,12 +52,12 @@ class CallState:
 
     @property
     def is_running(self) -> bool:
-        """Whether the call runs, or will without anybody's approval."""
+        """True for a call that runs, or will run without an approval."""
         return self.result is None and self.request is None
 
     @property
     def is_held(self) -> bool:
-        """Whether people have to approve the call, or had to."""
+        """True for a call with an approval request, decided or not."""
         return self.request is not None
 
     @property

@@ -20,7 +20,7 @@ from catalog.core.canonical_json import MAX_JSON_BYTES, parse_json
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.errors import MalformedJSON, TooLarge
 from plans.live.long_polling import until_stopped
-from plans.live.sockets import is_allowed_origin
+from plans.live.sockets import is_allowed_origin, until_one_ends
 from plans.mcp import waiting
 from plans.mcp.list_changes import ListChanges
 from plans.mcp.server import build_server
@@ -129,7 +129,7 @@ class McpEndpoint:
         if self._changes.is_full:
             raise Refusal(503, INTERNAL_ERROR, "Too many streams are open.", (b"retry-after", b"60"))
         with until_stopped() as stop, suppress(OSError):
-            await until_first_ends(
+            await until_one_ends(
                 while_token_lives(self._changes.stream(send), visitor), stop.wait(), until_gone(receive)
             )
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -213,7 +213,7 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 async def while_token_lives(work: Awaitable[None], visitor: Visitor) -> None:
     """Do something that lasts; end it when the token is revoked, expires or loses its owner."""
-    await until_first_ends(work, _until_token_ends(visitor))
+    await until_one_ends(work, _until_token_ends(visitor))
 
 
 async def _until_token_ends(visitor: Visitor) -> None:
@@ -227,19 +227,6 @@ async def _until_token_ends(visitor: Visitor) -> None:
             if not is_unavailable(error):
                 raise
             log_unexpected(error)
-
-
-async def until_first_ends(*work: Awaitable[Any]) -> None:
-    """Do several things at once until one has ended; raise what it raised."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in ended:
-        task.result()
 
 
 async def until_gone(receive: Receive) -> None:

@@ -36,7 +36,7 @@ class ListChanges:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more GET streams are taken."""
+        """True when no further GET stream is accepted."""
         return len(self._streams) >= MOST_STREAMS
 
     async def watch(self) -> None:
@@ -49,12 +49,11 @@ class ListChanges:
         """Look at the catalog, and announce a change since the last look."""
         try:
             tools = await in_thread(snapshot.callable_tools)
+            before, self._known = self._known, tools
+            if before is not None and tools is not before:
+                await self.announce()
         except Exception as error:  # noqa: BLE001 - the next look tries again
             log_unexpected(error)
-            return
-        before, self._known = self._known, tools
-        if before is not None and tools is not before:
-            await self.announce()
 
     async def announce(self) -> None:
         """Tell all listeners that the list of tools has changed."""

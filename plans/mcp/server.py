@@ -13,6 +13,7 @@ from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
+from catalog.access.roles import NotAllowed
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.mcp import calls, listing, results, tasks
@@ -85,6 +86,8 @@ def guarded(handler: Handler) -> Handler:
             return await handler(context, params)
         except (MCPError, asyncio.CancelledError):
             raise
+        except NotAllowed as error:
+            raise MCPError(types.INVALID_PARAMS, error.message) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told nothing of it
             log_unexpected(error)
             raise MCPError(
@@ -119,10 +122,10 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
 
 
 async def _after_wait(context: Context, state: CallState, seconds: float) -> types.CallToolResult:
+    if state.result is None and not state.is_held:
+        state = await wait_for_end(context, state)
     if state.result is None and state.is_held:
         state = await wait_for_people(context, state, seconds)
-    elif state.result is None:
-        state = await wait_for_end(context, state)
     return state.result or state.interim_result
 
 

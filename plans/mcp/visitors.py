@@ -23,7 +23,7 @@ SCOPE = "calls:create"
 SCOPE_KEY = "toolgate.visitor"
 """The key of an ASGI scope under which the visitor of its request stands."""
 LOOK_SECONDS = 3.0
-"""How often a request that lasts verifies its token again."""
+"""Seconds after which a long request verifies its token again."""
 
 ResultT = TypeVar("ResultT")
 
@@ -42,7 +42,7 @@ class Visitor:
 
     @property
     def may_call(self) -> bool:
-        """Whether the token's scopes and its owner's role allow calls."""
+        """True if the token's scopes and its owner's role allow calls."""
         try:
             check_scope(SCOPE, self.user, self.token)
         except NotAllowed:

@@ -1,7 +1,7 @@
 """Bounded waits for calls: coroutines that hold neither a thread nor a connection, with progress for the client.
 
-A wait ends with the call, with its time, with the process, or because the client cancelled it; the call itself goes on
-in any case. A client that closes the connection while it waits is given shorter waits (`catalog.access.learnt_waits`).
+A wait ends when the call ends, its time is over, the server stops, or the client cancels it. The call itself continues.
+A client that closes the connection while it waits is given shorter waits (`catalog.access.learnt_waits`).
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import is_unavailable, log_unexpected
+from catalog.models import LearntWait
 from plans.live.feed import current_feed
 from plans.mcp import calls
 from plans.mcp.calls import CallState
@@ -31,6 +32,8 @@ SECONDS_WITHOUT_PROGRESS = 4.0
 SECONDS_WITH_PROGRESS = 50.0
 """Clients give up after a minute at the soonest if they are told of progress."""
 UNAUTHORIZED = -32001
+PAUSE_SECONDS = 0.1
+"""The least time between two reads of one call."""
 
 
 def visitor_of(context: Context) -> Visitor:
@@ -65,7 +68,8 @@ class Wait:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-_waits: dict[tuple[int, str], set[Wait]] = {}
+_waits: dict[tuple[int, str, str], set[Wait]] = {}
+"""By token, User-Agent and JSON-RPC id: clients that share a token often count their requests from 1."""
 _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 """Event loops whose server was told to stop."""
 
@@ -73,7 +77,7 @@ _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 @contextmanager
 def _listed(visitor: Visitor, request_id: object) -> Iterator[Wait]:
     """Give a wait that `cancel` and `end_waits_here` find."""
-    key, wait = (visitor.token.pk, str(request_id)), Wait()
+    key, wait = _key(visitor, request_id), Wait()
     _waits.setdefault(key, set()).add(wait)
     if wait.loop in _stopped:
         wait.over.set()
@@ -85,9 +89,13 @@ def _listed(visitor: Visitor, request_id: object) -> Iterator[Wait]:
             del _waits[key]
 
 
+def _key(visitor: Visitor, request_id: object) -> tuple[int, str, str]:
+    return visitor.token.pk, visitor.user_agent, str(request_id)
+
+
 def cancel(visitor: Visitor, request_id: object) -> None:
     """End the waits of a token's request: they are answered as they stand."""
-    for wait in _waits.get((visitor.token.pk, str(request_id)), ()):
+    for wait in _waits.get(_key(visitor, request_id), ()):
         wait.over.set()
 
 
@@ -116,22 +124,31 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
             if not wait.over.is_set():
                 _note_later(learnt_waits.note_cut_off, visitor.token.pk, client, monotonic() - began)
             raise
-    if known is not None:
+    # A short poll shows nothing of the client's patience, nor does a wait that a cancellation or our shutdown ended.
+    if known is not None and not wait.over.is_set() and monotonic() - began >= _shown_patience(known):
         _note_later(learnt_waits.note_answered, visitor.token.pk, client)
     return state
 
 
+def _shown_patience(known: LearntWait) -> float:
+    """Return the seconds that a wait of this client must last to show that it waits longer than was learnt."""
+    return (known.seconds if known.seconds is not None else known.cut_off_after) or 0.0
+
+
 async def wait_for_end(context: Context, state: CallState) -> CallState:
-    """Wait for a call that no person has to approve, until it has ended. Raises MCPError if the token ends."""
+    """Wait for a running call until it has ended or must be approved after all. Raises MCPError if the token ends."""
     with _listed(visitor_of(context), context.request_id) as wait:
         return await _wait(context, state, float("inf"), wait.over)
 
 
 async def _wait(context: Context, state: CallState, ends: float, over: asyncio.Event) -> CallState:
-    """Wait in slices: after each, the token is verified again and the client is told of progress."""
-    visitor, began = visitor_of(context), monotonic()
+    """Wait in slices; after each, verify the token and report progress. End early if the call becomes held."""
+    visitor, began, was_held = visitor_of(context), monotonic(), state.is_held
     while state.result is None and (left := ends - monotonic()) > 0 and not over.is_set():
-        await context.session.report_progress(round(monotonic() - began, 1), None, state.message)
+        if state.is_held and not was_held:
+            break
+        sliced = monotonic()
+        await context.session.report_progress(round(sliced - began, 1), None, state.message)
         await _until_settled(state.call.public_id, min(left, LOOK_SECONDS), over)
         try:
             state = await in_thread(calls.look, visitor, state.call.public_id)
@@ -141,6 +158,11 @@ async def _wait(context: Context, state: CallState, ends: float, over: asyncio.E
             if not is_unavailable(error):
                 raise
             log_unexpected(error)
+        if state.result is None and monotonic() - sliced < PAUSE_SECONDS:
+            # A voided call has ended and its replacement does not exist yet: waiting for its end returns at once.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await over.wait()
     return state
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -192,16 +193,16 @@ async def test_a_cancelled_request_ends_only_the_wait(mcp_url: str, token: str, 
     assert await apart(lambda: Call.objects.get(tool_name="write_file").status) == "held"
 
 
-def request_of_call(token: str, version: str) -> dict[str, Any]:
-    """Return a request that calls a tool that is held, from a client that is told of progress."""
+def request_of_call(token: str, version: str, name: str = "write_file", **arguments: Any) -> dict[str, Any]:
+    """Return a call, by default of a tool that is held, from a client that wants progress."""
     meta = {
         "progressToken": 1,
         "io.modelcontextprotocol/protocolVersion": version,
         "io.modelcontextprotocol/clientCapabilities": {},
     }
     headers = {**ACCEPT, "authorization": f"Bearer {token}", "mcp-protocol-version": version, "user-agent": "codex"}
-    headers |= {"mcp-method": "tools/call", "mcp-name": "write_file"}
-    params = {"name": "write_file", "arguments": WRITE, "_meta": meta}
+    headers |= {"mcp-method": "tools/call", "mcp-name": name}
+    params = {"name": name, "arguments": arguments or WRITE, "_meta": meta}
     return {"headers": headers, "json": {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}}
 
 
@@ -212,6 +213,37 @@ async def hang_up(url: str, token: str, version: str) -> None:
         lines = stream.aiter_lines()
         while "notifications/progress" not in await anext(lines):
             continue
+
+
+async def test_a_short_poll_does_not_undo_what_was_learnt(mcp_url: str, token: str, workspace: Any) -> None:
+    version = "2026-07-28"
+    await hang_up(mcp_url, token, version)
+    while waiting._waits or waiting._notes:
+        await asyncio.sleep(0.02)
+    await apart(lambda: LearntWait.objects.update(cut_off_after=12.0))
+    approval = await apart(lambda: Call.objects.get().approval.public_id)
+    poll = request_of_call(token, version, "approval_result", approval_id=approval, wait_seconds=0.05)
+    async with httpx2.AsyncClient(timeout=60) as http:
+        answer = await http.post(mcp_url, **poll)
+    assert '"status":"pending_approval"' in answer.text.replace(" ", "")
+    while waiting._notes:
+        await asyncio.sleep(0.02)
+    assert (await apart(LearntWait.objects.get)).cut_off_after == 12.0
+
+
+async def test_a_running_call_that_becomes_held_ends_the_unlimited_wait(monkeypatch: Any) -> None:
+    async def report_progress(*values: Any) -> None:
+        return None
+
+    held = SimpleNamespace(result=None, is_held=True, message="", call=SimpleNamespace(public_id="call_x"))
+    running = SimpleNamespace(**{**vars(held), "is_held": False})
+    context: Any = SimpleNamespace(
+        session=SimpleNamespace(report_progress=report_progress),
+        request=SimpleNamespace(scope={SCOPE_KEY: None}),
+    )
+    monkeypatch.setattr("plans.mcp.calls.look", lambda visitor, call_id: held)
+    state: Any = await waiting._wait(context, running, float("inf"), asyncio.Event())  # type: ignore[arg-type]
+    assert state is held
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])

@@ -62,6 +62,9 @@ async def test_tasks_end_with_the_result_the_reason_or_their_cancellation(
         ]
         rejected = await mine.write()
         assert (await others.ask("tasks/get", taskId=rejected))["error"]["code"] == -32602
+        reads = await apart(create_token, user=ada, kind="agent", scopes=["tools:read"])
+        refused = await TaskClient(mcp_url, reads[1], http).ask("tasks/get", taskId=rejected)
+        assert (refused["error"]["code"], "calls:create" in refused["error"]["message"]) == (-32602, True)
         assert "extension" in (await mine.ask("tasks/get", declares=False, taskId=rejected))["error"]["message"]
         await apart(lambda: reject(Plan.objects.latest("pk"), rosa))
         task = await mine.until_over(rejected)
