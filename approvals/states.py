@@ -90,4 +90,4 @@ END_SENTENCES: dict[str, str] = {
     RequestStatus.INVALIDATED: "This request is no longer valid: what was asked for has changed.",
     RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
 }
-"""How a request ended that no verdict ended."""
+"""Sentences for the ends of requests without a verdict."""

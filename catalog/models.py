@@ -244,7 +244,7 @@ class ApiToken(models.Model):
 
 
 class LearntWait(models.Model):
-    """How long one MCP client of a token waits for an answer before it closes the connection.
+    """The wait of one MCP client of a token, learnt from the connections that it closed.
 
     `catalog.access.learnt_waits` writes it. `seconds` is null until two waits in a row were cut off.
     """

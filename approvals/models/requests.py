@@ -147,7 +147,7 @@ class Review(models.Model):
 
     @property
     def counts(self) -> bool:
-        """Whether the review was not undone and is one of the round that is judged now."""
+        """True for a review of the current round that was not undone."""
         return self.undone_at is None and self.round.number == self.request.round_number
 
 

@@ -57,7 +57,7 @@ MAX_TOKEN_DAYS = 365
 MAX_TOKEN_NAME = 128
 MAX_HOLD_SECONDS = 50
 LISTED_AFTER_END = timedelta(days=90)
-"""How long a token stays listed after it was revoked or expired."""
+"""Days for which a revoked or expired token stays listed."""
 USE_RECORD_INTERVAL_SECONDS = 60
 
 

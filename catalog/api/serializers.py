@@ -21,7 +21,7 @@ from catalog.rest.serializers import (
 
 
 class ToolFilters(QuerySerializer):
-    """How a list of tools is narrowed."""
+    """Filters of a list of tools."""
 
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     category = serializers.ListField(child=serializers.CharField(max_length=64), required=False, max_length=50)
@@ -31,7 +31,7 @@ class ToolFilters(QuerySerializer):
 
 
 class ToolQuery(ToolFilters, PageQuery):
-    """How a list of tools is narrowed and sorted."""
+    """Filters and order of a list of tools."""
 
     enabled = serializers.BooleanField(required=False)
     sort = StrictChoiceField(choices=SORT_KEYS, default="name")

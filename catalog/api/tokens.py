@@ -29,13 +29,13 @@ MOST_USERNAME = 150
 
 
 class TokenQuery(PageQuery):
-    """How a list of tokens is narrowed."""
+    """Filter of a list of tokens."""
 
     owner = serializers.CharField(required=False, max_length=MOST_USERNAME, help_text="A username.")
 
 
 class HoldSecondsField(StrictIntegerField):
-    """How long an MCP call of a token may wait for a decision."""
+    """The longest wait of an MCP call for a decision, in seconds."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -59,7 +59,7 @@ class TokenBody(StrictSerializer):
 
 
 class TokenChangeBody(StrictSerializer):
-    """What is to be different about a token; what is left out stays."""
+    """Changes to a token; fields that are left out keep their values."""
 
     name = StrictTextField(required=False, max_length=MAX_TOKEN_NAME)
     hold_seconds = HoldSecondsField()
@@ -75,7 +75,7 @@ class TokenChangeBody(StrictSerializer):
 
 
 class LearntWaitSerializer(serializers.Serializer[Any]):
-    """How long one MCP client of a token waits, learnt from connections that it closed."""
+    """The wait of one MCP client of a token, learnt from the connections that it closed."""
 
     client = serializers.CharField()
     seconds = serializers.FloatField()
@@ -142,7 +142,7 @@ CHANGE_EXAMPLES = [
 
 
 class TokenEndpoint(Endpoint):
-    """What the token paths share."""
+    """Base class of the token endpoints."""
 
     def token_or_404(self, pk: int) -> ApiToken:
         """Return a token that the caller may see; raise Http404."""

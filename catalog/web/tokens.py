@@ -111,7 +111,7 @@ class TokenRow:
 
     @property
     def standing(self) -> Badge:
-        """Whether it works, and whether that ends soon."""
+        """The state of the token: active, about to expire, expired or revoked."""
         token, now = self.token, clock.now()
         if token.revoked_at is not None:
             return STANDINGS["revoked"]

@@ -1,4 +1,4 @@
-"""Where the pages of tools and tokens are."""
+"""URLs of the pages of tools and tokens."""
 
 from django.urls import path
 

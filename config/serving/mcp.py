@@ -56,7 +56,7 @@ class McpServer:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Be there for requests while the body runs."""
+        """Accept requests while the body runs."""
         loop = asyncio.get_running_loop()
         self._started = loop.create_future()
         living = loop.create_task(self._live(self._started))

@@ -34,10 +34,10 @@ RETRY_JITTER = (0.8, 1.2)
 CRASHES = 3
 """A call that loses its worker this often is parked for a person."""
 UNWITNESSED_DELAY = timedelta(seconds=10)
-"""How long a step waits whose start could not be witnessed."""
+"""Delay of a step whose start could not be written to the checkpoint file."""
 WORKER_STOPPED = "worker_stopped"
 UNSTARTED_REASONS = frozenset({WORKER_STOPPED, AuditUnavailable.code})
-"""Why a start that history and audit log tell of was no attempt."""
+"""Reasons for which a recorded start does not count as an attempt."""
 GIVE_BACK_CALL = "UPDATE plans_plan SET calls_used = calls_used - 1 WHERE id = %s AND calls_used > 0"
 
 
@@ -119,7 +119,7 @@ def return_unstarted_call(tx: PlanTransaction, run: RunningCall, until: datetime
 MAX_RELEASES = 5
 RELEASE_SECONDS = 1.0
 RELEASED_PAUSE_SECONDS = 3.0
-"""How long this process wakes no plan that it has left; other processes look each second."""
+"""Delay before this process wakes a plan that it left to others; other processes look each second."""
 DRIFTED = "drifted"
 
 _released_until: dict[int, float] = {}

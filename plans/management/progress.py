@@ -1,4 +1,4 @@
-"""How a plan's progress is shown in a shell: a line for each step whenever it changes.
+"""Progress of a plan in a shell: a line for each change of a step.
 
 What stands here is text for people; everything that came from outside is shown without hidden characters.
 """

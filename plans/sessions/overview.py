@@ -107,12 +107,12 @@ class SessionRow:
 
     @property
     def word(self) -> Badge | None:
-        """How its list stands; None without one."""
+        """The status of its to-do list; None without a list."""
         return status_badge(self.todo_list.status) if self.todo_list else None
 
     @property
     def last_active_at(self) -> datetime:
-        """When something was last asked for in it."""
+        """The time of its last call or change of its list."""
         return self.newest.created_at
 
 

@@ -40,7 +40,7 @@ SCOPES_BY_ACCESS = {
 
 
 class TokenForm(forms.Form):
-    """What the new token is called, what it may do, and for how long."""
+    """Form for a new token: its name, access and lifetime."""
 
     name = forms.CharField(max_length=MAX_TOKEN_NAME)
     access = forms.ChoiceField(
@@ -68,7 +68,7 @@ def new_form(client: McpClient, viewer: User) -> TokenForm:
 
 @dataclass(frozen=True)
 class Arrival:
-    """How far the client with a token has come: it is awaited, has connected, or has made its first call."""
+    """Progress of a token's client: awaited, connected, or first call made."""
 
     token: ApiToken
 
@@ -98,13 +98,13 @@ class Arrival:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is awaited."""
+        """True once the page need not look for news again."""
         return self.stage in ("called", "ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPage:
-    """What the page shows: a client, and either the form for a token or a token that was made."""
+    """Content of the page: a client, and either the form for a token or the token that was made."""
 
     client: McpClient
     address: str
@@ -121,7 +121,7 @@ class ConnectPage:
 
     @property
     def snippets(self) -> list[Snippet]:
-        """What to copy; with a placeholder where the token's text is not at hand."""
+        """The snippets to copy, with a placeholder if the token's text is not known."""
         return [each.filled(self.address, self.text or TOKEN) for each in self.client.snippets]
 
 

@@ -23,7 +23,7 @@ class Snippet:
 
     @property
     def holds_token(self) -> bool:
-        """Whether the text holds the token itself."""
+        """True if the text contains the token itself."""
         return TOKEN in self.text
 
     def filled(self, address: str, token: str = TOKEN) -> "Snippet":

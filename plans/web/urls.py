@@ -1,4 +1,4 @@
-"""Where the pages of plans, requests, agents, sessions and clients are; and trying a tool, beside the tool's page."""
+"""URLs of the pages of plans, requests in words, agents, sessions and clients, and of trying a tool."""
 
 from django.urls import path
 

@@ -230,7 +230,7 @@ PAGES: dict[str, str] = {
     "POST /tokens/<int:number>/waits/": "3444+4+",
 }
 NAMES = {"/approvals/": "claim", "/plans/": "arguments"}
-"""What stands for the last parameter of an address that takes two."""
+"""Values of the last parameter of addresses with two parameters."""
 
 
 def letter(answer: HttpResponseBase) -> str:

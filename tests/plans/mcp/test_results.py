@@ -21,7 +21,7 @@ class Point:
 
 @dataclass
 class Found:
-    """What a query found."""
+    """Result of a query."""
 
     results: list[int]
     total: int
