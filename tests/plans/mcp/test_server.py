@@ -19,6 +19,7 @@ from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
 from plans.mcp import listing, waiting
+from plans.mcp.visitors import SCOPE_KEY
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
 from tests.plans.mcp.conftest import ACCEPT, ERAS, connected
