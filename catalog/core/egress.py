@@ -1,37 +1,45 @@
-"""Requests that leave this installation for an address somebody typed: only where they may go, and nowhere else.
+"""Outgoing HTTP requests to addresses that people typed, guarded against server-side request forgery.
 
-A name is resolved once; every address it has must be public or allowed by TOOLGATE_EGRESS_ALLOW, and the connection
-goes to the very address that was judged. Redirects are not followed, proxies of the environment are not used, and of
-an answer only its status is read.
+A host name is resolved once. Every address it has must be public or listed in TOOLGATE_EGRESS_ALLOW, and the connection
+goes to the address that was checked. The check belongs to the connection, so redirects pass it too. Proxies from the
+environment are not used.
 """
 
-import http.client
+import asyncio
+import functools
 import ipaddress
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from urllib.parse import SplitResult, urlsplit
 
+import httpcore2
+import httpx2
 from django.conf import settings
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+ALLOWED_PORTS = {80, 443, 8000, 8080, 8443}
+"""Ports of public addresses; an entry of TOOLGATE_EGRESS_ALLOW allows others."""
 MAX_URL_LENGTH = 2000
+MAX_RESPONSE_BYTES = 1024 * 1024
+MAX_CONNECTIONS = 100
 NOT_ACCEPTED_STATUS = 503
-"""Of what servers answer when they fail: that they took nothing."""
+"""The one 5xx status that says the request was not processed."""
 EXTRA_RESERVED_NETWORKS = tuple(
     map(
         ipaddress.ip_network,
         ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "2001::/23", "3fff::/20", "5f00::/16"),
     )
 )
-"""Not public, and not known as such to every Python that Toolgate runs on."""
+"""Networks that are not public although some supported Python versions say so."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 
 
 class RequestNotSent(Exception):
-    """A request was not made, or not taken; `again` says whether it may be taken later. Its words hold no secret.
+    """A request was not sent, or not accepted. The message contains no path, query or secret.
 
-    `unsure`: it was handed over, and whether it arrived is not known.
+    `again` is true if a later attempt may succeed. `unsure` is true if the request may have arrived.
     """
 
     def __init__(self, message: str, *, again: bool = True, unsure: bool = False) -> None:
@@ -40,65 +48,91 @@ class RequestNotSent(Exception):
         self.unsure = unsure
 
 
+class ResponseTooLarge(Exception):
+    """A response is larger than its limit, or compressed."""
+
+
 def check_url(url: str) -> SplitResult:
-    """Return the parts of an address that requests could go to, without resolving it. Raises RequestNotSent."""
+    """Return the parts of a URL that requests may be sent to, without resolving its host. Raises RequestNotSent."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise RequestNotSent("The address cannot be read.", again=False) from None
-    plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= MAX_URL_LENGTH
+        raise RequestNotSent("The URL is invalid.", again=False) from None
+    plain = url.isascii() and url.isprintable() and " " not in url and "\\" not in url and len(url) <= MAX_URL_LENGTH
     if not plain or parts.scheme not in DEFAULT_PORTS or not parts.hostname or port == 0:
-        raise RequestNotSent("An address begins with https:// or http:// and names a host.", again=False)
+        raise RequestNotSent("A URL starts with https:// or http:// and contains a host.", again=False)
     if parts.username is not None or parts.password is not None:
-        raise RequestNotSent("An address holds no user or password.", again=False)
+        raise RequestNotSent("A URL must not contain a user name or password.", again=False)
     return parts
 
 
 def post_request(url: str, body: bytes, headers: Mapping[str, str], *, seconds: float) -> None:
-    """POST a body. Raises RequestNotSent unless it is answered with a status of 200 to 299."""
+    """POST a body. Raises RequestNotSent unless the answer has a status from 200 to 299; redirects are not followed."""
     parts = check_url(url)
-    address = resolve_allowed_address(str(parts.hostname), parts.port or DEFAULT_PORTS[parts.scheme])
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = _PinnedConnection(parts, address, seconds)
-    is_connected = False
     try:
-        connection.connect()
-        is_connected = True
-        connection.request("POST", path, body, {"User-Agent": "Toolgate", "Connection": "close", **headers})
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
+        with _webhook_client().stream(
+            "POST", url, content=body, headers={"User-Agent": "Toolgate", **headers}, timeout=seconds
+        ) as response:
+            status = response.status_code
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        never_connected = isinstance(
+            error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.InvalidURL
+        )
         message = f"{parts.hostname} could not be reached: {type(error).__name__}."
-        raise RequestNotSent(message, unsure=is_connected) from None
-    finally:
-        connection.close()
+        raise RequestNotSent(message, unsure=not never_connected) from None
     if not 200 <= status < 300:
         again, unsure = status >= 500 or status in (408, 425, 429), status >= 500 and status != NOT_ACCEPTED_STATUS
         raise RequestNotSent(f"{parts.hostname} answered {status}.", again=again, unsure=unsure)
 
 
-def resolve_allowed_address(host: str, port: int) -> Address:
-    """Resolve a host and return its first address. Raises RequestNotSent unless all of them may be reached."""
+@functools.cache
+def _webhook_client() -> httpx2.Client:
+    """Return the client of this process: building a TLS context takes 20 ms."""
+    return httpx2.Client(transport=GuardedTransport(), trust_env=False, follow_redirects=False)
+
+
+def resolve_allowed_addresses(host: str, port: int) -> list[Address]:
+    """Resolve a host and return its addresses. Raises RequestNotSent unless all of them may be reached."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [ipaddress.ip_address(each[4][0]) for each in found]
-    except (OSError, UnicodeError, ValueError):
+    except (OSError, UnicodeError):
         raise RequestNotSent(f"{host} has no address.") from None
+    return _check_addresses(host, port, found)
+
+
+async def resolve_allowed_addresses_async(host: str, port: int) -> list[Address]:
+    """As `resolve_allowed_addresses`, without blocking the event loop."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise RequestNotSent(f"{host} has no address.") from None
+    return _check_addresses(host, port, found)
+
+
+def _check_addresses(host: str, port: int, found: Iterable[tuple[object, ...]]) -> list[Address]:
+    try:
+        addresses = list(dict.fromkeys(ipaddress.ip_address(each[4][0]) for each in found))  # type: ignore[index]
+    except ValueError:
+        addresses = []
     if not addresses:
         raise RequestNotSent(f"{host} has no address.")
     for address in addresses:
         if not is_allowed(host, port, address):
-            message = (
-                f"{host} is not public: TOOLGATE_EGRESS_ALLOW must name it, or its network, for requests to go there."
-            )
-            raise RequestNotSent(message, again=False)
-    return addresses[0]
+            raise RequestNotSent(_refusal(host, port, address), again=False)
+    return addresses
+
+
+def _refusal(host: str, port: int, address: Address) -> str:
+    if _is_public(address) and all(map(_is_public, _embedded_addresses(address))):
+        return f"Port {port} is not allowed: add {host}:{port} to TOOLGATE_EGRESS_ALLOW."
+    return f"{host} is not public: add it, or its network, to TOOLGATE_EGRESS_ALLOW."
 
 
 def is_allowed(host: str, port: int, address: Address) -> bool:
-    """Say whether requests may go to this address of a host."""
+    """Return whether requests may go to this address of a host."""
     inner = _embedded_addresses(address)
-    if _is_public(address) and all(map(_is_public, inner)):
+    if port in ALLOWED_PORTS and _is_public(address) and all(map(_is_public, inner)):
         return True
     return any(_entry_matches(entry, host, port, address) for entry in settings.TOOLGATE_EGRESS_ALLOW)
 
@@ -110,7 +144,7 @@ def _is_public(address: Address) -> bool:
 
 
 def _embedded_addresses(address: Address) -> list[Address]:
-    """Return the IPv4 addresses that an IPv6 address carries, whichever way it is translated."""
+    """Return the IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     return list(_embedded_address(address))
@@ -128,7 +162,7 @@ def _embedded_address(address: ipaddress.IPv6Address) -> Iterator[Address]:
 
 
 def _entry_matches(entry: str, host: str, port: int, address: Address) -> bool:
-    """Say whether an entry of TOOLGATE_EGRESS_ALLOW (`host`, `host:port` or a network) names this."""
+    """Return whether an entry of TOOLGATE_EGRESS_ALLOW (`host`, `host:port` or a network) matches."""
     try:
         return address in ipaddress.ip_network(entry, strict=False)
     except ValueError:
@@ -136,16 +170,113 @@ def _entry_matches(entry: str, host: str, port: int, address: Address) -> bool:
         return name.strip("[]").lower() == host.lower() and wanted in ("", str(port))
 
 
-class _PinnedConnection(http.client.HTTPConnection):
-    """A connection to an address that was judged; certificates are still those of the name."""
+class _GuardedBackend(httpcore2.NetworkBackend):
+    """Opens connections to checked addresses only; TLS still verifies the host name."""
 
-    def __init__(self, parts: SplitResult, address: Address, seconds: float) -> None:
-        super().__init__(str(parts.hostname), parts.port or DEFAULT_PORTS[parts.scheme], timeout=seconds)
-        self._address = str(address)
-        self._context = ssl.create_default_context() if parts.scheme == "https" else None
+    def __init__(self) -> None:
+        self._inner = httpcore2.SyncBackend()
 
-    def connect(self) -> None:
-        """Connect to the address, whatever the name would resolve to by now."""
-        self.sock = socket.create_connection((self._address, self.port), self.timeout)
-        if self._context is not None:
-            self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host)
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[SocketOption] | None = None,
+    ) -> httpcore2.NetworkStream:
+        """Connect to the first checked address that answers. Raises RequestNotSent and httpcore2.ConnectError."""
+        *earlier, last = map(str, resolve_allowed_addresses(host, port))
+        for address in earlier:
+            try:
+                return self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+        return self._inner.connect_tcp(last, port, timeout, local_address, socket_options)
+
+
+class _AsyncGuardedBackend(httpcore2.AsyncNetworkBackend):
+    """As `_GuardedBackend`, for an event loop."""
+
+    def __init__(self) -> None:
+        self._inner = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[SocketOption] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to the first checked address that answers. Raises RequestNotSent and httpcore2.ConnectError."""
+        *earlier, last = map(str, await resolve_allowed_addresses_async(host, port))
+        for address in earlier:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+        return await self._inner.connect_tcp(last, port, timeout, local_address, socket_options)
+
+
+@functools.cache
+def _tls_context() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+class GuardedTransport(httpx2.HTTPTransport):
+    """Transport of httpx2 whose connections are guarded. It keeps none open, so no request meets a stale one."""
+
+    def __init__(self) -> None:
+        super().__init__(verify=_tls_context(), trust_env=False)
+        # httpx2 has no parameter for the network backend; its pool has.
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=_tls_context(),
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=0,
+            network_backend=_GuardedBackend(),
+        )
+
+
+class AsyncGuardedTransport(httpx2.AsyncHTTPTransport):
+    """Transport for an event loop. Its connections are guarded and its responses limited in size.
+
+    A client with this transport belongs to one event loop. Reading a response raises ResponseTooLarge once it has sent
+    more than `max_bytes`. Compressed responses are refused, because a small one can decompress to any size.
+    """
+
+    def __init__(self, *, max_bytes: int = MAX_RESPONSE_BYTES) -> None:
+        super().__init__(verify=_tls_context(), trust_env=False)
+        self._max_bytes = max_bytes
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=_tls_context(), max_connections=MAX_CONNECTIONS, network_backend=_AsyncGuardedBackend()
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. Raises RequestNotSent, ResponseTooLarge and httpx2.TransportError."""
+        request.headers["Accept-Encoding"] = "identity"
+        response = await super().handle_async_request(request)
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            await response.aclose()
+            raise ResponseTooLarge("The response is compressed although no compression was offered.")
+        response.stream = _LimitedStream(response.stream, self._max_bytes)  # type: ignore[arg-type]
+        return response
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    """A response body that ends with ResponseTooLarge after `max_bytes`."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, max_bytes: int) -> None:
+        self._inner = inner
+        self._max_bytes = max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise ResponseTooLarge(f"The response has more than {self._max_bytes:,} bytes.")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close the connection's side of the stream."""
+        await self._inner.aclose()

@@ -3,10 +3,20 @@
 import ipaddress
 import socket
 import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx2
 import pytest
 
-from catalog.core.egress import RequestNotSent, check_url, is_allowed, post_request
+from catalog.core.egress import (
+    AsyncGuardedTransport,
+    RequestNotSent,
+    ResponseTooLarge,
+    check_url,
+    is_allowed,
+    post_request,
+)
 from tests.corpus import faults
 from tests.http_server import taking
 
@@ -136,7 +146,7 @@ def test_the_name_is_resolved_once(settings, monkeypatch):
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
         reached: list[str] = []
-        monkeypatch.setattr(socket, "create_connection", lambda to, *rest: _connected(to, reached))
+        monkeypatch.setattr(socket, "create_connection", lambda to, *_, **__: _connected(to, reached))
         post_request(f"http://hook.test:{server.server_port}/200", b"{}", {}, seconds=5)
         assert asked == ["hook.test"] and reached == ["127.0.0.1"]
         assert server.taken[0][1]["Host"] == f"hook.test:{server.server_port}"
@@ -191,3 +201,147 @@ def test_nobody_there_is_said_without_the_path(settings):
 def test_an_address_is_read_with_its_parts():
     parts = check_url("https://example.org:8443/a?b=c")
     assert (parts.hostname, parts.port, parts.path) == ("example.org", 8443, "/a")
+
+
+LOOPBACK = ["127.0.0.1", "10.0.0.1", "192.168.0.1", "172.16.0.9", "169.254.169.254", "100.64.0.1", "0.0.0.0"]  # noqa: S104
+NAMES = ["localhost", "localhost.", "LOCALHOST", "a.localhost", "metadata.google.internal", "169.254.169.254.nip.io"]
+
+
+def _spellings(address: str) -> list[str]:
+    """Return ways to write an IPv4 address that some parser takes for it."""
+    a, b, c, d = map(int, address.split("."))
+    number = int(ipaddress.ip_address(address))
+    return [
+        address,
+        f"{address}.",
+        str(number),
+        hex(number),
+        hex(number).upper(),
+        oct(number).replace("0o", "0"),
+        f"{a:#x}.{b:#x}.{c:#x}.{d:#x}",
+        f"0{a:o}.0{b:o}.0{c:o}.0{d:o}",
+        f"{a:08o}.{b:08o}.{c:08o}.{d:08o}",
+        f"{a}.{b}.{c * 256 + d}",
+        f"{a}.{(b * 256 + c) * 256 + d}",
+        f"%{ord(address[0]):x}{address[1:]}",
+        "".join(f"%{ord(each):x}" for each in address),
+        f"[::{address}]",
+        f"[::ffff:{address}]",
+        f"[::ffff:0:{address}]",
+        f"[64:ff9b::{address}]",
+        f"[2002:{a:02x}{b:02x}:{c:02x}{d:02x}::1]",
+        f"[::ffff:{a:02x}{b:02x}:{c:02x}{d:02x}]",
+        f"[::ffff:{address}%25eth0]",
+        f"user@{address}",
+        f"example.org@{address}",
+        f"example.org:80@{address}",
+        f"example.org\\@{address}",
+        f"{address}\\@example.org:81",
+        f"{address}#@example.org:22",
+        f"{address}?@example.org",
+    ]
+
+
+HOSTS = [*(spelling for address in LOOPBACK for spelling in _spellings(address)), *NAMES]
+HOSTILE = [
+    *(f"{scheme}://{host}/" for scheme in ("http", "https") for host in HOSTS),
+    *(f"http://93.184.215.14:{port}/" for port in (1, 21, 22, 23, 25, 110, 143, 445, 3306, 5432, 6379, 9200, 11211)),
+    *(f"{scheme}://127.0.0.1/" for scheme in ("file", "ftp", "gopher", "dict", "ldap", "jar", "data", "unix", "ws")),
+    *("http:127.0.0.1", "http:/127.0.0.1", "//127.0.0.1/", "http://", "http://[::1", "http://127.1", "http://[::]/"),
+    *(
+        "http://①②⑦.⓪.⓪.①/",
+        "http://127。0。0。1/",
+        "http://127.0.0.1\t/",
+        "http://127.0.0.1\r\nHost: a/",
+        "\x00http://a/",
+    ),
+]
+
+
+@pytest.fixture
+def no_sockets(monkeypatch):
+    """Resolve addresses as the system does, names to loopback, and fail when a socket connects."""
+    resolve = socket.getaddrinfo
+
+    def without_dns(host, port, *args, **more):
+        try:
+            return resolve(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", without_dns)
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("a socket was opened"))
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("a socket was opened"))
+
+
+def test_hostile_url_opens_no_socket(settings, no_sockets):
+    settings.TOOLGATE_EGRESS_ALLOW = []
+
+    def check(url):
+        with pytest.raises(RequestNotSent):
+            post_request(url, b"{}", {}, seconds=1)
+
+    assert len(HOSTILE) >= 300
+    assert faults(check, HOSTILE) == {}
+
+
+async def test_hostile_url_opens_no_socket_in_an_event_loop(settings, no_sockets):
+    settings.TOOLGATE_EGRESS_ALLOW = []
+    async with httpx2.AsyncClient(transport=AsyncGuardedTransport(), trust_env=False) as client:
+        reached = []
+        for host in HOSTS:
+            try:
+                await client.get(f"http://{host}/", follow_redirects=True)
+                reached.append(host)
+            except (RequestNotSent, httpx2.InvalidURL):
+                continue
+    assert reached == []
+
+
+class _Answering(BaseHTTPRequestHandler):
+    """Redirects to another host, or sends a large, a compressed or an endless body."""
+
+    def do_GET(self) -> None:
+        """Answer by path."""
+        self.send_response(302 if self.path == "/redirect" else 200)
+        self.send_header("Location", "http://10.0.0.1/")
+        if self.path == "/compressed":
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        if self.path == "/large":
+            self.wfile.write(b"x" * 5000)
+
+    def log_message(self, *args: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def answering():
+    """Serve on a free port of this machine, and return its URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answering)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("path", "raised"), [("/redirect", RequestNotSent), ("/large", ResponseTooLarge), ("/compressed", ResponseTooLarge)]
+)
+async def test_redirect_and_size_are_guarded(settings, answering, path, raised):
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    async with httpx2.AsyncClient(transport=AsyncGuardedTransport(max_bytes=4000), trust_env=False) as client:
+        assert (await client.get(f"{answering}/small")).status_code == 200
+        with pytest.raises(raised):
+            await client.get(answering + path, follow_redirects=True)
+
+
+async def test_name_that_changes_its_address_is_checked_for_each_connection(settings, monkeypatch, answering):
+    """A name that was public and resolves to this machine a moment later is not connected to."""
+    settings.TOOLGATE_EGRESS_ALLOW = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, *_, **__: [(2, 1, 6, "", ("127.0.0.1", port))])
+    async with httpx2.AsyncClient(transport=AsyncGuardedTransport(), trust_env=False) as client:
+        with pytest.raises(RequestNotSent):
+            await client.get("http://public.example/")
