@@ -3,9 +3,11 @@
 Nothing is decided here.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from django import template
+from django.utils.html import format_html, format_html_join
 
 from approvals.models import ApprovalRequest
 from approvals.notifications.messages import KIND_LABELS
@@ -15,6 +17,8 @@ from approvals.requests.queries import current_round
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
 from catalog.models import Tool, ToolVersion
+from catalog.templatetags.toolgate import icon, revealed
+from catalog.text.safety import EncodedRun
 from catalog.ui.labels import format_duration, format_timespan
 
 register = template.Library()
@@ -67,7 +71,7 @@ NO_VALUE = "\N{EN DASH}"
 
 
 @register.filter
-def percent(share: float | None) -> str:
+def rounded_percent(share: float | None) -> str:
     """Say a share: 96 %; an en dash of nothing. All is said only of all, nothing only of nothing."""
     if share is None:
         return NO_VALUE
@@ -84,3 +88,37 @@ def seconds(span: float | None) -> str:
 def previewed_at(held: ApprovalRequest) -> datetime:
     """Return when the tool said what the call would do: its target may have changed since, and is looked at again."""
     return current_round(held).created_at
+
+
+@register.filter
+def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
+    """Return the text of an argument with a label in place of each secret; adds no white space, which would show."""
+    return format_html_join("", "{}{}", ((revealed(text), _secret_label(secret)) for text, secret in pieces))
+
+
+def _secret_label(name: str) -> str:
+    if not name:
+        return ""
+    return format_html('<span class="was kept">{}secret {}</span>', icon("lock", "i-s"), revealed(name))
+
+
+@register.filter
+def opaque_notes(runs: Iterable[EncodedRun]) -> str:
+    """Return a note for each unreadable part of an argument, with the text decoded from it."""
+    return format_html_join("", "{}", ((_opaque_note(run),) for run in runs))
+
+
+def _opaque_note(run: EncodedRun) -> str:
+    kind = "what nobody can read" if run.kind == "random" else run.kind
+    decoded = (
+        format_html(', which hold the text <span class="verbatim given">{}</span>', revealed(run.decoded))
+        if run.decoded
+        else "; what is in them cannot be told"
+    )
+    return format_html(
+        '<span class="opaque">{}Opaque: {} characters of {}{}</span>',
+        icon("cautious", "i-s t-warn"),
+        run.length,
+        kind,
+        decoded,
+    )

@@ -9,7 +9,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.queue.insights import REFLEX_LEAST, insights_for
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide, undo_decision
-from approvals.templatetags.approvals import NO_VALUE, percent, seconds
+from approvals.templatetags.approvals import NO_VALUE, rounded_percent, seconds
 from approvals.web.insights import age_bars, day_bars, parse_days
 from catalog.access.roles import NotAllowed, user_for_token
 from catalog.core import clock
@@ -165,7 +165,7 @@ def test_days_in_the_url(text, days):
 
 def test_figures_and_bars(ada, rosa):
     """All is all, nothing is nothing; bars keep inside their picture."""
-    assert [percent(share) for share in (None, 0.0, 0.001, 0.5, 0.999, 1.0)] == [
+    assert [rounded_percent(share) for share in (None, 0.0, 0.001, 0.5, 0.999, 1.0)] == [
         NO_VALUE,
         "0 %",
         "1 %",
