@@ -91,6 +91,14 @@ def previewed_at(held: ApprovalRequest) -> datetime:
 
 
 @register.filter
+def call_title(title: tuple[str, str, str]) -> str:
+    """Return the title of a call: what it does, its target as code, and the rest of the sentence."""
+    before, target, after = title
+    code = format_html('<code class="given">{}</code>', revealed(target)) if target else ""
+    return format_html("{}{}{}", revealed(before), code, revealed(after))
+
+
+@register.filter
 def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
     """Return the text of an argument with a label in place of each secret; adds no white space, which would show."""
     return format_html_join("", "{}{}", ((revealed(text), _secret_label(secret)) for text, secret in pieces))

@@ -104,7 +104,7 @@ class AuditPage:
     has_more: bool
     older: str | None
     newer: str | None
-    choices: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]
+    choices: Sequence[tuple[str, str, str, Sequence[tuple[str, str]]]]
 
 
 def audit_page(viewer: User, query: AuditPageQuery) -> AuditPage:
@@ -136,20 +136,21 @@ def _line(entry: AuditEntry) -> AuditLine:
     return AuditLine(entry, word, entry.actor_name, entry.actor_id is None and entry.actor_name == SYSTEM_ACTOR)
 
 
-def _choices(viewer: User, query: AuditPageQuery) -> list[tuple[str, str, list[tuple[str, str]]]]:
+def _choices(viewer: User, query: AuditPageQuery) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
     """Return what the filters offer: who, which actions and which tools the newest entries name, and what is chosen."""
     head = Subquery(Instance.objects.filter(pk=1).values("audit_seq")[:1])
     newest = entries_for(viewer).filter(seq__gt=head - RECENT_ENTRIES).order_by()
     recent = list(newest.values_list("actor_name", "action", "tool_name").distinct()[:MAX_CHOICES_SHOWN])
     who, actions, tools = (set(column) for column in zip(*recent, strict=True)) if recent else (set(), set(), set())
     return [
-        ("who", "Anyone", _options(who | {query.who})),
+        ("who", "Anyone", query.who, _options(who | {query.who})),
         (
             "action",
             "All actions",
+            query.action,
             [(action, action_label(action).label) for action in sorted(actions | {query.action}) if action],
         ),
-        ("tool", "All tools", _options(tools | {query.tool})),
+        ("tool", "All tools", query.tool, _options(tools | {query.tool})),
     ]
 
 

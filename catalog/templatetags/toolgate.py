@@ -266,14 +266,35 @@ register.filter("beside", side_by_side)
 
 
 @register.filter
-def marked(row: DiffRow) -> str:
-    """Draw the text of a line of a diff, what changed in it marked."""
+def marked(row: DiffRow | None) -> str:
+    """Return a line of a diff with its changes marked, and a note if it lacks its newline; white space shows there."""
+    if not row:
+        return ""
     tag = {"add": "ins", "del": "del"}.get(row.kind)
     parts = (
         format_html("<{0}>{1}</{0}>", tag, revealed(part.text)) if tag and part.changed else revealed(part.text)
         for part in row.segments
     )
-    return format_html_join("", "{}", ((part,) for part in parts))
+    note = format_html(' <span class="hidden-char">no newline at the end</span>') if row.lacks_newline else ""
+    return format_html("{}{}", format_html_join("", "{}", ((part,) for part in parts)), note)
+
+
+@register.filter
+def textarea_content(text: object) -> str:
+    """Return a text to stand right after the start tag of a textarea, where HTML drops one newline."""
+    return f"\n{text}"
+
+
+@register.filter
+def skipped_lines(row: DiffRow) -> str:
+    """Return the text of a row that stands for lines which are not drawn."""
+    if row.kind == "gap":
+        return f"{row.skipped} unchanged lines"
+    return format_html(
+        "<strong>{} lines, {}, are too many to be drawn here. Changed lines are among them.</strong>",
+        row.skipped,
+        bytes_size(row.size),
+    )
 
 
 @register.inclusion_tag("catalog/_diff.html")

@@ -1,5 +1,6 @@
 """The pages of tokens: a person's own, everyone's for administrators, one token, and a new one shown once."""
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -207,9 +208,15 @@ def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
         "section": "tokens",
         "row": TokenRow(tokens.token_for(request.user, int(number))),
         "text": texts[0],
-        "address": f"{settings.TOOLGATE_URL}/mcp",
+        "mcp_config": _mcp_config(texts[0]),
     }
     return render(request, "tokens/created.html", shown, status=201)
+
+
+def _mcp_config(token: str) -> str:
+    """Return the configuration of an MCP client that uses a token."""
+    server = {"type": "http", "url": f"{settings.TOOLGATE_URL}/mcp", "headers": {"Authorization": f"Bearer {token}"}}
+    return json.dumps({"mcpServers": {"toolgate": server}})
 
 
 @require_safe

@@ -135,6 +135,12 @@ class DecisionError:
     field: str = "comment"
     change: TextDiff | None = None
 
+    @property
+    def is_about_note(self) -> bool:
+        """Say whether the note of the decision bar was refused."""
+        sent_from_bar = self.answer is not None and self.answer.sent_from == "bar"
+        return self.kind == "field" and self.field == "comment" and sent_from_bar
+
     @classmethod
     def from_error(cls, error: ToolgateError, answer: DecisionForm | None = None) -> "DecisionError":
         """Return the setback that an error means."""

@@ -89,6 +89,13 @@ class Inbox:
     last_decided: ApprovalRequest | None = None
 
     @property
+    def feed(self) -> str:
+        """The path of the socket that keeps the list up to date, below /ws/pages/."""
+        if self.status == DECIDED:
+            return "shell"
+        return "inbox" if self.status == WAITING else f"inbox/{self.status}"
+
+    @property
     def counts(self) -> ViewCounts:
         """How many requests stand in each view of what waits."""
         return self.queues.counts
