@@ -67,18 +67,20 @@ nightly: $(VENV)/dev.stamp services ## everything at full count with new seeds, 
 	run $(SERVICES) TOOLGATE_REQUIRE_SERVICES=1 $(NIGHTLY) $(ONE_BY_ONE) $(ARGS); \
 	[ $$ran = 1 ] && [ $$failed = 0 ]
 
-check: $(VENV)/dev.stamp ## formatter, linter, imports, types, migrations, deploy check, house rules
+check: $(VENV)/dev.stamp ## formatters, linters, imports, types, migrations, deploy check, house rules
 	$(BIN)/ruff format --check --output-format concise .
 	$(BIN)/ruff check .
+	$(BIN)/djlint --check --lint --quiet templates
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(EMBEDDED) $(MANAGE) makemigrations --check --dry-run
 	$(EMBEDDED) TOOLGATE_HTTPS=1 ALLOWED_HOSTS=toolgate.example $(MANAGE) check --deploy --fail-level WARNING
 	$(EMBEDDED) $(PYTEST) -q tests/house
 
-format: $(VENV)/dev.stamp ## let the formatter and the linter mend what they can
+format: $(VENV)/dev.stamp ## apply the formatters and the linters' fixes
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+	$(BIN)/djlint --reformat --quiet templates
 
 bench: $(VENV)/dev.stamp ## the figures, one JSON object a line
 	$(EMBEDDED) $(BIN)/python -m benchmarks $(ARGS)
