@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from approvals.models import ApprovalRequest
 from approvals.notifications.messages import KIND_LABELS
 from approvals.policies.rulebook import Rule, verdicts_for_tool
-from approvals.policy_language.stages import people_in_words
+from approvals.policy_language.stages import Stage, people_in_words
 from approvals.requests.queries import current_round
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
@@ -88,6 +88,12 @@ def seconds(span: float | None) -> str:
 def previewed_at(held: ApprovalRequest) -> datetime:
     """Return when the tool said what the call would do: its target may have changed since, and is looked at again."""
     return current_round(held).created_at
+
+
+@register.filter
+def sentences(stages: Iterable[Stage]) -> str:
+    """Return what each stage of a rule still needs, in one list."""
+    return ", ".join(stage.sentence for stage in stages)
 
 
 @register.filter

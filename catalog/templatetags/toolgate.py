@@ -280,7 +280,7 @@ def marked(row: DiffRow | None) -> str:
 
 
 @register.filter
-def textarea_content(text: object) -> str:
+def in_textarea(text: object) -> str:
     """Return a text to stand right after the start tag of a textarea, where HTML drops one newline."""
     return f"\n{text}"
 
