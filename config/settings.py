@@ -245,6 +245,10 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "catalog.rest.openapi.describe_refusals",
         "catalog.rest.openapi.let_alternatives_overlap",
+        "catalog.api.examples.add_examples",
+        "approvals.api.examples.add_examples",
+        "plans.api.examples.add_examples",
+        "catalog.rest.examples.add_problem_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
         "SafetyLevel": "catalog.inventory.selectors.LEVELS",

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import transaction
 from django.http import Http404
-from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_serializer
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
@@ -81,24 +81,6 @@ class LearntWaitSerializer(serializers.Serializer[Any]):
     seconds = serializers.FloatField()
 
 
-SHOWN = {
-    "id": 7,
-    "name": "Claude Code on my laptop",
-    "kind": "agent",
-    "scopes": ["tools:read", "calls:create", "plans:read"],
-    "owner": "ada",
-    "prefix": "tg_Xq3v9ab",
-    "learnt_waits": [{"client": "codex", "seconds": 9.4}],
-    "created_at": "2026-11-25T09:00:00Z",
-    "expires_at": "2027-02-23T09:00:00Z",
-    "last_used_at": None,
-    "revoked_at": None,
-    "hold_seconds": None,
-}
-"""A token as examples of the OpenAPI document show it."""
-
-
-@extend_schema_serializer(examples=[OpenApiExample("A token of an agent", SHOWN, response_only=True)])
 class TokenSerializer(serializers.Serializer[Any]):
     """A token. Its text is shown only in the answer that creates it."""
 
@@ -120,25 +102,6 @@ class CreatedTokenSerializer(TokenSerializer):
     """A token as it was created; a repeat with the same Idempotency-Key is answered without `token`."""
 
     token = serializers.CharField(required=False, help_text="The text to send as a bearer token. Shown only here.")
-
-
-TOKEN_EXAMPLES = [
-    OpenApiExample(
-        "A token for an agent",
-        {"name": SHOWN["name"], "kind": "agent", "scopes": SHOWN["scopes"], "days": 90},
-        request_only=True,
-    ),
-    OpenApiExample(
-        "The new token",
-        {**SHOWN, "learnt_waits": [], "token": "tg_Xq3v9abPlaceholderOfFortyThreeMoreCharacters"},
-        response_only=True,
-        status_codes=["201"],
-    ),
-]
-CHANGE_EXAMPLES = [
-    OpenApiExample("Reset what was learnt of its clients", {"learnt_waits": []}, request_only=True),
-    OpenApiExample("Let calls wait at most ten seconds", {"hold_seconds": 10}, request_only=True),
-]
 
 
 class TokenEndpoint(Endpoint):
@@ -177,7 +140,7 @@ class TokenList(TokenEndpoint):
         page = paginate(found, order="-id", at=at)
         return paginated_response(request, page, lambda token: TokenSerializer(token).data)
 
-    @extend_schema("tokens_create", request=TokenBody, responses={201: CreatedTokenSerializer}, examples=TOKEN_EXAMPLES)
+    @extend_schema("tokens_create", request=TokenBody, responses={201: CreatedTokenSerializer})
     def post(self, request: Request) -> Response:
         """Create a token of one's own. By session only: a token never creates tokens."""
         if self.token is not None:
@@ -202,7 +165,7 @@ class TokenDetail(TokenEndpoint):
         """Show one token."""
         return self.shown(number)
 
-    @extend_schema("tokens_change", request=TokenChangeBody, responses=TokenSerializer, examples=CHANGE_EXAMPLES)
+    @extend_schema("tokens_change", request=TokenChangeBody, responses=TokenSerializer)
     def patch(self, request: Request, number: int) -> Response:
         """Change the name or `hold_seconds` of a token, or reset its learnt waits. Never through an agent's token."""
         changes = self.body(TokenChangeBody)

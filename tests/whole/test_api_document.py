@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import call_command
+from jsonschema_rs import Draft202012Validator
 
 from tests import answers
 
@@ -28,6 +29,49 @@ def test_every_operation_asks_for_a_token_or_session_and_tells_how_it_refuses(do
     for operation in operations:
         assert [*map(list, operation["security"])] == [["bearer"], ["cookieAuth"]]
         assert {"400", "401", "403", "503"} <= operation["responses"].keys()
+
+
+def test_every_body_has_examples_that_fit_its_schema(document):
+    components = answers.document()["components"]
+    bodies = list(bodies_with_names(answers.document()))
+    missing = [name for name, content in bodies if not content.get("examples")]
+    wrong = [
+        f"{name}, {example['summary']}: {fault.instance_path} {fault.message[:200]}"
+        for name, content in bodies
+        for example in content.get("examples", {}).values()
+        for fault in Draft202012Validator(
+            {**content["schema"], "components": components}, validate_formats=True
+        ).iter_errors(example["value"])
+    ]
+
+    assert len(bodies) > 500
+    assert missing == []
+    assert wrong == []
+
+
+def bodies_with_names(document):
+    """Yield the name and the media type object of each request and response body."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                yield f"{operation['operationId']} request", content
+            for status, response in operation["responses"].items():
+                assert response.get("content")
+                for media_type, content in response["content"].items():
+                    yield f"{operation['operationId']} {status} {media_type}", content
+
+
+def test_every_refusal_is_a_problem_document(document):
+    kinds = {
+        media_type
+        for path in document["paths"].values()
+        for operation in path.values()
+        for status, response in operation["responses"].items()
+        for media_type in response["content"]
+        if status >= "400"
+    }
+
+    assert kinds == {"application/problem+json"}
 
 
 def test_deleting_answers_with_the_object(document):
