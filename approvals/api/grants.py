@@ -16,7 +16,7 @@ from approvals.grants.services import GrantTerms, grant_status, grants_for
 from approvals.models import ApprovalRequest, Grant
 from approvals.requests.queries import request_for
 from catalog.access.roles import ADMINISTRATOR, has_role
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import (
     MAX_ID_LENGTH,
@@ -125,7 +125,7 @@ class GrantList(GrantEndpoint):
         context = self.seeing(page.rows)
         return paginated_response(request, page, lambda grant: GrantSerializer(grant, context=context).data)
 
-    @extend_schema("grants_create", request=GrantBody, responses={201: GrantSerializer})
+    @extend_schema("grants_create", parameters=[IDEMPOTENCY_KEY], request=GrantBody, responses={201: GrantSerializer})
     def post(self, request: Request) -> Response:
         """Make a grant: administrators, and reviewers out of their own approvals (`created_from`)."""
         return respond_once(request, self._make, lambda ref: self.shown(ref, 201))

@@ -19,7 +19,7 @@ from approvals.notifications.preferences import (
     own_deliveries,
     set_choice,
 )
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import PageQuery, StrictChoiceField, StrictSerializer, StrictTextField
 from catalog.rest.views import Endpoint
@@ -134,7 +134,7 @@ class DeliveryRetry(Endpoint):
 
     required_scopes: ClassVar = {"POST": ["policies:write"]}
 
-    @extend_schema("deliveries_retry", request=RemarkBody, responses=DeliverySerializer)
+    @extend_schema("deliveries_retry", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=DeliverySerializer)
     def post(self, request: Request, number: int) -> Response:
         """Send a notice that failed once more, at once: for administrators; 409 for any other."""
         return respond_once(request, lambda: self._again(number), lambda _: self._shown(number))

@@ -16,14 +16,16 @@ from approvals.messaging.addresses import MAX_ADDRESS_LENGTH
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.backtest import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
+from approvals.policies.lint import policy_warnings
 from approvals.policies.simulator import Simulation, simulate
 from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS
+from approvals.policy_language.sentences import extra_terms_in_words
 from approvals.policy_language.stages import MAX_STAGES
 from catalog.access.roles import NotAllowed, agent_token_of, can_see_all
 from catalog.errors import ParameterError
 from catalog.inventory.selectors import LEVELS
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.problems import refusal_responses
 from catalog.rest.serializers import (
@@ -209,6 +211,21 @@ class PolicyDetailSerializer(PolicySerializer):
         return RevisionSerializer(self.context["revisions"], many=True).data
 
 
+class PolicyWarningSerializer(serializers.Serializer[Any]):
+    """A valid term that may not be intended."""
+
+    field = serializers.CharField()
+    message = serializers.CharField()
+
+
+class PolicySentenceSerializer(serializers.Serializer[Any]):
+    """A policy in words."""
+
+    sentence = serializers.CharField(help_text="The calls that match and the effect on them.")
+    also = serializers.ListField(child=serializers.CharField(), help_text="Further requirements on reviewers.")
+    warnings = PolicyWarningSerializer(many=True)
+
+
 class WhySerializer(serializers.Serializer[Any]):
     """A policy that was asked first, and why it said nothing."""
 
@@ -288,7 +305,9 @@ class PolicyList(PolicyEndpoint):
         page = paginate(services.policies_for(self.user, ended=query["ended"]), order="order", at=at)
         return paginated_response(request, page, lambda row: PolicySerializer(row).data)
 
-    @extend_schema("policies_create", request=PolicyBody, responses={201: PolicyDetailSerializer})
+    @extend_schema(
+        "policies_create", parameters=[IDEMPOTENCY_KEY], request=PolicyBody, responses={201: PolicyDetailSerializer}
+    )
     def post(self, request: Request) -> Response:
         """Make a policy. Administrators only."""
         return respond_once(request, self._create, lambda ref: self.shown(ref, 201))
@@ -332,6 +351,23 @@ class PolicySimulate(PolicyEndpoint):
         self.for_people_with_a_role()
         body = self.body(SimulateBody)
         return Response(_simulation_data(simulate(body["tool"], body["arguments"], body["requester"], body["at"])))
+
+
+class PolicyInWords(PolicyEndpoint):
+    """A policy in plain words."""
+
+    required_scopes: ClassVar = {"POST": WRITES}
+
+    @extend_schema("policies_sentence", request=PolicyBody, responses=PolicySentenceSerializer)
+    def post(self, request: Request) -> Response:
+        """Describe a policy in words, with warnings about its terms. Nothing is stored. Administrators only."""
+        if not services.may_change_policy(self.user):
+            raise NotAllowed("Only an administrator may change policies.")
+        body = self.body(PolicyBody)
+        columns = term_columns(body | {"notify": []}) | {"notify": body.get("notify", [])}
+        draft = draft_of(columns, name=body["name"], order=body.get("order", services.BEFORE_ALL_OTHERS))
+        warnings = [{"field": field, "message": message} for field, message in policy_warnings(columns).items()]
+        return Response({"sentence": draft.sentence, "also": extra_terms_in_words(draft), "warnings": warnings})
 
 
 class PolicyBackTest(PolicyEndpoint):

@@ -37,7 +37,7 @@ from approvals.reviews.batch import SNOOZE, BatchItem, BatchItemResult, batch_st
 from approvals.reviews.decisions import Decision, decide, revoke, undo_decision
 from approvals.states import ReviewVerdict
 from catalog.access.roles import find_active_user
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginated_response
 from catalog.rest.serializers import StrictSerializer, StrictTextField
 from catalog.rest.views import Endpoint
@@ -96,7 +96,9 @@ class ApprovalReviews(ApprovalEndpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
-    @extend_schema("approvals_review", request=ReviewBody, responses={201: ApprovalDetailSerializer})
+    @extend_schema(
+        "approvals_review", parameters=[IDEMPOTENCY_KEY], request=ReviewBody, responses={201: ApprovalDetailSerializer}
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Give one's answer, naming the digest one saw; it takes effect at once."""
         return respond_once(request, lambda: self._decide(public_id), lambda _: self.shown(public_id, 201))
@@ -114,7 +116,9 @@ class ApprovalUndo(ApprovalEndpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
-    @extend_schema("approvals_undo", request=RemarkBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_undo", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Take one's own decision back before it takes effect; 409 afterwards."""
         return respond_once(request, lambda: self._undo(public_id), lambda _: self.shown(public_id))
@@ -130,7 +134,9 @@ class ApprovalRevoke(ApprovalEndpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
-    @extend_schema("approvals_revoke", request=RemarkBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_revoke", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Take an approval away that was not used yet: the call fails; 409 when it was."""
         return respond_once(request, lambda: self._revoke(public_id), lambda _: self.shown(public_id))
@@ -147,7 +153,9 @@ class ApprovalWithdraw(ApprovalEndpoint):
     # A requester may withdraw even after losing the role; a token needs the scope for asking or for answering.
     required_scopes: ClassVar = {"POST": ["calls:create", "approvals:decide"]}
 
-    @extend_schema("approvals_withdraw", request=RemarkBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_withdraw", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Take one's own request back: the call will not run."""
         return respond_once(request, lambda: self._withdraw(public_id), lambda _: self.shown(public_id))
@@ -183,7 +191,9 @@ class CoordinationEndpoint(ApprovalEndpoint):
 class ApprovalClaim(CoordinationEndpoint):
     """Says that one looks after a request."""
 
-    @extend_schema("approvals_claim", request=RemarkBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_claim", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Claim a request for a quarter of an hour; others are told, and may decide it all the same."""
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.claim(held, by=self.user))
@@ -192,7 +202,9 @@ class ApprovalClaim(CoordinationEndpoint):
 class ApprovalRelease(CoordinationEndpoint):
     """Gives a claim back."""
 
-    @extend_schema("approvals_release", request=RemarkBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_release", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Give one's claim back."""
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.release(held, by=self.user))
@@ -201,7 +213,9 @@ class ApprovalRelease(CoordinationEndpoint):
 class ApprovalExtend(CoordinationEndpoint):
     """Gives a request more time."""
 
-    @extend_schema("approvals_extend", request=RemarkBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_extend", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Give a request half an hour more in its last hour, at most ten times; 409 before that and afterwards."""
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.extend(held, by=self.user))
@@ -210,7 +224,9 @@ class ApprovalExtend(CoordinationEndpoint):
 class ApprovalSnooze(CoordinationEndpoint):
     """Puts a request off, for oneself."""
 
-    @extend_schema("approvals_snooze", request=SnoozeBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_snooze", parameters=[IDEMPOTENCY_KEY], request=SnoozeBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Keep a request out of one's own lists until then, at the latest until it expires; null brings it back."""
         return self.act(request, public_id, SnoozeBody, self._snooze)
@@ -225,7 +241,9 @@ class ApprovalSnooze(CoordinationEndpoint):
 class ApprovalDelegate(CoordinationEndpoint):
     """Lets someone else answer."""
 
-    @extend_schema("approvals_delegate", request=DelegateBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_delegate", parameters=[IDEMPOTENCY_KEY], request=DelegateBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Let a person answer this one request in one's place, as long as one might; null takes that back."""
         return self.act(request, public_id, DelegateBody, self._delegate)
@@ -239,7 +257,9 @@ class ApprovalComments(CoordinationEndpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide", "calls:create"]}
 
-    @extend_schema("approvals_comment", request=CommentBody, responses=ApprovalDetailSerializer)
+    @extend_schema(
+        "approvals_comment", parameters=[IDEMPOTENCY_KEY], request=CommentBody, responses=ApprovalDetailSerializer
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Say something in the thread: it decides nothing. What an agent's token says is marked as unverified."""
         return self.act(request, public_id, CommentBody, self._comment)
@@ -253,7 +273,7 @@ class ApprovalBatch(Endpoint):
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
-    @extend_schema("approvals_batch", request=BatchBody, responses=BatchResultSerializer)
+    @extend_schema("approvals_batch", parameters=[IDEMPOTENCY_KEY], request=BatchBody, responses=BatchResultSerializer)
     def post(self, request: Request) -> Response:
         """Approve requests of one tool whose policy allows that, or reject or put off any, at most 100.
 

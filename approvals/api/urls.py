@@ -28,9 +28,11 @@ urlpatterns = [
     path("audit/deliveries/<int:number>/retry/", notifications.DeliveryRetry.as_view(), name="api-delivery-retry"),
     path("notifications/", notifications.NotificationsDetail.as_view(), name="api-notifications"),
     path("notifications/deliveries/", notifications.OwnDeliveries.as_view(), name="api-own-deliveries"),
+    path("audit/export/", audit.AuditExport.as_view(), name="api-audit-export"),
     path("audit/verify/", audit.AuditVerify.as_view(), name="api-audit-verify"),
     path("policies/", policies.PolicyList.as_view(), name="api-policies"),
     path("policies/simulate/", policies.PolicySimulate.as_view(), name="api-policies-simulate"),
+    path("policies/sentence/", policies.PolicyInWords.as_view(), name="api-policies-sentence"),
     path("policies/back-test/", policies.PolicyBackTest.as_view(), name="api-policies-back-test"),
     path("policies/<slug:public_id>/", policies.PolicyDetail.as_view(), name="api-policy"),
 ]

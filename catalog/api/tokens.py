@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from catalog.access import tokens
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_HOLD_SECONDS, MAX_TOKEN_DAYS, MAX_TOKEN_NAME, SCOPES
 from catalog.models import ApiToken
-from catalog.rest.idempotency import record_done, respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, record_done, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.problems import refusal_responses
 from catalog.rest.serializers import (
@@ -140,7 +140,9 @@ class TokenList(TokenEndpoint):
         page = paginate(found, order="-id", at=at)
         return paginated_response(request, page, lambda token: TokenSerializer(token).data)
 
-    @extend_schema("tokens_create", request=TokenBody, responses={201: CreatedTokenSerializer})
+    @extend_schema(
+        "tokens_create", parameters=[IDEMPOTENCY_KEY], request=TokenBody, responses={201: CreatedTokenSerializer}
+    )
     def post(self, request: Request) -> Response:
         """Create a token of one's own. By session only: a token never creates tokens."""
         if self.token is not None:

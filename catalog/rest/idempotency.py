@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ValidationError
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -72,6 +73,12 @@ def release_ended_keys() -> None:
 KEY_LIFETIME_HOURS = 24
 RESERVATION_SECONDS = 60
 IDEMPOTENCY_KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}")
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"},
+    OpenApiParameter.HEADER,
+    description="A key of your choice. A repeat within 24 hours with the same key and body returns the first response.",
+)
 
 
 ResponseFactory = Callable[[], Response]

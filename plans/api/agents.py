@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
@@ -101,7 +101,9 @@ class AgentList(AgentEndpoint):
         page = paginate(administration.agents_for(self.user), order="name", at=at)
         return paginated_response(request, page, lambda row: AgentSerializer(row, context={"viewer": self.user}).data)
 
-    @extend_schema("agents_create", request=AgentDocument, responses={201: AgentSerializer})
+    @extend_schema(
+        "agents_create", parameters=[IDEMPOTENCY_KEY], request=AgentDocument, responses={201: AgentSerializer}
+    )
     def post(self, request: Request) -> Response:
         """Make an agent. Administrators only."""
         return respond_once(request, lambda: self._create(request.data), lambda ref: self.shown(ref, 201))

@@ -8,10 +8,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.models import Call
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.problems import refusal_responses
 from plans.actions.call import CallOrder, create_call
-from plans.api.plans import PlanEndpoint
+from plans.api.plans import SESSION_NAME, PlanEndpoint
 from plans.api.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
 from plans.live.long_polling import WAIT_HEADER, read_soon
 from plans.models import Plan
@@ -46,7 +46,12 @@ class CallList(CallEndpoint):
 
     required_scopes: ClassVar = {"POST": ["calls:create"]}
 
-    @extend_schema("calls_create", request=CallBody, responses={201: CallSerializer, **refusal_responses(404, 429)})
+    @extend_schema(
+        "calls_create",
+        parameters=[IDEMPOTENCY_KEY, SESSION_NAME],
+        request=CallBody,
+        responses={201: CallSerializer, **refusal_responses(404, 429)},
+    )
     def post(self, request: Request) -> Response:
         """Call a tool; the answer waits for the result, 10 s unless `wait_seconds` says otherwise."""
         order = self.body(CallBody)

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.models import Call
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.problems import ProblemDetails as Refusal
 from catalog.rest.problems import refusal_responses
 from catalog.rest.serializers import (
@@ -107,7 +107,12 @@ class DraftList(DraftEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write", "calls:create"]}
 
-    @extend_schema("plans_draft", request=DraftBody, responses={201: DraftSerializer, **FAILURE_RESPONSES})
+    @extend_schema(
+        "plans_draft",
+        parameters=[IDEMPOTENCY_KEY],
+        request=DraftBody,
+        responses={201: DraftSerializer, **FAILURE_RESPONSES},
+    )
     def post(self, request: Request) -> Response:
         """Let the planner draft a plan of a request in words. Nothing of it runs before it is started.
 
@@ -149,7 +154,12 @@ class DraftStart(DraftEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_draft_start", request=DraftStartBody, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
+    @extend_schema(
+        "plans_draft_start",
+        parameters=[IDEMPOTENCY_KEY],
+        request=DraftStartBody,
+        responses={201: PlanDetailSerializer, **PLAN_REFUSED},
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Start the drafted plan, or what was made of it, once; 409 when it was started, 422 names every problem."""
         return respond_once(request, lambda: self._start(public_id), self.shown_plan)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from pydantic import ValidationError
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError as InvalidBody
@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from catalog.access.roles import NotAllowed, agent_token_of
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.problems import ProblemDetails as Refusal
 from catalog.rest.problems import first_error_detail
@@ -58,6 +58,12 @@ from plans.store.selectors import may_control, step_counts
 Service = Callable[..., None]
 SESSION_HEADER = "Toolgate-Session"
 MAX_SESSION = 128
+SESSION_NAME = OpenApiParameter(
+    SESSION_HEADER,
+    {"type": "string", "maxLength": MAX_SESSION},
+    OpenApiParameter.HEADER,
+    description="The name of the session that the calls belong to; without it, the default session.",
+)
 
 
 class PlanEndpoint(Endpoint):
@@ -115,7 +121,12 @@ class PlanListEndpoint(PlanEndpoint):
         context = {"counts": step_counts(page.rows), "viewer": self.user}
         return paginated_response(request, page, lambda plan: PlanSerializer(plan, context=context).data)
 
-    @extend_schema("plans_create", request=PlanDocument, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
+    @extend_schema(
+        "plans_create",
+        parameters=[IDEMPOTENCY_KEY, SESSION_NAME],
+        request=PlanDocument,
+        responses={201: PlanDetailSerializer, **PLAN_REFUSED},
+    )
     def post(self, request: Request) -> Response:
         """Store a plan and start it, unless it says otherwise; 422 names every problem."""
         text = body_text(request)
@@ -200,7 +211,7 @@ class PlanAction(PlanEndpoint):
 class PlanStart(PlanAction):
     """Starts a plan."""
 
-    @extend_schema("plans_start", request=ActionBody, responses=PlanDetailSerializer)
+    @extend_schema("plans_start", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Start a plan that has not started; 409 when it has."""
         return respond_once(request, lambda: self.act(create.start_plan, public_id), self.shown)
@@ -209,7 +220,7 @@ class PlanStart(PlanAction):
 class PlanCancel(PlanAction):
     """Cancels a plan."""
 
-    @extend_schema("plans_cancel", request=ActionBody, responses=PlanDetailSerializer)
+    @extend_schema("plans_cancel", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Cancel a plan: nothing more of it starts, and what runs is told to stop; 409 when it is over."""
         return respond_once(request, lambda: self.act(control.cancel_plan, public_id), self.shown)
@@ -218,7 +229,7 @@ class PlanCancel(PlanAction):
 class PlanPause(PlanAction):
     """Pauses a plan."""
 
-    @extend_schema("plans_pause", request=ActionBody, responses=PlanDetailSerializer)
+    @extend_schema("plans_pause", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Pause a plan: no further step starts, what runs goes on; 409 when it is paused, not started or over."""
         return respond_once(request, lambda: self.act(control.pause_plan, public_id), self.shown)
@@ -227,7 +238,7 @@ class PlanPause(PlanAction):
 class PlanResume(PlanAction):
     """Resumes a plan."""
 
-    @extend_schema("plans_resume", request=ActionBody, responses=PlanDetailSerializer)
+    @extend_schema("plans_resume", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Let a paused plan go on; 409 when it is not paused."""
         return respond_once(request, lambda: self.act(control.resume_plan, public_id), self.shown)
@@ -238,7 +249,9 @@ class StepOutcome(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_settle_outcome", request=OutcomeBody, responses=PlanDetailSerializer)
+    @extend_schema(
+        "plans_settle_outcome", parameters=[IDEMPOTENCY_KEY], request=OutcomeBody, responses=PlanDetailSerializer
+    )
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Say what became of a call that was lost while it ran."""
         return respond_once(request, lambda: self._settle(public_id, step_id), self.shown)
@@ -290,7 +303,7 @@ class PlanRetry(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_retry", request=RetryBody, responses=PlanDetailSerializer)
+    @extend_schema("plans_retry", parameters=[IDEMPOTENCY_KEY], request=RetryBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Let a plan go on from a failed step, with other arguments if given, or from all; 409 when none has failed."""
         return respond_once(request, lambda: self._retry(public_id), self.shown)
@@ -313,7 +326,7 @@ class StepSkip(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_skip_step", request=SkipBody, responses=PlanDetailSerializer)
+    @extend_schema("plans_skip_step", parameters=[IDEMPOTENCY_KEY], request=SkipBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Complete a pending, waiting or failed step without its tool, with a reason; 409 when it runs or is done."""
         return respond_once(request, lambda: self._skip(public_id, step_id), self.shown)
@@ -335,7 +348,7 @@ class PlanInput(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_input", request=InputBody, responses=PlanDetailSerializer)
+    @extend_schema("plans_input", parameters=[IDEMPOTENCY_KEY], request=InputBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Answer a step's question with text, or give one that was sent back its arguments; 409 when none waits."""
         return respond_once(request, lambda: self._give(public_id), self.shown)
@@ -355,7 +368,12 @@ class PlanClone(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    @extend_schema("plans_clone", request=CloneBody, responses={201: PlanDetailSerializer, **PLAN_REFUSED})
+    @extend_schema(
+        "plans_clone",
+        parameters=[IDEMPOTENCY_KEY],
+        request=CloneBody,
+        responses={201: PlanDetailSerializer, **PLAN_REFUSED},
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Store a plan that one may read anew as one's own; it waits to be started unless told otherwise."""
         return respond_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))

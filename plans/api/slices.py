@@ -12,7 +12,7 @@ from approvals.models import ApprovalRequest
 from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import requests_for, with_related, with_snooze
 from catalog.calls.privacy import PRIVATE_NOTICE
-from catalog.rest.idempotency import respond_once
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.problems import refusal_responses
 from catalog.rest.serializers import MAX_ID_LENGTH, StrictIntegerField, StrictSerializer, StrictTextField
 from plans.actions import slices
@@ -111,7 +111,10 @@ class SlicePreview(PlanEndpoint):
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
     @extend_schema(
-        "approvals_slice_preview", request=SlicePreviewBody, responses={200: SliceSerializer, **refusal_responses(404)}
+        "approvals_slice_preview",
+        parameters=[IDEMPOTENCY_KEY],
+        request=SlicePreviewBody,
+        responses={200: SliceSerializer, **refusal_responses(404)},
     )
     def post(self, request: Request) -> Response:
         """Ask about the next gated steps whose arguments are known; asked again, the same requests are answered."""
@@ -130,7 +133,10 @@ class SliceApproval(PlanEndpoint):
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
     @extend_schema(
-        "approvals_slice", request=SliceBody, responses={200: BatchResultSerializer, **refusal_responses(404)}
+        "approvals_slice",
+        parameters=[IDEMPOTENCY_KEY],
+        request=SliceBody,
+        responses={200: BatchResultSerializer, **refusal_responses(404)},
     )
     def post(self, request: Request) -> Response:
         """Approve each of these requests by its own digest; the answer says of each what became of it."""

@@ -44,3 +44,18 @@ def test_only_administrators_read_it(log, rosa):
     assert Rest(rosa).get("audit/").status_code == 403
     assert Rest(rosa).post("audit/verify/").status_code == 403
     assert AuditEntry.objects.count() == 5
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_matching_entries_are_exported(log, form):
+    response = log.post("audit/export/", {"format": form, "who": "ada"})
+    lines = b"".join(response.streaming_content).decode().splitlines()
+
+    assert response["Content-Disposition"] == f'attachment; filename="audit.{form}"'
+    assert ["ada" in line for line in lines] == ([False, True] if form == "csv" else [True])
+    assert AuditEntry.objects.order_by("-seq")[0].action == "audit.exported"
+
+
+def test_an_export_needs_a_known_format(log):
+    assert wrong_paths(log.post("audit/export/", {"format": "xml", "since": "soon"})) == ["format", "since"]
+    assert AuditEntry.objects.count() == 3

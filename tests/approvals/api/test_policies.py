@@ -316,3 +316,20 @@ def test_a_back_test_over_rest(rest, ada, rosa):
     ]
     assert wrong_paths(rest.post("policies/back-test/", {"policy": draft, "days": 91})) == ["days"]
     assert Rest(rosa).post("policies/back-test/", {"policy": draft, "days": 7}).status_code == 403
+
+
+def test_a_policy_that_is_not_stored_is_described(rest):
+    before = Policy.objects.count()
+    described = rest.post("policies/sentence/", MONEY | {"reason_required": True, "notify": ["mailto:a@example.com"]})
+
+    assert described.status_code == 200
+    assert "amount is more than 1000" in described.json()["sentence"]
+    assert len(described.json()["also"]) == 2
+    assert {each["field"] for each in described.json()["warnings"]} <= {"match", "tool", "requester", "stages"}
+    assert Policy.objects.count() == before
+
+
+def test_a_description_of_invalid_terms_names_the_wrong_path(rest):
+    wrong = {"name": "n", "effect": "deny", "match": {"arguments": [{"path": "a", "operator": "near", "value": 1}]}}
+
+    assert wrong_paths(rest.post("policies/sentence/", wrong)) == ["match.arguments.0.operator"]
