@@ -1,1 +1,1 @@
-"""Shared ground of all REST endpoints: authentication, strict fields, pages, problems. Knows no resource."""
+"""Shared parts of the REST endpoints: authentication, strict fields, pagination and problem documents."""

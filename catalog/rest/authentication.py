@@ -1,6 +1,6 @@
-"""Who sends a request, and what it may do: a bearer token, or else the session; scopes and roles.
+"""Authentication by bearer token or session, and permissions by scope and role.
 
-A request with a token ignores its cookies. A person acts by role; a token needs the scope and its owner's role.
+A request with a token ignores its cookies. A user acts by role; a token needs the scope, and its owner the role.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,16 @@ class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer tg_…`; `request.auth` is the token."""
 
     def authenticate(self, request: Request) -> "tuple[User, ApiToken] | None":
-        """Return the token's user and the token, None without a bearer header; raise for a dead token."""
+        """Return the user and the token, or None without a bearer header.
+
+        Raises AuthenticationFailed for an unknown, expired or revoked token.
+        """
         scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             return None
         token = authenticate_token(text.strip())
         if token is None:
-            raise AuthenticationFailed("This token is unknown, expired or revoked; ask for a new one.")
+            raise AuthenticationFailed("This token is unknown, expired or revoked. Use a new one.")
         return user_for_token(token), token
 
     def authenticate_header(self, request: Request) -> str:
@@ -47,10 +50,10 @@ class BearerAuthentication(BaseAuthentication):
 
 
 class SignedInAuthentication(SessionAuthentication):
-    """The session of a browser; the user knows how long ago it was signed in."""
+    """Session authentication that marks the user with the time of sign-in."""
 
     def authenticate(self, request: Request) -> "tuple[User, None] | None":
-        """Return the user of the session, None without one; raise for a request of another site."""
+        """Return the user of the session, or None. Raises PermissionDenied if the CSRF check fails."""
         found: tuple[User, None] | None = super().authenticate(request)
         if found is not None:
             mark_session_user(found[0], request._request.session.get(SIGNED_IN_AT_KEY))
@@ -58,13 +61,13 @@ class SignedInAuthentication(SessionAuthentication):
 
 
 class SignedInScheme(SessionScheme):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document shows sessions."""
+    """Session authentication in the OpenAPI document."""
 
     target_class = "catalog.rest.authentication.SignedInAuthentication"
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document shows bearer tokens."""
+    """Bearer tokens in the OpenAPI document."""
 
     target_class = "catalog.rest.authentication.BearerAuthentication"
     name = "bearer"
@@ -75,10 +78,10 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 class HasScope(BasePermission):
-    """Asks for one of the scopes that the view names for the method in `required_scopes`."""
+    """Requires one of the scopes that the view's `required_scopes` lists for the method."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Say yes, or raise PermissionDenied naming the missing scope or role."""
+        """Return True, or raise PermissionDenied naming the missing scope or role."""
         scopes: Sequence[str] = view.required_scopes.get(request.method, ())
         if not scopes:
             return True
@@ -89,17 +92,17 @@ class HasScope(BasePermission):
             raise PermissionDenied(f"This token lacks the scope {' or '.join(scopes)}.")
         if any(_has_scope_role(scope, request.user) for scope in held):
             return True
-        raise PermissionDenied(f"This needs the role {' or '.join(SCOPE_ROLES[held[0]])}.")
+        raise PermissionDenied(f"This requires the role {' or '.join(SCOPE_ROLES[held[0]])}.")
 
 
 def check_scope(scope: str, user: User, token: ApiToken | None) -> None:
-    """Raise NotAllowed unless the user, or their live token, may do what the scope is about."""
+    """Raise NotAllowed unless the user, or their live token, has the scope and the role it needs."""
     if not user.is_active or (token is not None and not token.is_live):
-        raise NotAllowed("This account or token is not valid any more.")
+        raise NotAllowed("This account or token is no longer valid.")
     if token is not None and scope not in token.scopes:
         raise NotAllowed(f"This token lacks the scope {scope}.")
     if not _has_scope_role(scope, user):
-        raise NotAllowed(f"This needs the role {' or '.join(SCOPE_ROLES[scope])}.")
+        raise NotAllowed(f"This requires the role {' or '.join(SCOPE_ROLES[scope])}.")
 
 
 def _has_scope_role(scope: str, user: User | AnonymousUser) -> bool:

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from catalog.rest.problems import DATABASE_UNAVAILABLE, MEDIA_TYPE, ProblemDetails
+from catalog.rest.problems import DATABASE_UNAVAILABLE, MEDIA_TYPE, NOT_FOUND, STATUS_DETAILS, ProblemDetails
 
 Named = Mapping[str, Any]
 """Examples by their summaries."""
 
 PROBLEMS: Mapping[int, ProblemDetails] = {
     400: ProblemDetails(400, "The body is not valid JSON: Expecting value at line 1, column 9.", "malformed_json"),
-    401: ProblemDetails(401, "This token is unknown, expired or revoked.", "authentication_failed"),
+    401: ProblemDetails(401, "This token is unknown, expired or revoked. Use a new one.", "authentication_failed"),
     403: ProblemDetails(403, "This token lacks the scope approvals:decide.", "permission_denied"),
-    404: ProblemDetails(404, "No such object exists, or you may not see it.", "not_found"),
-    408: ProblemDetails(408, "The request body came too slowly. Send it again."),
+    404: ProblemDetails(404, NOT_FOUND, "not_found"),
+    408: ProblemDetails(408, STATUS_DETAILS[408]),
     409: ProblemDetails(409, "The request was already decided.", "conflict"),
     413: ProblemDetails(413, "The request body may have at most 1,048,576 bytes.", "too_large"),
     415: ProblemDetails(415, 'Unsupported media type "text/plain" in request.', "unsupported_media_type"),

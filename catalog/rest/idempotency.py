@@ -1,10 +1,9 @@
-"""One answer per `Idempotency-Key`: the key is reserved before the work, the first answer kept for 24 hours.
+"""Idempotency keys: a key is reserved before the work, and its first response is kept for 24 hours.
 
-The work's own transaction says on the key that it is done: a request whose answer was lost is answered when it is
-repeated, and not done again. Work that ended in an error frees its key at once, or when the database is back. A process
-that dies before that leaves its key reserved for a minute; then a repeated request takes it over, and the work of the
-first, should it live after all, is refused. An answer is for the roles it was given to: it may show what its reader
-must not see without them.
+The transaction of the work marks the key as done, so a repeat after a lost response is answered without repeating the
+work. Work that fails releases its key at once, or as soon as the database is back. If a process dies first, its key
+stays reserved for a minute; a repeat then takes the key over, and the first request, if it still runs, is refused. The
+caller's roles are part of the request's digest: a stored response may hold data that the caller can no longer see.
 """
 
 import json
@@ -35,7 +34,7 @@ _keys_to_release: set[int] = set()
 
 @contextmanager
 def using_idempotency_key(key: IdempotencyKey) -> Iterator[None]:
-    """Do what follows on this thread under a key."""
+    """Run the block on this thread under a key."""
     before = getattr(_active_key, "key", None)
     _active_key.key = key.pk
     try:
@@ -45,26 +44,26 @@ def using_idempotency_key(key: IdempotencyKey) -> Iterator[None]:
 
 
 def record_done(ref: str) -> None:
-    """Keep with the key, if there is one, which plan was written; call it inside the transaction that writes it.
+    """Store the reference of the written object with the active key, if any, inside the transaction that writes it.
 
-    Raises Conflict when the key was taken over by a repeated request: that one does the work.
+    Raises Conflict if a repeated request took the key over and does the work instead.
     """
     key: int | None = getattr(_active_key, "key", None)
     if key is None or IdempotencyKey.objects.filter(pk=key, done_ref="").update(done_ref=ref):
         return
     if not IdempotencyKey.objects.filter(pk=key).exists():
-        raise Conflict("This took so long that the same request, sent again, has taken its place.")
+        raise Conflict("This request took too long, and a repeat of it has replaced it.")
 
 
 def release_key(key: IdempotencyKey) -> None:
-    """Let a key be used again, unless something was done under it; when the database is away, as soon as it is back."""
+    """Release a key unless work was done under it. If the database is unavailable, the key is released later."""
     _keys_to_release.add(key.pk)
     with suppress(DatabaseError):
         release_ended_keys()
 
 
 def release_ended_keys() -> None:
-    """Free the keys whose work has ended in this process. Raises DatabaseError when the database is away."""
+    """Release the keys whose work has ended in this process. Raises DatabaseError if the database is unavailable."""
     if ended := tuple(_keys_to_release):
         IdempotencyKey.objects.filter(pk__in=ended, done_ref="").delete()
         _keys_to_release.difference_update(ended)
@@ -92,16 +91,16 @@ def respond_once(
     *,
     unstored: Collection[str] = (),
 ) -> Response:
-    """Return the first answer given to this key and body; without a key, a new one. 409 once the roles differ.
+    """Return the first response for this key and body, or a new response without a key.
 
-    `again` answers for work that was done and whose answer was lost; it is given the plan that was written. `unstored`
-    names the fields of the answer that a repeated request does not get, because they are stored nowhere.
+    `again` builds the response for work whose first response was lost, from the stored reference. `unstored` names the
+    fields that are never stored, so a repeat lacks them. The response is 409 if the body or the caller's roles differ.
     """
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return answer()
     if not IDEMPOTENCY_KEY_PATTERN.fullmatch(key):
-        message = "Send 1 to 255 visible ASCII characters, without spaces."
+        message = "Use 1 to 255 visible ASCII characters without spaces."
         raise ValidationError({"Idempotency-Key": [message]})
     row, is_first = _reserve_key(_key_owner(request), key, _request_digest(request))
     return (
@@ -112,8 +111,9 @@ def respond_once(
 
 
 def run_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> str:
-    """Return what `act` returned when this key was first used. Raises what `act` raises (the key is free again then),
-    and Conflict while the first use has not ended, or for another body.
+    """Return the result of `act` from the first use of this key.
+
+    Raises Conflict while the first use is running, or for another body. An exception of `act` releases the key.
     """
     row, is_first = _reserve_key(owner, key, body_digest)
     mine = IdempotencyKey.objects.filter(pk=row.pk)
@@ -127,7 +127,7 @@ def run_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> 
         mine.update(answer_status=201, answer=answer)
         return answer
     if row.body_digest != body_digest or row.answer_status is None:
-        raise Conflict("This was sent already, and its first sending has not ended. Look at the last calls.")
+        raise Conflict("This form was already submitted and is still being processed. Check the latest calls.")
     return row.answer
 
 
@@ -142,7 +142,7 @@ def _reserve_key(owner: str, key: str, body_digest: str) -> tuple[IdempotencyKey
 
 
 def delete_expired_keys(*, now: datetime, limit: int = 1000) -> int:
-    """Delete some of the keys, whosever they are, whose answers are no longer kept; return how many."""
+    """Delete up to `limit` expired keys of all owners; return the number of deleted rows."""
     old = IdempotencyKey.objects.filter(created_at__lt=now - timedelta(hours=KEY_LIFETIME_HOURS)).order_by("created_at")
     deleted, _ = IdempotencyKey.objects.filter(pk__in=old.values("pk")[:limit]).delete()
     return deleted
@@ -152,7 +152,7 @@ def _store_first_response(row: IdempotencyKey, answer: ResponseFactory, unstored
     try:
         with using_idempotency_key(row):
             response = answer()
-    except Exception as error:  # noqa: BLE001 - every way to end is an answer, and the key must not stay reserved
+    except Exception as error:  # noqa: BLE001 - every outcome is a response, and the key must not stay reserved
         response = exception_handler(error, {})
     if response.status_code == 429:
         IdempotencyKey.objects.filter(pk=row.pk).delete()
@@ -164,7 +164,7 @@ def _store_first_response(row: IdempotencyKey, answer: ResponseFactory, unstored
 
 
 def _store_or_release(row: IdempotencyKey, response: Response, unstored: Collection[str]) -> None:
-    """Keep the answer. Raises DatabaseError when the database is away; the key is not reserved for long then."""
+    """Store the response, or release the key and raise DatabaseError if the database is unavailable."""
     try:
         _store_response(row, response, unstored)
     except DatabaseError:
@@ -181,8 +181,8 @@ def _store_response(row: IdempotencyKey, response: Response, unstored: Collectio
 def _repeat_response(row: IdempotencyKey, body_digest: str, again: RepeatResponseFactory | None) -> Response:
     if row.body_digest != body_digest:
         detail = (
-            "This Idempotency-Key was used for another request, or before your roles changed; look at what it has "
-            "done, and take a new one for more."
+            "This Idempotency-Key was used for another request, or before your roles changed. Check what that request "
+            "did, and use a new key."
         )
         return ProblemDetails(409, detail, "key_reused").response()
     if row.answer_status is None and row.done_ref:
@@ -195,10 +195,10 @@ def _repeat_response(row: IdempotencyKey, body_digest: str, again: RepeatRespons
 
 
 def _response_for_done(row: IdempotencyKey, again: RepeatResponseFactory | None) -> Response:
-    """Answer for work whose own answer was lost."""
+    """Return a response for work whose first response was lost."""
     if again is None:
         return ProblemDetails(
-            409, f"This was done; its answer was lost. Look at {row.done_ref}.", "already_done"
+            409, f"This request was completed, but its response was lost. See {row.done_ref}.", "already_done"
         ).response()
     response = again(row.done_ref)
     _store_response(row, response)
@@ -212,7 +212,7 @@ def _key_owner(request: Request) -> str:
 
 
 def _request_digest(request: Request) -> str:
-    """Return what makes two requests the same: method, path, body, however it is laid out, and the caller's roles."""
+    """Return a digest of the method, the path, the canonical body and the caller's roles."""
     roles = canonical_text(sorted(roles_of(request.user)))
     whole = digest(str(request.method), request.path, canonical_text(request.data or {}), roles)
-    return keyring().fingerprint(whole)  # a body may hold a short secret, which its bare digest could be guessed from
+    return keyring().fingerprint(whole)  # a bare digest of a body with a short secret could be brute-forced

@@ -1,4 +1,4 @@
-"""Post-processing of the OpenAPI document: the refusals that operations share, and alternatives that overlap."""
+"""Postprocessing hooks of the OpenAPI document: shared error responses, descriptions and overlapping alternatives."""
 
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -11,19 +11,19 @@ WRITE_STATUSES = (409, 422)
 BODY_STATUSES = (408, 413, 415)
 DESCRIPTIONS = {
     401: "No token or session, or one that is no longer valid.",
-    403: "A scope or a role is missing, or a rule forbids it.",
-    404: "There is no such object, or the caller may not see it.",
-    408: "The body came too slowly.",
-    409: "Someone was faster, the state is past it, or the Idempotency-Key was used for another request.",
-    413: "The body is over 1 MiB.",
+    403: "A scope or a role is missing, or a policy rule forbids the action.",
+    404: "The object does not exist, or the caller may not see it.",
+    408: "The body arrived too slowly.",
+    409: "The state has changed, or the Idempotency-Key was used for another request.",
+    413: "The body is larger than 1 MiB.",
     415: "The body is not JSON.",
-    422: "Fields are wrong; `errors` names each.",
-    503: "The database is away: ask again after `Retry-After`. Or it was set back (`urn:toolgate:restored`).",
+    422: "Fields are invalid; `errors` lists each.",
+    503: "The database is unavailable: retry after `Retry-After`. Or it was restored (`urn:toolgate:restored`).",
 }
 
 
 def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Declare the refusals of every operation that its view does not declare itself."""
+    """Declare the error responses of each operation that its view does not declare."""
     for path in result["paths"].values():
         for method, operation in path.items():
             responses = operation["responses"]
@@ -34,7 +34,7 @@ def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
 
 
 def _refusal_statuses(method: str, operation: dict[str, Any]) -> Iterator[int]:
-    """Yield the statuses that follow from an operation's method, parameters and body."""
+    """Yield the error statuses implied by an operation's method, parameters and body."""
     places = {parameter["in"] for parameter in operation.get("parameters", ())}
     yield from COMMON_STATUSES
     if "path" in places:
@@ -54,8 +54,19 @@ def _refusal_response(status: int) -> dict[str, Any]:
     }
 
 
+def describe_fields(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    """Remove "Return" from descriptions of fields, which come from docstrings of serializer methods."""
+    for schema in result["components"]["schemas"].values():
+        for field in schema.get("properties", {}).values():
+            text = field.get("description", "")
+            if text.startswith("Return "):
+                text = text.removeprefix("Return ")
+                field["description"] = text[0].upper() + text[1:]
+    return result
+
+
 def let_alternatives_overlap(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Write `anyOf` for `oneOf`: null is also any JSON value, and a plan's problem is also a wrong field."""
+    """Replace `oneOf` by `anyOf`, because alternatives overlap: null is also any JSON value."""
     _rename(result["components"]["schemas"])
     return result
 

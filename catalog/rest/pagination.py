@@ -1,4 +1,4 @@
-"""Lists in pages: `{"next", "previous", "results"}`, by keyset, so that page 1,000 costs what page 1 does."""
+"""Keyset pagination: pages are `{"next", "previous", "results"}`, and every page costs the same."""
 
 import base64
 import binascii
@@ -23,19 +23,19 @@ RowT = TypeVar("RowT", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class PageCursor:
-    """A place between two rows: the sorted value and key of one of them, and which way to go."""
+    """A position between two rows: the sort value and key of one row, and the direction."""
 
     back: bool
     value: str | int
     pk: int
 
     def text(self) -> str:
-        """Return the cursor as it stands in a URL."""
+        """Return the cursor as text for a URL."""
         return base64.urlsafe_b64encode(canonical_text([self.back, self.value, self.pk]).encode()).decode()
 
     @classmethod
     def read(cls, text: str) -> "PageCursor | None":
-        """Read a cursor, none from an empty text; raise ValidationError for one that we did not write."""
+        """Return the cursor, or None for an empty text. Raises ValidationError for an invalid cursor."""
         if not text:
             return None
         try:
@@ -49,7 +49,7 @@ class PageCursor:
 
 @dataclass(frozen=True, slots=True)
 class PageParameters:
-    """Which page is asked for: how many rows, from where."""
+    """Size and start of the requested page."""
 
     size: int = 50
     cursor: PageCursor | None = None
@@ -57,7 +57,7 @@ class PageParameters:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[RowT]):
-    """One page of rows and the cursors of its neighbours."""
+    """One page of rows, with the cursors of the next and previous pages."""
 
     rows: Sequence[RowT]
     next: PageCursor | None
@@ -65,7 +65,7 @@ class Page(Generic[RowT]):
 
 
 def paginate(queryset: "QuerySet[RowT]", *, order: str, at: PageParameters) -> Page[RowT]:
-    """Return one page, sorted by the text, integer or time field `order` (`-` first: descending), then by id."""
+    """Return one page, sorted by the field `order` (text, integer or time; `-` for descending), then by id."""
     back = at.cursor is not None and at.cursor.back
     name, descending = order.lstrip("-"), order.startswith("-") != back
     found = _rows_beyond(queryset, name, at, descending=descending)
@@ -80,7 +80,7 @@ def paginate(queryset: "QuerySet[RowT]", *, order: str, at: PageParameters) -> P
 
 
 def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageParameters, *, descending: bool) -> list[RowT]:
-    """Return the rows of the page and, to know whether there are more, one beyond it."""
+    """Return the rows of the page, and one more if there is a further page."""
     sign, side = ("-", "lt") if descending else ("", "gt")
     rows = queryset.order_by(f"{sign}{name}", f"{sign}pk")
     try:
@@ -93,7 +93,7 @@ def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageParameters, *, d
 
 
 def paginated_response(request: Request, page: Page[RowT], show: Callable[[RowT], Any]) -> Response:
-    """Answer with a page, each row shown by `show`."""
+    """Return the response for a page; `show` serializes each row."""
     url = request.build_absolute_uri()
 
     def link(cursor: PageCursor | None) -> str | None:
@@ -105,7 +105,7 @@ def paginated_response(request: Request, page: Page[RowT], show: Callable[[RowT]
 
 @cache
 def page_schema(serializer: type[serializers.Serializer[Any]]) -> type[serializers.Serializer[Any]]:
-    """Return the serializer of a page of these, for the OpenAPI document."""
+    """Return the serializer of a page, for the OpenAPI document."""
     name = f"Page{serializer.__name__.removesuffix('Serializer')}Serializer"
     link = serializers.URLField
     fields = {
@@ -122,4 +122,4 @@ def _cursor_for(row: Model, name: str, *, back: bool) -> PageCursor:
 
 
 def _invalid_cursor_error() -> ValidationError:
-    return ValidationError({"cursor": ["This cursor is not one of ours; start again without it."]}, code="cursor")
+    return ValidationError({"cursor": ["This cursor is invalid. Start again without one."]}, code="cursor")

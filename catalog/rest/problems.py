@@ -1,7 +1,7 @@
-"""Every refusal of the API in one shape: `application/problem+json` (RFC 9457), naming the wrong fields.
+"""Errors of the API as `application/problem+json` (RFC 9457), with the invalid fields.
 
-The table below is where an exception gets its status. Details of what was not expected stay in the log. The middleware
-turns Django's own HTML errors under /api/ into the same documents.
+`PROBLEM_FACTORIES` maps exceptions to problems; unexpected exceptions are logged and become a bare 500. The middleware
+replaces Django's HTML error pages under /api/.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,15 +25,12 @@ from catalog.core.transactions import is_unavailable, log_unexpected
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
 RETRY_AFTER_SECONDS = 5
-"""When a client may ask again after the database was away: a restart, or a frozen process, is over about then."""
+"""Suggested wait after the database was unavailable, about the duration of a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemDetails:
-    """What a client is told: `errors` have path, code and message; `headers` go with the answer.
-
-    `policy` is the name and the rule of the policy that refuses a call.
-    """
+    """An error response: `errors` have path, code and message; `policy` has the name and rule of a refusing policy."""
 
     status: int
     detail: str
@@ -55,12 +52,12 @@ class ProblemDetails:
         }
 
     def response(self) -> Response:
-        """Return the answer."""
+        """Return the DRF response."""
         return Response(self.as_json(), self.status, headers=self.headers, content_type=MEDIA_TYPE)
 
 
 class FieldErrorSerializer(serializers.Serializer[Any]):
-    """One field that is wrong; `path` is dotted and relative to the body."""
+    """One invalid field; `path` is dotted and relative to the body."""
 
     path = serializers.CharField(allow_blank=True)
     code = serializers.CharField()
@@ -68,14 +65,14 @@ class FieldErrorSerializer(serializers.Serializer[Any]):
 
 
 class RefusingPolicySerializer(serializers.Serializer[Any]):
-    """The policy that refuses a call, by its name and its rule in words."""
+    """Name and rule of the policy that refused a call."""
 
     name = serializers.CharField()
     rule = serializers.CharField()
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """A refusal (RFC 9457); `errors` lists the wrong fields, `policy` names the one that refuses a call."""
+    """An error (RFC 9457); `errors` lists the invalid fields, `policy` identifies a policy that refused a call."""
 
     type = serializers.CharField()
     title = serializers.CharField()
@@ -86,7 +83,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 def refusal_responses(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
-    """Return the responses that the OpenAPI document declares for refusals with these statuses."""
+    """Return the error responses with these statuses for the OpenAPI document."""
     return {
         (status, MEDIA_TYPE): OpenApiResponse(ProblemSerializer, description=HTTPStatus(status).phrase)
         for status in statuses
@@ -94,28 +91,29 @@ def refusal_responses(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
-    """Answer any exception; one that nobody expected is logged without its message and becomes a bare 500."""
+    """Return the response for an exception. An unexpected one is logged without its message and becomes a bare 500."""
     problem = problem_for(error)
     if problem is None or (problem.status >= 500 and not isinstance(error, errors.RestoredDatabase)):
         log_unexpected(error)
     if problem is None:
-        problem = ProblemDetails(500, "Something went wrong here; nothing about it is your fault. It has been logged.")
+        problem = ProblemDetails(500, "An unexpected error occurred. It has been logged.")
     return problem.response()
 
 
 def problem_for(error: Exception) -> ProblemDetails | None:
-    """Return what the client is told about this exception; None for one that nobody expected."""
+    """Return the problem for this exception, or None for an unexpected one."""
     if is_unavailable(error):
         return DATABASE_UNAVAILABLE
-    for kind, tell in PROBLEM_FACTORIES:
+    for kind, make in PROBLEM_FACTORIES:
         if isinstance(error, kind):
-            return tell(error)
+            return make(error)
     return None
 
 
+NOT_FOUND = "No such object exists, or you may not see it."
 DATABASE_UNAVAILABLE = ProblemDetails(
     503,
-    "The database could not be asked, or not in time. Ask again in a few seconds; to write, with its Idempotency-Key.",
+    "The database is temporarily unavailable. Retry in a few seconds, with the same Idempotency-Key for a POST.",
     "database_away",
     headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
 )
@@ -126,14 +124,14 @@ def _problem_factory(status: int, code: str) -> Callable[[Any], ProblemDetails]:
 
 
 def _field_problem_factory(code: str, field: str = "") -> Callable[[Any], ProblemDetails]:
-    """Tell what a tool refuses, under the paths it names itself or under the field that is known to be wrong."""
+    """Return a factory of 422 problems with the paths of the error, or with `field` if it has none."""
 
-    def tell(error: errors.ToolError) -> ProblemDetails:
+    def make(error: errors.ToolError) -> ProblemDetails:
         message = error.user_message()
         own = [{"path": field, "code": code, "message": message}] if field else []
         return ProblemDetails(422, message, code, error.details.get("errors", own))
 
-    return tell
+    return make
 
 
 def _policy_problem(error: errors.PolicyRefusal) -> ProblemDetails:
@@ -152,7 +150,7 @@ def _validation_problem(error: exceptions.ValidationError) -> ProblemDetails:
 
 
 def first_error_detail(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return the first of the errors as a problem's detail, with its path unless that is the whole body."""
+    """Return the first error as the detail of a problem, with its path unless it is about the whole body."""
     if not found:
         return "The request is not valid."
     first = found[0]
@@ -160,7 +158,7 @@ def first_error_detail(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flatten_errors(detail: object, path: str = "") -> Iterator[dict[str, str]]:
-    """Yield path, code and message of DRF's nested details."""
+    """Yield path, code and message of each of DRF's nested details."""
     if isinstance(detail, Mapping):
         for key, inner in detail.items():
             yield from _flatten_errors(inner, path if key == "non_field_errors" else f"{path}.{key}".lstrip("."))
@@ -206,15 +204,21 @@ PROBLEM_FACTORIES: list[tuple[type[Exception], Callable[[Any], ProblemDetails]]]
     (exceptions.ValidationError, _validation_problem),
     (exceptions.Throttled, _throttled_problem),
     (exceptions.APIException, _drf_problem),
-    (Http404, lambda error: ProblemDetails(404, "There is no such thing, or it is not yours to see.", "not_found")),
-    (PermissionDenied, lambda error: ProblemDetails(403, str(error) or "You may not do this.", "permission_denied")),
+    (Http404, lambda error: ProblemDetails(404, NOT_FOUND, "not_found")),
+    (
+        PermissionDenied,
+        lambda error: ProblemDetails(403, str(error) or "You do not have permission to do this.", "permission_denied"),
+    ),
     (
         RequestDataTooBig,
         lambda error: ProblemDetails(413, f"The request body may have at most {MAX_JSON_BYTES:,} bytes.", "too_large"),
     ),
-    (MultiPartParserError, lambda error: ProblemDetails(400, "The request was refused as malformed.", "bad_request")),
-    (UnreadablePostError, lambda error: ProblemDetails(400, "The request ended before its body did.", "bad_request")),
-    (SuspiciousOperation, lambda error: ProblemDetails(400, "The request was refused as malformed.", "bad_request")),
+    (MultiPartParserError, lambda error: ProblemDetails(400, "The request is malformed.", "bad_request")),
+    (
+        UnreadablePostError,
+        lambda error: ProblemDetails(400, "The connection closed before the whole body arrived.", "bad_request"),
+    ),
+    (SuspiciousOperation, lambda error: ProblemDetails(400, "The request is malformed.", "bad_request")),
 ]
 
 
@@ -222,34 +226,32 @@ API_PREFIX = "/api/"
 KEPT_HEADERS = ("Allow", "Connection", "Retry-After", "WWW-Authenticate")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 STATUS_DETAILS: Mapping[int, str] = {
-    400: "The request was refused as malformed.",
-    403: "You may not do this.",
-    404: "There is nothing at this path.",
-    405: "This path does not take that method.",
-    408: "The request body came too slowly. Send it again.",
+    400: "The request is malformed.",
+    403: "You do not have permission to do this.",
+    404: "This path does not exist.",
+    405: "This path does not support that method.",
+    408: "The request body arrived too slowly. Send it again.",
     413: "The request body is too large.",
     503: DATABASE_UNAVAILABLE.detail,
 }
 
 
 class ProblemDetailsMiddleware(MiddlewareMixin):
-    """Outermost of the middleware, so that it sees what the others refuse."""
+    """Turns error pages under /api/ into problem documents. Outermost, so that it sees errors of other middleware."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        """Refuse to send a body on to the path with a slash: a redirect would lose it."""
+        """Return 404 for a write to a path without its final slash; a redirect would lose the body."""
         path = request.path_info
         if path.startswith(API_PREFIX) and not path.endswith("/") and request.method not in SAFE_METHODS:
-            return _problem_response(
-                ProblemDetails(404, f"There is nothing at this path; paths end with a slash: {path}/")
-            )
+            return _problem_response(ProblemDetails(404, f"This path does not exist. Paths end with a slash: {path}/"))
         return None
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Put a problem document in the place of an error page."""
+        """Replace an HTML error page by a problem document."""
         is_page = response.get("Content-Type", "").startswith("text/html")
         if response.status_code < 400 or not request.path_info.startswith(API_PREFIX) or not is_page:
             return response
-        detail = STATUS_DETAILS.get(response.status_code, "Something went wrong here; it has been logged.")
+        detail = STATUS_DETAILS.get(response.status_code, "An unexpected error occurred. It has been logged.")
         kept = {name: response[name] for name in KEPT_HEADERS if name in response}
         code = DATABASE_UNAVAILABLE.code if response.status_code == DATABASE_UNAVAILABLE.status else ""
         return _problem_response(ProblemDetails(response.status_code, detail, code, headers=kept))

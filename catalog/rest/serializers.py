@@ -1,6 +1,6 @@
-"""Bodies, queries and answers: nothing unknown, nothing coerced, nothing without a limit.
+"""Strict fields, bodies and queries: unknown fields are refused, values are not coerced, and sizes are limited.
 
-Bodies are strict JSON of at most a mebibyte.
+Bodies are strict JSON of at most 1 MiB.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ MAX_ID_LENGTH = 64
 
 
 class StrictTextField(serializers.CharField):
-    """A text, kept as it was sent; a number is not one, and a required text is more than blanks."""
+    """A text, stored as sent. Numbers are refused, and so are blank texts unless `allow_blank` is set."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("max_length", MAX_TEXT_FIELD)
@@ -27,34 +27,34 @@ class StrictTextField(serializers.CharField):
         super().__init__(**options)
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
-        """Refuse blanks where an empty text is refused."""
+        """Validate the text; a blank text is refused where an empty one is."""
         if isinstance(data, str) and not self.allow_blank and not data.strip():
             self.fail("blank")
         return super().run_validation(data)
 
     def to_internal_value(self, data: object) -> str:
-        """Take texts only."""
+        """Return the text. Raises ValidationError for any other type."""
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
 class OptionalTextField(StrictTextField):
-    """A text that may be left out, empty or null: all three are the empty text."""
+    """An optional text; missing, empty and null are all the empty text."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(required=False, allow_blank=True, allow_null=True, default="", **options)
 
     def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
-        """Take null for an empty text."""
+        """Treat null as an empty text."""
         return (True, "") if data is None else super().validate_empty_values(data)
 
 
 class StrictIntegerField(serializers.IntegerField):
-    """An integer; a text, a float or a boolean is not one."""
+    """An integer; texts, floats and booleans are refused."""
 
     def to_internal_value(self, data: object) -> int:
-        """Take integers only."""
+        """Return the integer. Raises ValidationError for any other type."""
         if type(data) is not int:
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -64,24 +64,24 @@ class StrictFloatField(serializers.FloatField):
     """A number of seconds."""
 
     def to_internal_value(self, data: object) -> float:
-        """Take numbers only."""
+        """Return the number. Raises ValidationError for any other type."""
         if isinstance(data, bool) or not isinstance(data, int | float):
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
 class StrictBooleanField(serializers.BooleanField):
-    """True or false; a text or a number is neither."""
+    """True or false; texts and numbers are refused."""
 
     def to_internal_value(self, data: object) -> bool:
-        """Take booleans only."""
+        """Return the boolean. Raises ValidationError for any other type."""
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
 
 
 class StrictChoiceField(serializers.ChoiceField):
-    """One of some words; the refusal names them."""
+    """One of a set of words; the error message lists them."""
 
     def __init__(self, choices: Iterable[str], **options: Any) -> None:
         words = list(choices)
@@ -90,7 +90,7 @@ class StrictChoiceField(serializers.ChoiceField):
 
 
 class BlankAsNullField(serializers.CharField):
-    """A text that is told as null while it is blank."""
+    """A text that is serialized as null if it is blank."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_null=True, **options)
@@ -104,32 +104,32 @@ class JsonObjectField(serializers.DictField):
     """A JSON object with any members."""
 
     def to_internal_value(self, data: object) -> dict[Any, Any]:
-        """Take the object as it is: its schema is judged elsewhere."""
+        """Return the object unchanged; its schema is checked by the caller."""
         if not isinstance(data, dict):
             self.fail("not_a_dict", input_type=type(data).__name__)
         return data
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """A request body: a field it does not have is an error, not a remark."""
+    """A request body; unknown fields are errors."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Read the body; raise ValidationError naming each unknown field."""
+        """Return the validated body. Raises ValidationError naming each unknown field."""
         if isinstance(data, Mapping):
             known = {name for name, field in self.fields.items() if not field.read_only}
             unknown = sorted(str(name) for name in set(data) - known)
             if unknown:
-                fields = f"the fields are {', '.join(sorted(known))}" if known else "this takes none"
-                message = f"There is no such field; {fields}."
+                fields = f"Allowed fields: {', '.join(sorted(known))}." if known else "This body takes no fields."
+                message = f"Unknown field. {fields}"
                 raise ValidationError({name: [message] for name in unknown}, code="unknown_field")
         return super().to_internal_value(data)
 
 
 class QuerySerializer(StrictSerializer):
-    """A query string: its texts are read as the fields say, repeated keys as lists."""
+    """A query string; values are converted by the fields, and repeated keys become lists."""
 
     def read(self, query: QueryDict) -> dict[str, Any]:
-        """Return the checked values; raise ValidationError."""
+        """Return the validated query. Raises ValidationError."""
         lists = {name for name, field in self.fields.items() if isinstance(field, serializers.ListField)}
         self.initial_data = {name: values if name in lists else values[-1] for name, values in query.lists() if values}
         self.is_valid(raise_exception=True)
@@ -138,21 +138,24 @@ class QuerySerializer(StrictSerializer):
 
 
 class PageQuery(QuerySerializer):
-    """The query of a list: which page, how long."""
+    """Cursor and size of a page."""
 
     cursor = serializers.CharField(required=False, max_length=1000)
     page_size = serializers.IntegerField(default=50, min_value=1, max_value=200)
 
 
 class StrictJSONParser(BaseParser):
-    """Reads `application/json` through `catalog.core.canonical_json`."""
+    """Parser of `application/json` that uses `catalog.core.canonical_json`."""
 
     media_type = "application/json"
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the document; raise MalformedJSON, or TooLarge before reading where the size is announced."""
+        """Return the document.
+
+        Raises MalformedJSON, and TooLarge: before reading, if Content-Length is too large.
+        """
         meta = parser_context["request"].META if parser_context else {}
         announced = int(meta.get("CONTENT_LENGTH") or 0)
         if announced > MAX_JSON_BYTES:
@@ -161,10 +164,10 @@ class StrictJSONParser(BaseParser):
 
 
 class MomentField(serializers.DateTimeField):
-    """A moment as a text."""
+    """A time in ISO 8601."""
 
     def to_internal_value(self, value: object) -> Any:
-        """Take texts only."""
+        """Return the text. Raises ValidationError for any other type."""
         if not isinstance(value, str):
             self.fail("invalid", format="2026-11-21T22:00:00Z")
         return super().to_internal_value(value)

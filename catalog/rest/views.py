@@ -1,4 +1,4 @@
-"""What every API view is: JSON in and out, a scope per method, strict bodies and queries."""
+"""Base class of API views: JSON in and out, scopes per method, strict bodies and queries."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -20,10 +20,10 @@ from catalog.rest.serializers import PageQuery, QuerySerializer, StrictSerialize
 
 
 class AlwaysJSON(BaseContentNegotiation):
-    """Answers in JSON whatever is asked for: an error must never turn into 406."""
+    """Content negotiation that always selects JSON, so that an error never becomes 406."""
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
-        """Return the parser of the body's media type, None when there is none."""
+        """Return the parser for the body's media type, or None."""
         media_type = request.content_type.partition(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == media_type), None)
 
@@ -36,14 +36,14 @@ class AlwaysJSON(BaseContentNegotiation):
 
 
 class Endpoint(APIView):
-    """One path of the API; `required_scopes` names the scopes of each method, one of which will do."""
+    """A path of the API. `required_scopes` lists the scopes of each method, any one of which is sufficient."""
 
     permission_classes = (IsAuthenticated, HasScope)
     content_negotiation_class = AlwaysJSON
     required_scopes: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """After asking who and whether they may, see that a body is JSON; one sent in chunks announces no length."""
+        """Authenticate and authorize, then require a JSON body; a chunked body has no Content-Length before."""
         super().initial(request, *args, **kwargs)
         if not request.META.get("CONTENT_LENGTH") and request.method in ("POST", "PATCH", "PUT"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
@@ -52,35 +52,35 @@ class Endpoint(APIView):
             raise UnsupportedMediaType(request.content_type)
 
     def perform_authentication(self, request: Request) -> None:
-        """Keep the body before a session is checked: Django's CSRF check parses it, and a stream is read only once."""
+        """Cache the body before authentication: Django's CSRF check consumes the stream."""
         announced = request.META.get("CONTENT_LENGTH") or "0"
         if announced.isdecimal() and int(announced) <= MAX_JSON_BYTES:
-            request.body  # noqa: B018 (reading it keeps it)
+            request.body  # noqa: B018 (reading caches it)
         super().perform_authentication(request)
 
     @property
     def user(self) -> User:
-        """Who asks: permissions have let nobody unknown this far."""
+        """The authenticated user; permissions exclude anonymous requests."""
         return cast(User, self.request.user)
 
     @property
     def token(self) -> ApiToken | None:
-        """The token the request came with; None for a session."""
+        """The request's token, or None for a session."""
         auth = self.request.auth
         return auth if isinstance(auth, ApiToken) else None
 
     def body(self, kind: type[StrictSerializer]) -> dict[str, Any]:
-        """Return the checked body; raise ValidationError."""
+        """Return the validated body. Raises ValidationError."""
         serializer = kind(data=self.request.data)
         serializer.is_valid(raise_exception=True)
         checked: dict[str, Any] = serializer.validated_data
         return checked
 
     def query(self, kind: type[QuerySerializer]) -> dict[str, Any]:
-        """Return the checked query; raise ValidationError."""
+        """Return the validated query. Raises ValidationError."""
         return kind().read(self.request.query_params)
 
     def page_query(self, kind: type[PageQuery]) -> tuple[dict[str, Any], PageParameters]:
-        """Return the checked query of a list, and the page that it asks for; raise ValidationError."""
+        """Return the validated query of a list and the requested page. Raises ValidationError."""
         query = self.query(kind)
         return query, PageParameters(size=query.pop("page_size"), cursor=PageCursor.read(query.pop("cursor", "")))
