@@ -1,1 +1,1 @@
-"""The catalog's REST endpoints: tools read, exported, validated and changed."""
+"""REST endpoints of tools and tokens."""

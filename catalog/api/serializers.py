@@ -1,4 +1,4 @@
-"""Tools as the API shows them, and what its tool paths take."""
+"""Serializers of tools, and of the bodies and queries of the tool endpoints."""
 
 from typing import Any
 
@@ -42,32 +42,30 @@ class VersionQuery(PageQuery):
 
 
 class ProviderQuery(QuerySerializer):
-    """Whose form a schema should have."""
+    """The provider whose format to use."""
 
     provider = StrictChoiceField(choices=sorted(PROVIDERS), default="json")
-    strict = serializers.BooleanField(
-        default=False, help_text="OpenAI's strict mode, for the tools that have a form there."
-    )
+    strict = serializers.BooleanField(default=False, help_text="OpenAI's strict mode, for the tools that support it.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse strict mode where there is none."""
+        """Refuse strict mode for providers other than OpenAI."""
         if attrs["strict"] and attrs["provider"] != "openai":
             raise serializers.ValidationError({"strict": ["Only the provider openai has a strict mode."]})
         return attrs
 
 
 class CatalogQuery(ToolFilters, ProviderQuery):
-    """Whose form the schemas should have, and which tools are wanted; narrowed as the list of tools is."""
+    """The provider's format, and the filters of the tool list."""
 
 
 class ValidateBody(StrictSerializer):
-    """Arguments to judge."""
+    """Arguments to validate."""
 
     arguments = JsonObjectField()
 
 
 class ValidSerializer(serializers.Serializer[Any]):
-    """The arguments fit."""
+    """The arguments are valid."""
 
     valid = serializers.BooleanField()
 
@@ -83,7 +81,7 @@ class ToolSerializer(serializers.Serializer[Any]):
     reversibility = serializers.CharField(source="current_version.reversibility")
     categories = serializers.SerializerMethodField()
     source = serializers.CharField(source="source.name")  # type: ignore[assignment] # a field of that name
-    enabled = serializers.BooleanField(source="is_in_use", help_text="False also when no source offers it any more.")
+    enabled = serializers.BooleanField(source="is_in_use", help_text="False also if its source no longer offers it.")
     registered = serializers.BooleanField()
 
     def get_categories(self, tool: Tool) -> list[str]:
@@ -92,7 +90,7 @@ class ToolSerializer(serializers.Serializer[Any]):
 
 
 class ListedToolSerializer(ToolSerializer):
-    """A tool in a list, with how much it is used."""
+    """A tool in a list, with its usage."""
 
     calls = serializers.IntegerField(source="call_count", help_text="In the last 14 days.")
     failed = serializers.IntegerField(source="failed_count", help_text="In the last 14 days.")
@@ -100,7 +98,7 @@ class ListedToolSerializer(ToolSerializer):
 
 
 class OutcomeSerializer(serializers.Serializer[Any]):
-    """Code that serves a tool, and how it did in the tool's last 1,000 calls."""
+    """An implementation of a tool, with its results in the tool's last 1,000 calls."""
 
     id = serializers.IntegerField(source="implementation.pk")
     kind = serializers.CharField(source="implementation.kind")
@@ -109,18 +107,18 @@ class OutcomeSerializer(serializers.Serializer[Any]):
     weight = serializers.IntegerField(source="implementation.weight")
     enabled = serializers.BooleanField(source="implementation.enabled")
     registered = serializers.BooleanField(source="implementation.registered")
-    share = serializers.FloatField(help_text="The part of new plans that it serves, 0 to 1.")
+    share = serializers.FloatField(help_text="Share of new plans that use it, 0 to 1.")
     calls = serializers.IntegerField()
     completed = serializers.IntegerField()
     failed = serializers.IntegerField()
-    success_rate = serializers.FloatField(allow_null=True, help_text="Of the calls that ended, 0 to 1.")
+    success_rate = serializers.FloatField(allow_null=True, help_text="Share of ended calls that completed, 0 to 1.")
     p50_ms = serializers.FloatField(allow_null=True)
     p95_ms = serializers.FloatField(allow_null=True)
     last_call_at = serializers.DateTimeField(allow_null=True)
 
 
 class UsageSerializer(serializers.Serializer[Any]):
-    """How a tool's calls ended."""
+    """Counts of a tool's calls."""
 
     calls = serializers.IntegerField()
     completed = serializers.IntegerField()
@@ -129,7 +127,7 @@ class UsageSerializer(serializers.Serializer[Any]):
 
 
 class ToolDetailSerializer(ToolSerializer):
-    """A tool with its whole contract, its code and its use."""
+    """A tool with its schemas, settings, implementations and usage."""
 
     input_schema = serializers.JSONField(source="current_version.input_schema")
     output_schema = serializers.JSONField(source="current_version.output_schema", allow_null=True)
@@ -138,39 +136,41 @@ class ToolDetailSerializer(ToolSerializer):
     retry_safe = serializers.BooleanField(source="current_version.retry_safe")
     timeout = serializers.FloatField(source="current_version.timeout")
     annotations = serializers.JSONField(source="current_version.annotations")
-    declared_description = serializers.CharField(help_text="What the author wrote.")
-    description_override = BlankAsNullField(help_text="What models read instead.")
-    declared_level = serializers.CharField(help_text="What the author's code says now.")
-    level_override = BlankAsNullField(help_text="What holds instead, until an administrator sets another level.")
+    declared_description = serializers.CharField(help_text="The author's description.")
+    description_override = BlankAsNullField(help_text="The description that models read instead.")
+    declared_level = serializers.CharField(help_text="The level declared in code.")
+    level_override = BlankAsNullField(help_text="The level set by an administrator.")
     categories_override = serializers.JSONField(allow_null=True, help_text="Set by an administrator.")
-    grantable = serializers.JSONField(allow_null=True, help_text="max_hours and max_uses of one grant; null: not set.")
+    grantable = serializers.JSONField(
+        allow_null=True, help_text="Limits of one grant, max_hours and max_uses; null if not set."
+    )
     accepts_overrides = serializers.BooleanField()
     returns_private_data = serializers.BooleanField()
     examples = serializers.JSONField(help_text="Objects with description, arguments and result.")
-    drifted = serializers.SerializerMethodField(help_text="The code loaded here is not what the catalog says.")
+    drifted = serializers.SerializerMethodField(help_text="True if the loaded code differs from the current version.")
     implementations = serializers.SerializerMethodField()
     usage = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
 
     def get_drifted(self, tool: Tool) -> bool:
-        """Say whether this process runs other code than the catalog knows."""
+        """Return True if the code loaded in this process differs from the current version."""
         loaded = snapshot.callable_tool(tool.name)
         return loaded is not None and loaded.drifted
 
     @extend_schema_field(OutcomeSerializer(many=True))
     def get_implementations(self, tool: Tool) -> Any:
-        """Return the code that serves the tool."""
+        """Return the tool's implementations."""
         return OutcomeSerializer(implementation_stats(tool), many=True).data
 
     @extend_schema_field(UsageSerializer)
     def get_usage(self, tool: Tool) -> Any:
-        """Return how the tool's calls ended."""
+        """Return the counts of the tool's calls."""
         return UsageSerializer(call_counts(tool)).data
 
 
 class VersionSerializer(serializers.Serializer[Any]):
-    """One immutable state of a tool's contract."""
+    """An immutable version of a tool's definition."""
 
     number = serializers.IntegerField()
     fingerprint = serializers.CharField()

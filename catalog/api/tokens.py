@@ -43,7 +43,7 @@ class HoldSecondsField(StrictIntegerField):
             allow_null=True,
             min_value=0,
             max_value=MAX_HOLD_SECONDS,
-            help_text="The longest time an MCP call waits for a decision; null: the usual times.",
+            help_text="The longest time that an MCP call waits for a decision; null for the default.",
             **options,
         )
 
@@ -64,13 +64,13 @@ class TokenChangeBody(StrictSerializer):
     name = StrictTextField(required=False, max_length=MAX_TOKEN_NAME)
     hold_seconds = HoldSecondsField()
     learnt_waits = serializers.ListField(
-        child=serializers.JSONField(), required=False, max_length=0, help_text="An empty list forgets all of them."
+        child=serializers.JSONField(), required=False, max_length=0, help_text="Send an empty list to reset them."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a change of nothing."""
+        """Refuse an empty change."""
         if not attrs:
-            raise serializers.ValidationError("Say what is to be different: nothing was named.")
+            raise serializers.ValidationError("Name at least one field to change.")
         return attrs
 
 
@@ -82,7 +82,7 @@ class LearntWaitSerializer(serializers.Serializer[Any]):
 
 
 class TokenSerializer(serializers.Serializer[Any]):
-    """A token. Its text is shown only in the answer that creates it."""
+    """A token. Its text is shown only in the response that creates it."""
 
     id = serializers.IntegerField(source="pk")
     name = serializers.CharField()
@@ -99,7 +99,7 @@ class TokenSerializer(serializers.Serializer[Any]):
 
 
 class CreatedTokenSerializer(TokenSerializer):
-    """A token as it was created; a repeat with the same Idempotency-Key is answered without `token`."""
+    """A new token. The response to a repeat with the same Idempotency-Key lacks `token`."""
 
     token = serializers.CharField(required=False, help_text="The text to send as a bearer token. Shown only here.")
 
@@ -108,18 +108,18 @@ class TokenEndpoint(Endpoint):
     """Base class of the token endpoints."""
 
     def token_or_404(self, pk: int) -> ApiToken:
-        """Return a token that the caller may see; raise Http404."""
+        """Return a token that the caller may see. Raises Http404."""
         try:
             return tokens.token_for(self.user, pk)
         except ApiToken.DoesNotExist:
             raise Http404 from None
 
     def shown(self, pk: int, status: int = 200) -> Response:
-        """Answer with the token as it is now."""
+        """Return the response with the token's current state."""
         return Response(TokenSerializer(self.token_or_404(pk)).data, status)
 
     def revoke(self, token: ApiToken) -> Response:
-        """Revoke a token and answer with it."""
+        """Revoke a token and return the response."""
         tokens.revoke_token(token, by=self.user)
         return self.shown(token.pk)
 
@@ -129,9 +129,9 @@ class TokenList(TokenEndpoint):
 
     @extend_schema("tokens_list", parameters=[TokenQuery], responses=page_schema(TokenSerializer))
     def get(self, request: Request) -> Response:
-        """List tokens, newest first: one's own; to administrators everyone's; to an agent's token only itself.
+        """List your tokens, newest first. Administrators see all tokens, an agent's token only itself.
 
-        A token stays listed for 90 days after it was revoked or expired.
+        A token stays listed for 90 days after it is revoked or expires.
         """
         query, at = self.page_query(TokenQuery)
         found = tokens.listed_tokens(self.user)
@@ -144,9 +144,9 @@ class TokenList(TokenEndpoint):
         "tokens_create", parameters=[IDEMPOTENCY_KEY], request=TokenBody, responses={201: CreatedTokenSerializer}
     )
     def post(self, request: Request) -> Response:
-        """Create a token of one's own. By session only: a token never creates tokens."""
+        """Create a token for yourself. Requires a session: tokens cannot create tokens."""
         if self.token is not None:
-            raise PermissionDenied("A token cannot create tokens: sign in.")
+            raise PermissionDenied("A token cannot create tokens. Sign in instead.")
         return respond_once(request, self._create, lambda ref: self.shown(int(ref), 201), unstored=["token"])
 
     def _create(self) -> Response:
@@ -169,14 +169,14 @@ class TokenDetail(TokenEndpoint):
 
     @extend_schema("tokens_change", request=TokenChangeBody, responses=TokenSerializer)
     def patch(self, request: Request, number: int) -> Response:
-        """Change the name or `hold_seconds` of a token, or reset its learnt waits. Never through an agent's token."""
+        """Change the name or `hold_seconds` of a token, or reset its learnt waits. Agents' tokens cannot do this."""
         changes = self.body(TokenChangeBody)
         tokens.change_token(self.token_or_404(number), changes, by=self.user)
         return self.shown(number)
 
     @extend_schema("tokens_revoke", responses={200: TokenSerializer})
     def delete(self, request: Request, number: int) -> Response:
-        """Revoke a token at once; 409 if it was revoked before."""
+        """Revoke a token immediately; 409 if it is already revoked."""
         return self.revoke(self.token_or_404(number))
 
 

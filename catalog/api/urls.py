@@ -1,4 +1,4 @@
-"""The tool and token paths of the REST API."""
+"""URLs of the REST endpoints of tools and tokens."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""The tool paths of the REST API: read, export, validate, change, and how implementations do."""
+"""REST endpoints of tools: list, read, export, validate, change, compare implementations."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -57,12 +57,12 @@ NOTES_HEADER_PARAMETER = OpenApiParameter(
     providers.NOTES_HEADER,
     location=OpenApiParameter.HEADER,
     response=True,
-    description="A JSON list of tool, code and message: what the form leaves out, cuts, flattens or does not say.",
+    description="A JSON list of tool, code and message: schema features that the format omits, truncates or flattens.",
 )
 
 
 def export_response(query: dict[str, Any], versions: Iterable[ToolVersion], *, alone: bool = False) -> HttpResponseBase:
-    """Answer with tools as a provider reads them, gram as text; a header says what their form cannot."""
+    """Return the response with tools in a provider's format (gram as text), and the export notes as a header."""
     provider = query["provider"]
     documents, notes = providers.export_tool(provider, versions, strictly=query["strict"])
     if alone and not documents:
@@ -98,7 +98,7 @@ class ToolDetail(Endpoint):
 
     @extend_schema("tools_read", responses=ToolDetailSerializer)
     def get(self, request: Request, name: str) -> Response:
-        """Show one tool with its contract, code and use."""
+        """Show one tool with its schemas, implementations and usage."""
         return Response(ToolDetailSerializer(tool_or_404(name)).data)
 
 
@@ -116,38 +116,38 @@ class ToolVersions(Endpoint):
 
 
 class ToolSchema(Endpoint):
-    """One tool as a provider reads it."""
+    """One tool in a provider's format."""
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schema", parameters=[ProviderQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_RESPONSES)
     def get(self, request: Request, name: str) -> HttpResponseBase:
-        """Show the tool in a provider's form."""
+        """Show the tool in a provider's format."""
         version = selectors.get_current_version(tool_or_404(name))
         return export_response(self.query(ProviderQuery), [version], alone=True)
 
 
 class ToolSchemas(Endpoint):
-    """Every tool that may be called, as a provider reads it."""
+    """All callable tools in a provider's format."""
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_LIST_RESPONSES)
     def get(self, request: Request) -> HttpResponseBase:
-        """List the tools in a provider's form, ready to be sent to it; narrowed as the list of tools is."""
+        """List the callable tools in a provider's format. Takes the filters of the tool list."""
         query = self.query(CatalogQuery)
         wanted = {name: query[name] for name in query.keys() - {"provider", "strict"}}
         return export_response(query, selectors.callable_versions(selectors.tool_condition(**wanted)))
 
 
 class ToolValidate(Endpoint):
-    """Arguments, judged without a call."""
+    """Validation of arguments without a call."""
 
     required_scopes: ClassVar = {"POST": ["tools:read"]}
 
     @extend_schema("tools_validate", request=ValidateBody, responses=ValidSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Say whether the tool takes these arguments; 422 names what is wrong."""
+        """Validate arguments for a tool; 422 lists what is invalid."""
         arguments = self.body(ValidateBody)["arguments"]
         loaded = snapshot.callable_tool(name)
         if loaded is None:
@@ -160,7 +160,7 @@ MAX_IMPLEMENTATIONS = 100
 
 
 class ImplementationBody(StrictSerializer):
-    """How much of a tool's plans one implementation gets."""
+    """Weight and state of an implementation."""
 
     id = StrictIntegerField()
     weight = StrictIntegerField(required=False, min_value=0, max_value=MAX_WEIGHT)
@@ -168,14 +168,14 @@ class ImplementationBody(StrictSerializer):
 
 
 class GrantableBody(StrictSerializer):
-    """What one grant may allow at most."""
+    """Limits of one grant."""
 
     max_hours = StrictIntegerField(default=DEFAULT_GRANT_HOURS, min_value=1, max_value=MAX_GRANT_HOURS)
     max_uses = StrictIntegerField(default=DEFAULT_GRANT_USES, min_value=1, max_value=MAX_GRANT_USES)
 
 
 class ToolChangeBody(StrictSerializer):
-    """What is to be different about a tool; what is left out stays."""
+    """The fields to change; omitted fields keep their values."""
 
     safety_level = StrictChoiceField(choices=LEVELS, required=False)
     reason = OptionalTextField(max_length=MAX_REASON)
@@ -184,7 +184,7 @@ class ToolChangeBody(StrictSerializer):
         required=False,
         allow_null=True,
         max_length=MAX_CATEGORIES,
-        help_text="Null: the author's again.",
+        help_text="Null restores the author's categories.",
     )
     enabled = StrictBooleanField(required=False)
     description_override = StrictTextField(
@@ -192,28 +192,30 @@ class ToolChangeBody(StrictSerializer):
         allow_blank=True,
         allow_null=True,
         max_length=MAX_DESCRIPTION_OVERRIDE,
-        help_text="Null: the author's.",
+        help_text="Null restores the author's description.",
     )
     grantable = GrantableBody(
-        required=False, allow_null=True, help_text="Null: as its level says, for dangerous tools no grants."
+        required=False,
+        allow_null=True,
+        help_text="Null for the default of the level; dangerous tools have no grants by default.",
     )
     implementations = serializers.ListField(child=ImplementationBody(), required=False, max_length=MAX_IMPLEMENTATIONS)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a change of nothing."""
+        """Refuse an empty change."""
         if not set(attrs) - {"reason"}:
-            raise serializers.ValidationError("Say what is to be different: nothing was named.")
+            raise serializers.ValidationError("Name at least one field to change.")
         return attrs
 
 
 class ToolChange(ToolDetail):
-    """One tool, read and changed."""
+    """One tool; PATCH changes it."""
 
     required_scopes: ClassVar = {"GET": ["tools:read"], "PATCH": ["catalog:write"]}
 
     @extend_schema("tools_change", request=ToolChangeBody, responses=ToolDetailSerializer)
     def patch(self, request: Request, name: str) -> Response:
-        """Change a tool; lowering its level needs a reason. Administrators only, never an agent's token."""
+        """Change a tool; lowering its level requires a reason. Administrators only, and no agents' tokens."""
         values = self.body(ToolChangeBody)
         reason = values.pop("reason", "")
         try:
@@ -224,7 +226,7 @@ class ToolChange(ToolDetail):
 
 
 class ToolOutcomesEndpoint(Endpoint):
-    """A tool's implementations beside each other."""
+    """Comparison of a tool's implementations."""
 
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
