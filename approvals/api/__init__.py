@@ -1,4 +1,4 @@
 """REST API of approvals, grants, policies, insights, notifications and the audit log.
 
-It translates between JSON and the packages below, and must not know the pages. No module below may import it.
+Views and serializers translate between JSON and the packages below.
 """

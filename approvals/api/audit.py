@@ -53,7 +53,7 @@ class AuditExportBody(StrictSerializer):
 
 
 class AuditEntrySerializer(serializers.Serializer[Any]):
-    """One line of the tamper-evident log."""
+    """An entry of the tamper-evident log."""
 
     seq = serializers.IntegerField()
     at = serializers.DateTimeField()
@@ -69,7 +69,7 @@ class AuditEntrySerializer(serializers.Serializer[Any]):
 
 
 class VerificationSerializer(serializers.Serializer[Any]):
-    """The verdict on the log: `reason` is there when it is not intact, `first_bad` when an entry is wrong."""
+    """Result of the verification. `reason` is present if the log is not intact, `first_bad` if an entry is wrong."""
 
     intact = serializers.BooleanField()
     entries = serializers.IntegerField()
@@ -113,12 +113,12 @@ class AuditExport(Endpoint):
 
 
 class AuditVerify(Endpoint):
-    """The audit log, checked."""
+    """Verification of the audit log."""
 
     required_scopes: ClassVar = {"POST": ["audit:read"]}
 
     @extend_schema("audit_verify", request=None, responses=VerificationSerializer)
     def post(self, request: Request) -> Response:
-        """Recompute the chain; `first_bad` names the first entry that is wrong or missing."""
+        """Verify the hash chain; `first_bad` is the number of the first wrong or missing entry."""
         found = asdict(verify())
         return Response({name: value for name, value in found.items() if value is not None})

@@ -1,4 +1,4 @@
-"""The paths of grants: list, make, read, revoke. Who may is for `approvals.grants.services` to say."""
+"""REST endpoints of grants: list, create, read, revoke. `approvals.grants.services` checks permissions."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -33,30 +33,36 @@ STATUSES = ("active", "used_up", "expired", "revoked", "ended")
 
 
 class GrantQuery(PageQuery):
-    """How a list of grants is narrowed."""
+    """Filters of the list."""
 
     tool = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
-    active = serializers.BooleanField(required=False, allow_null=True, default=None, help_text="In force, or ended.")
+    active = serializers.BooleanField(
+        required=False, allow_null=True, default=None, help_text="True for grants in force, false for ended ones."
+    )
 
 
 class GrantBody(StrictSerializer):
-    """A grant to be made."""
+    """A new grant."""
 
     tool = StrictTextField(max_length=MAX_ID_LENGTH)
-    arguments = serializers.JSONField(help_text="Rows of path, operator and value, one for each argument at least.")
+    arguments = serializers.JSONField(help_text="Rows of path, operator and value; at least one row per argument.")
     scope = StrictChoiceField(choices=Grant.Scope.values)
     scope_ref = StrictTextField(max_length=150, help_text="A plan's id, a session's name, or a username.")
-    expires_at = MomentField(required=False, default=None, allow_null=True, help_text="Null: as late as may be.")
-    max_uses = StrictIntegerField(required=False, default=None, allow_null=True, help_text="Null: as many as may be.")
+    expires_at = MomentField(
+        required=False, default=None, allow_null=True, help_text="Null for the latest time allowed."
+    )
+    max_uses = StrictIntegerField(
+        required=False, default=None, allow_null=True, help_text="Null for the highest number allowed."
+    )
     created_from = StrictTextField(required=False, default=None, allow_null=True, max_length=MAX_ID_LENGTH)
 
 
 class GrantSerializer(serializers.Serializer[Any]):
-    """A remembered approval."""
+    """A grant: a remembered approval."""
 
     id = serializers.CharField(source="public_id")
     tool = serializers.CharField(source="tool.name")
-    arguments = serializers.SerializerMethodField(help_text="Its rows; the values of private ones are masked.")
+    arguments = serializers.SerializerMethodField(help_text="The condition rows; private values are masked.")
     sentence = serializers.SerializerMethodField(help_text="The conditions in words.")
     scope = serializers.ChoiceField(choices=Grant.Scope.values)
     scope_ref = serializers.CharField()
@@ -68,47 +74,47 @@ class GrantSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     status = serializers.SerializerMethodField()
     ended_because = serializers.SerializerMethodField()
-    revoked_at = serializers.DateTimeField(allow_null=True, help_text="When it ended before its time.")
+    revoked_at = serializers.DateTimeField(allow_null=True, help_text="Set if it was revoked before it expired.")
     revoked_by = serializers.CharField(source="revoked_by.username", default=None, allow_null=True)
 
     @extend_schema_field(serializers.JSONField())
     def get_arguments(self, grant: Grant) -> list[dict[str, Any]]:
-        """Return the rows as the viewer may see them."""
+        """Return the condition rows, with private values masked."""
         rows: list[dict[str, Any]] = self.context["rows"][grant.pk]
         return rows
 
     def get_sentence(self, grant: Grant) -> str:
-        """Say what a call must be like."""
+        """Return the conditions in words."""
         return conditions_sentence(self.get_arguments(grant))
 
     @extend_schema_field(serializers.ChoiceField(choices=STATUSES))
     def get_status(self, grant: Grant) -> str:
-        """Return where it stands."""
+        """Return the status."""
         return grant_status(grant).word
 
     def get_ended_because(self, grant: Grant) -> str | None:
-        """Say why it has ended; None while it is in force."""
+        """Return why the grant has ended, or None while it is in force."""
         status = grant_status(grant)
         return None if status.is_active else status.sentence
 
 
 class GrantEndpoint(Endpoint):
-    """What the paths of grants share."""
+    """Base class of the grant endpoints."""
 
     def grant(self, public_id: str) -> Grant:
-        """Return a grant that the caller may see; raise Http404."""
+        """Return a grant that the caller may see. Raises Http404."""
         try:
             return grants_for(self.user).get(public_id=public_id)
         except Grant.DoesNotExist:
             raise Http404 from None
 
     def shown(self, public_id: str, status: int = 200) -> Response:
-        """Answer with the grant as it is now."""
+        """Return the response with the grant's current state."""
         grant = self.grant(public_id)
         return Response(GrantSerializer(grant, context=self.seeing([grant])).data, status)
 
     def seeing(self, found: Sequence[Grant]) -> dict[str, Any]:
-        """Return what showing these grants takes."""
+        """Return the serializer context for these grants."""
         return {"rows": conditions_for(self.user, found)}
 
 
@@ -127,7 +133,7 @@ class GrantList(GrantEndpoint):
 
     @extend_schema("grants_create", parameters=[IDEMPOTENCY_KEY], request=GrantBody, responses={201: GrantSerializer})
     def post(self, request: Request) -> Response:
-        """Make a grant: administrators, and reviewers out of their own approvals (`created_from`)."""
+        """Create a grant. Administrators, or reviewers from a request they approved (`created_from`)."""
         return respond_once(request, self._make, lambda ref: self.shown(ref, 201))
 
     def _make(self) -> Response:
@@ -146,7 +152,7 @@ class GrantList(GrantEndpoint):
         try:
             return request_for(self.user, public_id) if public_id else None
         except ApprovalRequest.DoesNotExist:
-            raise GrantRefused("created_from", "There is no request with this id that you may see.") from None
+            raise GrantRefused("created_from", "No such request exists, or you may not see it.") from None
 
 
 class GrantDetail(GrantEndpoint):
@@ -161,6 +167,6 @@ class GrantDetail(GrantEndpoint):
 
     @extend_schema("grants_revoke", responses={200: GrantSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
-        """End a grant now; 409 when it has ended already. It is kept."""
+        """Revoke a grant; 409 if it has already ended. The grant stays listed."""
         services.revoke_grant(self.grant(public_id), by=self.user)
         return self.shown(public_id)

@@ -1,4 +1,4 @@
-"""The insights over REST: how people decide, for some days."""
+"""REST endpoint of the insights into decisions."""
 
 from typing import Any, ClassVar
 
@@ -14,13 +14,13 @@ from catalog.rest.views import Endpoint
 
 
 class InsightsQuery(QuerySerializer):
-    """Over how many days."""
+    """The number of days to cover."""
 
     days = serializers.IntegerField(default=USUAL_DAYS, min_value=LEAST_DAYS, max_value=MOST_DAYS)
 
 
 class DecisionsSerializer(serializers.Serializer[Any]):
-    """What was decided: by verdict, and how many seconds it took."""
+    """Counts by verdict, and times to decide in seconds."""
 
     count = serializers.IntegerField()
     verdicts = serializers.SerializerMethodField()
@@ -29,19 +29,19 @@ class DecisionsSerializer(serializers.Serializer[Any]):
     p95_seconds = serializers.FloatField(source="spans.p95", allow_null=True)
 
     def get_verdicts(self, decisions: Decisions) -> dict[str, int]:
-        """Count each verdict."""
+        """Return the count of each verdict."""
         return {verdict: decisions.verdicts[verdict] for verdict in ReviewVerdict.values}
 
 
 class AgeSerializer(serializers.Serializer[Any]):
-    """How many have waited less than so many seconds, and longer than those of the class before."""
+    """Number of requests that have waited less than `under_seconds` and longer than the previous class."""
 
     under_seconds = serializers.IntegerField(source="under", allow_null=True)
     count = serializers.IntegerField()
 
 
 class DaySerializer(serializers.Serializer[Any]):
-    """What was decided on a day, in UTC."""
+    """Decisions of one day in UTC."""
 
     day = serializers.DateField()
     approved = serializers.IntegerField()
@@ -49,17 +49,19 @@ class DaySerializer(serializers.Serializer[Any]):
 
 
 class ReviewerSerializer(serializers.Serializer[Any]):
-    """What one person reviewed; their seconds begin when they could turn to it, after their answer before."""
+    """Reviews of one person. Time counts from the request or the person's previous review, whichever is later."""
 
     person = serializers.CharField(source="username")
     name = serializers.CharField()
     reviews = DecisionsSerializer()
-    share = serializers.FloatField(help_text="Of all reviews, from 0 to 1.")
-    is_reflex = serializers.BooleanField(help_text="Nearly all approved, most of it faster than it can be read.")
+    share = serializers.FloatField(help_text="Share of all reviews, 0 to 1.")
+    is_reflex = serializers.BooleanField(
+        help_text="True if nearly all were approved, most of them faster than one can read."
+    )
 
 
 class ToolLineSerializer(serializers.Serializer[Any]):
-    """How the requests about one tool were decided, and how many wait."""
+    """Decisions about one tool, and the number of waiting requests."""
 
     tool = serializers.CharField()
     decisions = DecisionsSerializer()
@@ -67,31 +69,31 @@ class ToolLineSerializer(serializers.Serializer[Any]):
 
 
 class InsightsSerializer(serializers.Serializer[Any]):
-    """How people decided."""
+    """Statistics of decisions."""
 
     days = serializers.IntegerField()
     since = serializers.DateTimeField()
     decisions = DecisionsSerializer()
     unanswered = serializers.SerializerMethodField()
     waiting = serializers.IntegerField()
-    oldest = serializers.DateTimeField(allow_null=True, help_text="Since when the oldest waits.")
+    oldest = serializers.DateTimeField(allow_null=True, help_text="Opening time of the oldest waiting request.")
     ages = AgeSerializer(many=True)
     per_day = DaySerializer(many=True)
     reviewers = ReviewerSerializer(many=True)
     tools = ToolLineSerializer(many=True)
-    is_cut = serializers.BooleanField(help_text="Only the newest reviews of these days were counted.")
+    is_cut = serializers.BooleanField(help_text="True if only the newest reviews of the period were counted.")
 
     def get_unanswered(self, found: Any) -> dict[str, int]:
-        """Count what ended without an answer."""
+        """Return the number of requests that ended without a decision, by status."""
         return {status: found.ended[status] for status in (RequestStatus.EXPIRED.value, RequestStatus.WITHDRAWN.value)}
 
 
 class InsightsDetail(Endpoint):
-    """How people decide."""
+    """Statistics of decisions."""
 
     required_scopes: ClassVar = {"GET": ["approvals:read"]}
 
     @extend_schema("insights_read", parameters=[InsightsQuery], responses=InsightsSerializer)
     def get(self, request: Request) -> Response:
-        """Show how long decisions take, what they are, who bears the load and what waits; for people with a role."""
+        """Show decisions by verdict, reviewer and tool, times to decide, and waiting requests. Requires a role."""
         return Response(InsightsSerializer(insights_for(self.user, self.query(InsightsQuery)["days"])).data)

@@ -1,4 +1,4 @@
-"""Notifications over REST: how I am told, what I was sent; for administrators what all were sent, and once more."""
+"""REST endpoints of notifications: own preferences and deliveries; all deliveries and retry for administrators."""
 
 from typing import Any, ClassVar
 
@@ -26,20 +26,20 @@ from catalog.rest.views import Endpoint
 
 
 class ChoiceBody(StrictSerializer):
-    """What is to be different; what is left out stays."""
+    """The fields to change; omitted fields keep their values."""
 
     by_mail = serializers.BooleanField(required=False)
     addresses = serializers.ListField(
         child=StrictTextField(max_length=2000),
         required=False,
         max_length=MAX_ADDRESSES,
-        help_text="All there are to be: new ones, and what is shown of those that stay.",
+        help_text="The complete list: new addresses, and the masked form of each address to keep.",
     )
     quiet_from = StrictTextField(
-        required=False, allow_null=True, max_length=8, help_text="A time such as 22:00; null for none."
+        required=False, allow_null=True, max_length=8, help_text="A time such as 22:00, or null."
     )
     quiet_until = StrictTextField(required=False, allow_null=True, max_length=8)
-    time_zone = StrictTextField(required=False, max_length=64, help_text="Such as Europe/Berlin.")
+    time_zone = StrictTextField(required=False, max_length=64, help_text="For example Europe/Berlin.")
 
 
 @extend_schema_field({"type": ["string", "null"], "pattern": "^[0-2][0-9]:[0-5][0-9]$", "examples": ["22:00"]})
@@ -51,7 +51,7 @@ class HourField(serializers.TimeField):
 
 
 class ChoiceSerializer(serializers.Serializer[Any]):
-    """How a person is told; of addresses what may be shown, which keeps them when it is sent back."""
+    """Notification preferences of a user. Addresses are masked; sending a mask back keeps the address."""
 
     by_mail = serializers.BooleanField()
     addresses = serializers.SerializerMethodField()
@@ -60,83 +60,83 @@ class ChoiceSerializer(serializers.Serializer[Any]):
     time_zone = serializers.CharField()
 
     def get_addresses(self, choice: Any) -> list[str]:
-        """Return what may be shown of them."""
+        """Return the masked addresses."""
         return list(addresses_by_label(choice))
 
 
 class DeliveryQuery(PageQuery):
-    """How the log of deliveries is narrowed."""
+    """Filters of the delivery log."""
 
     status = StrictChoiceField(choices=Delivery.Status.values, required=False)
 
 
 class DeliverySerializer(serializers.Serializer[Any]):
-    """One notice to one address about one event, and what became of it."""
+    """One notification to one address about one event."""
 
     id = serializers.IntegerField(source="pk")
     event = serializers.CharField(source="kind")
     request = serializers.CharField(source="request.public_id", default=None, allow_null=True)
     person = serializers.CharField(source="person.username", default=None, allow_null=True)
     channel = serializers.CharField()
-    address = serializers.CharField(source="shown_address", help_text="Without what is secret in it.")
+    address = serializers.CharField(source="shown_address", help_text="The address without its secrets.")
     status = serializers.ChoiceField(choices=Delivery.Status.choices)
     attempts = serializers.IntegerField()
-    error = serializers.CharField(source="last_error", help_text="Why it did not arrive; empty when it did.")
+    error = serializers.CharField(source="last_error", help_text="The last delivery error; empty if there is none.")
     due_at = serializers.DateTimeField()
     created_at = serializers.DateTimeField()
     sent_at = serializers.DateTimeField(allow_null=True)
 
 
 class NotificationsDetail(Endpoint):
-    """How the caller is told."""
+    """Notification preferences of the caller."""
 
     required_scopes: ClassVar = {"GET": ["approvals:read"], "PATCH": ["approvals:decide"]}
 
     @extend_schema("notifications_read", responses=ChoiceSerializer)
     def get(self, request: Request) -> Response:
-        """Show how one is told."""
+        """Show your notification preferences."""
         return Response(ChoiceSerializer(choice_for(self.user)).data)
 
     @extend_schema("notifications_change", request=ChoiceBody, responses=ChoiceSerializer)
     def patch(self, request: Request) -> Response:
-        """Change how one is told; the audit log keeps through which channels, never where."""
+        """Change your notification preferences. The audit log records the channels, not the addresses."""
         return Response(ChoiceSerializer(set_choice(self.user, self.body(ChoiceBody))).data)
 
 
 class OwnDeliveries(Endpoint):
-    """What the caller was sent."""
+    """Deliveries to the caller."""
 
     required_scopes: ClassVar = {"GET": ["approvals:read"]}
 
     @extend_schema("notifications_deliveries", parameters=[PageQuery], responses=page_schema(DeliverySerializer))
     def get(self, request: Request) -> Response:
-        """List what one was sent, newest first."""
+        """List your deliveries, newest first."""
         _, at = self.page_query(PageQuery)
         page = paginate(own_deliveries(self.user), order="-id", at=at)
         return paginated_response(request, page, lambda each: DeliverySerializer(each).data)
 
 
 class DeliveryList(Endpoint):
-    """What was sent to whom."""
+    """Deliveries to all users."""
 
     required_scopes: ClassVar = {"GET": ["audit:read"]}
 
     @extend_schema("deliveries_list", parameters=[DeliveryQuery], responses=page_schema(DeliverySerializer))
     def get(self, request: Request) -> Response:
-        """List every notice, newest first: for administrators."""
+        """List all deliveries, newest first. Administrators only."""
         query, at = self.page_query(DeliveryQuery)
         page = paginate(deliveries_for(self.user, **query), order="-id", at=at)
         return paginated_response(request, page, lambda each: DeliverySerializer(each).data)
 
 
 class DeliveryRetry(Endpoint):
-    """Sends a notice once more."""
+    """Retry of a delivery."""
 
     required_scopes: ClassVar = {"POST": ["policies:write"]}
 
     @extend_schema("deliveries_retry", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=DeliverySerializer)
     def post(self, request: Request, number: int) -> Response:
-        """Send a notice that failed once more, at once: for administrators; 409 for any other."""
+        """Retry a failed delivery immediately; 409 if it has not failed. Administrators only."""
         return respond_once(request, lambda: self._again(number), lambda _: self._shown(number))
 
     def _again(self, number: int) -> Response:

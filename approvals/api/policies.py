@@ -1,4 +1,4 @@
-"""Policies over REST: read by users with a role, written by administrators, tried on past and imagined calls.
+"""REST endpoints of policies: read, change, describe in words, simulate, back-test.
 
 Request bodies are strict. `approvals.policies.terms` checks the meaning of the terms.
 """
@@ -47,9 +47,9 @@ EFFECTS = PolicyRevision.Effect.values
 
 
 class MatchBody(StrictSerializer):
-    """Which calls a policy is about; what is empty or left out fits anything."""
+    """Conditions on calls; an empty or omitted condition matches every call."""
 
-    tool = StrictTextField(required=False, allow_blank=True, max_length=128, help_text="A name, with * and ?.")
+    tool = StrictTextField(required=False, allow_blank=True, max_length=128, help_text="A name; * and ? are wildcards.")
     category = StrictTextField(required=False, allow_blank=True, max_length=64)
     safety_level = StrictChoiceField(choices=[*LEVELS, ""], required=False, allow_blank=True)
     source = StrictTextField(required=False, allow_blank=True, max_length=128)  # type: ignore[assignment] # a field of that name
@@ -59,12 +59,15 @@ class MatchBody(StrictSerializer):
     plan = StrictTextField(required=False, allow_blank=True, max_length=40)
     arguments = serializers.ListField(child=JsonObjectField(), required=False, max_length=MAX_CONDITIONS)
     hours = StrictTextField(
-        required=False, allow_blank=True, max_length=64, help_text="Mon-Fri 09:00-17:00, perhaps with a zone."
+        required=False,
+        allow_blank=True,
+        max_length=64,
+        help_text="For example Mon-Fri 09:00-17:00, optionally with a time zone.",
     )
 
 
 class StageBody(StrictSerializer):
-    """A number of people of a group who must agree."""
+    """The number of members of a group who must approve."""
 
     group = StrictTextField(max_length=150)
     count = StrictIntegerField()
@@ -95,19 +98,17 @@ class PolicyChangeBody(StrictSerializer):
     notify = serializers.ListField(
         child=StrictTextField(max_length=MAX_ADDRESS_LENGTH), required=False, max_length=MAX_NOTIFY
     )
-    revision = StrictIntegerField(
-        required=False, help_text="The revision that was read: 409 when there is a newer one."
-    )
+    revision = StrictIntegerField(required=False, help_text="The revision that was read; 409 if there is a newer one.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a change of nothing."""
+        """Refuse an empty change."""
         if not set(attrs) - {"revision"}:
-            raise serializers.ValidationError("Say what is to be different: nothing was named.")
+            raise serializers.ValidationError("Name at least one field to change.")
         return attrs
 
 
 class PolicyBody(PolicyChangeBody):
-    """A policy; what is left out is empty, off, or the installation's."""
+    """A policy; omitted fields are empty, off, or the installation's default."""
 
     name = StrictTextField(max_length=128)
     effect = StrictChoiceField(choices=EFFECTS)
@@ -117,30 +118,30 @@ class PolicyBody(PolicyChangeBody):
 class PolicyQuery(PageQuery):
     """Filters of the list."""
 
-    ended = serializers.BooleanField(default=False, help_text="Those that were ended, instead.")
+    ended = serializers.BooleanField(default=False, help_text="List ended policies instead.")
 
 
 class SimulateBody(StrictSerializer):
-    """A call that nobody makes."""
+    """A hypothetical call."""
 
     tool = StrictTextField(max_length=MAX_ID_LENGTH)
     arguments = JsonObjectField()
     requester = StrictTextField(required=False, max_length=150, default="", help_text="A username.")
-    at = MomentField(required=False, default=None, help_text="When it is made; left out: now.")
+    at = MomentField(required=False, default=None, help_text="Time of the call; now by default.")
 
 
 class BackTestBody(StrictSerializer):
-    """A policy to replay past calls with: the id of one, or one as it is sent to be made."""
+    """The id of a policy, or a policy that is not stored, and the calls to replay."""
 
     policy = serializers.JSONField()
     days = StrictIntegerField(min_value=1, max_value=MAX_DAYS)
     before = StrictTextField(
-        required=False, max_length=MAX_ID_LENGTH, default="", help_text="Go on with calls older than this one."
+        required=False, max_length=MAX_ID_LENGTH, default="", help_text="Continue with calls older than this one."
     )
 
 
 class RevisionSerializer(serializers.Serializer[Any]):
-    """The terms of a policy at one time."""
+    """A revision of a policy."""
 
     number = serializers.IntegerField()
     sentence = serializers.CharField()
@@ -149,7 +150,7 @@ class RevisionSerializer(serializers.Serializer[Any]):
 
 
 class MatchSerializer(serializers.Serializer[PolicyRevision]):
-    """The calls that a policy is about; what is empty fits anything."""
+    """Conditions on calls; an empty condition matches every call."""
 
     tool = serializers.CharField()
     category = serializers.CharField()
@@ -162,7 +163,7 @@ class MatchSerializer(serializers.Serializer[PolicyRevision]):
 
 
 class TermsSerializer(serializers.Serializer[Any]):
-    """The terms in force of a policy, its fields as they are sent; of addresses what may be shown."""
+    """The terms of a policy in force, with masked addresses."""
 
     match = MatchSerializer(source="revision")
     effect = serializers.ChoiceField(choices=EFFECTS, source="revision.effect")
@@ -183,7 +184,7 @@ class TermsSerializer(serializers.Serializer[Any]):
     notify = serializers.SerializerMethodField()
 
     def get_notify(self, policy: Policy) -> list[str]:
-        """Return what may be shown of the addresses."""
+        """Return the masked addresses."""
         return [each["shown"] for each in policy.revision.notify] if policy.revision else []
 
 
@@ -196,18 +197,18 @@ class PolicySerializer(TermsSerializer):
     enabled = serializers.BooleanField()
     revision = serializers.IntegerField(source="revision.number")
     sentence = serializers.CharField(source="revision.sentence")
-    created_at = serializers.DateTimeField(source="revision.created_at", help_text="Of this revision.")
+    created_at = serializers.DateTimeField(source="revision.created_at", help_text="Creation time of this revision.")
     ended_at = serializers.DateTimeField(allow_null=True)
 
 
 class PolicyDetailSerializer(PolicySerializer):
-    """A policy with all its revisions, newest first; the context has them as `revisions`."""
+    """A policy with its revisions, newest first. The context has them as `revisions`."""
 
     revisions = serializers.SerializerMethodField()
 
     @extend_schema_field(RevisionSerializer(many=True))
     def get_revisions(self, policy: Policy) -> Any:
-        """Return the history."""
+        """Return the revisions."""
         return RevisionSerializer(self.context["revisions"], many=True).data
 
 
@@ -227,14 +228,14 @@ class PolicySentenceSerializer(serializers.Serializer[Any]):
 
 
 class WhySerializer(serializers.Serializer[Any]):
-    """A policy that was asked first, and why it said nothing."""
+    """An earlier policy, with the reasons why it did not match."""
 
     policy = serializers.CharField()
     reasons = serializers.ListField(child=serializers.CharField())
 
 
 class SimulationSerializer(serializers.Serializer[Any]):
-    """The verdict on the call; `policy` and `rule` are null when no policy matches it."""
+    """The effect on the call; `policy` and `rule` are null if no policy matches."""
 
     effect = serializers.ChoiceField(choices=EFFECTS)
     policy = serializers.CharField(allow_null=True, help_text="The policy's name.")
@@ -245,7 +246,7 @@ class SimulationSerializer(serializers.Serializer[Any]):
 
 
 class ChangedSerializer(serializers.Serializer[Any]):
-    """A past call that would have fared otherwise; `review` is what people said of it, if they were asked."""
+    """A past call with a different effect; `review` is the verdict of its reviewers, if any."""
 
     call = serializers.CharField()
     before = serializers.ChoiceField(choices=EFFECTS)
@@ -254,14 +255,16 @@ class ChangedSerializer(serializers.Serializer[Any]):
 
 
 class BackTestSerializer(serializers.Serializer[Any]):
-    """The verdicts that the policy would have given on past calls: up to 200 in `changed`, the next page at `next`."""
+    """Effects of the policy on past calls: up to 200 in `changed`; continue with `next`."""
 
     held = serializers.IntegerField()
     allowed = serializers.IntegerField()
     denied = serializers.IntegerField()
-    rejected = serializers.IntegerField(help_text="Of the allowed: what people rejected.")
-    other_people = serializers.IntegerField(help_text="Of the held: what waits now for other, fewer or more people.")
-    calls = serializers.IntegerField(help_text="How many were looked at: 10,000 at most.")
+    rejected = serializers.IntegerField(help_text="Allowed calls that reviewers rejected.")
+    other_people = serializers.IntegerField(
+        help_text="Held calls that now wait for different or a different number of reviewers."
+    )
+    calls = serializers.IntegerField(help_text="Number of replayed calls, at most 10,000.")
     changed = ChangedSerializer(many=True)
     next = serializers.CharField(allow_null=True)
 
@@ -271,25 +274,25 @@ WRITES = ["policies:write"]
 
 
 class PolicyEndpoint(Endpoint):
-    """Base of the endpoints of policies."""
+    """Base class of the policy endpoints."""
 
     def policy(self, public_id: str) -> Policy:
-        """Return a policy, ended or not; raise Http404."""
+        """Return a policy, ended or not. Raises Http404."""
         try:
             return services.policy_for(self.user, public_id)
         except Policy.DoesNotExist:
             raise Http404 from None
 
     def shown(self, public_id: str, status: int = 200) -> Response:
-        """Answer with the policy as it is now."""
+        """Return the response with the policy's current state."""
         policy = self.policy(public_id)
         context = {"revisions": services.policy_history(policy)}
         return Response(PolicyDetailSerializer(policy, context=context).data, status)
 
-    def for_people_with_a_role(self) -> None:
-        """Raise NotAllowed for an agent's token, and for who has no role."""
+    def require_role(self) -> None:
+        """Raise NotAllowed for agents' tokens and users without a role."""
         if agent_token_of(self.user) is not None or not can_see_all(self.user):
-            raise NotAllowed("Policies are read by people with a role, not by agents' tokens.")
+            raise NotAllowed("Only users with a role may read policies; agents' tokens may not.")
 
 
 class PolicyList(PolicyEndpoint):
@@ -299,8 +302,8 @@ class PolicyList(PolicyEndpoint):
 
     @extend_schema("policies_list", parameters=[PolicyQuery], responses=page_schema(PolicySerializer))
     def get(self, request: Request) -> Response:
-        """List the policies in their order: the first that fits a call decides."""
-        self.for_people_with_a_role()
+        """List the policies in order. The first policy that matches a call decides."""
+        self.require_role()
         query, at = self.page_query(PolicyQuery)
         page = paginate(services.policies_for(self.user, ended=query["ended"]), order="order", at=at)
         return paginated_response(request, page, lambda row: PolicySerializer(row).data)
@@ -309,7 +312,7 @@ class PolicyList(PolicyEndpoint):
         "policies_create", parameters=[IDEMPOTENCY_KEY], request=PolicyBody, responses={201: PolicyDetailSerializer}
     )
     def post(self, request: Request) -> Response:
-        """Make a policy. Administrators only."""
+        """Create a policy. Administrators only."""
         return respond_once(request, self._create, lambda ref: self.shown(ref, 201))
 
     def _create(self) -> Response:
@@ -324,31 +327,31 @@ class PolicyDetail(PolicyEndpoint):
     @extend_schema("policies_read", responses=PolicyDetailSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one policy with its revisions."""
-        self.for_people_with_a_role()
+        self.require_role()
         return self.shown(public_id)
 
     @extend_schema("policies_change", request=PolicyChangeBody, responses=PolicyDetailSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
-        """Change a policy; other terms make a new revision, and requests keep theirs. Administrators only."""
+        """Change a policy. New terms make a new revision; open requests keep theirs. Administrators only."""
         services.change_policy(self.policy(public_id), self.body(PolicyChangeBody), by=self.user)
         return self.shown(public_id)
 
     @extend_schema("policies_end", responses={200: PolicyDetailSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
-        """End a policy; it is kept for the requests it held. Administrators only."""
+        """End a policy. It is kept for the requests it held. Administrators only."""
         services.end_policy(self.policy(public_id), by=self.user)
         return self.shown(public_id)
 
 
 class PolicySimulate(PolicyEndpoint):
-    """The policies, asked about a call that nobody makes."""
+    """Simulation of a call."""
 
     required_scopes: ClassVar = {"POST": READS}
 
     @extend_schema("policies_simulate", request=SimulateBody, responses=SimulationSerializer)
     def post(self, request: Request) -> Response:
-        """Say which rule would decide about a call, and why none before it does. Nothing is stored."""
-        self.for_people_with_a_role()
+        """Show the policy that would decide a call, and why earlier ones do not match. Nothing is stored."""
+        self.require_role()
         body = self.body(SimulateBody)
         return Response(_simulation_data(simulate(body["tool"], body["arguments"], body["requester"], body["at"])))
 
@@ -362,7 +365,7 @@ class PolicyInWords(PolicyEndpoint):
     def post(self, request: Request) -> Response:
         """Describe a policy in words, with warnings about its terms. Nothing is stored. Administrators only."""
         if not services.may_change_policy(self.user):
-            raise NotAllowed("Only an administrator may change policies.")
+            raise NotAllowed("Only administrators may change policies.")
         body = self.body(PolicyBody)
         columns = term_columns(body | {"notify": []}) | {"notify": body.get("notify", [])}
         draft = draft_of(columns, name=body["name"], order=body.get("order", services.BEFORE_ALL_OTHERS))
@@ -371,7 +374,7 @@ class PolicyInWords(PolicyEndpoint):
 
 
 class PolicyBackTest(PolicyEndpoint):
-    """A policy, tried on past calls."""
+    """Back-test of a policy."""
 
     required_scopes: ClassVar = {"POST": WRITES}
 
@@ -379,15 +382,15 @@ class PolicyBackTest(PolicyEndpoint):
         "policies_back_test", request=BackTestBody, responses={200: BackTestSerializer, **refusal_responses(404)}
     )
     def post(self, request: Request) -> Response:
-        """Replay calls of the last days with a policy in place: what it would have held, allowed and denied."""
+        """Replay recent calls with a policy: count the calls it would hold, allow and deny. Administrators only."""
         if not services.may_change_policy(self.user):
-            raise NotAllowed("Only an administrator may try policies on past calls.")
+            raise NotAllowed("Only administrators may back-test policies.")
         body = self.body(BackTestBody)
         books = rulebooks_for(self._revision(body["policy"]))
         return Response(_backtest_data(back_test(books, days=body["days"], before=body["before"])))
 
     def _revision(self, given: Any) -> PolicyRevision:
-        """Return the revision to try: of the policy with this id, or a draft."""
+        """Return the revision to test: the current one of the policy with this id, or a draft."""
         if isinstance(given, str):
             revision = self.policy(given).revision
             if revision is None:
@@ -401,9 +404,9 @@ class PolicyBackTest(PolicyEndpoint):
 
 
 def _draft_columns(draft: dict[str, Any]) -> dict[str, Any]:
-    """Return a draft's columns; raise ParameterError with places in the body that holds the draft."""
+    """Return a draft's columns. Raises ParameterError with paths under `policy`."""
     try:
-        return term_columns(draft | {"notify": []})  # nobody is told of past calls
+        return term_columns(draft | {"notify": []})  # a back-test notifies nobody
     except ParameterError as error:
         raise_for_problems(
             [

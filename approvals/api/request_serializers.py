@@ -1,4 +1,4 @@
-"""Serializers of approval requests: query and bodies of their paths, and requests as the API shows them."""
+"""Serializers of approval requests, and of the bodies and queries of their endpoints."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -33,32 +33,32 @@ from catalog.rest.serializers import (
 
 
 class SnoozeBody(StrictSerializer):
-    """Until when one does not want to see a request; null takes it back into one's lists."""
+    """The end of the snooze; null shows the request again."""
 
     until = MomentField(allow_null=True)
 
 
 class DelegateBody(StrictSerializer):
-    """The person who may answer on one's behalf; null ends the delegation."""
+    """The person who may review on your behalf; null ends the delegation."""
 
     to = StrictTextField(max_length=150, allow_null=True, help_text="A username.")
 
 
 class CommentBody(StrictSerializer):
-    """Something to say."""
+    """A comment."""
 
     text = StrictTextField(max_length=None, trim_whitespace=False, help_text="At most 4,000 characters.")
 
 
 class ItemBody(StrictSerializer):
-    """One request of a batch, and what was seen of it."""
+    """One request of a batch, with the digest that was seen."""
 
     id = StrictTextField(max_length=MAX_ID_LENGTH)
     seen_digest = StrictTextField(max_length=64, required=False, allow_blank=True, default="")
 
 
 class BatchBody(StrictSerializer):
-    """One answer to many requests; `until` goes with snooze alone."""
+    """One verdict on several requests; `until` belongs to snooze only."""
 
     verdict = StrictChoiceField(choices=VERDICTS)
     comment = StrictTextField(required=False, allow_blank=True, default="")
@@ -66,12 +66,12 @@ class BatchBody(StrictSerializer):
     items = serializers.ListField(child=ItemBody(), min_length=1, max_length=MAX_BATCH_ITEMS)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Ask for the time that a snooze needs, and for nothing that it does not."""
+        """Require `until` for snooze, and refuse it otherwise."""
         snoozes = attrs["verdict"] == SNOOZE
         if snoozes and "until" not in attrs:
-            raise serializers.ValidationError({"until": ["Say until when."]}, code="required")
+            raise serializers.ValidationError({"until": ["This field is required for snooze."]}, code="required")
         if not snoozes and "until" in attrs:
-            raise serializers.ValidationError({"until": ["A time goes with snooze alone. Leave it out."]})
+            raise serializers.ValidationError({"until": ["This field is only for snooze."]})
         return attrs
 
 
@@ -80,10 +80,10 @@ class ItemResultSerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField()
     status = serializers.CharField()
-    detail = serializers.CharField(required=False, help_text="Why nothing was recorded; absent when it was.")
+    detail = serializers.CharField(required=False, help_text="Why nothing was recorded; absent if it was.")
 
     def to_representation(self, instance: BatchItemResult) -> dict[str, Any]:
-        """Leave the detail out where there is none."""
+        """Return the result, without `detail` if there is none."""
         return {name: value for name, value in asdict(instance).items() if name != "detail" or value}
 
 
@@ -94,13 +94,13 @@ class BatchResultSerializer(serializers.Serializer[Any]):
 
 
 class RemarkSerializer(serializers.Serializer[Any]):
-    """One thing somebody said about a request: with a review, which then names its verdict, or beside any."""
+    """A comment on a request; `verdict` is set if it came with a review."""
 
     by = serializers.CharField()
     text = serializers.CharField()
     at = serializers.DateTimeField()
     verdict = serializers.ChoiceField(choices=ReviewVerdict.values, allow_null=True)
-    is_agent = serializers.BooleanField(help_text="Said through an agent's token: not verified.")
+    is_agent = serializers.BooleanField(help_text="Written through an agent's token; unverified.")
 
 
 class DelegationSerializer(serializers.Serializer[Any]):
@@ -112,64 +112,64 @@ class DelegationSerializer(serializers.Serializer[Any]):
 
 
 class CoordinationSerializer(serializers.Serializer[Any]):
-    """Claim, snooze and comments of a request; `snoozed_until` is that of the `viewer` in the context."""
+    """Claim, snooze and comments of a request. The context has the `viewer`, whose snooze is shown."""
 
     claimed_by = serializers.SerializerMethodField()
     claimed_until = serializers.SerializerMethodField()
     snoozed_until = serializers.SerializerMethodField()
-    delegated_to = serializers.SerializerMethodField(help_text="Who may answer in the viewer's place.")
+    delegated_to = serializers.SerializerMethodField(help_text="The person to whom the viewer delegated the review.")
     delegations = DelegationSerializer(many=True)
-    escalated_to = serializers.SerializerMethodField(help_text="The group asked because nobody answered.")
+    escalated_to = serializers.SerializerMethodField(help_text="The group asked after the request expired.")
     duplicates = serializers.SerializerMethodField(
-        help_text="Other waiting requests for the same call; null: not counted."
+        help_text="Other waiting requests for the same call; null if not counted."
     )
     thread = serializers.SerializerMethodField()
 
     def get_claimed_by(self, request: ApprovalRequest) -> str | None:
-        """Return who looks after it now."""
+        """Return the username of the reviewer who has claimed the request."""
         return (
             request.claimed_by.get_username() if request.claimed_by and _is_in_future(request.claimed_until) else None
         )
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_claimed_until(self, request: ApprovalRequest) -> Any:
-        """Return until when."""
+        """Return the end of the claim."""
         return _future_time_or_none(request.claimed_until)
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_snoozed_until(self, request: ApprovalRequest) -> Any:
-        """Return until when the viewer does not want to see it."""
+        """Return the end of the viewer's snooze."""
         return _future_time_or_none(getattr(request, "snoozed_until", None))
 
     def get_delegated_to(self, request: ApprovalRequest) -> str | None:
-        """Return whom the viewer asked to answer in their place."""
+        """Return the person to whom the viewer delegated the review."""
         viewer = self.context["viewer"].pk
-        given = (each.to.get_username() for each in request.delegations.all() if each.by_id == viewer)
-        return next(given, None)
+        delegates = (each.to.get_username() for each in request.delegations.all() if each.by_id == viewer)
+        return next(delegates, None)
 
     def get_escalated_to(self, request: ApprovalRequest) -> str | None:
-        """Return the group."""
+        """Return the group, or None."""
         return request.escalated_to or None
 
     def get_duplicates(self, request: ApprovalRequest) -> int | None:
-        """Return how many others ask for the same."""
+        """Return the number of other waiting requests for the same call."""
         duplicates: int | None = getattr(request, "duplicates", None)
         return duplicates
 
     @extend_schema_field(RemarkSerializer(many=True))
     def get_thread(self, request: ApprovalRequest) -> Any:
-        """Return all that was said, oldest first."""
+        """Return all comments, oldest first."""
         return RemarkSerializer(sorted(_thread_entries(request), key=lambda each: each["at"]), many=True).data
 
 
 def _thread_entries(request: ApprovalRequest) -> Iterator[dict[str, Any]]:
     for review in request.reviews.all():
         if review.comment:
-            said = {"by": review.person.get_username(), "text": review.comment, "at": review.at}
-            yield said | {"verdict": review.verdict, "is_agent": False}
+            entry = {"by": review.person.get_username(), "text": review.comment, "at": review.at}
+            yield entry | {"verdict": review.verdict, "is_agent": False}
     for comment in request.comments.all():
-        said = {"by": comment.person.get_username(), "text": comment.text, "at": comment.at}
-        yield said | {"verdict": None, "is_agent": comment.is_agent}
+        entry = {"by": comment.person.get_username(), "text": comment.text, "at": comment.at}
+        yield entry | {"verdict": None, "is_agent": comment.is_agent}
 
 
 def _is_in_future(moment: Any) -> bool:
@@ -184,17 +184,17 @@ MAX_HUNKS = 10_000
 
 
 class ApprovalQuery(PageQuery):
-    """How a list of requests is narrowed."""
+    """Filters and order of the list."""
 
     status = StrictChoiceField(choices=STATUSES, required=False, help_text="A status, or a saved view of the queue.")
-    order = StrictChoiceField(choices=ORDERS, required=False, help_text="By age, or the riskiest first.")
+    order = StrictChoiceField(choices=ORDERS, required=False, help_text="By age or by risk.")
     tool = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
     plan = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
-    mine = serializers.BooleanField(default=False, help_text="Only what the caller asked for.")
+    mine = serializers.BooleanField(default=False, help_text="Only the caller's own requests.")
 
 
 class ReviewBody(StrictSerializer):
-    """One person's answer to what they saw."""
+    """A review of the request with the digest `seen_digest`."""
 
     verdict = StrictChoiceField(choices=ReviewVerdict.values)
     seen_digest = StrictTextField(max_length=64)
@@ -203,25 +203,25 @@ class ReviewBody(StrictSerializer):
         child=StrictIntegerField(min_value=0),
         required=False,
         max_length=MAX_HUNKS,
-        help_text="The hunks of the change that are accepted, from 0; none of them is a rejection.",
+        help_text="Indices of the accepted hunks, from 0; an empty list rejects.",
     )
-    arguments = JsonObjectField(required=False, help_text="What an approval lets the call run with instead.")
+    arguments = JsonObjectField(required=False, help_text="Edited arguments; for the verdict approve.")
     response = serializers.JSONField(
-        required=False, allow_null=True, help_text="The answer in the tool's place; goes with the verdict respond."
+        required=False, allow_null=True, help_text="The result in place of the tool's; for the verdict respond."
     )
     effect = StrictChoiceField(
-        choices=REJECTION_EFFECTS, required=False, default=FAIL, help_text="What a rejection does to the plan."
+        choices=REJECTION_EFFECTS, required=False, default=FAIL, help_text="Effect of a rejection on the step or plan."
     )
 
 
 class RemarkBody(StrictSerializer):
-    """An action, and perhaps why."""
+    """An optional comment on an action."""
 
     comment = StrictTextField(required=False, allow_blank=True, default="")
 
 
 class PolicyTermsSerializer(serializers.Serializer[Any]):
-    """The rule that held the call, as it was then."""
+    """The policy revision that held the call."""
 
     name = serializers.CharField(source="policy.name")
     rule = serializers.SerializerMethodField()
@@ -230,7 +230,7 @@ class PolicyTermsSerializer(serializers.Serializer[Any]):
     groups = serializers.ListField(child=serializers.CharField())
 
     def get_rule(self, revision: PolicyRevision) -> str:
-        """Name the revision."""
+        """Return the name of the revision."""
         return str(revision)
 
 
@@ -241,14 +241,14 @@ class VoteSerializer(serializers.Serializer[Any]):
     person = serializers.CharField(source="person.username")
     verdict = serializers.ChoiceField(choices=ReviewVerdict.values)
     comment = serializers.CharField()
-    effect = serializers.CharField(help_text="Of a rejection: what becomes of the step.")
+    effect = serializers.CharField(help_text="Effect of a rejection on the step or plan.")
     on_behalf_of = serializers.CharField(source="on_behalf_of.username", default=None, allow_null=True)
     at = serializers.DateTimeField()
     undone_at = serializers.DateTimeField(allow_null=True)
 
 
 class PrecedentSerializer(serializers.Serializer[Any]):
-    """How an earlier call of the same tool was answered. A past approval is not permission."""
+    """An earlier decision about the same tool. A past approval is not permission."""
 
     id = serializers.CharField(source="request.public_id")
     status = serializers.ChoiceField(source="request.status", choices=RequestStatus.values)
@@ -256,12 +256,12 @@ class PrecedentSerializer(serializers.Serializer[Any]):
     decided_by = serializers.CharField(source="review.person.username", default=None, allow_null=True)
     comment = serializers.CharField(source="review.comment", default=None, allow_null=True)
     decided_at = serializers.DateTimeField(source="request.decided_at")
-    outcome = serializers.CharField(allow_null=True, help_text="How its run ended; null when it did not run.")
-    alike = serializers.BooleanField(help_text="Its arguments had the same shape: names, folder, host or domain.")
+    outcome = serializers.CharField(allow_null=True, help_text="How the call ended; null if it did not run.")
+    alike = serializers.BooleanField(help_text="True if its arguments had the same names, folder, host or domain.")
 
 
 class ApprovalSerializer(CoordinationSerializer):
-    """A request in a list; the context names the `viewer`, and what is `private` to them, by the keys of calls."""
+    """A request in a list. The context has the `viewer`, and the parts `private` to them by primary key of the call."""
 
     id = serializers.CharField(source="public_id")
     status = serializers.ChoiceField(choices=RequestStatus.values)
@@ -275,9 +275,9 @@ class ApprovalSerializer(CoordinationSerializer):
     plan = BlankAsNullField(source="plan_ref")
     step_id = serializers.SerializerMethodField()
     call = serializers.CharField(source="call.public_id")
-    requester = serializers.SerializerMethodField(help_text="The token or person that asked.")
+    requester = serializers.SerializerMethodField(help_text="Name of the token or person that requested the call.")
     requested_by = serializers.CharField(source="call.requested_by.username", allow_null=True)
-    reason = serializers.SerializerMethodField(help_text="The agent's own words: not verified.")
+    reason = serializers.SerializerMethodField(help_text="The agent's own words; unverified.")
     policy = PolicyTermsSerializer(source="policy_revision")
     round = serializers.IntegerField(source="round_number")
     votes = VoteSerializer(source="reviews", many=True)
@@ -291,23 +291,23 @@ class ApprovalSerializer(CoordinationSerializer):
     superseded_by = serializers.CharField(source="superseded_by.public_id", allow_null=True)
 
     def get_one_more(self, request: ApprovalRequest) -> str | None:
-        """Say why one more person must approve than the policy asks for."""
+        """Return why one more approval is required than the policy says, or None."""
         is_pending = request.status == RequestStatus.PENDING
         return (eligibility.extra_approval_reason(request, self.context["viewer"]) or None) if is_pending else None
 
     def get_arguments(self, request: ApprovalRequest) -> dict[str, Any]:
-        """Return what the call would run with."""
+        """Return the arguments of the call, redacted."""
         arguments = current_round(request).arguments_json
         hidden = self._hidden(request)
         return hidden.mask_arguments(arguments) if hidden else arguments
 
     def get_preview(self, request: ApprovalRequest) -> dict[str, Any] | None:
-        """Return what the call would do, as the tool computed it."""
+        """Return the preview computed by the tool."""
         shown = current_round(request).preview_json
         return mask_preview(shown) if self._hidden(request) else shown
 
     def get_reason(self, request: ApprovalRequest) -> str:
-        """Return why the call is asked for; an agent's words may repeat what it is about."""
+        """Return the requester's reason, masked like private data, since it may repeat it."""
         reason = request.call.reason
         return PRIVATE_NOTICE if reason and self._hidden(request) else reason
 
@@ -316,51 +316,51 @@ class ApprovalSerializer(CoordinationSerializer):
         return private.get(request.call_id)
 
     def get_step_id(self, request: ApprovalRequest) -> int | None:
-        """Return the number of the step."""
+        """Return the number of the step, or None."""
         return int(request.call.step_ref) if request.call.step_ref else None
 
     def get_requester(self, request: ApprovalRequest) -> str | None:
-        """Name who asked: the token, or else the person."""
+        """Return the name of the token, or else of the person, that requested the call."""
         call = request.call
         if call.token is not None:
             return call.token.name
         return user_display_name(call.requested_by) if call.requested_by else None
 
     def get_may_decide(self, request: ApprovalRequest) -> bool:
-        """Say whether the viewer may decide it now."""
+        """Return True if the viewer may decide the request now."""
         return request.status == RequestStatus.PENDING and self.get_why_not(request) is None
 
     @cached_property
-    def _judged(self) -> dict[int, str | None]:
+    def _reasons(self) -> dict[int, str | None]:
         return {}
 
     def get_why_not(self, request: ApprovalRequest) -> str | None:
-        """Say why the viewer may not decide it."""
-        judged = self._judged
-        if request.pk not in judged:
-            judged[request.pk] = eligibility.may_decide(request, self.context["viewer"])
-        return judged[request.pk]
+        """Return why the viewer may not decide the request, or None."""
+        reasons = self._reasons
+        if request.pk not in reasons:
+            reasons[request.pk] = eligibility.may_decide(request, self.context["viewer"])
+        return reasons[request.pk]
 
 
 class RoundSerializer(serializers.Serializer[Any]):
-    """The arguments asked for in one round; the first is what the requester asked for, each other an edit."""
+    """The arguments of one round: the first round is the original request, each later one an edit."""
 
     number = serializers.IntegerField()
-    arguments = serializers.DictField(help_text="Redacted as those of the request.")
+    arguments = serializers.DictField(help_text="Redacted like the request's arguments.")
     digest = serializers.CharField()
-    editor = serializers.CharField(allow_null=True, help_text="Who edited; null where it is as it was asked for.")
+    editor = serializers.CharField(allow_null=True, help_text="The editor; null for the original request.")
     at = serializers.DateTimeField()
 
 
 class ApprovalDetailSerializer(ApprovalSerializer):
-    """A request with its rounds, and how earlier ones like it were answered."""
+    """A request with its rounds and precedent."""
 
     rounds = serializers.SerializerMethodField(help_text="Oldest first; more than one after an edit.")
     precedent = serializers.SerializerMethodField()
 
     @extend_schema_field(RoundSerializer(many=True))
     def get_rounds(self, request: ApprovalRequest) -> Any:
-        """Return what was asked for, round by round, masked as the arguments of the request are."""
+        """Return the rounds, oldest first."""
         rounds = sorted(request.rounds.all(), key=lambda each: each.number)
         return [self._round(each, self._hidden(request)) for each in rounds]
 
@@ -377,6 +377,6 @@ class ApprovalDetailSerializer(ApprovalSerializer):
 
     @extend_schema_field(PrecedentSerializer(many=True))
     def get_precedent(self, request: ApprovalRequest) -> Any:
-        """Return the last answers about the same tool, for who may see them."""
+        """Return the latest decisions about the same tool; empty for users who may not see all requests."""
         earlier = precedents_for(request) if can_see_all(self.context["viewer"]) else []
         return PrecedentSerializer(earlier, many=True).data

@@ -1,6 +1,6 @@
-"""Approval requests over REST: list, detail, reviews, coordination, batches, revealing a secret.
+"""REST endpoints of approval requests: list, read, review, coordinate, batch, reveal a secret.
 
-Services and selectors check permissions; nothing here does.
+Services and selectors check permissions, not the views.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,17 +44,17 @@ from catalog.rest.views import Endpoint
 
 
 class ApprovalEndpoint(Endpoint):
-    """Base of the endpoints of approval requests."""
+    """Base class of the endpoints of approval requests."""
 
     def approval(self, public_id: str) -> ApprovalRequest:
-        """Return a request that the caller may see, to act on it; raise Http404."""
+        """Return a request that the caller may see, to act on it. Raises Http404."""
         try:
             return queries.request_to_act_on(self.user, public_id)
         except ApprovalRequest.DoesNotExist:
             raise Http404 from None
 
     def shown(self, public_id: str, status: int = 200) -> Response:
-        """Answer with the request as it is now."""
+        """Return the response with the request's current state."""
         try:
             approval = expire_and_load(self.user, public_id)
         except ApprovalRequest.DoesNotExist:
@@ -62,7 +62,7 @@ class ApprovalEndpoint(Endpoint):
         return Response(ApprovalDetailSerializer(approval, context=self.context([approval])).data, status)
 
     def context(self, rows: Sequence[ApprovalRequest]) -> dict[str, Any]:
-        """Return what serializers of these requests need to know of the caller."""
+        """Return the serializer context for these requests."""
         return {"viewer": self.user, "private": hidden_from(self.user, rows)}
 
 
@@ -73,7 +73,7 @@ class ApprovalList(ApprovalEndpoint):
 
     @extend_schema("approvals_list", parameters=[ApprovalQuery], responses=page_schema(ApprovalSerializer))
     def get(self, request: Request) -> Response:
-        """List the requests: what waits is listed oldest first, everything else newest first."""
+        """List requests: waiting ones oldest first, all others newest first."""
         query, at = self.page_query(ApprovalQuery)
         page = page_for(self.user, RequestFilters(**query), at)
         shown = ApprovalSerializer(context=self.context(page.rows))
@@ -87,7 +87,7 @@ class ApprovalDetail(ApprovalEndpoint):
 
     @extend_schema("approvals_read", responses=ApprovalDetailSerializer)
     def get(self, request: Request, public_id: str) -> Response:
-        """Show one request: what would happen, who asks, who must agree."""
+        """Show one request with its arguments, preview, policy, votes and precedent."""
         return self.shown(public_id)
 
 
@@ -100,7 +100,7 @@ class ApprovalReviews(ApprovalEndpoint):
         "approvals_review", parameters=[IDEMPOTENCY_KEY], request=ReviewBody, responses={201: ApprovalDetailSerializer}
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Give one's answer, naming the digest one saw; it takes effect at once."""
+        """Review a request, identified by the digest you saw. The review takes effect immediately."""
         return respond_once(request, lambda: self._decide(public_id), lambda _: self.shown(public_id, 201))
 
     def _decide(self, public_id: str) -> Response:
@@ -112,7 +112,7 @@ class ApprovalReviews(ApprovalEndpoint):
 
 
 class ApprovalUndo(ApprovalEndpoint):
-    """Takes a decision back."""
+    """Undo of a decision."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
@@ -120,7 +120,7 @@ class ApprovalUndo(ApprovalEndpoint):
         "approvals_undo", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Take one's own decision back before it takes effect; 409 afterwards."""
+        """Undo your own decision before it takes effect; 409 afterwards."""
         return respond_once(request, lambda: self._undo(public_id), lambda _: self.shown(public_id))
 
     def _undo(self, public_id: str) -> Response:
@@ -130,7 +130,7 @@ class ApprovalUndo(ApprovalEndpoint):
 
 
 class ApprovalRevoke(ApprovalEndpoint):
-    """Takes an approval away."""
+    """Revocation of an approval."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
@@ -138,7 +138,7 @@ class ApprovalRevoke(ApprovalEndpoint):
         "approvals_revoke", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Take an approval away that was not used yet: the call fails; 409 when it was."""
+        """Revoke an unused approval; the call fails. 409 if the approval was used."""
         return respond_once(request, lambda: self._revoke(public_id), lambda _: self.shown(public_id))
 
     def _revoke(self, public_id: str) -> Response:
@@ -148,16 +148,16 @@ class ApprovalRevoke(ApprovalEndpoint):
 
 
 class ApprovalWithdraw(ApprovalEndpoint):
-    """Takes a request back."""
+    """Withdrawal of a request."""
 
-    # A requester may withdraw even after losing the role; a token needs the scope for asking or for answering.
+    # A requester may withdraw even after losing the role; a token needs one of the two scopes.
     required_scopes: ClassVar = {"POST": ["calls:create", "approvals:decide"]}
 
     @extend_schema(
         "approvals_withdraw", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Take one's own request back: the call will not run."""
+        """Withdraw your own request; the call will not run."""
         return respond_once(request, lambda: self._withdraw(public_id), lambda _: self.shown(public_id))
 
     def _withdraw(self, public_id: str) -> Response:
@@ -167,7 +167,7 @@ class ApprovalWithdraw(ApprovalEndpoint):
 
 
 class CoordinationEndpoint(ApprovalEndpoint):
-    """An action on one request, answered with the request."""
+    """An action on one request that returns the request."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
@@ -178,7 +178,7 @@ class CoordinationEndpoint(ApprovalEndpoint):
         body: type[StrictSerializer],
         do: Callable[[ApprovalRequest, dict[str, Any]], object],
     ) -> Response:
-        """Do it once for each Idempotency-Key."""
+        """Perform the action once per Idempotency-Key."""
 
         def first() -> Response:
             given = self.body(body)
@@ -189,46 +189,46 @@ class CoordinationEndpoint(ApprovalEndpoint):
 
 
 class ApprovalClaim(CoordinationEndpoint):
-    """Says that one looks after a request."""
+    """Claim of a request."""
 
     @extend_schema(
         "approvals_claim", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Claim a request for a quarter of an hour; others are told, and may decide it all the same."""
+        """Claim a request for 15 minutes. Others see the claim and may still decide."""
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.claim(held, by=self.user))
 
 
 class ApprovalRelease(CoordinationEndpoint):
-    """Gives a claim back."""
+    """Release of a claim."""
 
     @extend_schema(
         "approvals_release", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Give one's claim back."""
+        """Release your claim."""
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.release(held, by=self.user))
 
 
 class ApprovalExtend(CoordinationEndpoint):
-    """Gives a request more time."""
+    """Extension of a request."""
 
     @extend_schema(
         "approvals_extend", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Give a request half an hour more in its last hour, at most ten times; 409 before that and afterwards."""
+        """Extend a request by 30 minutes in its last hour, at most ten times; otherwise 409."""
         return self.act(request, public_id, RemarkBody, lambda held, _: coordination.extend(held, by=self.user))
 
 
 class ApprovalSnooze(CoordinationEndpoint):
-    """Puts a request off, for oneself."""
+    """Snooze of a request."""
 
     @extend_schema(
         "approvals_snooze", parameters=[IDEMPOTENCY_KEY], request=SnoozeBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Keep a request out of one's own lists until then, at the latest until it expires; null brings it back."""
+        """Hide a request from your own lists until a time, at the latest until it expires; null shows it again."""
         return self.act(request, public_id, SnoozeBody, self._snooze)
 
     def _snooze(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
@@ -239,13 +239,13 @@ class ApprovalSnooze(CoordinationEndpoint):
 
 
 class ApprovalDelegate(CoordinationEndpoint):
-    """Lets someone else answer."""
+    """Delegation of a request."""
 
     @extend_schema(
         "approvals_delegate", parameters=[IDEMPOTENCY_KEY], request=DelegateBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Let a person answer this one request in one's place, as long as one might; null takes that back."""
+        """Delegate your review of this request to another person; null ends the delegation."""
         return self.act(request, public_id, DelegateBody, self._delegate)
 
     def _delegate(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ class ApprovalDelegate(CoordinationEndpoint):
 
 
 class ApprovalComments(CoordinationEndpoint):
-    """The thread of a request."""
+    """Comments of a request."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide", "calls:create"]}
 
@@ -261,7 +261,7 @@ class ApprovalComments(CoordinationEndpoint):
         "approvals_comment", parameters=[IDEMPOTENCY_KEY], request=CommentBody, responses=ApprovalDetailSerializer
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Say something in the thread: it decides nothing. What an agent's token says is marked as unverified."""
+        """Comment on a request. Comments by agents' tokens are marked as unverified."""
         return self.act(request, public_id, CommentBody, self._comment)
 
     def _comment(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
@@ -269,35 +269,37 @@ class ApprovalComments(CoordinationEndpoint):
 
 
 class ApprovalBatch(Endpoint):
-    """One answer to many requests."""
+    """Review of several requests."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
     @extend_schema("approvals_batch", parameters=[IDEMPOTENCY_KEY], request=BatchBody, responses=BatchResultSerializer)
     def post(self, request: Request) -> Response:
-        """Approve requests of one tool whose policy allows that, or reject or put off any, at most 100.
+        """Approve requests of one tool whose policy allows batches, or reject or snooze any requests, up to 100.
 
-        Each is decided by itself; the answer says of each what became of it.
+        Each request is decided separately; the response has a result for each.
         """
-        return respond_once(request, self._answer, lambda _: self._told(batch_status(self.user, self._items())))
+        return respond_once(
+            request, self._answer, lambda _: self._results_response(batch_status(self.user, self._items()))
+        )
 
     def _answer(self) -> Response:
         body, items = self.body(BatchBody), self._items()
         if body["verdict"] == SNOOZE:
-            return self._told(snooze_many(self.user, body["until"], items))
-        return self._told(decide_many(self.user, body["verdict"], body["comment"], items, "rest"))
+            return self._results_response(snooze_many(self.user, body["until"], items))
+        return self._results_response(decide_many(self.user, body["verdict"], body["comment"], items, "rest"))
 
     def _items(self) -> list[BatchItem]:
         return [BatchItem(**item) for item in self.body(BatchBody)["items"]]
 
-    def _told(self, results: list[BatchItemResult]) -> Response:
+    def _results_response(self, results: list[BatchItemResult]) -> Response:
         return Response(BatchResultSerializer({"results": results}).data)
 
 
 def _find_person(username: str) -> User:
     found = find_active_user(username)
     if found is None:
-        raise ValidationError({"to": ["Nobody with an account in use has this username."]})
+        raise ValidationError({"to": ["No active account has this username."]})
     return found
 
 
@@ -305,7 +307,7 @@ MAX_PATH = 1000
 
 
 class SecretPathBody(StrictSerializer):
-    """Which secret is to be seen."""
+    """The path of a secret."""
 
     path = StrictTextField(max_length=MAX_PATH, help_text="Dotted, relative to the arguments.")
 
@@ -318,15 +320,15 @@ class SecretSerializer(serializers.Serializer[Any]):
 
 
 class ApprovalReveal(ApprovalEndpoint):
-    """The secrets redacted in one request."""
+    """Reveal of a secret in a request."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
     @extend_schema("approvals_reveal", request=SecretPathBody, responses=SecretSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Show one redacted value to who may decide the request, and to administrators; kept in the audit log.
+        """Reveal one redacted value to users who may decide the request, and to administrators. Audited.
 
-        Never under an Idempotency-Key: the answer is stored nowhere.
+        An Idempotency-Key is ignored, because the response is not stored.
         """
         path = self.body(SecretPathBody)["path"]
         value = reveal_secret(self.approval(public_id), path, by=self.user)

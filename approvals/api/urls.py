@@ -1,4 +1,4 @@
-"""The approval and audit paths of the REST API."""
+"""URLs of the REST endpoints of approvals, grants, policies, notifications, insights and the audit log."""
 
 from django.urls import path
 
