@@ -244,6 +244,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "catalog.rest.openapi.describe_refusals",
+        "catalog.rest.openapi.describe_fields",
         "catalog.rest.openapi.let_alternatives_overlap",
         "catalog.api.examples.add_examples",
         "approvals.api.examples.add_examples",

@@ -1,1 +1,1 @@
-"""The REST API of plans, sessions, agents and direct calls: views, serializers and paths. Knows no pages."""
+"""REST endpoints of plans, drafts, sessions, agents and calls."""

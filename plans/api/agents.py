@@ -1,6 +1,6 @@
-"""The agents over REST: read by everyone with a role, by agents' tokens as far as they may use them.
+"""REST endpoints of agents.
 
-Administrators write them.
+Users with a role read all agents, an agent's token those it may use. Administrators write them.
 """
 
 from typing import Any, ClassVar
@@ -26,41 +26,43 @@ WRITES = ["catalog:write"]
 
 
 class AgentReachSerializer(serializers.Serializer[Any]):
-    """Which tools it may call of those that its plan's owner may."""
+    """The tools the agent may call, within those of the plan's owner."""
 
     names = serializers.ListField(child=serializers.CharField())
     categories = serializers.ListField(child=serializers.CharField())
-    max_level = serializers.CharField(help_text="safe, cautious or dangerous.")
+    max_level = serializers.CharField(help_text="The highest level: safe, cautious or dangerous.")
 
 
 class AgentLimitsSerializer(serializers.Serializer[Any]):
-    """What one run may take; null: as much as it takes."""
+    """Limits of one run; null for no limit."""
 
-    rounds = serializers.IntegerField(help_text="How often the model is asked.")
+    rounds = serializers.IntegerField(help_text="Requests to the model.")
     calls = serializers.IntegerField(allow_null=True)
     tokens = serializers.IntegerField(allow_null=True)
     cost = serializers.FloatField(allow_null=True, help_text="US dollars.")
-    seconds = serializers.IntegerField(allow_null=True, help_text="Of work; waiting for people is not counted.")
+    seconds = serializers.IntegerField(allow_null=True, help_text="Working time, without waits for people.")
 
 
 class AgentSerializer(serializers.Serializer[Any]):
-    """An agent, its fields as they are sent; the context has the viewer."""
+    """An agent. The context has the `viewer`."""
 
     name = serializers.CharField()
     instructions = serializers.CharField()
-    model = serializers.CharField(allow_blank=True, help_text="Empty: what TOOLGATE_MODEL says.")
+    model = serializers.CharField(allow_blank=True, help_text="Empty for the model in TOOLGATE_MODEL.")
     tools = AgentReachSerializer()
     strategy = serializers.ChoiceField(choices=STRATEGIES)
     budget = AgentLimitsSerializer()
-    groups = serializers.ListField(child=serializers.CharField(), help_text="Who may use it; empty: everyone.")
+    groups = serializers.ListField(
+        child=serializers.CharField(), help_text="Groups that may use it; empty for everyone."
+    )
     enabled = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
-    runs = serializers.IntegerField(help_text="How many steps it began.")
-    may_use = serializers.BooleanField(help_text="Whether a step of yours may name it.")
+    runs = serializers.IntegerField(help_text="Number of steps it has started.")
+    may_use = serializers.BooleanField(help_text="True if your plans may use it.")
 
     def to_representation(self, instance: Agent) -> dict[str, Any]:
-        """Show the document with what is known beside it."""
+        """Return the document, with times, runs and `may_use`."""
         time = serializers.DateTimeField().to_representation
         return agent_as_json(agent_document(instance)) | {
             "created_at": time(instance.created_at),
@@ -71,21 +73,21 @@ class AgentSerializer(serializers.Serializer[Any]):
 
 
 class AgentEndpoint(Endpoint):
-    """What the agent paths share."""
+    """Base class of the agent endpoints."""
 
     def agent(self, name: str) -> Agent:
-        """Return an agent that the caller sees; raise Http404."""
+        """Return an agent that the caller may see. Raises Http404."""
         try:
             return administration.agent_for(self.user, name)
         except Agent.DoesNotExist:
             raise Http404 from None
 
     def answer(self, agent: Agent, status: int = 200) -> Response:
-        """Answer with an agent."""
+        """Return the response with an agent."""
         return Response(AgentSerializer(agent, context={"viewer": self.user}).data, status)
 
     def shown(self, name: str, status: int = 200) -> Response:
-        """Answer with the agent as it is now."""
+        """Return the response with the agent's current state."""
         return self.answer(self.agent(name), status)
 
 
@@ -96,7 +98,7 @@ class AgentList(AgentEndpoint):
 
     @extend_schema("agents_list", parameters=[PageQuery], responses=page_schema(AgentSerializer))
     def get(self, request: Request) -> Response:
-        """List the agents by name; to an agent's token those that it may use."""
+        """List the agents by name. An agent's token sees those it may use."""
         _, at = self.page_query(PageQuery)
         page = paginate(administration.agents_for(self.user), order="name", at=at)
         return paginated_response(request, page, lambda row: AgentSerializer(row, context={"viewer": self.user}).data)
@@ -105,7 +107,7 @@ class AgentList(AgentEndpoint):
         "agents_create", parameters=[IDEMPOTENCY_KEY], request=AgentDocument, responses={201: AgentSerializer}
     )
     def post(self, request: Request) -> Response:
-        """Make an agent. Administrators only."""
+        """Create an agent. Administrators only."""
         return respond_once(request, lambda: self._create(request.data), lambda ref: self.shown(ref, 201))
 
     def _create(self, body: Any) -> Response:
@@ -124,11 +126,11 @@ class AgentDetail(AgentEndpoint):
 
     @extend_schema("agents_change", request=AgentTerms, responses=AgentSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
-        """Change what is named; runs that have begun keep the agent as it was. Administrators only."""
+        """Change the given fields. Runs that have started keep the old definition. Administrators only."""
         administration.change_agent(self.agent(public_id), request.data, by=self.user)
         return self.shown(public_id)
 
     @extend_schema("agents_end", responses={200: AgentSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
-        """End an agent: one that was used is kept, switched off; one that never was is gone. Administrators only."""
+        """End an agent: a used agent is disabled and kept, an unused one is deleted. Administrators only."""
         return self.answer(administration.end_agent(self.agent(public_id), by=self.user))

@@ -1,4 +1,7 @@
-"""The call paths of the REST API. A view waits a moment at most; a longer wait is named, and the outer layer waits."""
+"""REST endpoints of calls.
+
+A view waits only briefly; for longer waits it sets `WAIT_HEADER`, and the ASGI layer waits outside the worker thread.
+"""
 
 from typing import Any, ClassVar
 
@@ -21,20 +24,20 @@ from plans.store.privacy import hidden_call_parts, mask_call, reveal_private_val
 USUAL_WAIT = 10.0
 UNFINISHED_STATUSES = ("running", "waiting")
 SHOWN = CallSerializer()
-"""Made once: a serializer copies its fields whenever it is made, and this one keeps nothing between calls."""
+"""Shared instance: a serializer copies its fields on creation, and this one keeps no state between calls."""
 
 
 class CallEndpoint(PlanEndpoint):
-    """What the call paths share."""
+    """Base class of the call endpoints."""
 
     def shown(self, public_id: str, status: int = 200) -> Response:
-        """Answer with the call as it is now; raise Http404."""
+        """Return the response with the call's current state. Raises Http404."""
         call = self.call(public_id)
         shown, hidden = SHOWN.to_representation(call), hidden_call_parts(self.user, call)
         return Response(mask_call(shown, hidden) if hidden else shown, status)
 
     def call(self, public_id: str) -> Call:
-        """Return a call that the caller may see; raise Http404."""
+        """Return a call that the caller may see. Raises Http404."""
         try:
             return selectors.call_for(self.user, self.token, public_id)
         except Call.DoesNotExist:
@@ -53,7 +56,7 @@ class CallList(CallEndpoint):
         responses={201: CallSerializer, **refusal_responses(404, 429)},
     )
     def post(self, request: Request) -> Response:
-        """Call a tool; the answer waits for the result, 10 s unless `wait_seconds` says otherwise."""
+        """Call a tool and wait for the result, up to `wait_seconds` (10 by default)."""
         order = self.body(CallBody)
         seconds = order.pop("wait_seconds", None)
         response = respond_once(request, lambda: self._create(order, at_once=seconds == 0), self._of_plan)
@@ -74,7 +77,7 @@ class CallList(CallEndpoint):
         )
 
     def _of_plan(self, plan_ref: str) -> Response:
-        """Answer with the newest call of a plan, which for a direct call is its only one."""
+        """Return the response with the newest call of a plan; a direct call is the only one."""
         return self.shown(selectors.newest_call_of(plan_ref).public_id, 201)
 
 
@@ -85,24 +88,24 @@ class CallDetail(CallEndpoint):
 
     @extend_schema("calls_read", parameters=[CallQuery], responses=CallSerializer)
     def get(self, request: Request, public_id: str) -> Response:
-        """Show one call; with `wait_seconds`, when it has ended or the time is over."""
+        """Show one call. With `wait_seconds`, wait until it has ended, at most that long."""
         return request_call_wait(self.shown(public_id), self.query(CallQuery).get("wait_seconds"))
 
 
 class CallReveal(CallEndpoint):
-    """What is masked in one call."""
+    """Reveal of a private value in a call."""
 
     required_scopes: ClassVar = {"POST": ["plans:read", "calls:create"]}
 
     @extend_schema("calls_reveal", request=RevealBody, responses=RevealedSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Show one value of the response, and keep in the audit log who has seen it."""
+        """Reveal one private value of the result. Audited."""
         path = self.body(RevealBody)["path"]
         return Response({"path": path, "value": reveal_private_values(self.call(public_id), path, by=self.user)})
 
 
 def request_call_wait(response: Response, seconds: float | None) -> Response:
-    """Ask the outer layer to wait for a call that has not ended."""
+    """Set the header that makes the ASGI layer wait for an unfinished call."""
     if seconds and response.data.get("status") in UNFINISHED_STATUSES:
         response[WAIT_HEADER] = f"{response.data['id']};{seconds}"
     return response

@@ -1,6 +1,6 @@
-"""The draft paths of the REST API: a request in words becomes the planner's answer and a plan that can be started.
+"""REST endpoints of drafts: the planner turns a request in words into a plan that can be started.
 
-A view waits a moment at most; the outer layer waits for the model, and reads the draft as it is then.
+A view waits only briefly; the ASGI layer waits for the model and then reads the draft.
 """
 
 from collections.abc import Mapping
@@ -52,48 +52,46 @@ FAILURE_RESPONSES = refusal_responses(409, *sorted(set(STATUS_BY_FAILURE.values(
 
 
 class DraftBody(StrictSerializer):
-    """A request in words, and how the planner is to go about it."""
+    """A request in words, and the planning strategy."""
 
     request = StrictTextField(max_length=LONGEST_REQUEST)
     strategy = StrictChoiceField(choices=STRATEGIES, required=False)
-    wait_seconds = StrictFloatField(
-        required=False, min_value=0, max_value=MAX_WAIT, help_text="60 unless said otherwise."
-    )
+    wait_seconds = StrictFloatField(required=False, min_value=0, max_value=MAX_WAIT, help_text="60 by default.")
 
 
 class DraftStartBody(StrictSerializer):
-    """The plan as people changed it; without one the drafted plan starts as it is."""
+    """The edited plan; without it the drafted plan starts unchanged."""
 
     plan = JsonObjectField(required=False)
 
 
 class DraftSerializer(serializers.Serializer[Any]):
-    """A draft: what the planner answered, the plan that makes, and what is wrong with it."""
+    """A draft: the planner's output, the resulting plan and its problems."""
 
-    id = serializers.CharField(help_text="The call that drafts.")
+    id = serializers.CharField(help_text="Id of the call that drafts.")
     status = serializers.ChoiceField(choices=CALL_STATUSES)
     request = serializers.CharField()
     strategy = serializers.CharField(allow_blank=True)
-    output = serializers.JSONField(allow_null=True, help_text="As the planner gave it, read into its fields.")
-    plan = serializers.JSONField(allow_null=True, help_text="A plan document; null while there is none.")
+    output = serializers.JSONField(allow_null=True, help_text="The planner's output, parsed.")
+    plan = serializers.JSONField(allow_null=True, help_text="A plan document, or null.")
     problems = PlanProblemSerializer(many=True)
     model = serializers.CharField(allow_blank=True)
     tokens = serializers.IntegerField()
-    started_plan = serializers.CharField(allow_null=True, help_text="The plan that was started from it.")
+    started_plan = serializers.CharField(allow_null=True, help_text="Id of the plan started from it.")
 
 
 class DraftEndpoint(CallEndpoint):
-    """What the draft paths share."""
+    """Base class of the draft endpoints."""
 
     def draft(self, public_id: str) -> Call:
-        """Return a draft that the caller may see whole; raise Http404."""
+        """Return a draft whose every part the caller may see. Raises Http404."""
         call = self.call(public_id)
         if call.tool_name != DRAFT_TOOL or hidden_call_parts(self.user, call) is not None:
             raise Http404
         return call
 
     def answered(self, public_id: str, status: int = 200) -> Response:
-        """Answer with the draft as it is now, or with why there is none."""
+        """Return the response with the draft's current state, or with the reason for its failure."""
         call = self.draft(public_id)
         found = drafts.finished_draft(call)
         if found is None and call.public_status not in UNFINISHED_STATUSES:
@@ -114,9 +112,9 @@ class DraftList(DraftEndpoint):
         responses={201: DraftSerializer, **FAILURE_RESPONSES},
     )
     def post(self, request: Request) -> Response:
-        """Let the planner draft a plan of a request in words. Nothing of it runs before it is started.
+        """Draft a plan from a request in words. Nothing runs before the draft is started.
 
-        503 names the setting to fill when no model is configured; 429, 502 and 504 say what the model's provider did.
+        503 names the setting to fill if no model is configured; 429, 502 and 504 report errors of the model's provider.
         """
         body = self.body(DraftBody)
         seconds = body.pop("wait_seconds", MAX_WAIT)
@@ -141,15 +139,15 @@ class DraftDetail(DraftEndpoint):
 
     @extend_schema("plans_draft_read", responses={200: DraftSerializer, **FAILURE_RESPONSES})
     def get(self, request: Request, public_id: str) -> Response:
-        """Show one draft; one that came to nothing is answered as its POST was, and is a call like any other."""
+        """Show one draft. A failed draft has the same error response as its POST."""
         return self.answered(public_id)
 
 
 class DraftStart(DraftEndpoint):
-    """Starts what was drafted."""
+    """Start of a draft."""
 
     def shown_plan(self, plan_ref: str) -> Response:
-        """Answer with the plan that was made."""
+        """Return the response with the new plan."""
         return PlanEndpoint.shown(self, plan_ref, 201)
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
@@ -161,7 +159,7 @@ class DraftStart(DraftEndpoint):
         responses={201: PlanDetailSerializer, **PLAN_REFUSED},
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Start the drafted plan, or what was made of it, once; 409 when it was started, 422 names every problem."""
+        """Start the drafted plan, or an edited one. 409 if it was already started, 422 with all problems."""
         return respond_once(request, lambda: self._start(public_id), self.shown_plan)
 
     def _start(self, public_id: str) -> Response:
@@ -174,12 +172,12 @@ class DraftStart(DraftEndpoint):
 
 
 def _draft_body(call: Call, found: FinishedDraft | None) -> dict[str, Any]:
-    asked = call.arguments_json
+    arguments = call.arguments_json
     return {
         "id": call.public_id,
         "status": call.public_status,
         "request": drafts.request_of(call),
-        "strategy": str(asked.get("strategy", "")),
+        "strategy": str(arguments.get("strategy", "")),
         "output": found.output.model_dump(mode="json") if found else None,
         "plan": found.document if found else None,
         "problems": list(found.problems) if found else [],
@@ -189,15 +187,15 @@ def _draft_body(call: Call, found: FinishedDraft | None) -> dict[str, Any]:
 
 
 def _failure_response(call: Call) -> Response:
-    """Answer with why a draft came to nothing."""
+    """Return the error response for a failed draft."""
     status = STATUS_BY_FAILURE.get(call.error_kind, 409)
     headers = {"Retry-After": DRAFT_RETRY_SECONDS} if status == 429 else None
-    detail = call.message or "The draft ended before there was an answer. Ask again."
+    detail = call.message or "The draft ended before the model answered. Try again."
     return Refusal(status, detail, call.error_kind, headers=headers).response()
 
 
 def _request_draft_wait(response: Response, seconds: float) -> Response:
-    """Ask the outer layer to wait for a draft that the model is still asked for."""
+    """Set the header that makes the ASGI layer wait for an unfinished draft."""
     if seconds and response.data.get("status") in UNFINISHED_STATUSES:
         response[WAIT_HEADER] = f"{response.data['id']};{seconds};{DRAFT}"
     return response

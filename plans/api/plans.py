@@ -1,4 +1,4 @@
-"""The plan paths of the REST API: submit, check, follow, control, change, retry, clone, read prompts."""
+"""REST endpoints of plans: submit, check, follow, control, change, retry, clone, read prompts."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -67,26 +67,26 @@ SESSION_NAME = OpenApiParameter(
 
 
 class PlanEndpoint(Endpoint):
-    """What the plan paths share: who asks, and the plan they may see."""
+    """Base class of the plan endpoints."""
 
     @property
     def requester(self) -> Requester:
-        """The requester, with the session that the header names. Raises ValidationError for a name over MAX_SESSION."""
+        """The requester, with the session from the header. Raises ValidationError for a name over MAX_SESSION."""
         session = self.request.headers.get(SESSION_HEADER, "")
         if len(session) > MAX_SESSION:
-            message = f"A session name has at most {MAX_SESSION} characters."
+            message = f"A session name may have at most {MAX_SESSION} characters."
             raise InvalidBody({SESSION_HEADER: [message]}, code="max_length")
         return Requester(self.user, self.token, via="rest", session=session)
 
     def plan(self, public_id: str) -> Plan:
-        """Return a plan that the caller may see; raise Http404."""
+        """Return a plan that the caller may see. Raises Http404."""
         try:
             return selectors.plan_for(self.user, self.token, public_id)
         except Plan.DoesNotExist:
             raise Http404 from None
 
     def own_plan(self, public_id: str) -> Plan:
-        """Return a plan that the caller may control; raise Http404, NotAllowed, and Conflict for a session's list."""
+        """Return a plan that the caller may control. Raises Http404, NotAllowed, and Conflict for a session's list."""
         plan = self.plan(public_id)
         if not selectors.may_control(self.user, self.token, plan):
             raise NotAllowed("Only the plan's owner or an administrator may do this.")
@@ -94,7 +94,7 @@ class PlanEndpoint(Endpoint):
         return plan
 
     def shown(self, public_id: str, status: int = 200) -> Response:
-        """Answer with the plan as it is now."""
+        """Return the response with the plan's current state."""
         plan = self.plan(public_id)
         shown = PlanDetailSerializer(
             plan,
@@ -128,7 +128,7 @@ class PlanListEndpoint(PlanEndpoint):
         responses={201: PlanDetailSerializer, **PLAN_REFUSED},
     )
     def post(self, request: Request) -> Response:
-        """Store a plan and start it, unless it says otherwise; 422 names every problem."""
+        """Store a plan and start it, unless `start` is false; 422 with all problems."""
         text = body_text(request)
         return respond_once(request, lambda: self._create(request.data, text), lambda ref: self.shown(ref, 201))
 
@@ -143,13 +143,13 @@ class PlanListEndpoint(PlanEndpoint):
 
 
 class PlanCheck(PlanEndpoint):
-    """A plan, judged and not stored."""
+    """Check of a plan."""
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
     @extend_schema("plans_check", request=PlanDocument, responses=CheckSerializer)
     def post(self, request: Request) -> Response:
-        """Say everything there is to know about a plan before it is stored."""
+        """Check a plan and return its errors and warnings. Nothing is stored."""
         text = body_text(request)
         found = with_lines(create.check_document(request.data, by=self.requester), text)
         valid = not any(problem.severity == "error" for problem in found)
@@ -174,7 +174,7 @@ class PlanMemory(PlanEndpoint):
 
     @extend_schema("plans_memory", responses=MemorySerializer)
     def get(self, request: Request, public_id: str) -> Response:
-        """Show what the plan remembers, and the notes of how it came about."""
+        """Show the values in the plan's memory, and the notes on how they were written."""
         plan = self.plan(public_id)
         return Response(hidden_parts(self.user, plan).mask_memory(selectors.memory_of(plan)))
 
@@ -186,7 +186,7 @@ class PlanEvents(PlanEndpoint):
 
     @extend_schema("plans_events", parameters=[EventQuery], responses=EventPageSerializer)
     def get(self, request: Request, public_id: str) -> Response:
-        """List the events above `after`, oldest first; `next` goes on while there are more."""
+        """List the events after the number `after`, oldest first; `next` is the link to further events."""
         query = self.query(EventQuery)
         size = query["page_size"]
         events = selectors.events_after(self.plan(public_id), query["after"], size + 1)
@@ -197,55 +197,55 @@ class PlanEvents(PlanEndpoint):
 
 
 class PlanAction(PlanEndpoint):
-    """What the actions on a plan share."""
+    """Base class of the actions on a plan."""
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
     def act(self, service: Service, public_id: str) -> Response:
-        """Let the service act on a plan of the caller's own; answer with the plan."""
+        """Call the service with a plan that the caller controls; return the response with the plan."""
         self.body(ActionBody)
         service(self.own_plan(public_id), by=self.requester)
         return self.shown(public_id)
 
 
 class PlanStart(PlanAction):
-    """Starts a plan."""
+    """Start of a plan."""
 
     @extend_schema("plans_start", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Start a plan that has not started; 409 when it has."""
+        """Start a plan; 409 if it has already started."""
         return respond_once(request, lambda: self.act(create.start_plan, public_id), self.shown)
 
 
 class PlanCancel(PlanAction):
-    """Cancels a plan."""
+    """Cancellation of a plan."""
 
     @extend_schema("plans_cancel", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Cancel a plan: nothing more of it starts, and what runs is told to stop; 409 when it is over."""
+        """Cancel a plan: no further step starts, and running calls are asked to stop. 409 if it has ended."""
         return respond_once(request, lambda: self.act(control.cancel_plan, public_id), self.shown)
 
 
 class PlanPause(PlanAction):
-    """Pauses a plan."""
+    """Pause of a plan."""
 
     @extend_schema("plans_pause", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Pause a plan: no further step starts, what runs goes on; 409 when it is paused, not started or over."""
+        """Pause a plan: no further step starts, running calls continue. 409 unless it is running."""
         return respond_once(request, lambda: self.act(control.pause_plan, public_id), self.shown)
 
 
 class PlanResume(PlanAction):
-    """Resumes a plan."""
+    """Resumption of a plan."""
 
     @extend_schema("plans_resume", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Let a paused plan go on; 409 when it is not paused."""
+        """Resume a paused plan; 409 if it is not paused."""
         return respond_once(request, lambda: self.act(control.resume_plan, public_id), self.shown)
 
 
 class StepOutcome(PlanEndpoint):
-    """Settles a step whose outcome nobody knows."""
+    """Settlement of an unknown outcome."""
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
@@ -253,14 +253,14 @@ class StepOutcome(PlanEndpoint):
         "plans_settle_outcome", parameters=[IDEMPOTENCY_KEY], request=OutcomeBody, responses=PlanDetailSerializer
     )
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
-        """Say what became of a call that was lost while it ran."""
+        """Settle the unknown outcome of a call that was lost while it ran. Agents' tokens may not."""
         return respond_once(request, lambda: self._settle(public_id, step_id), self.shown)
 
     def _settle(self, public_id: str, step_id: int) -> Response:
         settlement = Settlement(**self.body(OutcomeBody))
         plan = self.own_plan(public_id)
         if agent_token_of(self.user) is not None:
-            raise NotAllowed("A person has to say what happened: agents' tokens never settle an outcome.")
+            raise NotAllowed("Only a person may settle an unknown outcome; agents' tokens may not.")
         try:
             settle_outcome(plan, step_id, settlement=settlement, by=self.requester)
         except Step.DoesNotExist:
@@ -269,26 +269,26 @@ class StepOutcome(PlanEndpoint):
 
 
 def body_text(request: Request) -> str:
-    """Return the body as it was sent, for the lines that problems name; to be asked for before the data."""
+    """Return the raw body, for the line numbers of problems. Call this before reading `request.data`."""
     body: bytes = request.body
     return body.decode("utf-8", "replace")
 
 
 def problems_response(problems: list[Problem], text: str) -> Response:
-    """Answer 422 with the problems of a plan that cannot be stored; without a text they have no lines."""
+    """Return a 422 response with the problems of a plan; without the text they have no line numbers."""
     placed = with_lines(problems, text) if text else problems
     found = [problem.as_json() for problem in placed if problem.severity == "error"]
     return Refusal(422, first_error_detail(found), "invalid", found).response()
 
 
 class ChangeablePlan(PlanDetail):
-    """One plan, read and changed."""
+    """One plan; PATCH changes it."""
 
     required_scopes: ClassVar = {"GET": ["plans:read"], "PATCH": ["plans:write"]}
 
     @extend_schema("plans_change", request=PlanChange, responses={200: PlanDetailSerializer, **PLAN_REFUSED})
     def patch(self, request: Request, public_id: str) -> Response:
-        """Change steps that nobody has begun: all of it or, with 422 or 409, nothing."""
+        """Change the goal or steps that have not started. On 422 or 409 nothing is changed."""
         text = body_text(request)
         plan = self.own_plan(public_id)
         try:
@@ -299,13 +299,13 @@ class ChangeablePlan(PlanDetail):
 
 
 class PlanRetry(PlanEndpoint):
-    """Tries again what failed."""
+    """Retry of failed steps."""
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
     @extend_schema("plans_retry", parameters=[IDEMPOTENCY_KEY], request=RetryBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Let a plan go on from a failed step, with other arguments if given, or from all; 409 when none has failed."""
+        """Retry one failed step, optionally with new arguments, or all failed steps; 409 if none has failed."""
         return respond_once(request, lambda: self._retry(public_id), self.shown)
 
     def _retry(self, public_id: str) -> Response:
@@ -322,20 +322,20 @@ class PlanRetry(PlanEndpoint):
 
 
 class StepSkip(PlanEndpoint):
-    """Skips a step."""
+    """Skip of a step."""
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
     @extend_schema("plans_skip_step", parameters=[IDEMPOTENCY_KEY], request=SkipBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
-        """Complete a pending, waiting or failed step without its tool, with a reason; 409 when it runs or is done."""
+        """Skip a pending, waiting or failed step, with a reason; 409 if it runs or is completed."""
         return respond_once(request, lambda: self._skip(public_id, step_id), self.shown)
 
     def _skip(self, public_id: str, step_id: int) -> Response:
         body = self.body(SkipBody)
         plan = self.own_plan(public_id)
         if agent_token_of(self.user) is not None:
-            raise NotAllowed("A person has to skip a step: agents' tokens never do. Give it a done_check instead.")
+            raise NotAllowed("Only a person may skip a step; agents' tokens may not. Use a done_check instead.")
         try:
             skip_step(plan, step_id, body["reason"], by=self.requester)
         except Step.DoesNotExist:
@@ -344,13 +344,13 @@ class StepSkip(PlanEndpoint):
 
 
 class PlanInput(PlanEndpoint):
-    """Answers a plan that waits for its person."""
+    """Input for a waiting step."""
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
     @extend_schema("plans_input", parameters=[IDEMPOTENCY_KEY], request=InputBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
-        """Answer a step's question with text, or give one that was sent back its arguments; 409 when none waits."""
+        """Answer a step's question, or send new arguments for a step with requested changes; 409 if none waits."""
         return respond_once(request, lambda: self._give(public_id), self.shown)
 
     def _give(self, public_id: str) -> Response:
@@ -364,7 +364,7 @@ class PlanInput(PlanEndpoint):
 
 
 class PlanClone(PlanEndpoint):
-    """Clones a plan."""
+    """Clone of a plan."""
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
@@ -375,7 +375,7 @@ class PlanClone(PlanEndpoint):
         responses={201: PlanDetailSerializer, **PLAN_REFUSED},
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Store a plan that one may read anew as one's own; it waits to be started unless told otherwise."""
+        """Copy a plan that you may read as your own. The copy starts only if `start` is true."""
         return respond_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))
 
     def _clone(self, public_id: str) -> Response:
@@ -388,36 +388,36 @@ class PlanClone(PlanEndpoint):
 
 
 class MessageSerializer(serializers.Serializer[Message]):
-    """One message, whole."""
+    """One message to or from a model."""
 
     by = serializers.CharField(help_text="Instructions, To the model, or From the model.")
     text = serializers.CharField()
 
 
 class PromptSerializer(serializers.Serializer[Transcript]):
-    """One time a model was asked: what it read and answered, and what that took."""
+    """One request to a model, with its messages, tokens, cost and latency."""
 
     call = serializers.CharField(source="use.call.public_id")
     purpose = serializers.CharField(source="use.purpose")
     model = serializers.CharField(source="use.model")
     read = MessageSerializer(many=True)
-    said = MessageSerializer(many=True, help_text="Empty where it did not answer.")
+    said = MessageSerializer(many=True, help_text="Empty if the model did not answer.")
     input_tokens = serializers.IntegerField(source="use.input_tokens")
     output_tokens = serializers.IntegerField(source="use.output_tokens")
-    cost = serializers.FloatField(source="use.cost", allow_null=True, help_text="US dollars; null: not known.")
+    cost = serializers.FloatField(source="use.cost", allow_null=True, help_text="US dollars; null if unknown.")
     latency_ms = serializers.IntegerField(source="use.latency_ms")
-    error = serializers.CharField(source="use.error", allow_blank=True, help_text="Why there is no answer.")
+    error = serializers.CharField(source="use.error", allow_blank=True, help_text="Why the model did not answer.")
     at = serializers.DateTimeField(source="use.at")
 
 
 class PlanPrompts(PlanEndpoint):
-    """What models were asked for one plan."""
+    """Requests to models for one plan."""
 
     required_scopes: ClassVar = {"GET": ["plans:read"]}
 
     @extend_schema("plans_prompts", parameters=[PageQuery], responses=page_schema(PromptSerializer))
     def get(self, request: Request, public_id: str) -> Response:
-        """List what models were asked for the plan, oldest first. Its owner and administrators only."""
+        """List the requests to models for the plan, oldest first. Owner and administrators only."""
         _, at = self.page_query(PageQuery)
         plan = self.plan(public_id)
         if not may_control(self.user, self.token, plan):

@@ -1,4 +1,4 @@
-"""Plans, steps, events and calls as the API shows them, and what its plan and call paths take."""
+"""Serializers of plans, steps, events and calls, and of the bodies and queries of their endpoints."""
 
 from typing import Any
 
@@ -44,34 +44,34 @@ OUTCOMES = ("happened", "did_not_happen", "request_again")
 
 
 class PlanQueryParameters(PageQuery):
-    """How a list of plans is narrowed."""
+    """Filters of the list."""
 
     kind = StrictChoiceField(choices=PLAN_KINDS, default=Plan.Kind.PLAN.value)
     status = StrictChoiceField(choices=PlanStatus.values, required=False)
 
 
 class EventQuery(QuerySerializer):
-    """Which events: those numbered above `after`."""
+    """The number after which events are listed, and the page size."""
 
     after = serializers.IntegerField(default=0, min_value=0, max_value=2**53 - 1)
     page_size = serializers.IntegerField(default=200, min_value=1, max_value=1000)
 
 
 class RevealBody(StrictSerializer):
-    """Which value of a call's response is to be seen."""
+    """The path of a value, relative to the call's result."""
 
     path = StrictTextField(max_length=MAX_PATH)
 
 
 class RevealedSerializer(serializers.Serializer[Any]):
-    """One value of a call's response."""
+    """One value of a call's result."""
 
     path = serializers.CharField()
     value = serializers.JSONField(allow_null=True)
 
 
 class CallQuery(QuerySerializer):
-    """How long an answer may take."""
+    """The longest time to wait for the call to end."""
 
     wait_seconds = serializers.FloatField(required=False, min_value=0, max_value=MAX_WAIT)
 
@@ -85,46 +85,44 @@ class CallBody(StrictSerializer):
     reason = OptionalTextField(max_length=MAX_REASON)
     plan = StrictTextField(required=False, allow_null=True, max_length=MAX_ID_LENGTH)
     replaces = StrictTextField(
-        required=False, allow_null=True, max_length=MAX_ID_LENGTH, help_text="The failed call it takes the place of."
+        required=False, allow_null=True, max_length=MAX_ID_LENGTH, help_text="Id of the failed call that it replaces."
     )
     wait_seconds = StrictFloatField(required=False, min_value=0, max_value=MAX_WAIT)
 
 
 class ActionBody(StrictSerializer):
-    """An action that needs nothing said."""
+    """An empty body."""
 
 
 class InputBody(StrictSerializer):
-    """What a plan that waits for its person is given."""
+    """Input for a step that waits for its user."""
 
     step_id = StrictIntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
-    text = StrictTextField(required=False, allow_blank=True, default="", help_text="The answer to what a step asks.")
-    arguments = JsonObjectField(required=False, help_text="What a step that was sent back is to run with.")
+    text = StrictTextField(required=False, allow_blank=True, default="", help_text="The answer to a step's question.")
+    arguments = JsonObjectField(required=False, help_text="New arguments for a step with requested changes.")
 
 
 class RetryBody(StrictSerializer):
-    """Which failed step is to be tried again; all of them when none is named."""
+    """The failed step to retry; all failed steps by default."""
 
     step_id = StrictIntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=MAX_STEP_ID)
-    arguments = JsonObjectField(
-        required=False, help_text="What that step, or the only one that failed, is to run with."
-    )
+    arguments = JsonObjectField(required=False, help_text="New arguments for that step, or for the only failed one.")
 
 
 class SkipBody(StrictSerializer):
-    """Why a person skips a step."""
+    """The reason for a skip."""
 
     reason = StrictTextField(max_length=MAX_REASON)
 
 
 class CloneBody(StrictSerializer):
-    """Whether the new plan starts at once."""
+    """Options of a clone."""
 
     start = StrictBooleanField(required=False, default=False)
 
 
 class OutcomeBody(StrictSerializer):
-    """What a person says of a call whose outcome nobody knows."""
+    """Settlement of an unknown outcome."""
 
     verdict = StrictChoiceField(choices=OUTCOMES)
     result = serializers.JSONField(required=False, allow_null=True, default=None)
@@ -132,7 +130,7 @@ class OutcomeBody(StrictSerializer):
 
 
 class PlanProblemSerializer(serializers.Serializer[Any]):
-    """One thing to know about a plan."""
+    """An error, warning or note about a plan."""
 
     path = serializers.CharField()
     line = serializers.IntegerField(allow_null=True)
@@ -143,14 +141,14 @@ class PlanProblemSerializer(serializers.Serializer[Any]):
 
 
 class CheckSerializer(serializers.Serializer[Any]):
-    """What was found in a plan."""
+    """Result of a check."""
 
     valid = serializers.BooleanField()
     problems = PlanProblemSerializer(many=True)
 
 
 class PlanRefusalSerializer(ProblemSerializer):
-    """A refusal of a plan: `errors` lists what is wrong with the plan, or else the wrong fields of the request."""
+    """An error about a plan: `errors` lists the problems of the plan, or the invalid fields of the request."""
 
     errors = serializers.SerializerMethodField()
 
@@ -164,11 +162,15 @@ class PlanRefusalSerializer(ProblemSerializer):
         return refusal["errors"]
 
 
-PLAN_REFUSED = {(422, MEDIA_TYPE): OpenApiResponse(PlanRefusalSerializer, description="Every problem of the plan.")}
+PLAN_REFUSED = {
+    (422, MEDIA_TYPE): OpenApiResponse(
+        PlanRefusalSerializer, description="The plan or a field is invalid; `errors` lists each problem."
+    )
+}
 
 
 class EventSerializer(serializers.Serializer[Any]):
-    """One numbered line of a plan's history."""
+    """A numbered event of a plan."""
 
     seq = serializers.IntegerField()
     type = serializers.CharField()
@@ -178,7 +180,7 @@ class EventSerializer(serializers.Serializer[Any]):
 
 
 class EventPageSerializer(serializers.Serializer[Any]):
-    """Events in their order; `next` while there are more."""
+    """Events in order; `next` is null at the end."""
 
     next = serializers.URLField(allow_null=True)
     previous = serializers.URLField(allow_null=True)
@@ -186,7 +188,7 @@ class EventPageSerializer(serializers.Serializer[Any]):
 
 
 class MemoryItemSerializer(serializers.Serializer[Any]):
-    """A note of what was written, skipped or failed; the optional fields go with `step_skipped` and `step_failed`."""
+    """A note about a value, a skip or a failure; the optional fields belong to `step_skipped` and `step_failed`."""
 
     type = serializers.ChoiceField(choices=MEMORY_TYPES)
     step_id = serializers.IntegerField(allow_null=True)
@@ -210,31 +212,33 @@ class MemorySerializer(serializers.Serializer[Any]):
 
 
 class HandlerSerializer(serializers.Serializer[Any]):
-    """A handler that could not be stopped when its call ended: since when it is on its own, and when it came back."""
+    """A handler that could not be stopped when its call ended, and the time it returned, if it has."""
 
     left_running_at = serializers.DateTimeField()
     came_back_at = serializers.DateTimeField(allow_null=True)
 
 
 class AgentRunSerializer(serializers.Serializer[Any]):
-    """What an agent has done at its step since it was begun or retried."""
+    """Work of an agent on its step since the step was started or retried."""
 
     agent = serializers.CharField()
-    rounds = serializers.IntegerField(help_text="How often its model was asked.")
+    rounds = serializers.IntegerField(help_text="Requests to its model.")
     calls = serializers.IntegerField()
-    tokens = serializers.IntegerField(help_text="Read and written.")
-    cost = serializers.CharField(help_text="US dollars, as far as prices are known.")
-    seconds = serializers.FloatField(help_text="How long its model and tools worked; waiting does not count.")
+    tokens = serializers.IntegerField(help_text="Input and output tokens.")
+    cost = serializers.CharField(help_text="US dollars, for models with a known price.")
+    seconds = serializers.FloatField(help_text="Working time of its model and tools, without waits.")
     stopped_for = serializers.ChoiceField(choices=AgentRun.Stopped.values, allow_null=True)
-    waiting_for = serializers.ListField(child=serializers.IntegerField(), help_text="The steps it waits for.")
+    waiting_for = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Numbers of the steps it waits for."
+    )
 
 
 class StepSerializer(serializers.Serializer[Any]):
-    """One step: what it does, and how far it has come."""
+    """A step of a plan."""
 
     step_id = serializers.IntegerField()
     parent = serializers.IntegerField(  # type: ignore[assignment] # a field of that name
-        source="parent.step_id", allow_null=True, help_text="Of an agent's turns and calls: the agent's own step."
+        source="parent.step_id", allow_null=True, help_text="Number of the agent's step, for its turns and calls."
     )
     description = serializers.CharField()
     tool = BlankAsNullField()
@@ -246,7 +250,7 @@ class StepSerializer(serializers.Serializer[Any]):
     done_check = BlankAsNullField()
     status = serializers.ChoiceField(choices=StepStatus.values)
     skipped = serializers.BooleanField()
-    waiting_for = BlankAsNullField(help_text=f"One of {', '.join(WaitingFor.values)}, while it waits.")
+    waiting_for = BlankAsNullField(help_text=f"One of {', '.join(WaitingFor.values)}, or null.")
     attempt = serializers.IntegerField()
     error = BlankAsNullField()
     call = serializers.CharField(source="call.public_id", allow_null=True)
@@ -258,17 +262,17 @@ class StepSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(AgentRunSerializer(allow_null=True))
     def get_agent_run(self, step: Step) -> Any:
-        """Return what its agent has done so far; None of a step that no agent has begun."""
+        """Return the work of the step's agent, or None."""
         run = getattr(step, "agent_run", None) if step.agent else None
         return None if run is None else AgentRunSerializer(work_of_run(run, step)).data
 
     def get_dependencies(self, step: Step) -> list[int]:
-        """Return the numbers of the steps it waits for."""
+        """Return the numbers of the steps it depends on."""
         return sorted(dependency.needs.step_id for dependency in step.dependencies.all())
 
 
 class CountsSerializer(serializers.Serializer[Any]):
-    """How many steps there are, and how many stand where; waiting is part of in_progress, skipped of completed."""
+    """Counts of steps by status. `in_progress` includes `waiting`, `completed` includes `skipped`."""
 
     steps = serializers.IntegerField()
     pending = serializers.IntegerField()
@@ -281,7 +285,7 @@ class CountsSerializer(serializers.Serializer[Any]):
 
 
 class BudgetSerializer(serializers.Serializer[Any]):
-    """What a plan may spend, and what it has spent: calls that started, and seconds that its tools ran."""
+    """Budget of a plan and its use: started calls, and seconds of tool time."""
 
     calls = serializers.IntegerField(allow_null=True)
     seconds = serializers.IntegerField(allow_null=True)
@@ -290,7 +294,7 @@ class BudgetSerializer(serializers.Serializer[Any]):
 
 
 class PlanSerializer(serializers.Serializer[Any]):
-    """A plan in a list; `counts` come by the context, for all plans of the list at once, with the `viewer`."""
+    """A plan in a list. The context has the `counts` of all plans, and the `viewer`."""
 
     id = serializers.CharField(source="public_id")
     goal = serializers.CharField()
@@ -303,7 +307,7 @@ class PlanSerializer(serializers.Serializer[Any]):
     started_at = serializers.DateTimeField(allow_null=True)
     completed_at = serializers.DateTimeField(allow_null=True)
     deadline_at = serializers.DateTimeField(allow_null=True)
-    paused_at = serializers.DateTimeField(allow_null=True, help_text="While this is set no step of the plan starts.")
+    paused_at = serializers.DateTimeField(allow_null=True, help_text="While set, no step of the plan starts.")
     paused_by = serializers.CharField(source="paused_by.username", allow_null=True)
     budget = serializers.SerializerMethodField()
     request = serializers.SerializerMethodField()
@@ -312,33 +316,33 @@ class PlanSerializer(serializers.Serializer[Any]):
     counts = serializers.SerializerMethodField()
 
     def get_request(self, plan: Plan) -> str | None:
-        """Return the words it was drafted from, to who may read its private values; None when it was written."""
-        return self._said(plan, plan.request)
+        """Return the request the plan was drafted from, or None; masked for users who may not read private values."""
+        return self._masked(plan, plan.request)
 
     def get_reply(self, plan: Plan) -> str | None:
-        """Return what whoever asked is told in the end, to who may read its private values; None until then."""
-        return self._said(plan, plan.reply)
+        """Return the reply to the requester, or None before it is written; masked like the request."""
+        return self._masked(plan, plan.reply)
 
-    def _said(self, plan: Plan, text: str) -> str | None:
+    def _masked(self, plan: Plan, text: str) -> str | None:
         if not text:
             return None
         return text if can_see_private_in_plan(self.context["viewer"], plan) else PRIVATE_NOTICE
 
     @extend_schema_field(BudgetSerializer(allow_null=True))
     def get_budget(self, plan: Plan) -> dict[str, float | None] | None:
-        """Return what the plan may spend and has spent; None when it has no budget."""
+        """Return the budget and its use, or None."""
         spent: dict[str, float | None] = {"calls_used": plan.calls_used, "seconds_used": plan.seconds_used}
         return {"calls": plan.budget_calls, "seconds": plan.budget_seconds, **spent} if plan.has_budget else None
 
     @extend_schema_field(CountsSerializer)
     def get_counts(self, plan: Plan) -> dict[str, int]:
-        """Return how many steps stand where."""
+        """Return the counts of steps by status."""
         counts: dict[str, int] = self.context["counts"][plan.pk]
         return counts
 
 
 class PlanDetailSerializer(PlanSerializer):
-    """A plan with its steps; the context says what of them is `private` to the viewer, and its `clone_links`."""
+    """A plan with its steps. The context also has the `private` parts and the `clone_links`."""
 
     cloned_from = serializers.SerializerMethodField()
     clones = serializers.SerializerMethodField()
@@ -346,19 +350,19 @@ class PlanDetailSerializer(PlanSerializer):
     steps = serializers.SerializerMethodField()
 
     def get_failure(self, plan: Plan) -> str | None:
-        """Return why it failed where that is not a step's doing, such as its deadline; else None."""
+        """Return why the plan failed if not because of a step, such as its deadline; else None."""
         return failure_reason(plan) or None
 
     def get_cloned_from(self, plan: Plan) -> str | None:
-        """Return the id of the plan it was cloned from, as far as the viewer may see that one."""
-        return self._kin.cloned_from
+        """Return the id of the original plan if the viewer may see it, else None."""
+        return self._clone_links.cloned_from
 
     def get_clones(self, plan: Plan) -> list[str]:
-        """Return the ids of its newest clones that the viewer may see."""
-        return list(self._kin.clones)
+        """Return the ids of the newest clones that the viewer may see."""
+        return list(self._clone_links.clones)
 
     @property
-    def _kin(self) -> CloneLinks:
+    def _clone_links(self) -> CloneLinks:
         clone_links: CloneLinks = self.context.get("clone_links", NO_CLONE_LINKS)
         return clone_links
 
@@ -370,34 +374,36 @@ class PlanDetailSerializer(PlanSerializer):
 
 
 class CallApprovalSerializer(serializers.Serializer[Any]):
-    """The request that a call waits, or waited, for."""
+    """The approval request of a call."""
 
     id = serializers.CharField(source="public_id")
     url = serializers.SerializerMethodField()
     expires_at = serializers.DateTimeField()
 
     def get_url(self, request: ApprovalRequest) -> str:
-        """Return the page on which people decide."""
+        """Return the URL of the approval page."""
         return f"{settings.TOOLGATE_URL}/approvals/?item={request.public_id}"
 
 
 class CallGrantSerializer(serializers.Serializer[Any]):
-    """The grant by which a call ran without a review."""
+    """The grant that allowed a call without a review."""
 
     id = serializers.CharField(source="grant.public_id")
     made_by = serializers.SerializerMethodField()
     created_from = serializers.CharField(source="grant.created_from.public_id", default=None, allow_null=True)
 
     def get_made_by(self, use: GrantUse) -> str:
-        """Name who made it."""
+        """Return the name of the person who created the grant."""
         return user_display_name(use.grant.created_by)
 
 
 class CallSerializer(serializers.Serializer[Any]):
-    """One call: what was asked, where it stands, what came of it."""
+    """A call: its arguments, status and result."""
 
     id = serializers.CharField(source="public_id")
-    message = serializers.CharField(help_text="The result's message, for people and models; empty until it has ended.")
+    message = serializers.CharField(
+        help_text="The result's message, for people and models; empty until the call has ended."
+    )
     plan = BlankAsNullField(source="plan_ref")
     step_id = serializers.SerializerMethodField()
     tool = serializers.CharField(source="tool_name")
@@ -418,16 +424,16 @@ class CallSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
-    left_running = HandlerSerializer(required=False, help_text="Only of a call whose handler could not be stopped.")
+    left_running = HandlerSerializer(required=False, help_text="Only for a call whose handler could not be stopped.")
     duration_ms = serializers.IntegerField(allow_null=True)
 
     def to_representation(self, instance: Call) -> dict[str, Any]:
-        """Leave out what only few calls have."""
+        """Return the call, without `left_running` if it is null."""
         shown = super().to_representation(instance)
         if shown["left_running"] is None:
             del shown["left_running"]
         return shown
 
     def get_step_id(self, call: Call) -> int | None:
-        """Return the number of its step."""
+        """Return the number of the step, or None."""
         return int(call.step_ref) if call.step_ref else None

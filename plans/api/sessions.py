@@ -1,4 +1,4 @@
-"""The paths of sessions: those in which a call was made, and one with its list and its newest calls."""
+"""REST endpoints of sessions: list those with calls, and show one with its to-do list and newest calls."""
 
 from typing import Any, ClassVar
 
@@ -20,18 +20,18 @@ MAX_KEY = 2**63 - 1
 
 
 class SessionQuery(PageQuery):
-    """Which page of the sessions."""
+    """Filters of the list."""
 
-    status = serializers.ChoiceField(choices=PlanStatus.values, required=False, help_text="Of its list.")
+    status = serializers.ChoiceField(choices=PlanStatus.values, required=False, help_text="Status of its to-do list.")
     token = serializers.IntegerField(
-        required=False, min_value=1, max_value=MAX_KEY, help_text="The id of a token that called in it."
+        required=False, min_value=1, max_value=MAX_KEY, help_text="Id of a token that made a call in it."
     )
 
 
 class SessionSerializer(serializers.Serializer[Any]):
-    """A session in a list. `id` is that of its to-do list, or else of its newest plan; `name` empty for a default one.
+    """A session in a list. `id` is that of its to-do list, or else of its newest plan; `name` is empty by default.
 
-    `goal`, `status`, `created_at` and `completed_at` are those of its list, null where none was set up.
+    `goal`, `status`, `created_at` and `completed_at` describe its to-do list; they are null without one.
     """
 
     id = serializers.CharField()
@@ -49,7 +49,7 @@ class SessionSerializer(serializers.Serializer[Any]):
 
 
 class ListedStepSerializer(serializers.Serializer[Any]):
-    """One step of a session's list."""
+    """A step of a session's to-do list."""
 
     step_id = serializers.IntegerField(source="step.step_id")
     description = serializers.CharField(source="step.description")
@@ -58,7 +58,7 @@ class ListedStepSerializer(serializers.Serializer[Any]):
 
 
 class SessionCallSerializer(serializers.Serializer[Any]):
-    """One call made in a session, in brief."""
+    """Summary of a call in a session."""
 
     id = serializers.CharField(source="call.public_id")
     tool = serializers.CharField(source="call.tool_name")
@@ -68,12 +68,12 @@ class SessionCallSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(source="call.created_at")
 
     def get_status(self, made: Any) -> str:
-        """Return the status as clients know it."""
+        """Return the public status of the call."""
         return str(PUBLIC_STATUS[made.call.status])
 
 
 class SessionDetailSerializer(serializers.Serializer[Any]):
-    """One session: its list, null where none was set up, and its newest calls, the last first."""
+    """A session with its to-do list, if any, and its newest calls, newest first."""
 
     id = serializers.CharField()
     name = serializers.CharField()
@@ -95,7 +95,7 @@ class SessionListEndpoint(PlanEndpoint):
 
     @extend_schema("sessions_list", parameters=[SessionQuery], responses=page_schema(SessionSerializer))
     def get(self, request: Request) -> Response:
-        """List the sessions in which a call was made, the last active first."""
+        """List the sessions with calls, most recently active first."""
         query, at = self.page_query(SessionQuery)
         wanted = {"through": query.get("token"), "status": query.get("status")}
         page = paginate(newest_plans_of_sessions(self.user, self.token, **wanted), order="-id", at=at)
@@ -110,7 +110,7 @@ class SessionDetail(PlanEndpoint):
 
     @extend_schema("sessions_read", responses=SessionDetailSerializer)
     def get(self, request: Request, public_id: str) -> Response:
-        """Show the session in which a plan was stored, named by that plan's id: its list now, and its newest calls."""
+        """Show the session that a plan belongs to, with its current to-do list and newest calls."""
         try:
             page = find_session_overview(self.user, public_id, self.token)
         except Plan.DoesNotExist:

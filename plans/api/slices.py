@@ -1,4 +1,4 @@
-"""Plan slices over REST: the next gated steps are asked about before they are ready, and approved together."""
+"""REST endpoints of plan slices: request approval of the next gated steps early, and approve them together."""
 
 from typing import Any, ClassVar
 
@@ -25,14 +25,14 @@ from plans.store.privacy import hidden_parts as hidden_in_plan
 
 
 class SlicePreviewBody(StrictSerializer):
-    """How many of the next gated steps of which plan are asked about."""
+    """The plan, and the number of its next gated steps."""
 
     plan = StrictTextField(max_length=MAX_ID_LENGTH)
     count = StrictIntegerField(min_value=1, max_value=MAX_SLICE_STEPS)
 
 
 class SliceItemBody(ItemBody):
-    """One request of a slice, and what was seen of it; the step and the tool, where named, must be its own."""
+    """One request of a slice, with the digest that was seen. `step_id` and `tool`, if given, must match the request."""
 
     seen_digest = StrictTextField(max_length=64)
     step_id = StrictIntegerField(required=False, min_value=1, max_value=MAX_STEP_ID)
@@ -40,28 +40,28 @@ class SliceItemBody(ItemBody):
 
 
 class SliceBody(StrictSerializer):
-    """The requests that are approved, each by the digest that was seen of it."""
+    """The requests to approve, each with the digest that was seen."""
 
     plan = StrictTextField(max_length=MAX_ID_LENGTH)
     items = serializers.ListField(child=SliceItemBody(), min_length=1, max_length=MAX_SLICE_STEPS)
     comment = StrictTextField(required=False, allow_blank=True, default="")
 
     def validate_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Refuse a request that is named twice."""
+        """Refuse duplicate requests."""
         ids = [item["id"] for item in items]
         if len(set(ids)) < len(ids):
-            raise serializers.ValidationError("A request is named twice; name each once.", code="duplicate")
+            raise serializers.ValidationError("A request is listed twice.", code="duplicate")
         return items
 
 
 class SliceItemSerializer(ApprovalSerializer):
-    """A request as in every list, with the digest to send back as `seen_digest`."""
+    """A request as in lists, with the digest to send back as `seen_digest`."""
 
     seen_digest = serializers.CharField(source="digest")
 
 
 class UpcomingStepSerializer(serializers.Serializer[UpcomingStep]):
-    """One step that has not ended: `alone`, `gated`, `later`, `asked`, `waits`, `approved` or `stops`, and why."""
+    """An unfinished step; `stands` is `alone`, `gated`, `later`, `asked`, `waits`, `approved` or `stops`."""
 
     step_id = serializers.IntegerField(source="step.step_id")
     tool = serializers.CharField(source="step.tool")
@@ -69,20 +69,20 @@ class UpcomingStepSerializer(serializers.Serializer[UpcomingStep]):
     why = serializers.SerializerMethodField()
 
     def get_why(self, ahead: UpcomingStep) -> str:
-        """Say why; what a tool objects to may repeat what is private."""
+        """Return the reason, masked if it may repeat private data."""
         private: PrivatePlanParts = self.context["private"]
         return PRIVATE_NOTICE if ahead.why and ahead.step.step_id in private.steps else ahead.why
 
 
 class LeftOutSerializer(serializers.Serializer[Any]):
-    """A gated step that could not be asked about now."""
+    """A gated step for which no request could be opened now."""
 
     step_id = serializers.IntegerField()
     why = serializers.CharField()
 
 
 class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
-    """What people can decide now, what could not be asked about, and every step that is still to come."""
+    """Requests to decide now, gated steps without a request, and all upcoming steps."""
 
     results = serializers.SerializerMethodField()
     left = serializers.SerializerMethodField()
@@ -90,7 +90,7 @@ class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
 
     @extend_schema_field(SliceItemSerializer(many=True))
     def get_results(self, found: slices.PlanSlice) -> Any:
-        """Return the requests, with all that any list shows of them."""
+        """Return the requests as in lists."""
         viewer, order = self.context["viewer"], [request.pk for request in found.asked]
         rows = with_snooze(with_related(requests_for(viewer)), viewer).filter(pk__in=order)
         shown: list[ApprovalRequest] = sorted(rows, key=lambda row: order.index(row.pk))
@@ -99,14 +99,14 @@ class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
 
     @extend_schema_field(LeftOutSerializer(many=True))
     def get_left(self, found: slices.PlanSlice) -> list[dict[str, Any]]:
-        """Return the steps that could not be asked about."""
+        """Return the gated steps without a request."""
         private: PrivatePlanParts = self.context["private"]
-        told = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in found.left]
-        return [{"step_id": number, "why": why} for number, why in told]
+        shown = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in found.left]
+        return [{"step_id": number, "why": why} for number, why in shown]
 
 
 class SlicePreview(PlanEndpoint):
-    """The next gated steps, shown before they are ready."""
+    """Early requests for the next gated steps."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
@@ -117,7 +117,7 @@ class SlicePreview(PlanEndpoint):
         responses={200: SliceSerializer, **refusal_responses(404)},
     )
     def post(self, request: Request) -> Response:
-        """Ask about the next gated steps whose arguments are known; asked again, the same requests are answered."""
+        """Open requests for the next gated steps with known arguments. A repeat returns the same requests."""
         return respond_once(request, self._prepare, lambda _: self._prepare())
 
     def _prepare(self) -> Response:
@@ -128,7 +128,7 @@ class SlicePreview(PlanEndpoint):
 
 
 class SliceApproval(PlanEndpoint):
-    """Several steps of a plan, approved at once."""
+    """Approval of several steps of a plan."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 
@@ -139,7 +139,7 @@ class SliceApproval(PlanEndpoint):
         responses={200: BatchResultSerializer, **refusal_responses(404)},
     )
     def post(self, request: Request) -> Response:
-        """Approve each of these requests by its own digest; the answer says of each what became of it."""
+        """Approve requests of a slice, each by its own digest. The response has a result for each."""
         return respond_once(request, self._approve, lambda _: self._approve(repeated=True))
 
     def _approve(self, *, repeated: bool = False) -> Response:

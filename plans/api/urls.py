@@ -1,4 +1,4 @@
-"""The paths of the REST API for plans and their slices, sessions, agents and calls."""
+"""URLs of the REST endpoints of plans, slices, sessions, agents and calls."""
 
 from django.urls import path
 
