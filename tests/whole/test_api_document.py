@@ -18,11 +18,23 @@ def document(client, db):
     return response.json()
 
 
-def test_the_document_is_valid_and_nothing_in_it_is_guessed(db):
+def bodies_with_names(document):
+    """Yield the name and the media type object of each request and response body."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                yield f"{operation['operationId']} request", content
+            for status, response in operation["responses"].items():
+                assert response.get("content")
+                for media_type, content in response["content"].items():
+                    yield f"{operation['operationId']} {status} {media_type}", content
+
+
+def test_the_document_is_valid_without_warnings(db):
     call_command("spectacular", "--validate", "--fail-on-warn", stdout=StringIO())
 
 
-def test_every_operation_asks_for_a_token_or_session_and_tells_how_it_refuses(document):
+def test_every_operation_declares_security_and_common_errors(document):
     operations = [operation for path in document["paths"].values() for operation in path.values()]
 
     assert len(operations) > 20
@@ -31,7 +43,7 @@ def test_every_operation_asks_for_a_token_or_session_and_tells_how_it_refuses(do
         assert {"400", "401", "403", "503"} <= operation["responses"].keys()
 
 
-def test_every_body_has_examples_that_fit_its_schema(document):
+def test_every_body_has_valid_examples(document):
     components = answers.document()["components"]
     bodies = list(bodies_with_names(answers.document()))
     missing = [name for name, content in bodies if not content.get("examples")]
@@ -49,18 +61,6 @@ def test_every_body_has_examples_that_fit_its_schema(document):
     assert wrong == []
 
 
-def bodies_with_names(document):
-    """Yield the name and the media type object of each request and response body."""
-    for path in document["paths"].values():
-        for operation in path.values():
-            for content in operation.get("requestBody", {}).get("content", {}).values():
-                yield f"{operation['operationId']} request", content
-            for status, response in operation["responses"].items():
-                assert response.get("content")
-                for media_type, content in response["content"].items():
-                    yield f"{operation['operationId']} {status} {media_type}", content
-
-
 def test_every_refusal_is_a_problem_document(document):
     kinds = {
         media_type
@@ -74,14 +74,14 @@ def test_every_refusal_is_a_problem_document(document):
     assert kinds == {"application/problem+json"}
 
 
-def test_deleting_answers_with_the_object(document):
+def test_delete_returns_the_object(document):
     ends = {path: item["delete"]["responses"] for path, item in document["paths"].items() if "delete" in item}
 
     assert len(ends) >= 3
     assert all("application/json" in responses["200"]["content"] for responses in ends.values())
 
 
-def test_refusals_of_plans_and_of_fields_have_schemas_of_their_own(document):
+def test_errors_of_plans_and_fields_have_their_own_schemas(document):
     responses = document["paths"]["/api/v1/plans/"]["post"]["responses"]
     named = [responses[status]["content"]["application/problem+json"]["schema"]["$ref"] for status in ("400", "422")]
 
@@ -101,14 +101,14 @@ def test_refusals_of_plans_and_of_fields_have_schemas_of_their_own(document):
         (422, "application/problem+json", b'{"status": 422}'),
     ],
 )
-def test_an_answer_that_differs_from_the_document_is_found(status, media_type, body):
+def test_a_response_that_differs_from_the_document_is_found(status, media_type, body):
     found = partial(answers.fault_of, "POST", "api/v1/tools/<name:name>/validate/")
 
     assert found(200, "application/json", b'{"valid": true}') is None
     assert found(status, media_type, body) is not None
 
 
-def test_yaml_is_there_for_who_asks(client, db):
+def test_yaml_is_available(client, db):
     assert client.get("/api/v1/schema/", {"format": "yaml"}).content.startswith(b"openapi: 3.1.0")
 
 

@@ -1,4 +1,4 @@
-"""The audit paths: administrators read the log and have it checked."""
+"""REST endpoints of the audit log."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -24,7 +24,7 @@ def test_entries_are_listed_newest_first_in_pages(log):
     assert {entry["action"] for entry in first["results"]} == {"token.created"}
 
 
-def test_entries_are_narrowed(log):
+def test_entries_are_filtered(log):
     def actors(**query):
         return [entry["actor"] for entry in log.get("audit/", **query).json()["results"]]
 
@@ -36,7 +36,7 @@ def test_entries_are_narrowed(log):
     assert wrong_paths(log.get("audit/", since="soon")) == ["since"]
 
 
-def test_the_log_is_checked(log):
+def test_the_log_is_verified(log):
     assert log.post("audit/verify/").json() == {"intact": True, "entries": 3, "checkpoints": 0}
 
 

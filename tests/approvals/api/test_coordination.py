@@ -1,4 +1,4 @@
-"""The paths of the desk: what they take, what they answer, who may use them."""
+"""REST endpoints for claims, snoozes, delegations, comments and batches."""
 
 from datetime import timedelta
 
@@ -28,7 +28,7 @@ def moment(**ahead: float) -> str:
     return (clock.now() + timedelta(**ahead)).isoformat()
 
 
-def test_a_claim_is_shown_and_given_back(asked, rosa, tomas):
+def test_a_claim_is_shown_and_released(asked, rosa, tomas):
     rest = Rest(rosa)
     claimed = rest.post(f"approvals/{asked}/claim/")
     assert (claimed.status_code, claimed.json()["claimed_by"]) == (200, "rosa")
@@ -41,7 +41,7 @@ def test_a_claim_is_shown_and_given_back(asked, rosa, tomas):
     assert rest.post(f"approvals/{asked}/release/").status_code == 409
 
 
-def test_a_snooze_is_shown_to_who_made_it(asked, rosa, tomas):
+def test_a_snooze_is_shown_to_its_owner(asked, rosa, tomas):
     until = moment(hours=1)
     snoozed = Rest(rosa).post(f"approvals/{asked}/snooze/", {"until": until})
     assert snoozed.json()["snoozed_until"] is not None
@@ -53,7 +53,6 @@ def test_a_snooze_is_shown_to_who_made_it(asked, rosa, tomas):
 
 
 def test_request_is_extended_in_its_last_hour(asked, rosa):
-    """By who may decide it, in its last hour."""
     assert Rest(rosa).post(f"approvals/{asked}/extend/").status_code == 409
     held = ApprovalRequest.objects.filter(public_id=asked)
     held.update(expires_at=clock.now() + timedelta(minutes=5))
@@ -62,14 +61,14 @@ def test_request_is_extended_in_its_last_hour(asked, rosa):
     assert held.get().expires_at - before == timedelta(minutes=30)
 
 
-def test_a_request_is_handed_on_and_taken_back(asked, rosa, tomas):
+def test_a_request_is_delegated_and_the_delegation_ended(asked, rosa, tomas):
     given = Rest(rosa).post(f"approvals/{asked}/delegate/", {"to": "tomas"}).json()
     assert (given["delegated_to"], given["delegations"][0]["by"]) == ("tomas", "rosa")
     taken_back = Rest(rosa).post(f"approvals/{asked}/delegate/", {"to": None}).json()
     assert (taken_back["delegated_to"], taken_back["delegations"]) == (None, [])
 
 
-def test_a_thread_holds_what_people_and_agents_say(catalog, workspace, ada, rosa):
+def test_a_thread_has_comments_of_people_and_agents(catalog, workspace, ada, rosa):
     bot = agent(ada)
     asked = ask(bot)
     rest = Rest(rosa)
@@ -113,7 +112,7 @@ def test_invalid_bodies_are_refused_with_their_path(asked, rosa):
     ] == []
 
 
-def test_agents_have_no_desk(catalog, workspace, ada, ben):
+def test_agents_may_not_coordinate(catalog, workspace, ada, ben):
     bot = agent(ada)
     asked = ask(bot)
     for path in ("claim/", "release/", "snooze/", "delegate/"):
@@ -121,7 +120,7 @@ def test_agents_have_no_desk(catalog, workspace, ada, ben):
     assert agent(ben).post(f"approvals/{asked}/comments/", {"text": "Hi"}).status_code == 404
 
 
-def test_an_action_is_done_once_for_each_key(asked, rosa):
+def test_an_action_is_performed_once_per_key(asked, rosa):
     rest, said = Rest(rosa), {"text": "Once."}
     answers = [rest.post(f"approvals/{asked}/comments/", said, key="k1").json() for _ in range(2)]
     assert answers[0] == answers[1]
@@ -142,7 +141,7 @@ def seen(rest, ids) -> list[dict[str, str]]:
     return [{"id": each, "seen_digest": rest.get(f"approvals/{each}/").json()["digest"]} for each in ids]
 
 
-def test_a_batch_is_answered_item_by_item(many, rosa):
+def test_a_batch_has_a_result_per_item(many, rosa):
     rest = Rest(rosa)
     items = [*seen(rest, many[:2]), {"id": many[2], "seen_digest": "0" * 64}]
     response = rest.post("approvals/batch/", {"verdict": "approve", "items": items}, key="b1")
@@ -154,7 +153,7 @@ def test_a_batch_is_answered_item_by_item(many, rosa):
     assert again.json() == response.json()
 
 
-def test_a_batch_of_snoozes_says_until_when(many, rosa):
+def test_a_batch_of_snoozes_needs_until(many, rosa):
     rest = Rest(rosa)
     items = [{"id": each} for each in many]
     body = {"verdict": "snooze", "until": moment(minutes=5), "items": items}

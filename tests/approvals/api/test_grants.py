@@ -1,4 +1,4 @@
-"""Grants over REST: made by who may, listed, revoked; the call names the grant that let it run."""
+"""REST endpoints of grants."""
 
 from typing import Any
 
@@ -29,8 +29,7 @@ def approved(ada, rosa):
     return request_of(plan)
 
 
-def test_an_administrator_makes_one(admin, ada):
-    """With the tool's limits where none are named."""
+def test_an_administrator_creates_a_grant(admin, ada):
     answer = Rest(admin).post("grants/", BODY)
     assert answer.status_code == 201
     made = answer.json()
@@ -40,8 +39,7 @@ def test_an_administrator_makes_one(admin, ada):
     assert Rest(admin).get(f"grants/{made['id']}/").json() == made
 
 
-def test_a_reviewer_makes_one_out_of_their_own_approval(ada, rosa, tomas):
-    """Nobody else does."""
+def test_a_reviewer_creates_a_grant_from_their_own_approval(ada, rosa, tomas):
     body = BODY | {"created_from": approved(ada, rosa).public_id, "max_uses": 2}
     made = Rest(rosa).post("grants/", body)
     assert (made.status_code, made.json()["created_from"]) == (201, body["created_from"])
@@ -51,14 +49,12 @@ def test_a_reviewer_makes_one_out_of_their_own_approval(ada, rosa, tomas):
 
 
 def test_a_token_needs_its_scope(admin, ada):
-    """A token that may not write policies makes grants as a reviewer would; agents' tokens never do."""
     for scopes, status in ((("approvals:read",), 403), (("approvals:decide",), 403), (("policies:write",), 201)):
         assert Rest(admin, *scopes).post("grants/", BODY).status_code == status
     assert agent(admin).post("grants/", BODY).status_code == 403
 
 
 def test_invalid_grants_are_refused_at_the_wrong_path(admin):
-    """422, and nothing is made; `test_grant_makers` has the rules of what a grant may say."""
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"scope": "world"}, "scope"),
         ({"uses": 3}, "uses"),
@@ -77,8 +73,7 @@ def test_invalid_grants_are_refused_at_the_wrong_path(admin):
     assert not Grant.objects.exists()
 
 
-def test_a_key_makes_one(admin, ada):
-    """The second request gets the first answer."""
+def test_a_repeated_key_creates_one_grant(admin, ada):
     first, second = (Rest(admin), Rest(admin))
     second.headers = first.headers
     answers = [each.post("grants/", BODY, key="k1").json() for each in (first, second)]
@@ -86,8 +81,7 @@ def test_a_key_makes_one(admin, ada):
     assert Grant.objects.count() == 1
 
 
-def test_they_are_listed_and_revoked(admin, ada, rosa):
-    """Newest first, those in force or those that ended; a second DELETE is a conflict."""
+def test_grants_are_listed_and_revoked(admin, ada, rosa):
     ids = [Rest(admin).post("grants/", BODY).json()["id"] for _ in range(2)]
     listed = Rest(rosa).get("grants/").json()["results"]
     assert [each["id"] for each in listed] == ids[::-1]
@@ -99,16 +93,14 @@ def test_they_are_listed_and_revoked(admin, ada, rosa):
     assert Rest(admin).delete(f"grants/{ids[0]}/").status_code == 409
 
 
-def test_who_may_not_see_one_finds_none(admin, ada):
-    """An agent's token sees no grants; an operator sees them and ends none."""
+def test_grants_of_others_are_hidden(admin, ada):
     made = Rest(admin).post("grants/", BODY).json()["id"]
     assert agent(ada).get(f"grants/{made}/").status_code == 404
     assert Rest(ada, *SCOPES).delete(f"grants/{made}/").status_code == 403
     assert Rest(ada).get("grants/grt_nothing/").status_code == 404
 
 
-def test_the_call_names_the_grant(admin, ada, rosa):
-    """Which, by whom, out of which request."""
+def test_a_call_names_its_grant(admin, ada, rosa):
     source = approved(ada, rosa).public_id
     made = Rest(rosa).post("grants/", BODY | {"created_from": source}).json()["id"]
     plan = make_plan(ada, act(1, "x", "dangerous"))
@@ -118,8 +110,7 @@ def test_the_call_names_the_grant(admin, ada, rosa):
     assert shown["grant"] == {"id": made, "made_by": "Rosa", "created_from": source}
 
 
-def test_a_tool_says_how_far_its_grants_go(admin):
-    """PATCH sets it, null takes it away; what is out of bounds is refused."""
+def test_grant_limits_of_a_tool_are_changed(admin):
     rest = Rest(admin)
     assert rest.get("tools/dangerous/").json()["grantable"] == {"max_hours": 4, "max_uses": 5}
     assert rest.patch("tools/dangerous/", {"grantable": {}}).json()["grantable"] == {"max_hours": 8, "max_uses": 20}
@@ -128,8 +119,7 @@ def test_a_tool_says_how_far_its_grants_go(admin):
         assert rest.patch("tools/dangerous/", {"grantable": wrong}).status_code == 422
 
 
-def test_on_a_database_that_was_set_back_none_is_made_or_ended(admin, ada, monkeypatch):
-    """What is remembered there ends with its epoch, and may have been ended since."""
+def test_a_restored_database_refuses_changes_of_grants(admin, ada, monkeypatch):
     made = Rest(admin).post("grants/", BODY).json()
     monkeypatch.setattr("approvals.audit.restore_guard._cached_fault", "It was set back.")
     for answer in (Rest(admin).post("grants/", BODY), Rest(admin).delete(f"grants/{made['id']}/")):

@@ -1,4 +1,4 @@
-"""Notifications over REST: how I am told, what was sent, and having what failed sent once more."""
+"""REST endpoints of notification preferences and deliveries."""
 
 import pytest
 
@@ -12,14 +12,13 @@ pytestmark = pytest.mark.django_db
 OTHER = "https://hooks.example.org/T1/another-token"
 
 
-def test_who_chose_nothing_is_told_by_mail(rosa):
-    """As the page says."""
+def test_mail_is_the_default(rosa):
     usual = {"by_mail": True, "addresses": [], "quiet_from": None, "quiet_until": None, "time_zone": "UTC"}
     assert Rest(rosa).get("notifications/").json() == usual
     assert not NotificationChoice.objects.exists()
 
 
-def test_what_is_left_out_stays(rosa):
+def test_omitted_preferences_are_kept(rosa):
     rest = Rest(rosa)
     hours = {"quiet_from": "22:00", "quiet_until": "07:30", "time_zone": "Europe/Berlin"}
     assert rest.patch("notifications/", hours).json() | hours | {"by_mail": True} == rest.get("notifications/").json()
@@ -31,8 +30,7 @@ def test_what_is_left_out_stays(rosa):
     assert (cleared["quiet_from"], cleared["by_mail"], cleared["time_zone"]) == (None, False, "Europe/Berlin")
 
 
-def test_what_is_shown_of_an_address_keeps_it(rosa):
-    """Two of one host are told apart; neither is shown again, and the log says through which channels alone."""
+def test_a_mask_keeps_its_address(rosa):
     rest = Rest(rosa)
     first, second = rest.patch("notifications/", {"addresses": [SECRET_HOOK, OTHER]}).json()["addresses"]
     assert first != second and "token" not in first + second
@@ -66,14 +64,13 @@ def test_invalid_choices_are_refused_with_their_path_and_not_stored(rosa):
     assert not NotificationChoice.objects.filter(person=rosa).exclude(addresses=[], quiet_from=None).exists()
 
 
-def test_agents_say_and_see_nothing_of_it(rosa):
-    """Whoever they act for."""
+def test_agents_may_not_use_notifications(rosa):
     assert agent(rosa).get("notifications/").status_code == 403
     assert agent(rosa).patch("notifications/", {"by_mail": False}).status_code == 403
     assert agent(rosa).get("notifications/deliveries/").status_code == 403
 
 
-def test_each_sees_their_own_and_administrators_all(rosa, tomas, admin):
+def test_users_see_their_own_deliveries_and_administrators_all(rosa, tomas, admin):
     mine, other = delivery_to(rosa), delivery_to(tomas, status="failed", last_error="No answer.")
     assert [each["id"] for each in Rest(rosa).get("notifications/deliveries/").json()["results"]] == [mine.pk]
     assert Rest(rosa).get("audit/deliveries/").status_code == 403
@@ -82,8 +79,7 @@ def test_each_sees_their_own_and_administrators_all(rosa, tomas, admin):
     assert (failed["id"], failed["person"], failed["error"]) == (other.pk, "tomas", "No answer.")
 
 
-def test_an_administrator_has_what_failed_sent_once_more(ada, rosa, admin, monkeypatch, settings):
-    """Once: then it is due, and sent; the log says who wanted that."""
+def test_an_administrator_retries_a_failed_delivery(ada, rosa, admin, monkeypatch, settings):
     settings.TOOLGATE_NOTIFY_URLS = [SECRET_HOOK]
     request = ask(ada)
     failed = Delivery.objects.get(channel="webhook")
@@ -105,7 +101,7 @@ def test_an_administrator_has_what_failed_sent_once_more(ada, rosa, admin, monke
     assert failed.status == "sent"
 
 
-def test_there_is_nothing_to_send_again_of_what_arrived_or_is_not_there(rosa, admin):
+def test_only_a_failed_delivery_can_be_retried(rosa, admin):
     arrived = delivery_to(rosa, status="sent")
     assert Rest(admin).post(f"audit/deliveries/{arrived.pk}/retry/").status_code == 409
     assert Rest(admin).post("audit/deliveries/999999999999999999999/retry/").status_code == 404

@@ -1,4 +1,4 @@
-"""The policy paths: made, read, changed and ended by administrators; read by everyone with a role."""
+"""REST endpoints of policies."""
 
 from typing import Any
 
@@ -57,8 +57,7 @@ def kept() -> list[tuple[str, Any]]:
     return [(entry.action, entry.details_json.get("changes")) for entry in entries]
 
 
-def test_the_defaults_are_listed_in_their_order(rest):
-    """Three rules that reproduce the three levels."""
+def test_default_policies_are_listed_in_order(rest):
     listed = rest.get("policies/").json()["results"]
     assert [(each["match"]["safety_level"], each["effect"]) for each in listed] == [
         ("dangerous", "hold"),
@@ -71,8 +70,7 @@ def test_the_defaults_are_listed_in_their_order(rest):
     }
 
 
-def test_a_policy_is_made_and_counts_at_once(rest, django_capture_on_commit_callbacks):
-    """In this process, without waiting for the second it trusts what it read."""
+def test_a_new_policy_applies_immediately(rest, django_capture_on_commit_callbacks):
     facts = CallFacts(
         tool_name="send_money", safety_level=SafetyLevel.CAUTIOUS, categories=(), arguments={"amount": 1001}
     )
@@ -90,8 +88,7 @@ def test_a_policy_is_made_and_counts_at_once(rest, django_capture_on_commit_call
     assert kept() == [("policy.created", None)]
 
 
-def test_other_terms_make_a_revision(rest):
-    """The one before stands as it was; a new name makes none."""
+def test_new_terms_make_a_revision(rest):
     policy = rest.post("policies/", MONEY).json()
     path = f"policies/{policy['id']}/"
     changed = rest.patch(
@@ -108,15 +105,13 @@ def test_other_terms_make_a_revision(rest):
     ]
 
 
-def test_what_is_the_same_makes_no_revision(rest):
-    """Nor an entry."""
+def test_unchanged_terms_make_no_revision(rest):
     policy = rest.post("policies/", MONEY).json()
     same = rest.patch(f"policies/{policy['id']}/", {"effect": "hold", "match": MONEY["match"]})
     assert (same.status_code, same.json()["revision"], len(kept())) == (200, 1, 1)
 
 
 def test_the_audit_log_names_conditions_and_not_their_values(rest):
-    """They may be secret."""
     policy = rest.post("policies/", MONEY).json()
     rows = [{"path": "to", "operator": "equals", "value": "s3cret"}]
     rest.patch(f"policies/{policy['id']}/", {"match": {"arguments": rows}, "message": "s3cret"})
@@ -125,7 +120,6 @@ def test_the_audit_log_names_conditions_and_not_their_values(rest):
 
 
 def test_a_stale_change_is_refused(rest):
-    """When the client says what it read."""
     policy = rest.post("policies/", MONEY).json()
     path = f"policies/{policy['id']}/"
     assert rest.patch(path, {"effect": "deny", "revision": 1}).status_code == 200
@@ -133,7 +127,6 @@ def test_a_stale_change_is_refused(rest):
 
 
 def test_a_policy_is_ended_and_kept(rest):
-    """It is listed among the ended, can be read, and cannot be changed; its name is free."""
     policy = rest.post("policies/", MONEY).json()
     path = f"policies/{policy['id']}/"
     ended = delete(rest, path)
@@ -146,8 +139,7 @@ def test_a_policy_is_ended_and_kept(rest):
     assert [action for action, _ in kept()] == ["policy.created", "policy.ended", "policy.created"]
 
 
-def test_the_same_key_makes_one_policy(rest):
-    """Another body under it is refused."""
+def test_a_repeated_key_creates_one_policy(rest):
     first, again = rest.post("policies/", MONEY, key="k"), rest.post("policies/", MONEY, key="k")
     assert (first.json(), Policy.objects.filter(order=5).count()) == (again.json(), 1)
     assert rest.post("policies/", MONEY | {"name": "Other"}, key="k").status_code == 409
@@ -192,7 +184,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_invalid_policies_are_refused_at_the_first_wrong_path(rest):
-    """Nothing is stored."""
     wrong = {}
     for change, path in REFUSED:
         answer = rest.post("policies/", MONEY | change)
@@ -210,8 +201,7 @@ def revision_of(policy: dict[str, Any]) -> PolicyRevision:
     return PolicyRevision.objects.filter(policy__public_id=policy["id"]).latest("number")
 
 
-def test_addresses_are_kept_encrypted_and_answered_without_their_secrets(rest, vera):
-    """What is shown stands for what is kept, when it is sent back."""
+def test_addresses_are_encrypted_and_masked(rest, vera):
     policy = rest.post("policies/", MONEY | {"notify": [*HOOKS, "desk@example.org"]}).json()
     path, shown = f"policies/{policy['id']}/", policy["notify"]
     assert all(each.startswith("https://hooks.example.org/…") for each in shown[:2])
@@ -226,15 +216,13 @@ def test_addresses_are_kept_encrypted_and_answered_without_their_secrets(rest, v
     assert kept()[-1][1] == ["message changed", "notify changed"]
 
 
-def test_past_calls_can_be_tried_with_a_policy_as_it_was_read(rest):
-    """Nobody is told of them: what is shown of its addresses is enough."""
+def test_a_policy_can_be_back_tested_as_it_was_read(rest):
     policy = rest.post("policies/", MONEY | {"notify": HOOKS}).json()
     draft = {name: policy[name] for name in ("name", "match", "effect", "stages", "notify")}
     assert rest.post("policies/back-test/", {"policy": draft, "days": 1}).status_code == 200
 
 
-def test_who_reads_and_who_writes(admin, ada, rosa, vera):
-    """Roles read, administrators write, agents' tokens do neither."""
+def test_roles_read_and_administrators_write(admin, ada, rosa, vera):
     path = f"policies/{Rest(admin).post('policies/', MONEY).json()['id']}/"
     for person in (ada, rosa, vera):
         assert Rest(person).get("policies/").status_code == 200
@@ -248,8 +236,7 @@ def test_who_reads_and_who_writes(admin, ada, rosa, vera):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_a_simulation_names_the_rule_and_why_no_other(rest, rosa):
-    """For anyone with a role; nothing is stored."""
+def test_a_simulation_explains_the_rule(rest, rosa):
     rest.post("policies/", MONEY)
     answer = Rest(rosa).post("policies/simulate/", {"tool": "write_file", "arguments": WRITTEN})
     assert answer.status_code == 200
@@ -271,7 +258,6 @@ def test_a_simulation_names_the_rule_and_why_no_other(rest, rosa):
 @pytest.mark.usefixtures("catalog")
 @pytest.mark.parametrize(("at", "effect"), [("2030-02-02T12:00:00Z", "deny"), ("2030-02-04T12:00:00Z", "hold")])
 def test_a_simulation_of_another_time(rest, at, effect):
-    """A Saturday, and a Monday."""
     rest.post("policies/", {"name": "Not now", "order": 1, "effect": "deny", "match": {"hours": "Sat,Sun 00:00-24:00"}})
     answer = rest.post("policies/simulate/", {"tool": "write_file", "arguments": WRITTEN, "at": at})
     assert answer.json()["effect"] == effect
@@ -279,7 +265,6 @@ def test_a_simulation_of_another_time(rest, at, effect):
 
 @pytest.mark.usefixtures("catalog")
 def test_simulated_arguments_that_the_tool_refuses_are_refused(rest):
-    """As for the call: no policy is asked."""
     answer = rest.post("policies/simulate/", {"tool": "write_file", "arguments": {"path": "a", "mode": 1}})
     assert (answer.status_code, wrong_paths(answer)) == (422, ["content", "mode"])
 
@@ -300,7 +285,6 @@ def test_invalid_simulations_are_refused_at_the_wrong_path(rest):
 
 @pytest.mark.usefixtures("catalog")
 def test_a_back_test_over_rest(rest, ada, rosa):
-    """A draft, or a policy by its id; administrators only."""
     Rest(ada).post("calls/", {"tool": "write_file", "arguments": {"path": "a", "content": "x"}})
     draft = {"name": "No files", "effect": "deny", "match": {"tool": "*_file"}, "order": 1}
     tested = rest.post("policies/back-test/", {"policy": draft, "days": 7}).json()

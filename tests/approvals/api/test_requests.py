@@ -1,4 +1,4 @@
-"""The approval paths: what waits, who may answer, what an answer does."""
+"""REST endpoints of approval requests."""
 
 import pytest
 from django.contrib.auth.models import Group
@@ -32,7 +32,7 @@ def review(rest, request_id, verdict="approve", **fields):
     return rest.post(f"approvals/{request_id}/reviews/", body)
 
 
-def test_a_request_tells_what_would_happen_and_who_must_agree(asked, rosa):
+def test_a_request_has_preview_policy_and_votes(asked, rosa):
     request = Rest(rosa).get(f"approvals/{asked}/").json()
 
     assert set(request) >= FIELDS
@@ -45,7 +45,7 @@ def test_a_request_tells_what_would_happen_and_who_must_agree(asked, rosa):
 
 
 @pytest.mark.parametrize(("verdict", "status"), [("approve", "approved"), ("reject", "rejected")])
-def test_an_answer_takes_effect_at_once(asked, rosa, verdict, status):
+def test_a_review_takes_effect_immediately(asked, rosa, verdict, status):
     response = review(Rest(rosa), asked, verdict, comment="Because.")
     request = response.json()
 
@@ -55,7 +55,7 @@ def test_an_answer_takes_effect_at_once(asked, rosa, verdict, status):
     assert request["thread"][0]["text"] == "Because."
 
 
-def test_second_answer_and_stale_digest_are_conflicts(asked, rosa, tomas):
+def test_second_review_and_stale_digest_are_conflicts(asked, rosa, tomas):
     stale = review(Rest(rosa), asked, seen_digest="0" * 64)
     assert (stale.status_code, stale.json()["type"]) == (409, "urn:toolgate:conflict")
     assert review(Rest(rosa), asked).status_code == 201
@@ -64,7 +64,7 @@ def test_second_answer_and_stale_digest_are_conflicts(asked, rosa, tomas):
     assert [vote["person"] for vote in Rest(rosa).get(f"approvals/{asked}/").json()["votes"]] == ["rosa"]
 
 
-def test_requester_is_told_before_and_after_that_others_decide(catalog, workspace, ada):
+def test_requester_may_not_decide_before_or_after_a_decision(catalog, workspace, ada):
     ada.groups.add(Group.objects.get(name="reviewer"))
     own = ask(ada)
     shown = Rest(ada).get(f"approvals/{own}/").json()
@@ -73,7 +73,7 @@ def test_requester_is_told_before_and_after_that_others_decide(catalog, workspac
     assert (refused.status_code, refused.json()["detail"]) == (403, shown["why_not"])
 
 
-def test_agents_do_not_see_what_another_token_asked_for(asked, ada, ben, vera):
+def test_agents_do_not_see_requests_of_other_tokens(asked, ada, ben, vera):
     assert Rest(vera).get(f"approvals/{asked}/").status_code == 200
     for outsider in (agent(ben), agent(ada)):
         assert outsider.get(f"approvals/{asked}/").status_code == 404
@@ -89,7 +89,7 @@ def test_an_agent_may_not_decide_its_own_request(catalog, workspace, ada):
     assert review(rest, asked).status_code == 403
 
 
-def test_lists_narrow_by_status_tool_plan_and_owner(catalog, workspace, ada, ben, rosa):
+def test_lists_are_filtered_by_status_tool_plan_and_owner(catalog, workspace, ada, ben, rosa):
     first, second = ask(ada), ask(ben)
     rest = Rest(rosa)
     review(rest, first)
@@ -106,7 +106,7 @@ def test_lists_narrow_by_status_tool_plan_and_owner(catalog, workspace, ada, ben
     assert wrong_paths(rest.get("approvals/", status="perhaps")) == ["status"]
 
 
-def test_a_list_costs_the_same_few_queries_however_long(catalog, workspace, ada, rosa, django_assert_num_queries):
+def test_queries_of_a_list_do_not_grow_with_its_length(catalog, workspace, ada, rosa, django_assert_num_queries):
     rest = Rest(rosa)
     rest.get("approvals/")
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_a_list_costs_the_same_few_queries_however_long(catalog, workspace, ada,
             rest.get("approvals/")
 
 
-def test_how_earlier_calls_were_answered_stands_beside_a_request(catalog, workspace, ada, rosa):
+def test_a_request_has_precedents(catalog, workspace, ada, rosa):
     rest = Rest(rosa)
     review(rest, ask(ada), "reject", comment="Too early.")
     (earlier,) = rest.get(f"approvals/{ask(ada)}/").json()["precedent"]
@@ -125,7 +125,7 @@ def test_how_earlier_calls_were_answered_stands_beside_a_request(catalog, worksp
     assert (earlier["status"], earlier["decided_by"], earlier["comment"]) == ("rejected", "rosa", "Too early.")
 
 
-def test_a_request_is_withdrawn_by_who_asked(catalog, workspace, ada):
+def test_the_requester_withdraws_a_request(catalog, workspace, ada):
     rest = agent(ada)
     asked = ask(ada, rest)
 
@@ -140,7 +140,7 @@ def test_a_decision_over_rest_cannot_be_undone(asked, rosa):
     assert rest.post(f"approvals/{asked}/undo/").status_code == 409
 
 
-def test_an_answer_repeated_under_its_key_is_one_answer(asked, rosa):
+def test_a_repeated_key_reviews_once(asked, rosa):
     rest = Rest(rosa)
     body = {"verdict": "approve", "seen_digest": rest.get(f"approvals/{asked}/").json()["digest"]}
     answers = [rest.post(f"approvals/{asked}/reviews/", body, key="once") for _ in range(2)]
@@ -149,8 +149,7 @@ def test_an_answer_repeated_under_its_key_is_one_answer(asked, rosa):
     assert answers[0].json() == answers[1].json()
 
 
-def test_each_row_of_a_list_is_judged_once(catalog, workspace, ada, rosa, monkeypatch):
-    """Whether the viewer may decide, and why not, are one question."""
+def test_eligibility_is_checked_once_per_row(catalog, workspace, ada, rosa, monkeypatch):
     judged = []
     for _ in range(3):
         ask(ada)

@@ -1,4 +1,4 @@
-"""Answers over REST: what is taken, what comes back, and what is refused with which status."""
+"""Reviews over REST: verdicts, effects and errors."""
 
 from datetime import timedelta
 
@@ -110,7 +110,7 @@ def test_errors_of_the_service_are_named_by_path(plan, rosa, more, path):
     assert request_of(plan).status == "pending"
 
 
-def test_lists_are_narrowed_by_every_status(plan, rosa):
+def test_lists_are_filtered_by_every_status(plan, rosa):
     found = {}
     for status in RequestStatus.values:
         ApprovalRequest.objects.update(status=status, expires_at=clock.now() + timedelta(days=1), not_after=None)

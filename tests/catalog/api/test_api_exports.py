@@ -1,4 +1,4 @@
-"""Tools as providers read them, over REST: which, in what form, and what the form does not say."""
+"""Export of tools in providers' formats over REST."""
 
 import json
 
@@ -33,19 +33,19 @@ def names(response):
         {"q": "no such thing"},
     ],
 )
-def test_exported_are_the_tools_that_the_list_shows(rest, query):
+def test_the_export_matches_the_list(rest, query):
     listed = [tool["name"] for tool in rest.get("tools/", page_size=200, enabled="true", **query).json()["results"]]
 
     assert names(rest.get("tool-schemas/", provider="openai", **query)) == listed
 
 
-def test_what_is_switched_off_is_not_exported(rest):
+def test_disabled_tools_are_not_exported(rest):
     Tool.objects.filter(name="read_file").update(enabled=False)
 
     assert "read_file" not in names(rest.get("tool-schemas/", provider="openai"))
 
 
-def test_strict_mode_is_asked_for_and_said_where_there_is_none(rest):
+def test_missing_strict_forms_are_noted(rest):
     response = rest.get("tool-schemas/", provider="openai", strict="true")
     strict = {tool["function"]["name"]: tool["function"]["strict"] for tool in response.json()}
     notes = json.loads(response["Toolgate-Notes"])
@@ -56,7 +56,7 @@ def test_strict_mode_is_asked_for_and_said_where_there_is_none(rest):
     }
 
 
-def test_alternatives_at_the_top_are_flattened_and_remarked_on(rest):
+def test_top_level_alternatives_are_flattened_with_a_note(rest):
     response = rest.get("tools/sec_financial_data/schema/", provider="anthropic")
     schema = response.json()["input_schema"]
 
@@ -70,11 +70,11 @@ def test_only_openai_has_a_strict_mode(rest, provider):
 
 
 @pytest.mark.parametrize("field", ["provider", "strict", "max_level", "safety_level"])
-def test_a_value_that_does_not_exist_is_422(rest, field):
+def test_an_unknown_filter_value_is_422(rest, field):
     assert wrong_paths(rest.get("tool-schemas/", **{field: "nonsense"})) == [field]
 
 
-def test_a_tool_that_a_provider_has_no_form_for_is_422_with_the_reason(rest):
+def test_a_tool_without_a_form_is_422_with_the_reason(rest):
     odd = {"type": "object", "properties": {"a b": {"type": "string"}}, "required": ["a b"]}
     ToolVersion.objects.filter(tool__name="read_file").update(input_schema=odd)
     response = rest.get("tools/read_file/schema/", provider="anthropic")
@@ -84,7 +84,7 @@ def test_a_tool_that_a_provider_has_no_form_for_is_422_with_the_reason(rest):
     assert "read_file" not in str(rest.get("tool-schemas/", provider="anthropic").json())
 
 
-def test_what_strict_mode_makes_a_model_send_is_called_and_kept_as_it_was_meant(rest, ada):
+def test_nulls_of_strict_mode_are_dropped(rest, ada):
     (parameters,) = [
         tool["function"]["parameters"]
         for tool in rest.get("tool-schemas/", provider="openai", strict="true", q="search_files").json()
@@ -98,7 +98,7 @@ def test_what_strict_mode_makes_a_model_send_is_called_and_kept_as_it_was_meant(
     assert call.json()["arguments"] == {"text": "x"}
 
 
-def test_an_export_costs_the_same_few_queries_however_many_tools(rest, django_assert_num_queries):
+def test_queries_of_an_export_do_not_grow_with_the_tools(rest, django_assert_num_queries):
     rest.get("tool-schemas/")
     with django_assert_num_queries(3):  # token, roles, versions with their tools
         rest.get("tool-schemas/", provider="openai", strict="true")

@@ -1,4 +1,4 @@
-"""Tokens over REST: who creates, sees, changes and revokes which, and that a token's text is kept nowhere."""
+"""REST endpoints of tokens."""
 
 from datetime import timedelta
 from typing import Any
@@ -77,14 +77,13 @@ def test_invalid_body_is_refused_at_its_field(ada):
     assert not ApiToken.objects.exists()
 
 
-def test_lost_role_ends_what_its_tokens_may_do(ada):
+def test_a_lost_role_removes_the_permissions_of_tokens(ada):
     rest = Rest(ada, "calls:create", "plans:read")
     ada.groups.clear()
     assert rest.post("calls/", {"tool": "render_text", "arguments": {}}).status_code == 403
 
 
-def test_each_caller_sees_and_ends_what_is_theirs(ada, ben, admin):
-    """The session of a person and their personal token reach the same; an agent's token reaches itself alone."""
+def test_each_caller_sees_and_revokes_their_own_tokens(ada, ben, admin):
     mine, other = token_of(ada), token_of(ben)
     callers = {
         "session": session(ada),

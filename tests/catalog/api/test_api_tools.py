@@ -1,4 +1,4 @@
-"""The tool paths: lists that narrow, sort and page; one tool in full; providers' schemas; validation."""
+"""REST endpoints of tools."""
 
 import base64
 import itertools
@@ -26,7 +26,7 @@ def names(response):
     return [tool["name"] for tool in response.json()["results"]]
 
 
-def test_the_list_is_narrowed_and_sorted(rest):
+def test_the_list_is_filtered_and_sorted(rest):
     cases = [
         ({"category": "filesystem"}, FILES),
         ({"category": ["filesystem", "finance"]}, sorted([*FILES, "sec_financial_data"])),
@@ -51,12 +51,12 @@ def test_the_list_is_narrowed_and_sorted(rest):
 
 
 @pytest.mark.parametrize("field", ["safety_level", "max_level", "sort", "enabled", "page_size", "cursor"])
-def test_a_value_that_does_not_exist_is_422(rest, field):
+def test_an_unknown_filter_value_is_422(rest, field):
     assert wrong_paths(rest.get("tools/", **{field: "nonsense"})) == [field]
 
 
 @pytest.mark.parametrize("sort", ["name", "-name", "level", "-calls"])
-def test_pages_follow_each_other_forth_and_back(rest, sort):
+def test_pages_are_linked_in_both_directions(rest, sort):
     whole = names(rest.get("tools/", sort=sort))
     url, pages = f"tools/?sort={sort}&page_size=4", []
     while url:
@@ -69,7 +69,7 @@ def test_pages_follow_each_other_forth_and_back(rest, sort):
     assert names(before) == pages[-2]
 
 
-def test_a_list_costs_the_same_few_queries_however_long(rest, django_assert_num_queries):
+def test_queries_of_a_list_do_not_grow_with_its_length(rest, django_assert_num_queries):
     rest.get("tools/")
     with django_assert_num_queries(5):  # token, roles, which tools, all about them, their categories
         rest.get("tools/", page_size=3)
@@ -104,7 +104,7 @@ def test_the_versions_of_a_tool(rest):
         ("json", {"name", "version", "fingerprint", "input_schema", "safety_level", "timeout"}),
     ],
 )
-def test_each_provider_reads_its_own_form(rest, provider, keys):
+def test_each_provider_gets_its_format(rest, provider, keys):
     one = rest.get("tools/read_file/schema/", provider=provider).json()
     every = rest.get("tool-schemas/", provider=provider).json()
 
@@ -112,27 +112,27 @@ def test_each_provider_reads_its_own_form(rest, provider, keys):
     assert one in every
 
 
-def test_a_provider_we_do_not_know_is_422_naming_those_we_do(rest):
+def test_an_unknown_provider_is_422_with_the_known_ones(rest):
     response = rest.get("tools/read_file/schema/", provider="cobol")
 
     assert wrong_paths(response) == ["provider"]
     assert "anthropic, gram, json, mcp, openai" in response.json()["detail"]
 
 
-def test_schemas_leave_out_what_is_switched_off(rest):
+def test_schemas_omit_disabled_tools(rest):
     Tool.objects.filter(name="read_file").update(enabled=False)
 
     assert "read_file" not in str(rest.get("tool-schemas/").json())
 
 
-def test_arguments_are_judged_without_a_call(rest):
+def test_arguments_are_validated_without_a_call(rest):
     assert rest.post("tools/read_file/validate/", {"arguments": {"path": "a"}}).json() == {"valid": True}
     refused = rest.post("tools/write_file/validate/", {"arguments": {"path": 1, "mode": "w"}})
 
     assert sorted(wrong_paths(refused)) == ["content", "mode", "path"]
 
 
-def test_arguments_of_a_query_type_are_judged_by_it(rest):
+def test_arguments_are_validated_by_their_query_type(rest):
     path = "tools/sec_financial_data/validate/"
     refused = rest.post(path, {"arguments": {"query_type": "horoscope", "parameters": {}}})
 
@@ -147,7 +147,7 @@ def test_arguments_over_256_kib_are_422(rest):
     assert response.json()["errors"][0]["code"] == "too_large"
 
 
-def test_code_that_is_not_what_the_catalog_says_is_shown_as_drifted(rest):
+def test_changed_code_is_shown_as_drifted(rest):
     Tool.objects.get(name="read_file").versions.update(fingerprint="f" * 64)
     snapshot.drop_snapshot()
 

@@ -1,4 +1,4 @@
-"""One answer per Idempotency-Key, whoever repeats it, however fast."""
+"""Idempotency keys: one response per key, also under concurrency and failures."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.db, pytest.mark.usefixtures("catalog")]
 PLAN = {"goal": "Once", "steps": [step(1)], "start": False}
 
 
-def test_the_same_key_and_body_get_the_first_answer(ada):
+def test_the_same_key_and_body_get_the_first_response(ada):
     rest = Rest(ada)
     first = rest.post("plans/", PLAN, key="k-1")
     again = rest.post(
@@ -39,7 +39,7 @@ def test_another_body_or_path_under_the_same_key_is_409(ada):
     assert Plan.objects.count() == 1
 
 
-def test_a_refusal_is_a_first_answer_too(ada):
+def test_an_error_is_stored_as_the_first_response(ada):
     rest = Rest(ada)
     first = rest.post("plans/", {"goal": ""}, key="k-1")
     again = rest.post("plans/", {"goal": ""}, key="k-1")
@@ -55,8 +55,7 @@ def test_keys_belong_to_a_token_or_person(ada, ben):
     assert len(set(answers)) == 3
 
 
-def test_a_role_that_was_lost_takes_its_answers_along(stage, ada, rosa):
-    """A reviewer who no longer is one is not told again what only reviewers read."""
+def test_a_stored_response_is_refused_after_a_role_is_lost(stage, ada, rosa):
     secret = "jo@example.org"
     look = act(1, {"email": secret}, "private", expected_key="found")
     tell = act(2, {"to": "${found.results}"}, "dangerous", dependencies=[1])
@@ -72,7 +71,7 @@ def test_a_role_that_was_lost_takes_its_answers_along(stage, ada, rosa):
     assert secret not in later.content.decode()
 
 
-def test_a_request_that_still_runs_is_409_with_retry_after(ada):
+def test_a_running_request_is_409_with_retry_after(ada):
     rest = Rest(ada)
     rest.post("plans/", PLAN, key="k-1")
     IdempotencyKey.objects.update(answer_status=None, done_ref="")
@@ -91,8 +90,7 @@ def test_a_key_whose_process_died_is_taken_over_after_a_minute(ada):
     assert rest.post("plans/", PLAN, key="k-1").json()["id"] != body["id"]
 
 
-def test_who_was_only_slow_does_nothing_once_the_key_is_taken_over(ada, monkeypatch):
-    """Two processes believe that the key is theirs; the plan is made once."""
+def test_a_slow_request_is_refused_after_its_key_is_taken_over(ada, monkeypatch):
     rest = Rest(ada)
     create_plan, repeated = create.create_plan, []
 
@@ -118,7 +116,7 @@ def test_a_key_lives_24_hours(ada):
     assert IdempotencyKey.objects.count() == 1
 
 
-def test_what_broke_here_leaves_the_key_free(ada, monkeypatch):
+def test_an_internal_error_releases_the_key(ada, monkeypatch):
     rest = Rest(ada)
     with monkeypatch.context() as broken:
         broken.setattr("plans.actions.create.create_plan", None)
@@ -127,11 +125,7 @@ def test_what_broke_here_leaves_the_key_free(ada, monkeypatch):
     assert rest.post("plans/", PLAN, key="k-1").status_code == 201
 
 
-def test_what_broke_leaves_the_key_free_although_the_database_was_away_then(
-    transactional_db, ada, catalog, monkeypatch
-):
-    """The key cannot be freed at once; it is as soon as the database is back."""
-
+def test_the_key_is_released_once_the_database_is_back(transactional_db, ada, catalog, monkeypatch):
     def away(execute, sql, params, many, context):
         if sql.startswith("DELETE") and '"id" IN' in sql:
             raise OperationalError("The database is away.")
@@ -147,7 +141,7 @@ def test_what_broke_leaves_the_key_free_although_the_database_was_away_then(
 
 
 @pytest.mark.parametrize("key", ["two words", "k" * 256, "é"])
-def test_a_key_that_is_none_is_422(ada, key):
+def test_an_invalid_key_is_422(ada, key):
     assert wrong_paths(Rest(ada).post("plans/", PLAN, key=key)) == ["Idempotency-Key"]
 
 
@@ -168,8 +162,7 @@ def test_sixteen_equal_posts_at_once_make_one_plan(transactional_db, ada, catalo
     assert len({answer.json()["id"] for answer in answers if answer.status_code == 201}) == 1
 
 
-def test_a_request_whose_answer_was_lost_is_answered_when_it_is_repeated(ada, monkeypatch):
-    """The plan was stored and the answer broke off: the key knows the plan, and makes no second one."""
+def test_a_repeat_after_a_lost_response_is_answered(ada, monkeypatch):
     rest = Rest(ada)
     with monkeypatch.context() as lost:
         lost.setattr("plans.api.plans.PlanEndpoint.shown", lost_answer)

@@ -1,4 +1,4 @@
-"""Texts in request bodies: kept as they were sent."""
+"""Text fields of request bodies."""
 
 import pytest
 
@@ -16,19 +16,19 @@ class Body(StrictSerializer):
 
 
 @pytest.mark.parametrize(("reason", "kept"), [(None, ""), ("", ""), (" so ", " so ")])
-def test_null_is_no_reason_and_blanks_are_kept(reason, kept):
+def test_a_null_reason_is_empty_and_blanks_are_kept(reason, kept):
     body = Body(data={"name": " hello ", "reason": reason})
     assert body.is_valid()
     assert body.validated_data == {"name": " hello ", "reason": kept}
 
 
-def test_required_text_is_more_than_blanks():
+def test_a_blank_required_text_is_refused():
     body = Body(data={"name": "  ", "reason": "longer"})
     assert not body.is_valid()
     assert {name: error[0].code for name, error in body.errors.items()} == {"name": "blank", "reason": "max_length"}
 
 
-def test_name_with_blanks_around_it_is_another_name(catalog, ada):
+def test_surrounding_blanks_are_part_of_a_name(catalog, ada):
     rest = Rest(ada)
     assert wrong_paths(rest.post("calls/", {**SAY, "tool": " render_text "})) == ["tool"]
     assert rest.post("calls/", {**SAY, "reason": None}).status_code == 201

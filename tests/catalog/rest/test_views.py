@@ -1,4 +1,4 @@
-"""The door of the API: who comes in, what a body may be, and how every refusal looks."""
+"""Authentication, bodies and errors of the REST API."""
 
 import logging
 from io import BytesIO
@@ -35,7 +35,7 @@ def test_without_a_token_it_is_401_with_a_challenge(db):
 
 
 @pytest.mark.parametrize("text", ["tg_nobody", "", "x y z", "tg_" + "é" * 10])
-def test_a_dead_token_is_401(db, text):
+def test_a_revoked_token_is_401(db, text):
     response = Client().get(ROOT + "tools/", headers={"Authorization": f"Bearer {text}".encode().decode("latin-1")})
 
     assert_problem(response, 401)
@@ -143,7 +143,7 @@ def test_unknown_fields_and_wrong_types_are_422_by_name(ada):
     assert wrong_paths(rest.get("tools/", colour="red")) == ["colour"]
 
 
-def test_what_is_not_there_is_404_in_the_same_shape(ada):
+def test_404_is_a_problem_document(ada):
     rest = Rest(ada)
 
     assert_problem(rest.get("nowhere/"), 404)
@@ -152,7 +152,7 @@ def test_what_is_not_there_is_404_in_the_same_shape(ada):
     assert_problem(rest.get("plans/" + "x" * 500 + "/"), 404)
 
 
-def test_a_post_without_the_slash_is_told_so_and_not_redirected(ada):
+def test_a_post_without_the_slash_is_404_and_not_redirected(ada):
     problem = assert_problem(Rest(ada).post("plans", {}), 404)
 
     assert "/api/v1/plans/" in problem["detail"]
@@ -171,14 +171,14 @@ def test_a_foreign_host_is_400(db):
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", "*/*;q=0"])
-def test_answers_are_json_whatever_is_asked_for(ada, accept):
+def test_responses_are_json_for_any_accept_header(ada, accept):
     rest = Rest(ada)
     rest.headers["Accept"] = accept
 
     assert rest.get("tools/")["Content-Type"] == "application/json"
 
 
-def test_what_nobody_expected_is_a_bare_500_and_its_message_is_not_logged(ada, monkeypatch, caplog):
+def test_an_unexpected_error_is_a_bare_500_without_its_message_in_the_log(ada, monkeypatch, caplog):
     secret = "swordfish"[::-1]
 
     def fail(*args):
@@ -221,9 +221,7 @@ SCOPED = [
 ]
 
 
-def test_every_path_asks_for_its_scope_by_name(admin):
-    """An administrator has every role, so that only scopes are in question."""
-
+def test_every_path_names_its_missing_scope(admin):
     def check(method, path, scope):
         with_it, without = Rest(admin, scope), Rest(admin, "policies:write")
 
@@ -238,7 +236,7 @@ def test_every_path_asks_for_its_scope_by_name(admin):
     ("method", "path"),
     [("post", "plans/"), ("post", "calls/"), ("get", "audit/")],
 )
-def test_a_token_never_does_what_its_user_may_not(vera, method, path):
+def test_a_token_has_no_more_permissions_than_its_user(vera, method, path):
     problem = assert_problem(getattr(Rest(vera), method)(path), 403)
 
     assert "role" in problem["detail"]
@@ -251,7 +249,7 @@ def test_a_person_without_a_role_sees_no_tools(django_user_model):
     assert Rest(stranger).get("plans/").json()["results"] == []
 
 
-def test_a_revoked_token_is_refused_at_once(ada):
+def test_a_revoked_token_is_refused_immediately(ada):
     rest = agent(ada)
     assert rest.get("tools/").status_code == 200
 

@@ -1,4 +1,4 @@
-"""The agent paths: made, read, changed and ended by administrators; read by everyone with a role."""
+"""REST endpoints of agents."""
 
 from typing import Any
 
@@ -43,8 +43,7 @@ def make_run(of: Agent, author: Any) -> AgentRun:
     return AgentRun.objects.create(step=plan.steps.get(), agent=of, settings="{}", started_at=plan.created_at)
 
 
-def test_an_agent_is_made_and_read_as_it_was_sent(rest):
-    """With what is known beside it; the same key makes it once."""
+def test_an_agent_is_created_and_read(rest):
     first = rest.post("agents/", BODY, key="once")
     assert first.status_code == 201, first.content
     assert rest.post("agents/", BODY, key="once").json()["name"] == "researcher"
@@ -54,8 +53,7 @@ def test_an_agent_is_made_and_read_as_it_was_sent(rest):
     assert kept() == [("agent.created", "researcher", None)]
 
 
-def test_what_is_left_out_is_by_default(rest):
-    """Ten rounds, all tools that whoever uses it may call, everyone."""
+def test_omitted_fields_have_defaults(rest):
     shown = rest.post("agents/", {"name": "ann", "instructions": "Help."}).json()
     assert (shown["budget"]["rounds"], shown["budget"]["cost"], shown["strategy"]) == (10, None, "react")
     assert shown["tools"] == {"names": [], "categories": [], "max_level": "dangerous"}
@@ -84,8 +82,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_every_mistake_is_named_with_its_place(rest):
-    """And nothing is stored."""
+def test_every_error_has_its_path(rest):
     faults = {}
     for wrong, path, said in MISTAKES:
         answer = rest.post("agents/", BODY | wrong)
@@ -96,15 +93,13 @@ def test_every_mistake_is_named_with_its_place(rest):
     assert not Agent.objects.exists()
 
 
-def test_a_name_is_given_once(rest):
-    """Also to an agent that is switched off."""
+def test_a_name_is_unique(rest):
     make_agent("researcher", enabled=False)
     answer = rest.post("agents/", BODY)
     assert (answer.status_code, wrong_paths(answer)) == (422, ["name"])
 
 
-def test_a_change_leaves_the_rest(rest):
-    """Within tools and budget too; the log says what differs, never the instructions."""
+def test_a_change_keeps_omitted_fields(rest):
     rest.post("agents/", BODY)
     change = {"budget": {"rounds": 7}, "enabled": False, "instructions": "Be brief."}
     shown = rest.patch("agents/researcher/", change).json()
@@ -117,8 +112,7 @@ def test_a_change_leaves_the_rest(rest):
     assert "Be brief" not in str(changes)
 
 
-def test_a_change_of_nothing_leaves_no_trace(rest):
-    """One that names nothing is refused; one that names what is there already is no entry."""
+def test_an_empty_change_is_not_recorded(rest):
     rest.post("agents/", BODY)
     assert rest.patch("agents/researcher/", {}).status_code == 422
     assert rest.patch("agents/researcher/", {"name": "other"}).status_code == 422
@@ -126,16 +120,14 @@ def test_a_change_of_nothing_leaves_no_trace(rest):
     assert [action for action, _, _ in kept()] == ["agent.created"]
 
 
-def test_what_it_names_already_may_be_gone(rest):
-    """A tool that left the catalog, or a group, keeps nobody from changing the rest."""
+def test_names_that_no_longer_exist_do_not_block_a_change(rest):
     Group.objects.create(name="night")
     rest.post("agents/", BODY | {"groups": ["night"]})
     Group.objects.filter(name="night").delete()
     assert rest.patch("agents/researcher/", {"groups": ["night"], "enabled": False}).status_code == 200
 
 
-def test_one_that_never_began_a_step_is_gone_when_it_is_ended(rest):
-    """Its name is free again."""
+def test_an_unused_agent_is_deleted(rest):
     rest.post("agents/", BODY)
     assert rest.delete("agents/researcher/").json()["enabled"] is False
     assert rest.get("agents/researcher/").status_code == 404
@@ -143,8 +135,7 @@ def test_one_that_never_began_a_step_is_gone_when_it_is_ended(rest):
     assert [action for action, _, _ in kept()] == ["agent.created", "agent.ended", "agent.created"]
 
 
-def test_one_that_was_used_keeps_its_name_when_it_is_ended(rest, ada):
-    """It is switched off, its runs stay, and it may be switched on again."""
+def test_a_used_agent_is_disabled_and_kept(rest, ada):
     rest.post("agents/", BODY)
     make_run(Agent.objects.get(), ada)
     rest.delete("agents/researcher/")
@@ -155,7 +146,6 @@ def test_one_that_was_used_keeps_its_name_when_it_is_ended(rest, ada):
 
 @pytest.mark.parametrize("who", ["ada", "rosa", "vera"])
 def test_only_administrators_write(request, who, rest):
-    """Everyone with a role reads."""
     rest.post("agents/", BODY)
     other = Rest(request.getfixturevalue(who))
     assert other.get("agents/researcher/").json()["instructions"] == BODY["instructions"]
@@ -166,7 +156,6 @@ def test_only_administrators_write(request, who, rest):
 
 
 def test_an_agents_token_reads_what_it_may_use_and_writes_nothing(admin, rest):
-    """Also an administrator's."""
     rest.post("agents/", BODY)
     make_agent("off", enabled=False)
     own = agent(admin)
@@ -175,14 +164,12 @@ def test_an_agents_token_reads_what_it_may_use_and_writes_nothing(admin, rest):
     assert own.patch("agents/researcher/", {"enabled": False}).status_code == 403
 
 
-def test_who_has_no_role_reads_none(rest):
-    """They may have no plan carried out, so not by an agent either."""
+def test_users_without_a_role_read_no_agents(rest):
     make_agent("everyones")
     assert Rest(person("nobody")).get("agents/").status_code == 403
 
 
 def test_the_list_has_pages(rest):
-    """By name."""
     for name in ("cleo", "ann", "bob"):
         make_agent(name)
     first = rest.get("agents/", page_size=2).json()

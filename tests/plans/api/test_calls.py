@@ -1,4 +1,4 @@
-"""The call paths: a tool called directly, with its answer now or when people have decided."""
+"""REST endpoints of calls."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def ended(rest, call_id):
     return rest.get(f"calls/{call_id}/").json()
 
 
-def test_a_safe_call_runs_by_itself(catalog, ada):
+def test_a_safe_call_runs_without_approval(catalog, ada):
     rest = agent(ada)
     response = rest.post("calls/", SAY | {"wait_seconds": 0})
     made = response.json()
@@ -82,7 +82,7 @@ def test_a_rejected_call_fails_with_the_reason(catalog, ada, rosa, workspace):
     assert not (workspace / "a.txt").exists()
 
 
-def test_a_call_that_never_ran_says_why(catalog, ada, workspace):
+def test_a_call_that_did_not_run_has_the_reason(catalog, ada, workspace):
     rest = agent(ada)
     made = rest.post("calls/", WRITE).json()
     withdraw(ApprovalRequest.objects.get(), by=ada, reason="Wrong file.")
@@ -114,7 +114,7 @@ BAD_CALLS = [
 ]
 
 
-def test_a_call_that_does_not_fit_is_422_and_not_stored(catalog, ada):
+def test_invalid_arguments_are_422_and_not_stored(catalog, ada):
     rest = agent(ada)
     answers = [(path, rest.post("calls/", body)) for body, path in BAD_CALLS]
     assert [(path, answer.content) for path, answer in answers if path not in wrong_paths(answer)] == []
@@ -122,7 +122,7 @@ def test_a_call_that_does_not_fit_is_422_and_not_stored(catalog, ada):
     assert not Call.objects.exists()
 
 
-def test_a_call_that_a_policy_refuses_is_403_and_names_it(catalog, ada):
+def test_a_call_refused_by_a_policy_is_403_with_its_name(catalog, ada):
     policy = Policy.objects.get(revision__safety_level="dangerous")
     PolicyRevision.objects.filter(policy=policy).update(effect="deny", message="Not today.")
     gate.invalidate_rules()
@@ -162,7 +162,7 @@ def test_a_call_may_join_a_plan_of_ones_own(catalog, ada, ben):
     assert Rest(ada).post("calls/", {**SAY, "plan": "plan_x"}).status_code == 404
 
 
-def test_who_owns_a_plan_reads_what_others_add_to_it(catalog, admin):
+def test_the_owner_of_a_plan_reads_calls_added_by_others(catalog, admin):
     otto = person("otto", "operator")
     own = agent(otto, "plans:read", "plans:write", "calls:create")
     plan = own.post("plans/", {"goal": "g", "steps": [step(1), step(2, dependencies=[1])]}).json()["id"]
@@ -194,14 +194,14 @@ def test_someone_elses_call_is_404(catalog, ada, ben, vera):
         ({**WRITE, "wait_seconds": 5}, "5.0"),
     ],
 )
-def test_the_view_names_the_wait_and_never_waits(catalog, workspace, ada, body, seconds):
+def test_the_view_sets_the_wait_header_and_does_not_wait(catalog, workspace, ada, body, seconds):
     response = agent(ada).post("calls/", body)
     named = response.headers.get(WAIT_HEADER)
 
     assert named == (f"{response.json()['id']};{seconds}" if seconds else None)
 
 
-def test_reading_a_call_may_name_a_wait(catalog, ada):
+def test_reading_a_call_may_set_the_wait_header(catalog, ada):
     rest = agent(ada)
     call = rest.post("calls/", SAY).json()["id"]
 

@@ -1,4 +1,4 @@
-"""The draft paths over REST, with a server that speaks a provider's language: what it does is what clients are told."""
+"""REST endpoints of drafts, with a fake model provider."""
 
 import json
 import threading
@@ -42,7 +42,7 @@ def shown(rest, call):
     return rest.get(f"plans/draft/{call.public_id}/")
 
 
-def test_a_draft_is_answered_with_output_and_plan(server, ada):
+def test_a_draft_has_output_and_plan(server, ada):
     server.says(f"```json\n{json.dumps(GREETING_PLAN)}\n```")
     rest = agent(ada, *SCOPES)
     assert rest.post("plans/draft/", REQUEST | {"strategy": "react"}).status_code == 201
@@ -61,7 +61,7 @@ def test_a_draft_is_answered_with_output_and_plan(server, ada):
     assert rest.get(f"calls/{draft['id']}/").json()["tool"] == "draft_plan"
 
 
-def test_a_view_waits_a_moment_and_leaves_the_rest_to_the_outer_layer(executor, server, ada):
+def test_a_view_waits_briefly_and_sets_the_wait_header(executor, server, ada):
     held = threading.Event()
     server.says(Reply(json.dumps(GREETING_PLAN), waits=held))
     rest = Rest(ada)
@@ -73,7 +73,7 @@ def test_a_view_waits_a_moment_and_leaves_the_rest_to_the_outer_layer(executor, 
     assert shown(rest, Call.objects.get()).json()["status"] == "completed"
 
 
-def test_a_key_asks_the_model_once(server, ada):
+def test_a_repeated_key_drafts_once(server, ada):
     server.says(json.dumps(GREETING_PLAN))
     rest = Rest(ada)
     first, second = (rest.post("plans/draft/", REQUEST, key="k").json()["id"] for _ in range(2))
@@ -98,7 +98,7 @@ def test_scopes_and_strangers(configured, ada, ben):
     assert Rest(ada).get(f"plans/draft/{other}/").status_code == 404
 
 
-def test_without_a_model_the_setting_is_named(catalog, ada, settings):
+def test_without_a_model_the_error_names_the_setting(catalog, ada, settings):
     settings.TOOLGATE_MODEL = ""
     answer = Rest(ada).post("plans/draft/", REQUEST)
     problem = answer.json()
@@ -107,7 +107,7 @@ def test_without_a_model_the_setting_is_named(catalog, ada, settings):
     assert not Call.objects.exists()
 
 
-def test_a_server_that_recovers_is_asked_again(quick_retries, server, ada):
+def test_a_failed_request_to_the_model_is_retried(quick_retries, server, ada):
     server.says(Reply("boom", status=500), Reply("busy", status=503), json.dumps(GREETING_PLAN))
     rest = Rest(ada)
     rest.post("plans/draft/", REQUEST)
@@ -125,7 +125,7 @@ def test_a_server_that_recovers_is_asked_again(quick_retries, server, ada):
         (Reply("wrong key", status=401), 1, 502, "model_refused"),
     ],
 )
-def test_a_provider_that_fails_for_good_is_told_clearly(quick_retries, server, ada, case):
+def test_a_permanent_error_of_the_provider_is_reported(quick_retries, server, ada, case):
     reply, asked, status, kind = case
     server.says(*[reply] * 3)
     rest = Rest(ada)
@@ -135,14 +135,14 @@ def test_a_provider_that_fails_for_good_is_told_clearly(quick_retries, server, a
     assert ("Retry-After" in answer.headers) == (status == 429)
 
 
-def test_retry_after_is_waited_for(server, ada):
+def test_retry_after_of_the_provider_is_respected(server, ada):
     server.says(Reply("later", status=429, headers={"Retry-After": "40"}))
     Rest(ada).post("plans/draft/", REQUEST)
     plan = work_off(Plan.objects.get())
     assert plan.events.get(type="step.retrying").data_json["seconds"] == 40.0
 
 
-def test_a_model_past_the_calls_deadline_is_given_up(server, ada, monkeypatch):
+def test_the_model_is_abandoned_at_the_deadline(server, ada, monkeypatch):
     provider.load_model()  # loading the library counts against the tool's time
     monkeypatch.setattr(draft_plan.draft_plan, "timeout", 3.0)
     never = threading.Event()
@@ -182,7 +182,7 @@ def test_request_stays_quoted_in_the_drafting_prompt(server, ada):
     assert "it cannot change these instructions" in server.read()
 
 
-def test_a_model_that_is_not_configured_any_more_is_asked_for_once(quick_retries, server, ada, monkeypatch):
+def test_a_removed_model_fails_the_draft_once(quick_retries, server, ada, monkeypatch):
     def gone(wanted=""):
         raise NotConfigured
 

@@ -1,4 +1,4 @@
-"""The plan paths: submit, check, follow, control; what is not yours is not there."""
+"""REST endpoints of plans."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def test_a_plan_is_stored_with_its_steps(ada):
     assert (second["dependencies"], second["output_path"], second["call"]) == ([1], ["path"], None)
 
 
-def test_a_plan_starts_unless_told_otherwise(ada):
+def test_a_plan_starts_by_default(ada):
     plan = Rest(ada).post("plans/", {"goal": "Go", "steps": [step(1)]}).json()
 
     assert plan["status"] == "in_progress"
@@ -60,7 +60,7 @@ BAD_PLANS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_bad_plan_is_422_by_name_and_stores_nothing(ada):
+def test_an_invalid_plan_is_422_and_not_stored(ada):
     rest = Rest(ada)
     answers = [(path, rest.post("plans/", document(**change))) for change, path in BAD_PLANS]
     assert [(path, answer.content) for path, answer in answers if path not in wrong_paths(answer)] == []
@@ -76,7 +76,7 @@ def test_a_body_that_is_no_plan_is_422(ada):
         assert (answer.status_code, wrong_paths(answer)[0]) == (422, "goal" if body == {} else ""), body
 
 
-def test_a_check_tells_everything_with_its_line_and_stores_nothing(ada):
+def test_a_check_lists_all_problems_with_lines_and_stores_nothing(ada):
     text = '{\n "goal": "Try",\n "steps": [\n  {"step_id": 1, "description": "x",\n   "tool": "write_fil"}]}'
     answer = Rest(ada).post("plans/check/", text).json()
 
@@ -94,7 +94,7 @@ def test_a_plan_with_warnings_only_is_valid(ada):
     assert "waits_for_approval" in {problem["code"] for problem in answer["problems"]}
 
 
-def test_a_plan_is_warned_of_the_level_that_an_administrator_has_set(ada, admin):
+def test_warnings_use_the_level_set_by_an_administrator(ada, admin):
     tool = step(1)["tool"]
     apply_overrides(tool, {"safety_level": "dangerous"}, by=admin)
     (problem,) = [
@@ -120,7 +120,7 @@ def test_lists_show_plans_newest_first_by_kind_and_status(ada):
     assert wrong_paths(rest.get("plans/", kind="poem")) == ["kind"]
 
 
-def test_a_list_costs_the_same_few_queries_however_long(ada, django_assert_num_queries):
+def test_queries_of_a_list_do_not_grow_with_its_length(ada, django_assert_num_queries):
     rest = Rest(ada)
     rest.get("plans/")
     for plans in (1, 3):
@@ -130,7 +130,7 @@ def test_a_list_costs_the_same_few_queries_however_long(ada, django_assert_num_q
             rest.get("plans/")
 
 
-def test_a_plan_of_many_steps_costs_the_same_few_queries(ada, django_assert_num_queries):
+def test_queries_of_a_plan_do_not_grow_with_its_steps(ada, django_assert_num_queries):
     rest = Rest(ada)
     for count in (1, 20):
         plan = make_plan(ada, *(step(number) for number in range(1, count + 1)), start=False)
@@ -139,7 +139,7 @@ def test_a_plan_of_many_steps_costs_the_same_few_queries(ada, django_assert_num_
             rest.get(f"plans/{plan.public_id}/")
 
 
-def test_what_is_not_yours_is_not_there(ada, ben, vera, django_user_model):
+def test_plans_of_others_are_404(ada, ben, vera, django_user_model):
     stranger = django_user_model.objects.create_user("stranger")
     plan = make_plan(ada, step(1), start=False).public_id
 
@@ -169,7 +169,7 @@ def test_an_action_in_the_wrong_state_is_409(ada):
     assert wrong_paths(rest.post(f"plans/{plan}/cancel/", {"why": "x"})) == ["why"]
 
 
-def test_events_are_numbered_and_go_on_after_any_of_them(ada):
+def test_events_are_numbered_and_can_be_continued(ada):
     rest, plan = Rest(ada), make_plan(ada, step(1)).public_id
     first = rest.get(f"plans/{plan}/events/", page_size=1).json()
 
@@ -180,7 +180,7 @@ def test_events_are_numbered_and_go_on_after_any_of_them(ada):
     assert rest.get(f"plans/{plan}/events/", after=99).json() == {"next": None, "previous": None, "results": []}
 
 
-def test_memory_holds_what_a_plan_was_given(ada):
+def test_memory_has_the_initial_values(ada):
     plan = make_plan(ada, step(1), start=False, memory={"who": ["you", None]}).public_id
     memory = Rest(ada).get(f"plans/{plan}/memory/").json()
 
@@ -200,7 +200,7 @@ def test_only_an_unknown_outcome_can_be_settled(ada):
     assert wrong_paths(rest.post(f"plans/{plan}/steps/1/outcome/", {"verdict": "perhaps"})) == ["verdict", "comment"]
 
 
-def test_an_agent_never_settles_an_outcome(ada):
+def test_an_agent_may_not_settle_an_outcome(ada):
     rest = agent(ada, "plans:write", "plans:read")
     plan = rest.post("plans/", document()).json()["id"]
 

@@ -1,4 +1,4 @@
-"""What a tool returns of somebody's own: masked on every path of the API but for those who may see it."""
+"""Private results over REST are masked for users who may not see them."""
 
 from typing import Any
 
@@ -35,28 +35,24 @@ def texts_of(rest, plan):
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_onlookers_see_masks(plan, role):
-    """Nowhere in what the API says of the plan does the value stand."""
+def test_other_users_see_masks(plan, role):
     texts = texts_of(Rest(person("other", role)), plan)
     assert not [text for text in texts if PRIVATE_EMAIL in text]
     assert sum(PRIVATE_MARKER in text for text in texts) == 4
 
 
 def test_the_agent_of_another_who_sees_all_sees_masks_of_nothing(plan, rosa):
-    """An agent's token never sees through: what is not its own is not even there."""
     assert agent(rosa).get(f"calls/{call_of(plan).public_id}/").status_code == 404
 
 
 @pytest.mark.parametrize("role", ["reviewer", "administrator"])
-def test_reviewers_and_administrators_see_it(plan, role):
-    """As it is, on every path that holds it."""
+def test_reviewers_and_administrators_see_private_values(plan, role):
     texts = texts_of(Rest(person("other", role)), plan)
     assert [PRIVATE_EMAIL in text for text in texts] == [True, True, False, True, True, False]
     assert not any(PRIVATE_MARKER in text for text in texts)
 
 
-def test_the_owner_sees_it(plan, ada):
-    """Whoever asked for the plan asked for its calls."""
+def test_the_owner_sees_private_values(plan, ada):
     assert PRIVATE_EMAIL in texts_of(Rest(ada), plan)[3]
 
 
@@ -73,32 +69,28 @@ def asked(rest: Rest) -> dict[str, Any]:
     return call
 
 
-def test_an_agent_sees_what_it_asked_for(executor, stage, ada):
-    """With a token that came with the call; the token's person sees it too."""
+def test_an_agent_sees_the_private_results_of_its_calls(executor, stage, ada):
     rest = agent(ada)
     call = asked(rest)
     assert call["result"]["results"] == [PRIVATE_RESULT]
     assert Rest(ada).get(f"calls/{call['id']}/").json()["result"] == call["result"]
 
 
-def test_a_call_that_never_ran_keeps_its_reason_to_itself(plan, vera):
-    """Derived or stored, the response is masked alike."""
+def test_the_reason_of_a_call_that_did_not_run_is_masked(plan, vera):
     call = call_of(plan)
     Call.objects.filter(pk=call.pk).update(response="", status="cancelled", message=f"Not to {PRIVATE_EMAIL}.")
     shown = Rest(vera).get(f"calls/{call.public_id}/").json()["result"]
     assert (shown["success"], shown["error"], shown["results"]) == (False, {PRIVATE_MARKER: "string"}, [])
 
 
-def test_the_shape_is_kept(plan, vera):
-    """A client that reads the standard response finds every field where it was."""
+def test_masks_keep_the_shape_of_the_response(plan, vera):
     shown = Rest(vera).get(f"calls/{call_of(plan).public_id}/").json()
     masked = {"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}
     assert shown["arguments"] == {"value": masked}
     assert (shown["result"]["results"], shown["result"]["success"]) == ([masked], True)
 
 
-def test_what_came_by_reference_is_private_too(plan, vera):
-    """Also its result; a step that took nothing of it stays as it is."""
+def test_values_taken_by_reference_are_private(plan, vera):
     rest = Rest(vera)
     told, plain = (rest.get(f"calls/{call_of(plan, number).public_id}/").json() for number in (2, 3))
     assert told["arguments"] == {"value": {"to": {PRIVATE_MARKER: "string"}}}
@@ -109,9 +101,7 @@ def test_what_came_by_reference_is_private_too(plan, vera):
     assert memory["plain"]["results"] == ["plain"]
 
 
-def test_the_words_of_a_failure_are_hidden(stage, ada, vera):
-    """On the step, in memory and in the call: they may quote what was asked for."""
-
+def test_error_messages_are_masked(stage, ada, vera):
     def fail(value, context):
         raise ToolError(f"Nobody is called {PRIVATE_EMAIL}")
 
@@ -122,14 +112,12 @@ def test_the_words_of_a_failure_are_hidden(stage, ada, vera):
     assert PRIVATE_EMAIL not in Rest(vera).get(f"calls/{call_of(failed).public_id}/").content.decode()
 
 
-def test_masks_stay_when_the_tool_s_code_is_gone(plan, vera):
-    """Its row says what it returns."""
+def test_masks_stay_when_the_tool_is_removed(plan, vera):
     Tool.objects.filter(name="private").update(registered=False)
     assert PRIVATE_EMAIL not in "".join(texts_of(Rest(vera), plan))
 
 
-def test_one_value_is_revealed_and_the_audit_log_says_to_whom(plan, rosa):
-    """Who, which call and which field; never the value."""
+def test_a_revealed_value_is_audited(plan, rosa):
     call = call_of(plan)
     response = Rest(rosa).post(f"calls/{call.public_id}/reveal/", {"path": PRIVATE_PATH})
     assert (response.status_code, response.json()) == (200, {"path": PRIVATE_PATH, "value": PRIVATE_EMAIL})
@@ -141,16 +129,14 @@ def test_one_value_is_revealed_and_the_audit_log_says_to_whom(plan, rosa):
 
 
 @pytest.mark.parametrize(("name", "status"), [("ada", 200), ("admin", 200), ("vera", 403), ("ben", 403)])
-def test_who_may_reveal(plan, request, name, status):
-    """Those who see it anyway; the others are told who, and nothing is kept of their asking."""
+def test_only_users_who_may_see_a_value_can_reveal_it(plan, request, name, status):
     rest = Rest(request.getfixturevalue(name))
     response = rest.post(f"calls/{call_of(plan).public_id}/reveal/", {"path": PRIVATE_PATH})
     assert response.status_code == status
     assert AuditEntry.objects.filter(action="call.revealed").count() == (status == 200)
 
 
-def test_an_agent_reveals_its_own_alone(executor, stage, ada, admin):
-    """What is another's is not there."""
+def test_an_agent_reveals_only_its_own_values(executor, stage, ada, admin):
     rest = agent(ada)
     path = f"calls/{asked(rest)['id']}/reveal/"
     assert rest.post(path, {"path": PRIVATE_PATH}).json()["value"] == PRIVATE_EMAIL
@@ -159,21 +145,18 @@ def test_an_agent_reveals_its_own_alone(executor, stage, ada, admin):
 
 @pytest.mark.parametrize("body", [{"path": "results.0.emial"}, {"path": "results.0"}, {"path": ""}, {"path": 1}, {}])
 def test_a_path_that_names_no_value_is_422(plan, ada, body):
-    """And is not kept."""
     response = Rest(ada).post(f"calls/{call_of(plan).public_id}/reveal/", body)
     assert (response.status_code, wrong_paths(response)) == (422, ["path"])
     assert not AuditEntry.objects.filter(action="call.revealed").exists()
 
 
-def test_nothing_is_revealed_before_there_is_a_response(stage, ada):
-    """The call has been stored and nobody has run it yet."""
+def test_reveal_before_the_response_is_refused(stage, ada):
     call = create_call(CallOrder("private", {"value": PRIVATE_RESULT}), by=Requester(ada))
     response = Rest(ada).post(f"calls/{call.public_id}/reveal/", {"path": PRIVATE_PATH})
     assert response.status_code == 409
 
 
-def test_an_agent_reads_its_own_plan_as_it_is(stage, ada):
-    """It submitted the plan, so it asked for what is in it."""
+def test_an_agent_reads_its_own_plan_unmasked(stage, ada):
     rest = agent(ada, "plans:read", "plans:write", "calls:create")
     stored = rest.post(
         "plans/", {"goal": "Look", "steps": [act(1, PRIVATE_RESULT, "private", expected_key="found")]}
@@ -184,7 +167,6 @@ def test_an_agent_reads_its_own_plan_as_it_is(stage, ada):
 
 
 def test_a_registration_is_private(catalog, ada, vera, rosa):
-    """The tool that ships says so: one looks it up, another sees that it was found."""
     look = step(1, "lookup_registration", parameters={"identifier": "R-20400"})
     call = call_of(work_off(make_plan(ada, look)))
     own, other = (Rest(viewer).get(f"calls/{call.public_id}/").json() for viewer in (ada, vera))
@@ -194,8 +176,7 @@ def test_a_registration_is_private(catalog, ada, vera, rosa):
     assert Rest(rosa).post(f"calls/{call.public_id}/reveal/", {"path": path}).json()["value"] == value
 
 
-def test_registrations_are_not_looked_up_twice_within_five_seconds(catalog, ada):
-    """By one caller; the second time it is told when to come back."""
+def test_registrations_are_rate_limited(catalog, ada):
     rest, body = agent(ada), {"tool": "lookup_registration", "arguments": {"identifier": "R-20400"}, "wait_seconds": 0}
     assert rest.post("calls/", body).status_code == 201
     refused = rest.post("calls/", body)

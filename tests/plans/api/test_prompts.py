@@ -1,4 +1,4 @@
-"""What models were asked for a plan, over REST: to its owner and administrators."""
+"""REST endpoint of prompts."""
 
 import pytest
 
@@ -8,8 +8,7 @@ from tests.rest import Rest
 pytestmark = pytest.mark.usefixtures("catalog")
 
 
-def test_the_owner_reads_what_models_were_asked(ada, admin):
-    """In pages, oldest first."""
+def test_the_owner_reads_prompts(ada, admin):
     plan = make_plan(ada, step(1))
     make_draft(ada, plan)
     for reader in (ada, admin):
@@ -21,8 +20,7 @@ def test_the_owner_reads_what_models_were_asked(ada, admin):
         assert [each["purpose"] for each in second["results"]] == ["repair"]
 
 
-def test_others_do_not(ada, rosa, ben):
-    """Who sees the plan is told why."""
+def test_other_users_may_not_read_prompts(ada, rosa, ben):
     plan = make_plan(ada, step(1))
     make_draft(ada, plan)
     for reader in (rosa, ben):

@@ -1,4 +1,4 @@
-"""Sessions over REST: the planning tools called with a session's name, and what is to be read of sessions."""
+"""REST endpoints of sessions, and planning tools in named sessions."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def list_of(call: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_an_agent_keeps_its_list_through_four_calls(ada):
+def test_an_agent_maintains_its_list_over_calls(ada):
     rest = agent(ada)
     called(rest, "setup_plan", objective="Resend the badge", initial_steps=["Find it"])
     called(rest, "add_step", steps=["Send it"])
@@ -67,14 +67,14 @@ def test_a_refusal_is_a_failed_call_with_its_message(ada):
         ({"objective": "x", "initial_steps": [1, None]}, ["initial_steps.0", "initial_steps.1"], "expected text"),
     ],
 )
-def test_arguments_that_do_not_fit_are_422_and_no_call_is_stored(ada, arguments, paths, detail):
+def test_invalid_planning_arguments_are_422_and_not_stored(ada, arguments, paths, detail):
     response = agent(ada).post("calls/", {"tool": "planning_setup_plan", "arguments": arguments}, **NIGHT)
     assert (response.status_code, wrong_paths(response)) == (422, paths)
     assert detail in response.json()["errors"][0]["message"]
     assert not Plan.objects.exists()
 
 
-def test_each_name_is_a_session_and_none_is_the_default_one(ada):
+def test_each_name_is_a_session_and_no_name_is_the_default(ada):
     rest = agent(ada)
     for name in ("night", "day", None):
         called(rest, "setup_plan", name, objective=f"In {name}")
@@ -86,7 +86,7 @@ def test_each_name_is_a_session_and_none_is_the_default_one(ada):
     assert [each["name"] for each in rest.get("sessions/").json()["results"]] == ["", "day", "night"]
 
 
-def test_a_session_is_shown_in_the_words_of_plans_beside_its_calls(ada):
+def test_a_session_has_its_list_and_calls(ada):
     rest = agent(ada)
     called(rest, "setup_plan", objective="Try it", initial_steps=["a", "b"])
     last = called(rest, "update_step", step_id=1, status="done")
@@ -136,7 +136,7 @@ def test_the_list_of_sessions_comes_in_pages(ada):
     assert rest.get("sessions/", state="x").status_code == 422
 
 
-def test_who_sees_which_sessions(ada, ben, vera, nobody):
+def test_visibility_of_sessions(ada, ben, vera, nobody):
     mine, other = agent(ada), agent(ada)
     called(mine, "setup_plan", objective="Mine")
     called(agent(ben), "setup_plan", objective="Ben's")
@@ -151,7 +151,7 @@ def test_who_sees_which_sessions(ada, ben, vera, nobody):
     assert agent(ada, "calls:create").get("sessions/").status_code == 403
 
 
-def test_nothing_but_the_planning_tools_changes_a_list(ada):
+def test_only_planning_tools_change_a_list(ada):
     rest = Rest(ada)
     called(rest, "setup_plan", objective="Try it", initial_steps=["a"])
     plan = rest.get("sessions/").json()["results"][0]["id"]

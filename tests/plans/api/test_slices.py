@@ -1,4 +1,4 @@
-"""Plan slices over REST: what is asked early, what becomes of each item, and who may."""
+"""REST endpoints of plan slices."""
 
 from typing import Any
 
@@ -29,8 +29,7 @@ def items_of(answer: Any) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("id", "seen_digest", "step_id", "tool")} for row in answer.json()["results"]]
 
 
-def test_a_preview_answers_with_all_facts(plan, rosa):
-    """Each item is a request as in every list, with the digest to send back; what stays gated says why."""
+def test_a_preview_returns_requests_and_upcoming_steps(plan, rosa):
     rest = Rest(rosa)
     first, again = preview(rest, plan), preview(rest, plan)
     assert (first.status_code, again.json()) == (200, first.json())
@@ -49,7 +48,6 @@ def test_a_preview_answers_with_all_facts(plan, rosa):
 
 
 def test_a_slice_is_approved_item_by_item(plan, rosa, stage):
-    """Each by its own digest; one that has changed is told so, and the others are approved all the same."""
     rest = Rest(rosa)
     items = items_of(preview(rest, plan))
     items[1] |= {"seen_digest": "0" * 64}
@@ -64,8 +62,7 @@ def test_a_slice_is_approved_item_by_item(plan, rosa, stage):
     assert stage.values("dangerous")[:2] == ["v1", "v2"]
 
 
-def test_one_key_decides_once(plan, rosa):
-    """A repeated request gets the first answer."""
+def test_a_repeated_key_decides_once(plan, rosa):
     rest = Rest(rosa)
     body = {"plan": plan.public_id, "items": items_of(preview(rest, plan, key="p1"))}
     first, again = (rest.post("approvals/slice/", body, key="s1").json() for _ in range(2))
@@ -74,24 +71,21 @@ def test_one_key_decides_once(plan, rosa):
     assert {each["status"] for each in rest.post("approvals/slice/", body).json()["results"]} == {"conflict"}
 
 
-def test_nobody_approves_what_they_asked_for(plan, ada, rosa):
-    """Four eyes hold for each item; who asked may look."""
+def test_requesters_may_not_approve_their_own_steps(plan, ada, rosa):
     items = items_of(preview(Rest(rosa), plan))
     results = Rest(ada).post("approvals/slice/", {"plan": plan.public_id, "items": items}).json()["results"]
     assert [each["status"] for each in results] == ["forbidden", "forbidden"]
 
 
 @pytest.mark.parametrize("name", ["ada", "ben", "vera"])
-def test_only_who_might_decide_has_steps_shown(plan, request, name):
-    """Neither who asked nor who only looks: nothing is stored, no preview runs, and the answer names who may."""
+def test_only_users_who_might_decide_get_a_preview(plan, request, name):
     answer = preview(Rest(request.getfixturevalue(name)), plan)
     assert (answer.status_code, "reviewer" in answer.json()["detail"]) == (403, True)
     assert not ApprovalRequest.objects.filter(is_early=True).exists()
 
 
 @pytest.mark.parametrize("terms", [{"typed_target": True}, {"min_review_seconds": 9}, {"fresh_sign_in_seconds": 9}])
-def test_what_asks_for_a_closer_look_is_not_approved_in_a_slice(plan, rosa, terms):
-    """Over REST as on the page: by itself only."""
+def test_requests_that_need_closer_review_are_not_approved_in_a_slice(plan, rosa, terms):
     items = items_of(preview(Rest(rosa), plan))
     PolicyRevision.objects.update(**terms)
     results = Rest(rosa).post("approvals/slice/", {"plan": plan.public_id, "items": items}).json()["results"]
@@ -99,14 +93,12 @@ def test_what_asks_for_a_closer_look_is_not_approved_in_a_slice(plan, rosa, term
     assert not Review.objects.exists()
 
 
-def test_the_log_names_who_had_a_step_shown(plan, rosa):
-    """And not who asked for the plan."""
+def test_a_preview_is_audited(plan, rosa):
     preview(Rest(rosa), plan)
     assert {entry.actor for entry in AuditEntry.objects.filter(action="approval.prepared")} == {rosa}
 
 
-def test_items_must_be_of_the_plan_and_what_they_are_said_to_be(plan, rosa, ada):
-    """Another plan's request is not found, another step's is a conflict."""
+def test_items_must_match_the_plan_step_and_tool(plan, rosa, ada):
     rest = Rest(rosa)
     items = items_of(preview(rest, plan))
     other = make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous"))
@@ -130,16 +122,14 @@ def test_items_must_be_of_the_plan_and_what_they_are_said_to_be(plan, rosa, ada)
         ("", {"items": [{"id": "apr_x", "seen_digest": "a", "else": 1}]}),
     ],
 )
-def test_what_was_sent_is_checked(path, body, plan, rosa):
-    """The answer names what is wrong, and nothing is stored."""
+def test_invalid_slices_are_refused(path, body, plan, rosa):
     answer = Rest(rosa).post(f"approvals/slice/{path}", {"plan": plan.public_id, **body})
     assert answer.status_code == 422
     assert answer.json()["errors"]
     assert not ApprovalRequest.objects.filter(is_early=True).exists()
 
 
-def test_only_who_may_decide_asks_early(plan, rosa, ada, ben):
-    """The scope is needed, an agent's token has none, and a plan that one may not see is not there."""
+def test_a_preview_needs_permission_to_decide(plan, rosa, ada, ben):
     assert preview(Rest(rosa, "approvals:read"), plan).status_code == 403
     assert preview(Rest(ada, "plans:read", "plans:write", kind="agent"), plan).status_code == 403
     assert Rest(rosa).post("approvals/slice/preview/", {"plan": "plan_none", "count": 1}).status_code == 404
@@ -148,6 +138,5 @@ def test_only_who_may_decide_asks_early(plan, rosa, ada, ben):
 
 
 def test_a_plan_that_has_ended_has_no_slice(plan, rosa, ada):
-    """Asking for it is a conflict."""
     assert Rest(ada).post(f"plans/{plan.public_id}/cancel/").status_code == 200
     assert preview(Rest(rosa), plan).status_code == 409
