@@ -10,12 +10,22 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.access.roles import NotAllowed, agent_token_of
+from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.problems import refusal_responses
-from plans.actions.call import CallOrder, create_call
+from plans.actions.call import CallOrder, create_call, rehearse
 from plans.api.plans import SESSION_NAME, PlanEndpoint
-from plans.api.serializers import CallBody, CallQuery, CallSerializer, RevealBody, RevealedSerializer
+from plans.api.serializers import (
+    CallBody,
+    CallPreviewSerializer,
+    CallQuery,
+    CallSerializer,
+    PreviewBody,
+    RevealBody,
+    RevealedSerializer,
+)
 from plans.live.long_polling import WAIT_HEADER, read_soon
 from plans.models import Plan
 from plans.store import selectors
@@ -79,6 +89,21 @@ class CallList(CallEndpoint):
     def _of_plan(self, plan_ref: str) -> Response:
         """Return the response with the newest call of a plan; a direct call is the only one."""
         return self.shown(selectors.newest_call_of(plan_ref).public_id, 201)
+
+
+class CallPreview(PlanEndpoint):
+    """Preview of a call."""
+
+    required_scopes: ClassVar = {"POST": ["calls:create"]}
+
+    @extend_schema("calls_preview", request=PreviewBody, responses=CallPreviewSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Show the effect of the policies on a call, and the tool's preview. Nothing runs. Not for agents' tokens."""
+        body = self.body(PreviewBody)
+        if agent_token_of(self.user) is not None:
+            raise NotAllowed("Only a person may preview a call; agents' tokens may not.")
+        found = rehearse(tool_or_404(name).name, body["arguments"], by=self.requester)
+        return Response(CallPreviewSerializer(found).data, headers={"Cache-Control": "no-store"})
 
 
 class CallDetail(CallEndpoint):

@@ -367,6 +367,7 @@ add_examples = ExampleHook(
             "A task for an agent": TASK,
             "With a budget, to be started later": DOCUMENT | {"budget": {"calls": 20, "seconds": 600}, "start": False},
         },
+        "PreviewBody": {"A file": {"arguments": {"path": "reports/apple.md", "content": TEXT}}},
         "RetryBody": {
             "All failed steps": {},
             "One step with other arguments": {
@@ -387,6 +388,21 @@ add_examples = ExampleHook(
     responses={
         "Agent": {"An agent": AGENT},
         "Call": {"A call that waits for approval": HELD_CALL, "A completed call": CALL},
+        "CallPreview": {
+            "A call that would wait for approval": {
+                "safety_level": "dangerous",
+                "effect": "hold",
+                "message": None,
+                "preview": {
+                    "summary": "Create reports/apple.md",
+                    "kind": "diff",
+                    "before": "",
+                    "after": TEXT,
+                    "rows": [],
+                    "state_token": "absent",
+                },
+            },
+        },
         "Check": {
             "No problems": {"valid": True, "problems": []},
             "An unknown tool": {"valid": False, "problems": [PROBLEM]},

@@ -4,11 +4,13 @@ from typing import Any
 
 from django.conf import settings
 from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer, extend_schema_field
+from pydantic_core import to_jsonable_python
 from rest_framework import serializers
 
-from approvals.models import ApprovalRequest, GrantUse
+from approvals.models import ApprovalRequest, GrantUse, PolicyRevision
 from catalog.access.roles import user_display_name
 from catalog.calls.privacy import PRIVATE_NOTICE
+from catalog.dispatch.pipeline import Allow, Deny, Hold
 from catalog.models import Call
 from catalog.rest.problems import MEDIA_TYPE, FieldErrorSerializer, ProblemSerializer
 from catalog.rest.serializers import (
@@ -26,6 +28,7 @@ from catalog.rest.serializers import (
     StrictTextField,
 )
 from catalog.states import PUBLIC_STATUS
+from plans.actions.call import Rehearsal
 from plans.actions.clone import NO_CLONE_LINKS, CloneLinks
 from plans.agents.runs import work_of_run
 from plans.models import AgentRun, MemoryItem, Plan, Step
@@ -88,6 +91,35 @@ class CallBody(StrictSerializer):
         required=False, allow_null=True, max_length=MAX_ID_LENGTH, help_text="Id of the failed call that it replaces."
     )
     wait_seconds = StrictFloatField(required=False, min_value=0, max_value=MAX_WAIT)
+
+
+class PreviewBody(StrictSerializer):
+    """The arguments of the call."""
+
+    arguments = JsonObjectField()
+
+
+class CallPreviewSerializer(serializers.Serializer[Rehearsal]):
+    """The effect of the policies on a call, and the tool's preview, or null if the tool has none."""
+
+    safety_level = serializers.CharField(source="level")
+    effect = serializers.SerializerMethodField()
+    message = serializers.SerializerMethodField()
+    preview = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.ChoiceField(choices=PolicyRevision.Effect.values))
+    def get_effect(self, rehearsal: Rehearsal) -> str:
+        """Return the effect: allow, hold or deny."""
+        return {Allow: "allow", Hold: "hold", Deny: "deny"}[type(rehearsal.verdict)]
+
+    def get_message(self, rehearsal: Rehearsal) -> str | None:
+        """Return the message of a policy that denies the call, or null."""
+        return rehearsal.verdict.message if isinstance(rehearsal.verdict, Deny) else None
+
+    @extend_schema_field(serializers.DictField(allow_null=True))
+    def get_preview(self, rehearsal: Rehearsal) -> Any:
+        """Return the tool's preview."""
+        return to_jsonable_python(rehearsal.shown)
 
 
 class ActionBody(StrictSerializer):

@@ -32,6 +32,7 @@ urlpatterns = [
     path("agents/", agents_api.AgentList.as_view(), name="api-agents"),
     path("agents/<slug:public_id>/", agents_api.AgentDetail.as_view(), name="api-agent"),
     path("calls/", calls.CallList.as_view(), name="api-calls"),
+    path("tools/<slug:name>/preview/", calls.CallPreview.as_view(), name="api-tool-preview"),
     path("calls/<slug:public_id>/", calls.CallDetail.as_view(), name="api-call"),
     path("calls/<slug:public_id>/reveal/", calls.CallReveal.as_view(), name="api-call-reveal"),
 ]

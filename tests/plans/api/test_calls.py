@@ -209,3 +209,24 @@ def test_reading_a_call_may_set_the_wait_header(catalog, ada):
     assert rest.get(f"calls/{call}/", wait_seconds=1.5)[WAIT_HEADER] == f"{call};1.5"
     for wrong in ("-1", "61", "nan", "inf", "soon"):
         assert wrong_paths(rest.get(f"calls/{call}/", wait_seconds=wrong)) == ["wait_seconds"]
+
+
+def test_a_preview_shows_the_effect_and_runs_nothing(catalog, ada, workspace):
+    response = Rest(ada).post("tools/write_file/preview/", {"arguments": WRITE["arguments"]})
+    shown = response.json()
+
+    assert (shown["safety_level"], shown["effect"], shown["message"]) == ("dangerous", "hold", None)
+    assert shown["preview"]["after"] == "x"
+    assert response["Cache-Control"] == "no-store"
+    assert not Call.objects.exists()
+    assert not (workspace / "a.txt").exists()
+
+
+def test_a_preview_of_invalid_arguments_is_422(catalog, ada):
+    assert wrong_paths(Rest(ada).post("tools/write_file/preview/", {"arguments": {"path": 3, "content": ""}})) == [
+        "path"
+    ]
+
+
+def test_agents_may_not_preview_calls(catalog, ada):
+    assert agent(ada).post("tools/write_file/preview/", {"arguments": WRITE["arguments"]}).status_code == 403
