@@ -1,6 +1,6 @@
-"""Who may see and do what: roles are Django groups; an agent's token sees only what is its own.
+"""Roles and permissions of users. Roles are Django groups; an agent's token sees only its own objects.
 
-Knows nothing of requests or plans: selectors ask here and put the answer into their queries.
+Knows nothing of requests or plans: selectors use these functions in their queries.
 """
 
 from collections.abc import Iterable
@@ -15,14 +15,14 @@ from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 
 SIGNED_IN_AT_KEY = "toolgate.signed_in"
-"""Under what a session keeps when it was signed in: seconds since 1970."""
+"""Session key of the sign-in time, in seconds since 1970."""
 
 
 VIEWER, OPERATOR, REVIEWER, ADMINISTRATOR = ROLES = ("viewer", "operator", "reviewer", "administrator")
 
 
 class NotAllowed(ToolgateError, PermissionDenied):
-    """The person is known and may not do this; the message says who may. → 403"""
+    """The authenticated user may not do this; the message names who may. → 403"""
 
 
 def groups_of(user: User | AnonymousUser) -> frozenset[str]:
@@ -35,7 +35,7 @@ def groups_of(user: User | AnonymousUser) -> frozenset[str]:
 
 
 def prefetch_groups(people: Iterable[User]) -> None:
-    """Read the groups of several people by one query, so that `groups_of` asks for none of them."""
+    """Load the groups of several people in one query, so that `groups_of` needs none."""
     read = list(people)
     prefetch_related_objects(read, "groups")
     for person in read:
@@ -44,7 +44,7 @@ def prefetch_groups(people: Iterable[User]) -> None:
 
 
 def roles_of(user: User | AnonymousUser) -> frozenset[str]:
-    """Return the user's roles; a superuser administers."""
+    """Return the user's roles. A superuser is an administrator."""
     roles = groups_of(user).intersection(ROLES)
     return roles | {ADMINISTRATOR} if user.is_active and user.is_superuser else roles
 
@@ -55,51 +55,51 @@ def has_role(user: User | AnonymousUser, *names: str) -> bool:
 
 
 def can_see_all(user: User | AnonymousUser) -> bool:
-    """Say whether the user sees everyone's plans, calls and requests: any role does, agents' tokens never."""
+    """Return whether the user sees everyone's plans, calls and requests: any role does, agents' tokens never."""
     return agent_token_of(user) is None and bool(roles_of(user))
 
 
 def user_for_token(token: ApiToken) -> User:
-    """Return the token's user, marked as acting through it, so that an agent's token sees only its own."""
+    """Return the token's user, marked as acting through it, so that an agent's token sees only its own objects."""
     token.user._toolgate_token = token  # type: ignore[attr-defined] # a mark on the instance, not a field
     return token.user
 
 
 def acting_token_of(user: User | AnonymousUser) -> ApiToken | None:
-    """Return the token through which the user acts; None in a session."""
+    """Return the token through which the user acts, or None in a session."""
     token: ApiToken | None = getattr(user, "_toolgate_token", None)
     return token
 
 
 def agent_token_of(user: User | AnonymousUser) -> ApiToken | None:
-    """Return the agent token through which the user acts; None for people and personal tokens."""
+    """Return the agent token through which the user acts, or None for people and personal tokens."""
     token = acting_token_of(user)
     return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
 
 
 def mark_session_user(user: User, signed_in: float | None) -> None:
-    """Mark the user with when the session was signed in through which they act, in seconds since 1970."""
+    """Mark the user as acting through a session, with its sign-in time in seconds since 1970."""
     user._toolgate_signed_in = signed_in  # type: ignore[attr-defined] # a mark on the instance, not a field
 
 
 def is_session_user(user: User) -> bool:
-    """Say whether the user acts through a session: on a page, or over REST with its cookie."""
+    """Return whether the user acts through a session: on a page, or over REST with the session cookie."""
     return hasattr(user, "_toolgate_signed_in")
 
 
 def signed_in_at(user: User) -> datetime | None:
-    """Return when the session was signed in through which the user acts; None where there is none, or nobody knows."""
+    """Return the sign-in time of the session through which the user acts, or None if unknown or not in a session."""
     seconds: float | None = getattr(user, "_toolgate_signed_in", None)
     return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
 
 
 def user_display_name(user: User) -> str:
-    """Return how people are called in sentences: the full name, else the username."""
+    """Return a user's name for display: the full name, else the username."""
     return user.get_full_name() or user.get_username()
 
 
 def find_active_user(username: str) -> "User | None":
-    """Return whose account in use has this name; None for a text that cannot be a name, or is nobody's."""
+    """Return the active user with this username, or None."""
     if "\x00" in username:
         return None
     return get_user_model().objects.filter(username=username, is_active=True).first()

@@ -1,11 +1,11 @@
-"""Sign-in with a password, throttled: repeated wrong passwords make an account, and an address, wait.
+"""Password sign-in with throttling by account and by client address.
 
-Ten wrong passwords make an account wait one minute, a hundred make an address wait; each further one doubles the wait,
-up to fifteen minutes. An attempt is counted before its password is checked, so that attempts at the same moment never
-check more passwords than that. The right password resets the count of its account and is taken back from that of its
-address. Names that no account has are counted like any other.
+After ten wrong passwords an account has to wait one minute, after a hundred an address; each further one doubles the
+wait, up to fifteen minutes. An attempt is counted before its password is checked, so concurrent attempts cannot check
+more passwords than that. The right password resets the account's count and subtracts the attempt from the address's
+count. Unknown usernames are counted too.
 
-Views that take a password call `authenticate` of this module in place of Django's.
+Views that take a password call this module's `authenticate_user` in place of Django's `authenticate`.
 """
 
 from contextlib import suppress
@@ -30,11 +30,11 @@ from catalog.errors import SignInThrottled
 from catalog.models import SignInCount
 
 THROTTLE_WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 15))
-"""The wait after the last attempt that is free, after the next one, and so on; the last is the longest."""
+"""The waits after the last free attempt, after the next one, and so on; the last is the longest."""
 COUNT_LIFETIME = timedelta(days=1)
-"""The time without an attempt after which a count begins anew."""
+"""The time without an attempt after which a count is reset."""
 IPV6_NETWORK_BITS = 64
-"""The part of an IPv6 address that a provider gives to one customer, who chooses the rest freely."""
+"""The network size that a provider typically assigns to one customer, who chooses the remaining bits freely."""
 
 sign_in_refused = Signal()
 """Sent with `request`, `username` and `retry_after` at the first refusal of each wait."""
@@ -42,14 +42,14 @@ sign_in_refused = Signal()
 
 @dataclass(frozen=True, slots=True)
 class AttemptKey:
-    """One side of an attempt: the key its row is found by, and how many attempts are free."""
+    """One counter of an attempt: the key of its row, and the number of free attempts."""
 
     key: str
     free: int
 
 
 def authenticate_user(request: HttpRequest, *, username: str, password: str) -> User | None:
-    """Return the user of this name if the password is theirs, else None. Raises SignInThrottled, right or wrong."""
+    """Return the user with this name if the password is correct, else None. Raises SignInThrottled in both cases."""
     account = AttemptKey(_attempt_key("account", username), free=10)
     address = AttemptKey(_attempt_key("address", network_of(client_address(request))), free=100)
     try:
@@ -64,7 +64,7 @@ def authenticate_user(request: HttpRequest, *, username: str, password: str) -> 
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the address a request came from; behind the proxy that TOOLGATE_HTTPS trusts, the one that it saw."""
+    """Return the client address of a request; behind the proxy trusted by TOOLGATE_HTTPS, the address the proxy saw."""
     seen = str(request.META.get("REMOTE_ADDR") or "")
     if settings.TOOLGATE_HTTPS:
         told = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
@@ -74,7 +74,7 @@ def client_address(request: HttpRequest) -> str:
 
 
 def network_of(address: str) -> str:
-    """Return what is counted as one address: an IPv4 address, or the network of an IPv6 address."""
+    """Return the unit that counts as one address: an IPv4 address, or the network of an IPv6 address."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -85,14 +85,14 @@ def network_of(address: str) -> str:
 
 
 def clear_sign_in_counts(*, now: datetime) -> int:
-    """Delete some of the counts that are no longer remembered; return how many."""
+    """Delete a batch of expired counts and return how many."""
     old = SignInCount.objects.filter(last_at__lt=now - COUNT_LIFETIME).order_by("pk").values("pk")[:MAX_CLEARED_ROWS]
     return SignInCount.objects.filter(pk__in=list(old.values_list("pk", flat=True))).delete()[0]
 
 
 @retry_on_deadlock
 def _count_attempt(account: AttemptKey, address: AttemptKey) -> None:
-    """Count one attempt on both sides, or on neither. Raises SignInThrottled.
+    """Count one attempt for both the account and the address, or for neither. Raises SignInThrottled.
 
     The account's row is always locked before the address's.
     """
@@ -131,7 +131,7 @@ def _reset_counts(account: AttemptKey, address: AttemptKey) -> None:
 
 @retry_on_deadlock
 def _announce_refusal(refusal: SignInThrottled, request: HttpRequest, username: str, *, keys: list[str]) -> None:
-    """Send the signal unless it was sent during this wait: an attacker does not fill the audit log with refusals."""
+    """Send the signal once per wait, so that an attacker cannot fill the audit log with refusals."""
     with transaction.atomic():
         waiting = SignInCount.objects.filter(key__in=keys, waits_until__gt=clock.now(), refusal_kept=False)
         if waiting.update(refusal_kept=True):
@@ -139,5 +139,5 @@ def _announce_refusal(refusal: SignInThrottled, request: HttpRequest, username: 
 
 
 def _attempt_key(kind: str, text: str) -> str:
-    """Return the key of a row. It does not show the name: people type their password there, too."""
+    """Return the key of a row, as a hash: people sometimes type their password into the username field."""
     return salted_hmac(f"toolgate.sign_in.{kind}", text, algorithm="sha256").hexdigest()

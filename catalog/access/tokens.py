@@ -1,7 +1,7 @@
-"""Bearer tokens: issued, verified, listed, changed and revoked. Only the SHA-256 of a token is stored.
+"""Bearer tokens: issue, authenticate, list, change and revoke. Only the SHA-256 of a token is stored.
 
-A scope counts only while the token's owner has a role for it; that is checked at each request. The functions that take
-`by` check the permissions of that person, and those of the token through which they act.
+A scope is effective only while the token's owner has a role for it, which is checked at each request. Functions that
+take `by` check the permissions of that person and of the token through which they act.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, LearntWait
 
-# Reading plans and approvals needs no role: without one, selectors show a person's own things only.
-# Deciding needs what the policy of each request asks for, which the service knows.
+# Reading plans and approvals needs no role: without one, selectors return only a person's own objects. The policy of
+# each request says who may decide it, and the service checks that.
 SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
     "tools:read": ROLES,
     "calls:create": (OPERATOR, ADMINISTRATOR),
@@ -44,12 +44,12 @@ SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
     "policies:write": (ADMINISTRATOR,),
     "audit:read": (ADMINISTRATOR,),
 }
-"""The roles for each scope, one of which its owner needs; an empty tuple stands for everyone."""
+"""Scope → roles of which its owner needs one; an empty tuple stands for everyone."""
 SCOPES = tuple(SCOPE_ROLES)
 KINDS = ApiToken.Kind.values
-# An agent asks; it never decides, never changes what is asked of it, and reads only what is its own.
+# Agents make requests: they never decide or change policies, and read only their own objects.
 SCOPES_DENIED_TO_AGENTS = frozenset({"approvals:decide", "catalog:write", "policies:write", "audit:read"})
-TOKEN_PREFIX = "tg_"  # noqa: S105 - how a token begins, so that scanners of leaked secrets can find one
+TOKEN_PREFIX = "tg_"  # noqa: S105 - prefix by which secret scanners recognise a token
 TOKEN_BYTES = 32
 PREFIX_CHARACTERS = 10
 DEFAULT_TOKEN_DAYS = 90
@@ -71,9 +71,9 @@ def issue_token(*, user: User, scopes: Iterable[str], **terms: Any) -> tuple[Api
 
 
 def may_hold_scope(user: User, scope: str) -> bool:
-    """Say whether the user's roles allow tokens with this scope.
+    """Return whether the user's roles allow tokens with this scope.
 
-    Policies may ask any group for a decision, so every group but those that never decide by their role will do.
+    Policies may name any group as reviewers, so every group counts except those that never decide by their role.
     """
     if scope == "approvals:decide":
         return has_role(user, ADMINISTRATOR) or bool(groups_of(user) - {VIEWER, OPERATOR})
@@ -90,9 +90,9 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
     days: int = DEFAULT_TOKEN_DAYS,
     hold_seconds: int | None = None,
 ) -> tuple[ApiToken, str]:
-    """Create a token for `days` days; return it with its text, shown only here. Raises ParameterError.
+    """Create a token for `days` days; return it with its text, which is not available later. Raises ParameterError.
 
-    Does not ask whether the user's roles allow the scopes; `issue_token` does.
+    Does not check that the user's roles allow the scopes; `issue_token` does.
     """
     wanted = list(dict.fromkeys(scopes))
     _validate_token(kind, wanted, days)
@@ -128,13 +128,13 @@ def tokens_for(viewer: User) -> QuerySet[ApiToken]:
 
 
 def listed_tokens(viewer: User) -> QuerySet[ApiToken]:
-    """Return the tokens that the viewer may see, without those that ended over 90 days ago."""
+    """Return the tokens that the viewer may see, except those that ended over 90 days ago."""
     since = clock.now() - LISTED_AFTER_END
     return tokens_for(viewer).filter(Q(revoked_at=None) | Q(revoked_at__gt=since), expires_at__gt=since)
 
 
 def token_for(viewer: User, pk: int) -> ApiToken:
-    """Return one token. Raises ApiToken.DoesNotExist when there is none that the viewer may see."""
+    """Return one token. Raises ApiToken.DoesNotExist if the viewer may not see such a token."""
     try:
         return tokens_for(viewer).get(pk=pk)
     except OverflowError:  # a number beyond what SQLite stores
@@ -143,7 +143,7 @@ def token_for(viewer: User, pk: int) -> ApiToken:
 
 @retry_on_deadlock
 def change_token(token: ApiToken, changes: Mapping[str, Any], *, by: User) -> None:
-    """Change `name` and `hold_seconds` of a live token; `learnt_waits` forgets what was learnt of its clients.
+    """Change `name` and `hold_seconds` of a live token; `learnt_waits` deletes what was learnt about its clients.
 
     Raises NotAllowed, ParameterError, and Conflict if the token has ended.
     """
@@ -163,24 +163,24 @@ def change_token(token: ApiToken, changes: Mapping[str, Any], *, by: User) -> No
 
 @retry_on_deadlock
 def revoke_token(token: ApiToken, *, by: User) -> None:
-    """End a token for good. Raises NotAllowed, and Conflict if it was revoked before."""
+    """End a token permanently. Raises NotAllowed, and Conflict if it is already revoked."""
     acting = acting_token_of(by)
     if acting is None or acting.pk != token.pk:
         _require_change(token, by)
     with transaction.atomic():
         if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=clock.now()):
-            raise Conflict("This token was revoked before.")
+            raise Conflict("This token is already revoked.")
         signals.record_fact("token.revoked", by=by, token=token.prefix, owner=token.user.get_username())
 
 
 def _require_change(token: ApiToken, by: User) -> None:
-    """Raise NotAllowed unless `by` may change the token: its owner or an administrator, never through an agent's token.
+    """Raise NotAllowed unless `by` is the token's owner or an administrator, and acts through no agent's token.
 
-    Through a personal token a person changes only their own tokens: no scope lets a token manage those of others.
+    Through a personal token a person changes only their own tokens: no scope covers managing those of others.
     """
     acting = acting_token_of(by)
     if acting is not None and acting.kind == ApiToken.Kind.AGENT:
-        raise NotAllowed("An agent's token changes no token; it may only revoke itself.")
+        raise NotAllowed("An agent's token cannot change tokens. It can only revoke itself.")
     if token.user_id == by.pk:
         return
     if acting is not None or not has_role(by, ADMINISTRATOR):
@@ -188,7 +188,7 @@ def _require_change(token: ApiToken, by: User) -> None:
 
 
 def authenticate_token(text: str) -> ApiToken | None:
-    """Return the live token with this text, its user loaded; None when it or its user is no longer good."""
+    """Return the live token with this text, its user loaded; None if it or its user is no longer valid."""
     token = ApiToken.objects.select_related("user").filter(secret_digest=_token_digest(text)).order_by().first()
     if token is None or not token.is_live or not token.user.is_active:
         return None
@@ -197,7 +197,7 @@ def authenticate_token(text: str) -> ApiToken | None:
 
 
 def _record_use(token: ApiToken) -> None:
-    """Keep when the token was last used, writing at most once a minute."""
+    """Store when the token was last used, writing at most once a minute."""
     now = clock.now()
     long_ago = now - timedelta(seconds=USE_RECORD_INTERVAL_SECONDS)
     if token.last_used_at is None or token.last_used_at < long_ago:
@@ -211,23 +211,23 @@ def _token_digest(text: str) -> str:
 
 def _validate_token(kind: str, scopes: list[str], days: int) -> None:
     if kind not in KINDS:
-        raise field_error("kind", "invalid", f"A token's kind is one of {', '.join(KINDS)}, not '{kind}'.")
+        raise field_error("kind", "invalid", f"The token kind must be one of {', '.join(KINDS)}, not '{kind}'.")
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise field_error("scopes", "invalid", f"Name at least one scope; the scopes are {', '.join(SCOPES)}.")
+        raise field_error("scopes", "invalid", f"Choose at least one scope: {', '.join(SCOPES)}.")
     forbidden = [scope for scope in scopes if scope in SCOPES_DENIED_TO_AGENTS]
     if kind == ApiToken.Kind.AGENT and forbidden:
-        message = f"An agent token never has {', '.join(forbidden)}; use a personal token."
+        message = f"An agent token cannot have {', '.join(forbidden)}. Use a personal token."
         raise field_error("scopes", "invalid", message)
     if not 1 <= days <= MAX_TOKEN_DAYS:
-        raise field_error("days", "invalid", f"A token lives 1 to {MAX_TOKEN_DAYS} days.")
+        raise field_error("days", "invalid", f"A token is valid for 1 to {MAX_TOKEN_DAYS} days.")
 
 
 def _validate_token_name(name: str) -> None:
     if len(name) > MAX_TOKEN_NAME or "\0" in name:
-        raise field_error("name", "invalid", f"A token's name is a text of at most {MAX_TOKEN_NAME} characters.")
+        raise field_error("name", "invalid", f"The token name must be text of at most {MAX_TOKEN_NAME} characters.")
 
 
 def _validate_hold_seconds(seconds: int | None) -> None:
     if seconds is not None and not 0 <= seconds <= MAX_HOLD_SECONDS:
-        raise field_error("hold_seconds", "invalid", f"An MCP call waits 0 to {MAX_HOLD_SECONDS} seconds.")
+        raise field_error("hold_seconds", "invalid", f"hold_seconds must be from 0 to {MAX_HOLD_SECONDS}.")

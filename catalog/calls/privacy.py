@@ -1,8 +1,7 @@
-"""Private data: how it is masked, what of a call is private, and one masked field at a time for who may see it.
+"""Private data in calls: masking, and access to single masked fields for authorised viewers.
 
-A mask stands where a value would: `{"$private": "string"}` names its JSON type; keys and the lengths of lists are
-kept. Only plans know what later steps made of private data: they answer `private_parts_of` through
-`register_privacy_judge`.
+A mask replaces a value: `{"$private": "string"}` names its JSON type. Keys and list lengths are kept. Only plans know
+which later steps were given private data: they implement `private_parts_of` through `register_privacy_judge`.
 """
 
 import difflib
@@ -18,10 +17,10 @@ from catalog.models import Call
 
 PRIVATE_MARKER = "$private"
 UNMASKED_FIELDS = frozenset({"query_type", "output_key", "success"})
-"""The fields of a standard response that say nothing of anybody."""
-PRIVATE_NOTICE = "What this says is private: only who asked for it, reviewers and administrators see it."
+"""The fields of a standard response that contain no personal data."""
+PRIVATE_NOTICE = "This text is private. Only the requester, reviewers and administrators can read it."
 MAX_REPEATED_NAME = 80
-"""Characters of a name that an error repeats."""
+"""Maximum characters of a name repeated in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class ResponseField:
 
 @dataclass(frozen=True, slots=True)
 class PrivateCallParts:
-    """What of one call is private beside its response: the arguments named here, or all of them."""
+    """The private parts of one call beside its response: the named arguments, or all of them."""
 
     names: frozenset[str] = frozenset()
     everything: bool = False
@@ -50,29 +49,29 @@ _privacy_judges: list[PrivacyJudge] = []
 
 
 def register_privacy_judge(judge: PrivacyJudge) -> None:
-    """Let `judge` say which of some calls are private, and what of them: by the calls' keys, others left out."""
+    """Register the function that returns the private parts of calls, by the calls' keys."""
     if judge not in _privacy_judges:
         _privacy_judges.append(judge)
 
 
 def private_parts_of(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
-    """Return what is private of these calls, by their keys; calls without anything private are left out."""
+    """Return the private parts of these calls by the calls' keys; calls without any are left out."""
     return {pk: hidden for judge in _privacy_judges for pk, hidden in judge(calls).items()}
 
 
 def can_see_private(viewer: User | AnonymousUser) -> bool:
-    """Say whether the viewer sees everyone's private data: reviewers and administrators, never through an agent."""
+    """Return whether the viewer sees everyone's private data: reviewers and administrators, never through an agent."""
     return agent_token_of(viewer) is None and has_role(viewer, REVIEWER, ADMINISTRATOR)
 
 
 def is_own_call(viewer: User, call: Call) -> bool:
-    """Say whether the call is the viewer's own; an agent's token has asked for what came with that token."""
+    """Return whether the call is the viewer's own; an agent's token owns the calls made with that token."""
     token = agent_token_of(viewer)
     return call.token_id == token.pk if token is not None else call.requested_by_id == viewer.pk
 
 
 def mask(value: Any) -> Any:
-    """Return a JSON value with a mask in the place of every text, number, boolean and null in it."""
+    """Return a JSON value in which a mask replaces every string, number, boolean and null."""
     if isinstance(value, Mapping):
         return {name: mask(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -81,14 +80,14 @@ def mask(value: Any) -> Any:
 
 
 def is_mask(value: Any) -> bool:
-    """Say whether a mask stands there, or in it."""
+    """Return whether the value is or contains a mask."""
     if isinstance(value, list):
         return any(map(is_mask, value))
     return isinstance(value, Mapping) and (PRIVATE_MARKER in value or any(map(is_mask, value.values())))
 
 
 def mask_response(response: Any) -> Any:
-    """Return a standard response in its own shape, with everything masked that a tool or its caller has put in."""
+    """Return a standard response of the same shape, with everything masked that came from the tool or its caller."""
     if not isinstance(response, Mapping):
         return response if response is None else mask(response)
     return {name: value if name in UNMASKED_FIELDS else mask(value) for name, value in response.items()}
@@ -106,7 +105,7 @@ def json_type_of(value: Any) -> str:
 
 
 def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
-    """Yield what a mask stands for in a response, in its order."""
+    """Yield the masked fields of a response, in its order."""
     if isinstance(response, Mapping):
         names = (name for name in response if path or name not in UNMASKED_FIELDS)
         for name in names:
@@ -119,17 +118,17 @@ def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
 
 
 def field_at(response: Any, path: str) -> Any:
-    """Return the one value at a dotted path of a response. Raises ParameterError naming what is there instead."""
+    """Return the single value at a dotted path of a response. Raises ParameterError that names what exists there."""
     value = value_at(response, path)
     if isinstance(value, Mapping | list) and value:
         names = ", ".join(name[:MAX_REPEATED_NAME] for name in list(_container_items(value))[:5])
-        message = f"{_location(path)} holds more than one value; name one of those in it: {names}."
+        message = f"{_location(path)} contains several values. Name one of them: {names}."
         raise field_error("path", "not_a_field", message)
     return value
 
 
 def value_at(whole: Any, path: str) -> Any:
-    """Return what is at a dotted path of a JSON value. Raises ParameterError naming what is there instead."""
+    """Return the value at a dotted path of a JSON value. Raises ParameterError that names what exists there."""
     value, rest, done = whole, path, ""
     while rest:
         members = _container_items(value)
@@ -150,7 +149,7 @@ def _missing_value_error(done: str, name: str, members: Mapping[str, Any]) -> Pa
     near = (
         difflib.get_close_matches(name[:MAX_REPEATED_NAME], list(members)[:1000], n=3, cutoff=0.4) or list(members)[:5]
     )
-    there = f"there is {', '.join(each[:MAX_REPEATED_NAME] for each in near)}" if near else "it has nothing in it"
+    there = f"it has {', '.join(each[:MAX_REPEATED_NAME] for each in near)}" if near else "it is empty"
     return field_error("path", "missing_path", f"{_location(done)} has no {name[:MAX_REPEATED_NAME]!r}; {there}.")
 
 

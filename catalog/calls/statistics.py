@@ -1,4 +1,4 @@
-"""Statistics of calls: how much each tool is used, and how its implementations do. Reads no contents."""
+"""Statistics of calls: usage of each tool, and results of its implementations. Reads no arguments or results."""
 
 import math
 from collections import defaultdict
@@ -23,7 +23,7 @@ LAST_CALLS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class DailyCalls:
-    """The calls that were made on one day, and how those that have ended did."""
+    """The number of calls made on one day, and how the ended ones ended."""
 
     day: date
     calls: int = 0
@@ -33,13 +33,13 @@ class DailyCalls:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One entry for each of the last days, today last."""
+    """Usage of a tool: one entry for each of the last days, today last."""
 
     days: tuple[DailyCalls, ...]
 
     @property
     def calls(self) -> int:
-        """How many calls there were."""
+        """The number of calls."""
         return sum(day.calls for day in self.days)
 
     @property
@@ -51,16 +51,16 @@ class Usage:
 
 
 class UtcDay(TruncDate):
-    """The day of a moment. SQLite keeps moments as text, in UTC: their first ten characters are it."""
+    """Database function for the date of a timestamp. SQLite stores UTC text whose first ten characters are the date."""
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        """Cut the text, instead of calling back into Python for each row."""
+        """Cut the text in SQL instead of calling back into Python for each row."""
         sql, params = compiler.compile(self.lhs)
         return f"SUBSTR({sql}, 1, 10)", params
 
 
 def usage_by_tool(names: Iterable[str]) -> Mapping[str, Usage]:
-    """Return the usage of each of these tools, in one query that reads an index alone."""
+    """Return the usage of each of these tools, with one query answered from an index alone."""
     names, days = list(names), _last_days()
     counted: dict[str, dict[date, DailyCalls]] = defaultdict(dict)
     for name, day, *counts in _daily_counts(names):
@@ -70,7 +70,7 @@ def usage_by_tool(names: Iterable[str]) -> Mapping[str, Usage]:
 
 
 def usage_window_start() -> datetime:
-    """Return when the first of the last days began."""
+    """Return the start of the first of the last days."""
     return datetime.combine(_last_days()[0], time.min, tzinfo=UTC)
 
 
@@ -90,26 +90,26 @@ def _daily_counts(names: list[str]) -> "QuerySet[Call, tuple[Any, ...]]":
 
 
 def p95_ms(tool: Tool) -> float | None:
-    """Return how long the slowest twentieth of the tool's last timed calls took at least; None without any."""
+    """Return the 95th percentile in milliseconds of the tool's last timed calls, or None without any."""
     timed = Call.objects.filter(tool_name=tool.name, status=CallStatus.COMPLETED, started_at__isnull=False)
     spans = timed.order_by("-created_at", "-pk").values_list("started_at", "finished_at")[:MAX_TIMED_CALLS]
     return percentile(sorted((end - start).total_seconds() * 1000 for start, end in spans if start and end), 0.95)
 
 
 def last_calls(tool: Tool, viewer: User) -> list[Call]:
-    """Return the tool's newest calls that the viewer may see, without what is in them."""
+    """Return the tool's newest calls that the viewer may see, without arguments and results."""
     calls = Call.objects.filter(tool_name=tool.name)
     seen = calls if can_see_all(viewer) else calls.filter(requested_by=viewer)
     return list(seen.defer("arguments", "response", "message").order_by("-created_at", "-pk")[:LAST_CALLS_SHOWN])
 
 
 COMPARED_CALLS = 1000
-"""The newest calls of the tool that are looked at."""
+"""The number of newest calls of a tool that are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImplementationStats:
-    """How one implementation did in the tool's newest calls; times in milliseconds, None while nothing was timed."""
+    """Results of one implementation in the tool's newest calls; times in milliseconds, None if nothing was timed."""
 
     implementation: Implementation
     share: float
@@ -122,13 +122,13 @@ class ImplementationStats:
 
     @property
     def success_rate(self) -> float | None:
-        """The part of the ended calls that succeeded, 0 to 1; None while none has ended."""
+        """The share of ended calls that succeeded, 0 to 1; None if none has ended."""
         ended = self.completed + self.failed
         return self.completed / ended if ended else None
 
 
 def implementation_stats(tool: Tool) -> list[ImplementationStats]:
-    """Return how each implementation did, in two queries; `share` is the part of new plans that it gets, 0 to 1."""
+    """Return the statistics of each implementation, in two queries; `share` is its part of new plans, 0 to 1."""
     implementations = list(tool.implementations.order_by("pk"))
     seen: dict[int | None, list[_CallRow]] = defaultdict(list)
     for each in _newest_calls(tool):
@@ -179,7 +179,7 @@ def _stats_for(implementation: Implementation, share: float, seen: list[_CallRow
 
 
 def percentile(ordered: list[float], part: float) -> float | None:
-    """Return the least of the ordered values that this part of them does not exceed; None without any."""
+    """Return the least value that at least this fraction of the ordered values does not exceed; None without any."""
     if not ordered:
         return None
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]

@@ -1,8 +1,8 @@
-"""The secrets of calls that have not ended: kept encrypted, given back for the run, deleted afterwards.
+"""Encrypted store for the secrets of calls that have not ended. They are deleted when the call ends.
 
-They belong to a plan's step (a direct call is a plan of one step), so that a retry of the step finds them; `catalog`
-knows both by name only. What is kept is bound to its place: a value that was exchanged in the database is refused.
-Everything is encrypted under the first of TOOLGATE_SECRET_KEYS, and read under any of them.
+Secrets belong to a plan's step (a direct call is a plan of one step), so that a retry finds them; this package knows
+both by name only. Each ciphertext is bound to its location, so values swapped in the database are refused. Secrets are
+encrypted with the first of TOOLGATE_SECRET_KEYS and can be decrypted with any of them.
 """
 
 import hashlib
@@ -38,26 +38,26 @@ from catalog.signals import Fact
 
 
 class Keyring:
-    """Fernet for keeping values, and HMAC-SHA-256 under a key derived from each for telling them apart."""
+    """Fernet for encrypting values, and HMAC-SHA-256 under a key derived from each Fernet key for comparing them."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._fernet = MultiFernet([Fernet(key) for key in keys])
         self._mac_keys = [hashlib.sha256(b"toolgate secrets: mac\0" + key.encode()).digest() for key in keys]
 
     def mac(self, path: str, value: Any) -> str:
-        """Return the HMAC (hex) that stands for this value at this path."""
+        """Return the HMAC (hex) of this value at this path."""
         return _mac(self._mac_keys[0], path, value)
 
     def macs(self, path: str, value: Any) -> list[str]:
-        """Return the HMACs that stood for this value at this path under each key, the one in use first."""
+        """Return the HMACs of this value at this path under each key, the current one first."""
         return [_mac(key, path, value) for key in self._mac_keys]
 
     def is_mac(self, mac: str, path: str, value: Any) -> bool:
-        """Say whether the HMAC is that of the value at the path, under any of the keys."""
+        """Return whether the HMAC is that of the value at the path, under any of the keys."""
         return any(hmac.compare_digest(mac, _mac(key, path, value)) for key in self._mac_keys)
 
     def fingerprint(self, text: str) -> str:
-        """Return what tells texts apart that may hold secrets, and cannot be guessed from without the key."""
+        """Return a keyed digest that distinguishes texts with secrets and cannot be brute-forced without the key."""
         return hmac.new(self._mac_keys[0], b"text\0" + text.encode(), hashlib.sha256).hexdigest()
 
     def encrypt(self, text: str) -> str:
@@ -65,7 +65,7 @@ class Keyring:
         return self._fernet.encrypt(text.encode()).decode()
 
     def decrypt(self, ciphertext: str) -> str:
-        """Return what was encrypted under any of the keys. Raises cryptography.fernet.InvalidToken."""
+        """Return the plaintext, encrypted under any of the keys. Raises cryptography.fernet.InvalidToken."""
         return self._fernet.decrypt(ciphertext.encode()).decode()
 
 
@@ -83,41 +83,38 @@ def _keyring(keys: tuple[str, ...]) -> Keyring:
     return Keyring(keys)
 
 
-GONE_MESSAGE = (
-    "The secret '{name}' is not kept any more: it was deleted when its call or plan ended. Ask anew, and give it again."
-)
-MOVED_MESSAGE = (
-    "The secret that stood elsewhere is not put here: leave it just where and as it stood, or give the value itself."
-)
+GONE_MESSAGE = "The secret '{name}' was deleted when its call or plan ended. Make a new request that contains it."
+MOVED_MESSAGE = "A secret can't be moved to another field. Leave its placeholder where it was, or enter the value here."
 OBSCURED_MESSAGE = (
-    "A reference puts a secret here among words that hide what it is: refer to it alone, or put spaces around it."
+    "A reference would place a secret inside other text, where it can't be recognised. "
+    "Use only the reference, or separate it with spaces."
 )
 MIN_SEARCHED_CHARACTERS = 8
-"""Characters of a secret that is looked for in what references made: shorter ones stand everywhere."""
+"""Minimum characters of a secret searched for in resolved references: shorter ones match by chance."""
 
 
 class SecretGone(ToolError):
-    """A call needs a secret that has been deleted, or that no key here can read."""
+    """A call needs a secret that has been deleted, or that no current key can decrypt."""
 
     kind = "secret_gone"
 
 
 @dataclass(frozen=True, slots=True)
 class SecretScope:
-    """Whose secrets: those of a plan, or of one of its steps."""
+    """The owner of secrets: a plan, or one of its steps."""
 
     plan_ref: str
     step_ref: str = ""
 
 
 def redact_arguments(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bool = False) -> RedactedArguments:
-    """Cut the secrets out of checked arguments under this installation's keys."""
+    """Remove the secrets from checked arguments, with placeholders made under this installation's keys."""
     places = tool.secret_locations if tool is not None else None
     return redact_secrets(places, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
 
 
 def store_secrets(place: SecretScope, secrets: Iterable[Secret]) -> None:
-    """Keep secrets for a step, in the caller's transaction; those that it has already are left as they are."""
+    """Store secrets for a step, in the caller's transaction; existing ones are left unchanged."""
     keys, now = keyring(), clock.now()
     CallSecret.objects.bulk_create(
         [
@@ -135,13 +132,13 @@ def store_secrets(place: SecretScope, secrets: Iterable[Secret]) -> None:
 
 
 def load_available(text: str, plan_ref: str) -> Any:
-    """Return stored JSON text with its secrets as they were given; those that are gone stay `{"$secret": name}`."""
+    """Return stored JSON text with its original secrets; deleted ones stay `{"$secret": name}`."""
     value = json.loads(text)
     return restore_secrets(value, _StoredSecrets(find_macs(text), plan_ref)) if holds_secret(text) else value
 
 
 def load_complete(text: str, plan_ref: str) -> Any:
-    """Return stored JSON text with its secrets as they were given. Raises SecretGone where one is not kept any more."""
+    """Return stored JSON text with its original secrets. Raises SecretGone if one is no longer stored."""
     value = load_available(text, plan_ref)
     if holds_secret(text):
         for _, name in find_placeholders(value):
@@ -150,7 +147,7 @@ def load_complete(text: str, plan_ref: str) -> Any:
 
 
 def secret_values_in(place: SecretScope) -> dict[str, Any]:
-    """Return the secrets that are kept in one place, by where each stood; not those that no key here reads."""
+    """Return the secrets of one scope by path, without those that no current key can decrypt."""
     keys, found = keyring(), dict[str, Any]()
     rows = CallSecret.objects.filter(plan_ref=place.plan_ref, step_ref=place.step_ref)
     for mac, ciphertext in rows.values_list("mac", "ciphertext"):
@@ -162,9 +159,9 @@ def secret_values_in(place: SecretScope) -> dict[str, Any]:
 
 
 def variants_for_rotated_keys(text: str, secrets: Iterable[Secret]) -> list[str]:
-    """Return stored text, these secrets cut out of it, as it is and as it would be under each of the keys.
+    """Return stored text with these secrets redacted, and its variants under each of the keys.
 
-    So what was stored before a key was changed is known again.
+    With them, text stored before a key rotation is recognised.
     """
     keys = keyring()
     named = [(secret.mac, keys.macs(secret.path, secret.value)) for secret in secrets]
@@ -178,7 +175,7 @@ def variants_for_rotated_keys(text: str, secrets: Iterable[Secret]) -> list[str]
 
 
 def load_call_secrets(call: Call) -> list[Secret]:
-    """Return the secrets of a stored call that are kept still."""
+    """Return the secrets of a stored call that still exist."""
     if not holds_secret(call.arguments):
         return []
     kept, found = _StoredSecrets(find_macs(call.arguments), call.plan_ref), list[Secret]()
@@ -192,15 +189,16 @@ def load_call_secrets(call: Call) -> list[Secret]:
 
 
 def load_call_arguments(call: Call) -> Any:
-    """Return what a stored call runs with. Raises SecretGone."""
+    """Return the arguments a stored call runs with. Raises SecretGone."""
     return load_complete(call.arguments, call.plan_ref)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredArguments:
-    """Arguments as a person changed them, with the secrets in them that stayed in their places.
+    """Arguments edited by a person, with the secrets restored that stayed in their places.
 
-    `put_back` counts those by path and canonical value; `moved` are the paths to which others were to be taken.
+    `put_back` counts the restored ones by path and canonical value; `moved` holds the paths to which others would be
+    moved.
     """
 
     arguments: Any = field(repr=False)
@@ -208,16 +206,16 @@ class RestoredArguments:
     moved: tuple[str, ...] = ()
 
     def in_place(self) -> Any:
-        """Return the arguments. Raises ParameterError (`secret_moved`) where a secret was to be taken elsewhere."""
+        """Return the arguments. Raises ParameterError (`secret_moved`) if a secret would be moved."""
         _raise_if_moved(self.moved, MOVED_MESSAGE)
         return self.arguments
 
     def check(self, cut: RedactedArguments) -> None:
-        """Raise ParameterError (`secret_moved`) where what is to be stored holds in clear what was put back."""
+        """Raise ParameterError (`secret_moved`) if a restored secret would be stored in clear."""
         _raise_if_moved(self.unredacted_paths(cut), MOVED_MESSAGE)
 
     def check_references(self, cut: RedactedArguments) -> None:
-        """Raise ParameterError (`secret_moved`) where a reference put a secret among words that hide its shape."""
+        """Raise ParameterError (`secret_moved`) if a reference put a secret inside text that hides its shape."""
         shown = [
             where
             for where, text in self.put_back
@@ -226,27 +224,27 @@ class RestoredArguments:
         _raise_if_moved(sorted(set(shown)), OBSCURED_MESSAGE)
 
     def unredacted_paths(self, cut: RedactedArguments) -> list[str]:
-        """Return the paths at which sealing did not cut out again all that was put back.
+        """Return the paths at which redaction did not remove every restored secret again.
 
-        A tool may call less secret than it did, and a shape may be known only by the words around it. It is not looked
-        for by its value: that would tell whoever tries values when they have found it.
+        A tool may declare fewer secrets than before, and some secrets are recognised only by the words around them. The
+        check does not search by value: that would tell an attacker who tries values when one is right.
         """
         again = {(secret.path, canonical_text(secret.value)): cut.text.count(secret.mac) for secret in cut.secrets}
         return sorted({where[0] for where, times in self.put_back.items() if again.get(where, 0) < times})
 
 
 def restore_edited_arguments(arguments: Any, before: str, plan_ref: str) -> RestoredArguments:
-    """Return arguments as a person changed them, with the secrets that they left in place as `{"$secret": name}`.
+    """Return edited arguments, with the secrets left in place as `{"$secret": name}` restored.
 
-    `before` is the stored text that they changed. A secret comes back only where it was cut out. What names no secret
-    of it stays as it is, and is refused later.
+    `before` is the stored text they were edited from. A secret is restored only where it was redacted. Placeholders
+    that name no secret of it are left unchanged and refused later.
     """
     names = _macs_by_name(json.loads(before)) if holds_secret(before) else {}
     kept = _StoredSecrets(set(names.values()), plan_ref) if names else None
     put_back, moved = Counter[tuple[str, str]](), set[str]()
 
     def known(name: str, mac: str, path: str) -> Any:
-        if kept is None or mac:  # nobody is shown an HMAC, so nobody can send one
+        if kept is None or mac:  # HMACs are never displayed, so no client can send one
             raise KeyError(name)
         stood, value = kept.found(name, names[name])
         if stood != path:
@@ -259,7 +257,7 @@ def restore_edited_arguments(arguments: Any, before: str, plan_ref: str) -> Rest
 
 
 def load_references(value: Any, plan_ref: str) -> RestoredArguments:
-    """Return a JSON value, made of a plan's memory, with the secrets in it that the plan was given."""
+    """Return a JSON value made from a plan's memory, with the plan's secrets in it restored."""
     text, put_back = to_json(value).decode(), Counter[tuple[str, str]]()
     if not holds_secret(text):
         return RestoredArguments(value)
@@ -291,7 +289,7 @@ def _macs_by_name(value: Any) -> dict[str, str]:
 
 
 class _StoredSecrets:
-    """The values of a plan's secrets by their HMACs, read at once and each compared with its HMAC."""
+    """The values of a plan's secrets by their HMACs, read at once, each verified against its HMAC."""
 
     def __init__(self, macs: set[str], plan_ref: str) -> None:
         self._keys = keyring()
@@ -299,13 +297,13 @@ class _StoredSecrets:
         self._rows: Mapping[str, str] = dict(rows.values_list("mac", "ciphertext"))
 
     def __call__(self, name: str, mac: str, path: str) -> Any:
-        """Return the value, wherever it is to stand: a reference takes it elsewhere. Raises as `found` does."""
+        """Return the value for any path, as a reference may move it. Raises as `found` does."""
         return self.found(name, mac)[1]
 
     def found(self, name: str, mac: str) -> tuple[str, Any]:
-        """Return where it was cut out, and the value.
+        """Return the path from which the secret was redacted, and its value.
 
-        Raises KeyError where it is gone, cannot be read, or is not what was cut out there.
+        Raises KeyError if it is deleted, cannot be decrypted, or fails verification.
         """
         try:
             path, value = json.loads(self._keys.decrypt(self._rows[mac]))
@@ -319,11 +317,11 @@ class _StoredSecrets:
 CALL_ENDING_FACTS = frozenset(
     {"call.refused", "call.responded", "approval.withdrawn", "approval.expired", "approval.revoked"}
 )
-"""What says that a held call has ended for good, so that nothing of it will be asked or run again."""
+"""The facts that end a held call permanently."""
 
 
 def delete_secrets_of_ended_call(sender: object, *, fact: Fact, **kwargs: object) -> None:
-    """Delete the secrets of a call that people refused, answered, took back or did not answer; not if asked again."""
+    """Delete the secrets of a held call that was rejected, answered, withdrawn or expired, not requested again."""
     settled = fact.kind == "call.settled" and fact.data.get("verdict") == "happened"
     if fact.call is not None and (fact.kind in CALL_ENDING_FACTS or settled) and not fact.data.get("asks_again"):
         delete_call_secrets(fact.call)
@@ -336,6 +334,6 @@ def delete_call_secrets(call: Call) -> None:
 
 
 def delete_secrets(place: SecretScope) -> None:
-    """Delete the secrets of a step, or of a whole plan."""
+    """Delete the secrets of a step, or of an entire plan."""
     step = Q(step_ref=place.step_ref) if place.step_ref else Q()
     CallSecret.objects.filter(step, plan_ref=place.plan_ref).delete()

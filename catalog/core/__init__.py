@@ -1,1 +1,1 @@
-"""Shared ground of all three layers: JSON, time, transactions, files, the network. Knows no tool or row."""
+"""Shared foundations of all three layers: JSON, time, transactions, files, the network. Knows no tool or row."""

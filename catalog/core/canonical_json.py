@@ -1,6 +1,6 @@
-"""Strict JSON in, canonical bytes and digests out.
+"""Strict JSON parsing, canonical text and digests.
 
-Owns what counts as JSON in Toolgate; knows nothing of schemas, tools or requests.
+Defines which JSON Toolgate accepts; knows nothing of schemas, tools or requests.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ MAX_JSON_BYTES = 1024 * 1024
 MAX_JSON_DEPTH = 64
 MAX_SAFE_INTEGER = 2**53 - 1
 EXPONENT_THRESHOLD = 1e21
-"""The least number that canonical text writes with an exponent: a smaller whole one reads as an integer."""
+"""The least number that canonical text writes with an exponent; smaller whole numbers read as integers."""
 
 
 def parse_json(text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_depth: int = MAX_JSON_DEPTH) -> Json:
-    """Read one JSON document (RFC 8259, no duplicate keys); raise MalformedJSON or TooLarge."""
+    """Parse one JSON document (RFC 8259, no duplicate keys). Raises MalformedJSON or TooLarge."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > max_bytes:
         raise TooLarge("The JSON document", size=len(raw), limit=max_bytes)
@@ -34,13 +34,13 @@ def parse_json(text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_depth:
 
 
 def check_json(value: object, *, max_depth: int = MAX_JSON_DEPTH) -> Any:
-    """Return the value when it is plain JSON within our limits; raise MalformedJSON naming the path."""
+    """Return the value if it is plain JSON within the limits. Raises MalformedJSON naming the path."""
     _validate(value, max_depth)
     return value
 
 
 def normalize_numbers(value: Any) -> Any:
-    """Return a JSON value as its canonical text reads: 2.0 is the integer 2. The same object where nothing differs."""
+    """Return a JSON value with numbers as canonical text reads: 2.0 becomes 2. The same object if nothing differs."""
     kind = type(value)
     if kind is float:
         return int(value) if value.is_integer() and abs(value) < EXPONENT_THRESHOLD else value
@@ -57,7 +57,7 @@ _MAY_DIFFER = frozenset({float, dict, list})
 
 
 def _normalized_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Return the items, by key or index, that read otherwise in canonical text, as they read there."""
+    """Return the items (by key or index) that canonical text changes, in their changed form."""
     changed = {}
     for key, each in items:
         if type(each) in _MAY_DIFFER and (read := normalize_numbers(each)) is not each:
@@ -66,12 +66,12 @@ def _normalized_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def canonical_text(value: object) -> str:
-    """Return the RFC 8785 text of a JSON value: equal values give equal text."""
+    """Return the RFC 8785 text of a JSON value: equal values have equal texts."""
     return rfc8785.dumps(check_json(value)).decode()
 
 
 def digest(*fields: str | bytes) -> str:
-    """Return the SHA-256 (hex) over the fields, each led by its length in 8 bytes: borders cannot move."""
+    """Return the SHA-256 (hex) of the fields, each prefixed by its length in 8 bytes to make boundaries unambiguous."""
     sha = hashlib.sha256()
     for field in fields:
         data = field.encode() if isinstance(field, str) else field
@@ -81,15 +81,15 @@ def digest(*fields: str | bytes) -> str:
 
 
 def format_utc(moment: datetime) -> str:
-    """Return an aware time as clients are told it: UTC, ISO 8601 to the microsecond, with Z."""
+    """Return an aware time as ISO 8601 text in UTC, to the microsecond, with Z."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def json_size(value: object) -> int:
-    """Return the bytes of a JSON value as compact UTF-8 text."""
+    """Return the size in bytes of a JSON value as compact UTF-8 text."""
     try:
         return len(to_json(value))
-    except ValueError:  # half a surrogate pair: nothing that will be kept, but it has a size
+    except ValueError:  # a lone surrogate: refused later, but its size is still asked for
         return len(_compact.encode(value).encode("utf-8", "surrogatepass"))
 
 
@@ -119,7 +119,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        message = f"The key {json.dumps(twice)} stands twice in one object."
+        message = f"The key {json.dumps(twice)} appears twice in one object."
         raise MalformedJSON(message, code="duplicate_key")
     return members
 
@@ -131,12 +131,12 @@ def _reject_constant(name: str) -> NoReturn:
 def _parse_float(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise MalformedJSON(f"The number {text[:20]} is too large to hold.", code="not_finite")
+        raise MalformedJSON(f"The number {text[:20]} is too large.", code="not_finite")
     return number
 
 
 def _parse_integer(text: str) -> int:
-    # Long runs of digits never reach int(): Python refuses them with an error of its own.
+    # Python's int() refuses very long digit strings with an error of its own.
     number = int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1
     if abs(number) > MAX_SAFE_INTEGER:
         raise _inexact_error()
@@ -154,7 +154,7 @@ _decoder = json.JSONDecoder(
 def _validate(value: object, depth: int) -> None:
     kind = type(value)
     if kind is str:
-        if not value.isascii():  # type: ignore[attr-defined] # asked here: most texts are, and calls are dear
+        if not value.isascii():  # type: ignore[attr-defined] # checked here because most strings are ASCII and a call is expensive
             _validate_text(value)  # type: ignore[arg-type]
     elif kind is dict:
         _validate_members(value, depth)  # type: ignore[arg-type]
@@ -203,14 +203,14 @@ def _validate_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        message = "A text holds half of a surrogate pair, which no encoding can carry."
+        message = "A string contains a lone surrogate, which cannot be encoded."
         raise MalformedJSON(message, code="lone_surrogate") from None
 
 
 def _too_deep_error(limit: int) -> MalformedJSON:
-    return MalformedJSON(f"The document nests deeper than {limit} levels.", code="too_deep")
+    return MalformedJSON(f"The document is nested deeper than {limit} levels.", code="too_deep")
 
 
 def _inexact_error() -> MalformedJSON:
-    message = f"An integer lies beyond ±{MAX_SAFE_INTEGER}; send it as a string."
+    message = f"An integer is beyond ±{MAX_SAFE_INTEGER}. Send it as a string."
     return MalformedJSON(message, code="integer_range")

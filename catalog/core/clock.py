@@ -1,9 +1,9 @@
-"""What time it is, for everything that is compared with what other processes wrote: the database's time.
+"""Current time of the database's clock, for comparison with times that other processes wrote.
 
-On SQLite every process shares one machine and its clock. On PostgreSQL a process measures the database's clock now and
-then, and counts on from there by a clock of its own that nobody sets. So a process whose clock is wrong, or is set
-while it runs, expires nothing early and keeps no lease too long. Measured times lie a little behind the database's,
-never ahead: what is due here is due there.
+On SQLite all processes share one machine and its clock. On PostgreSQL a process measures the database's clock regularly
+and extrapolates with a monotonic clock. A process whose own clock is wrong or is changed while it runs therefore
+expires nothing early and keeps no lease too long. Measured times are slightly behind the database's, never ahead:
+anything due here is due there.
 """
 
 import time
@@ -18,13 +18,13 @@ from django.utils import timezone
 
 REFRESH_SECONDS = 10.0
 SLOW_SECONDS = 0.5
-"""An answer that took this long says too little about now; the measurement before it is kept."""
+"""A measurement that took longer is discarded, and the previous one is kept."""
 _MONOTONIC_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """The database's time at one moment of this process's own counter, in seconds."""
+    """The database's time at one moment of this process's monotonic clock, in seconds."""
 
     moment: datetime
     counted: float
@@ -34,7 +34,7 @@ _last_measurement: _Measurement | None = None
 
 
 def now() -> datetime:
-    """Return the present moment by the database's clock (UTC)."""
+    """Return the current time of the database's clock (UTC)."""
     measured = _last_measurement
     if measured is None:
         return datetime.now(UTC)
@@ -42,17 +42,17 @@ def now() -> datetime:
 
 
 def offset_seconds() -> float:
-    """Return how far the database's clock is ahead of this process's, in seconds; 0 where they are one."""
+    """Return how far the database's clock is ahead of this process's, in seconds; 0 if they are the same."""
     return (now() - timezone.now()).total_seconds() if _last_measurement is not None else 0.0
 
 
 def refresh() -> None:
-    """Measure the database's clock anew where it is another than this process's; one round trip."""
+    """Measure the database's clock again, in one round trip, unless it is this machine's."""
     _measure(connection)
 
 
 def is_stale() -> bool:
-    """Say whether the last measurement is old enough for another."""
+    """Return whether the last measurement is old enough for another."""
     return _last_measurement is not None and _monotonic_seconds() - _last_measurement.counted >= REFRESH_SECONDS
 
 
@@ -74,7 +74,7 @@ def _measure(database: BaseDatabaseWrapper) -> None:
 
 
 def measure_on_connect(*, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Measure when this process first reaches the database: nothing is compared before."""
+    """Measure on the first connection of this process, before any time is compared."""
     if _last_measurement is None:
         _measure(connection)
 

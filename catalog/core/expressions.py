@@ -1,6 +1,6 @@
-"""Evaluating one expression safely: values, operators and a few functions; no names, no attributes.
+"""Safe evaluator of one expression: values, operators and a few functions; no names, no attributes.
 
-Every node is allowed by name before anything is computed, and every operation is bounded in size.
+Every node type must be on a list of allowed ones before anything is computed, and every operation is bounded in size.
 """
 
 import ast
@@ -51,7 +51,7 @@ _ALLOWED_NODES = (
 
 
 def evaluate_expression(form: str) -> Any:
-    """Return the value of an expression; raise ToolError with the reason it cannot be had."""
+    """Return the value of an expression. Raises ToolError with the reason if it cannot be evaluated."""
     tree = _parse(form)
     _validate(tree.body, MAX_EXPRESSION_DEPTH)
     evaluator = EvalWithCompoundTypes(operators=_OPERATORS, functions=dict(_FUNCTIONS), names={})
@@ -86,7 +86,7 @@ def _validate(node: ast.AST, depth: int) -> None:
     if isinstance(node, ast.Call):
         _validate_call(node)
     elif isinstance(node, ast.Name):
-        raise ToolError(f"The name '{node.id}' means nothing here; write the value itself.")
+        raise ToolError(f"The name '{node.id}' is not defined. Write the value itself.")
     elif isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float | str | None):
         raise ToolError(f"A value of type {type(node.value).__name__} is not allowed here.")
     for child in ast.iter_child_nodes(node):

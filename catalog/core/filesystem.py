@@ -1,8 +1,8 @@
-"""The workspace: files below one root, reached through descriptors, with a journal that can undo a call.
+"""Workspace files below one root, accessed through descriptors, with a journal that can undo a call.
 
-A path is walked one component at a time through directory descriptors that refuse symlinks, so a link swapped in
-between two looks changes nothing. Never resolve a path and open the answer. Writes are atomic; they compare what they
-replace, and what they replaced can be restored.
+A path is walked one component at a time through directory descriptors that refuse symlinks, so that a link swapped in
+between two steps has no effect. Never resolve a path and then open the result. Writes are atomic, compare what they
+replace, and can be undone.
 """
 
 import errno
@@ -36,27 +36,27 @@ PathParts = tuple[str, ...]
 
 
 def split_path(path: object) -> PathParts:
-    """Return the components of a workspace path; raise FilesystemError with the remedy."""
+    """Return the components of a workspace path. Raises FilesystemError that says how to correct it."""
     if not isinstance(path, str) or not path:
         raise FilesystemError("A path is needed, such as 'reports/summary.md'.")
     if len(path) > MAX_PATH_CHARACTERS:
         raise FilesystemError(f"A path may have at most {MAX_PATH_CHARACTERS} characters.")
     if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in path):
-        raise FilesystemError(f"The path {path!r} holds control or invisible characters; leave them out.")
+        raise FilesystemError(f"The path {path!r} contains control or invisible characters. Remove them.")
     if path.startswith("/"):
-        raise FilesystemError(f"The path {path!r} is absolute; write it relative to the workspace.")
+        raise FilesystemError(f"The path {path!r} is absolute. Write it relative to the workspace.")
     if "\\" in path:
-        raise FilesystemError(f"The path {path!r} holds a backslash; separate folders with '/'.")
+        raise FilesystemError(f"The path {path!r} contains a backslash. Separate folders with '/'.")
     parts = tuple(path.split("/"))
     if len(parts) > MAX_PARTS:
-        raise FilesystemError(f"The path {path!r} goes through more than {MAX_PARTS} folders.")
+        raise FilesystemError(f"The path {path!r} has more than {MAX_PARTS} folders.")
     for part in parts:
         _validate_part(part, path)
     return parts
 
 
 def is_plain_name(name: str) -> bool:
-    """Say whether a name found on disk is one that a path could be written with."""
+    """Return whether a name found on disk can be written in a path."""
     try:
         return split_path(name) == (name,)
     except FilesystemError:
@@ -65,22 +65,22 @@ def is_plain_name(name: str) -> bool:
 
 def _validate_part(part: str, path: str) -> None:
     if part == "..":
-        raise FilesystemError(f"The path {path!r} leads out of its folder with '..'; name the file from the root.")
+        raise FilesystemError(f"The path {path!r} leaves its folder with '..'. Write the path from the root.")
     if part in ("", "."):
-        raise FilesystemError(f"The path {path!r} has an empty part; write each folder once, without '.' or '//'.")
+        raise FilesystemError(f"The path {path!r} has an empty part. Write it without '.' and '//'.")
     if len(part.encode()) > MAX_NAME_BYTES:
         raise FilesystemError(f"The name {part[:40]!r}… is longer than {MAX_NAME_BYTES} bytes.")
     if part.partition(".")[0].rstrip().lower() in _DEVICES:
-        raise FilesystemError(f"The path {path!r} names a device ({part}); choose another name.")
+        raise FilesystemError(f"The path {path!r} names a device ({part}). Choose another name.")
     if ":" in part or part != part.strip() or part.endswith("."):
-        raise FilesystemError(f"The name {part!r} has a colon, a space at an end or a final dot; choose another name.")
+        raise FilesystemError(f"The name {part!r} has a colon, a space at an end or a final dot. Choose another name.")
     if part.startswith(TEMPORARY_PREFIX):
-        raise FilesystemError(f"Names that begin with {TEMPORARY_PREFIX!r} are the workspace's own.")
+        raise FilesystemError(f"Names that begin with {TEMPORARY_PREFIX!r} are reserved for the workspace.")
 
 
 @contextmanager
 def open_root(root: Path) -> Iterator[int]:
-    """Open the root folder, making it when it is missing."""
+    """Open the root folder, creating it if it is missing."""
     root.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -91,7 +91,7 @@ def open_root(root: Path) -> Iterator[int]:
 
 @contextmanager
 def open_folder(root: Path, parts: PathParts, *, made: list[PathParts] | None = None) -> Iterator[int]:
-    """Open a folder below the root, following no link; `made` notes the folders it may make."""
+    """Open a folder below the root, following no link; created folders are appended to `made`."""
     with open_root(root) as start:
         current = os.dup(start)
         try:
@@ -103,7 +103,7 @@ def open_folder(root: Path, parts: PathParts, *, made: list[PathParts] | None = 
 
 
 def open_file(folder: int, parts: PathParts) -> int:
-    """Open a regular file in an open folder; raise FilesystemError for links, devices and folders."""
+    """Open a regular file in an open folder. Raises FilesystemError for links, devices and folders."""
     try:
         _check_is_folder(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), parts)
         descriptor = os.open(parts[-1], _OPEN_FILE_FLAGS, dir_fd=folder)
@@ -118,19 +118,19 @@ def open_file(folder: int, parts: PathParts) -> int:
 
 
 def raise_filesystem_error(error: OSError, parts: PathParts) -> NoReturn:
-    """Raise the FilesystemError that says what this system error means for this path."""
+    """Raise the FilesystemError that explains this system error for this path."""
     path = "/".join(parts)
     if error.errno == errno.ENOENT:
-        message = f"There is no {path!r} in the workspace; list the files to see what there is."
+        message = f"There is no {path!r} in the workspace. List the files to see which exist."
         raise FilesystemError(message, {"missing": True}) from None
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        message = f"{path!r} goes through a link or a file where a folder is needed; name a real folder."
+        message = f"{path!r} contains a link or a file where a folder is needed."
         raise FilesystemError(message) from None
     raise FilesystemError(f"{path!r} cannot be used: {os.strerror(error.errno or 0)}.") from None
 
 
 def _step_into(current: int, parts: PathParts, part: str, made: list[PathParts] | None) -> int:
-    """Exchange a folder's descriptor for that of a folder in it; the first is closed only if that worked."""
+    """Exchange a folder's descriptor for that of a subfolder; the first is closed only on success."""
     try:
         if made is not None:
             with suppress(FileExistsError):
@@ -146,9 +146,9 @@ def _step_into(current: int, parts: PathParts, part: str, made: list[PathParts] 
 def _check_is_folder(status: os.stat_result, parts: PathParts) -> None:
     path = "/".join(parts)
     if stat.S_ISLNK(status.st_mode):
-        raise FilesystemError(f"{path!r} is a symbolic link, which the workspace never follows.")
+        raise FilesystemError(f"{path!r} is a symbolic link, which is never followed.")
     if stat.S_ISDIR(status.st_mode):
-        raise FilesystemError(f"{path!r} is a folder; name a file in it.")
+        raise FilesystemError(f"{path!r} is a folder. Name a file in it.")
     if not stat.S_ISREG(status.st_mode):
         raise FilesystemError(f"{path!r} is not a regular file.")
 
@@ -172,7 +172,7 @@ class FolderEntry:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What one look at a path found: its bytes (None when absent) and the token of exactly these."""
+    """The content of a path at one moment: its bytes (None if absent) and their state token."""
 
     data: bytes | None
     token: str
@@ -180,7 +180,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class LineMatch:
-    """One line that holds what was searched for; lines count from 1."""
+    """One line that matches a search; lines count from 1."""
 
     path: str
     line: int
@@ -195,7 +195,7 @@ Lines = list[str]
 
 @dataclass(slots=True)
 class _JournalEntry:
-    """What a path held before this call, and the tokens of what the call may have left there."""
+    """The content of a path before this call, and the tokens of what the call may have left there."""
 
     before: bytes | None
     wrote: frozenset[str] = frozenset()
@@ -210,7 +210,7 @@ class Filesystem:
         self._made: list[PathParts] = []
 
     def read_bytes(self, path: str) -> bytes:
-        """Return a file's bytes; raise FilesystemError when it is missing, too large or not regular."""
+        """Return a file's bytes. Raises FilesystemError if it is missing, too large or not regular."""
         parts = split_path(path)
         with open_folder(self.root, parts[:-1]) as folder:
             return _read(folder, parts)
@@ -220,10 +220,10 @@ class Filesystem:
         try:
             return self.read_bytes(path).decode()
         except UnicodeDecodeError:
-            raise FilesystemError(f"{path!r} is not UTF-8 text; read it as bytes.") from None
+            raise FilesystemError(f"{path!r} is not UTF-8 text. Read it as bytes.") from None
 
     def look(self, path: str) -> FileState:
-        """Return what a path holds now, read once: bytes and token belong to the same moment."""
+        """Return the content of a path, read once: bytes and token belong to the same moment."""
         parts = split_path(path)
         try:
             with open_folder(self.root, parts[:-1]) as folder:
@@ -235,7 +235,7 @@ class Filesystem:
         return FileState(data, _state_token(data))
 
     def exists(self, path: str) -> bool:
-        """Say whether a file is there that could be read."""
+        """Return whether a readable file exists at this path."""
         return self.look(path).data is not None
 
     def state_token(self, path: str) -> str:
@@ -247,9 +247,9 @@ class Filesystem:
         return self.write_bytes(path, text.encode(), expect=expect)
 
     def write_bytes(self, path: str, data: bytes, *, expect: str | None = None) -> str:
-        """Replace a file whole, making its folders; return its state token.
+        """Replace an entire file, creating its folders; return its state token.
 
-        `expect` is the state token the file must still have, else FilesystemError.
+        Raises FilesystemError unless the file still has the state token `expect`.
         """
         if len(data) > MAX_FILE_BYTES:
             raise FilesystemError(
@@ -258,28 +258,28 @@ class Filesystem:
         return self._change(path, data, expect)
 
     def delete(self, path: str, *, expect: str | None = None) -> None:
-        """Delete one file; `expect` refuses a file that has changed."""
+        """Delete one file. Raises FilesystemError if it no longer has the state token `expect`."""
         if not self.exists(path):
             raise FilesystemError(f"There is no {path!r} in the workspace to delete.")
         self._change(path, None, expect)
 
     def list(self, path: str = ".", *, recursive: bool = False) -> Entries:
-        """Return what a folder holds by name, links and devices left out, at most MAX_ENTRIES."""
+        """Return a folder's entries by name, without links and devices, at most MAX_ENTRIES."""
         entries: Entries = []
         for entry in self._walk(() if path in (".", "") else split_path(path), recursive=recursive):
             if len(entries) == MAX_ENTRIES:
-                raise FilesystemError(f"{path!r} holds more than {MAX_ENTRIES} entries; list a folder inside it.")
+                raise FilesystemError(f"{path!r} has more than {MAX_ENTRIES} entries. List a folder inside it.")
             entries.append(entry)
         return entries
 
     def search(self, text: str, path: str = ".") -> Matches:
-        """Return the lines below a folder that hold the text, letter case aside; at most MAX_MATCHES."""
+        """Return the lines below a folder that contain the text, ignoring case; at most MAX_MATCHES."""
         wanted = text.casefold()
         if not wanted.strip():
-            raise FilesystemError("A text to search for is needed.")
+            raise FilesystemError("The text to search for is empty.")
         entries = self.list(path, recursive=True)
         if sum(entry.size for entry in entries if entry.size <= MAX_FILE_BYTES) > MAX_SEARCH_BYTES:
-            raise FilesystemError(f"{path!r} holds too much to search at once; search a folder inside it.")
+            raise FilesystemError(f"{path!r} is too large to search at once. Search a folder inside it.")
         matches: Matches = []
         for entry in entries:
             for number, line in enumerate(self._lines(entry), start=1):
@@ -290,22 +290,22 @@ class Filesystem:
         return matches
 
     def restore(self, may_undo: Callable[[], bool] = lambda: True) -> bool:
-        """Undo this call's changes where files still hold what it wrote; say whether all were undone.
+        """Undo this call's changes where files still hold what it wrote; return whether all were undone.
 
-        `may_undo` is asked about each under its folder's lock: who may write there next cannot begin in between.
+        `may_undo` is called for each file under its folder's lock, so that no other writer can begin in between.
         """
         undone = [self._undo(parts, change, may_undo) for parts, change in reversed(self._changes.items())]
         for parts in reversed(self._made):
             with suppress(OSError, FilesystemError), open_folder(self.root, parts[:-1]) as folder, _folder_lock(folder):
                 if may_undo():
-                    os.rmdir(parts[-1], dir_fd=folder)  # only ever succeeds on an empty folder
+                    os.rmdir(parts[-1], dir_fd=folder)  # fails unless the folder is empty
         self._changes.clear()
         self._made.clear()
         return all(undone)
 
     @property
     def changed(self) -> bool:
-        """Say whether this call has changed anything."""
+        """Return whether this call has changed anything."""
         return bool(self._changes or self._made)
 
     def _change(self, path: str, data: bytes | None, expect: str | None) -> str:
@@ -314,15 +314,15 @@ class Filesystem:
         with open_folder(self.root, parts[:-1], made=made) as folder, _folder_lock(folder):
             before = _read_if_present(folder, parts)
             if expect is not None and _state_token(before) != expect:
-                raise FilesystemError(f"{path!r} has changed since it was approved; look at it again and decide again.")
+                raise FilesystemError(f"{path!r} has changed since the call was approved. Review it again.")
             change, token = self._journal(parts, before), _state_token(data)
-            change.wrote |= {token}  # noted first: a step that fails may have been taken all the same
+            change.wrote |= {token}  # recorded first: a step that fails may still have taken effect
             _write_or_remove(folder, parts, data)
             change.wrote = frozenset({token})
         return token
 
     def _journal(self, parts: PathParts, before: bytes | None) -> _JournalEntry:
-        """Return the note of a path that is about to change; what others wrote since this call did is kept anew."""
+        """Return the journal entry of a path about to change, renewed if others wrote there since this call did."""
         change, token = self._changes.get(parts), _state_token(before)
         if change is None or token not in change.wrote:
             change = self._changes[parts] = _JournalEntry(before)
@@ -342,7 +342,7 @@ class Filesystem:
 
     def _walk(self, parts: PathParts, *, recursive: bool) -> Iterator[FolderEntry]:
         with open_folder(self.root, parts) as folder:
-            names = sorted(filter(is_plain_name, os.listdir(folder)))  # noqa: PTH208 - pathlib knows no descriptors
+            names = sorted(filter(is_plain_name, os.listdir(folder)))  # noqa: PTH208 - pathlib does not support descriptors
             found = [(name, status) for name in names if (status := _stat(folder, name)) is not None]
         for name, status in found:
             inner = (*parts, name)
@@ -368,12 +368,12 @@ def _read(folder: int, parts: PathParts) -> bytes:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         path = "/".join(parts)
-        raise FilesystemError(f"{path!r} has {size:,} bytes; files over {MAX_FILE_BYTES:,} are left alone here.")
+        raise FilesystemError(f"{path!r} has {size:,} bytes; the limit is {MAX_FILE_BYTES:,}.")
     return data
 
 
 def _read_if_present(folder: int, parts: PathParts) -> bytes | None:
-    """Return what a path holds now, None when nothing is there."""
+    """Return the content of a path, or None if nothing is there."""
     return None if _stat(folder, parts[-1]) is None else _read(folder, parts)
 
 
@@ -389,7 +389,7 @@ def _state_token(data: bytes | None) -> str:
 
 
 def _write_or_remove(folder: int, parts: PathParts, data: bytes | None) -> None:
-    """Make a name hold these bytes, or nothing, in one atomic and durable step."""
+    """Write these bytes under a name, or remove it, in one atomic and durable step."""
     try:
         if data is None:
             os.unlink(parts[-1], dir_fd=folder)

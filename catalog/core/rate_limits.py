@@ -1,8 +1,7 @@
-"""How often one caller may use a group of tools: limits such as "5/min,20/h", and the count against them.
+"""Rate limits such as "5/min,20/h" on groups of tools, counted for each caller.
 
 A window begins with the first use after the last one ended; a use counts in every window or in none. "1/30s" is a
-pause: nobody uses the group twice within thirty seconds. Knows neither tools nor plans: whoever admits a call says
-which group and which caller.
+pause: at least thirty seconds between two uses of the group. The caller of these functions supplies group and owner.
 """
 
 import re
@@ -41,7 +40,7 @@ CLEAR_SQL = (
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most `limit` uses in one window of so many of this unit: s, min, h or day."""
+    """At most `limit` uses in a window of `length` units."""
 
     limit: int
     unit: str
@@ -49,7 +48,7 @@ class RateLimit:
 
     @property
     def window(self) -> timedelta:
-        """How long a window lasts."""
+        """The length of a window."""
         return timedelta(seconds=self.units * UNIT_SECONDS[self.unit])
 
     @property
@@ -63,7 +62,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitKey:
-    """What one caller may do with one group; `owner` is `user:ID` or `token:ID`."""
+    """One caller of one group; `owner` is `user:ID` or `token:ID`."""
 
     group: str
     rates: tuple[RateLimit, ...]
@@ -71,20 +70,20 @@ class RateLimitKey:
 
 
 def parse_rate_limits(text: object, tool_name: str) -> tuple[RateLimit, ...]:
-    """Return the limits that a text such as "5/min,20/h" names, shortest window first. Raises ToolDefinitionError."""
+    """Parse limits such as "5/min,20/h", shortest window first. Raises ToolDefinitionError."""
     found = [RATE_PATTERN.fullmatch(part.strip()) for part in text.split(",")] if isinstance(text, str) else [None]
     rates = [RateLimit(int(match[1]), match[3], int(match[2] or 1)) for match in found if match is not None]
     windows = {rate.window for rate in rates}
     if len(rates) < len(found) or len(windows) < len(rates) or max(windows).total_seconds() > LONGEST_WINDOW:
         raise ToolDefinitionError(
-            f'The rate_limit of {tool_name} must be such as "5/min" or "1/30s,5/min,20/h": numbers of uses in '
+            f'The rate_limit of {tool_name} must look like "5/min" or "1/30s,5/min,20/h": numbers of uses in '
             f"different windows of {', '.join(UNIT_SECONDS)}, none longer than a day, not {text!r}."
         )
     return tuple(sorted(rates, key=lambda rate: rate.window))
 
 
 def check_rate_limit_group(group: object, tool_name: str) -> None:
-    """See that this is the name of a rate limit group. Raises ToolDefinitionError."""
+    """Raise ToolDefinitionError unless this is a valid name of a rate limit group."""
     if not isinstance(group, str) or not GROUP_PATTERN.fullmatch(group):
         raise ToolDefinitionError(
             f"The rate_limit_key of {tool_name} must be 1 to 60 letters, digits, '_', '.' or '-', not {group!r}."
@@ -92,9 +91,9 @@ def check_rate_limit_group(group: object, tool_name: str) -> None:
 
 
 def acquire_use(ration: RateLimitKey, *, now: datetime) -> None:
-    """Count one use, in every window or, when one of them is full, in none. Raises RateLimited.
+    """Count one use in every window, or in none if one of them is full. Raises RateLimited.
 
-    Call it outside of a plan's transaction: callers of one group take turns here.
+    Call it outside a plan's transaction: callers of one group wait for each other here.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         full = [rate for rate in ration.rates if not _try_acquire(cursor, ration, rate, now)]
@@ -103,13 +102,13 @@ def acquire_use(ration: RateLimitKey, *, now: datetime) -> None:
         seconds = max(_seconds_left(cursor, ration, rate, now) for rate in full)
         said = " and ".join(str(rate) for rate in full)
         message = (
-            f"The limit of {ration.group} is reached ({said} for one caller); try again in {_format_wait(seconds)}."
+            f"The rate limit of {ration.group} is reached ({said} per caller). Try again in {_format_wait(seconds)}."
         )
         raise RateLimited(message, seconds)
 
 
 def release_use(ration: RateLimitKey, *, counted_at: datetime) -> None:
-    """Take back one use that was counted at a moment, as far as the windows of that time still last."""
+    """Take back one use counted at `counted_at`, in the windows of that time that have not ended."""
     with transaction.atomic(), connection.cursor() as cursor:
         for rate in ration.rates:
             cursor.execute(RELEASE_SQL, [_bucket_columns(ration, rate), ration.owner, _to_database_time(counted_at)])
@@ -142,18 +141,18 @@ def _format_wait(seconds: int) -> str:
 
 
 def clear_rate_buckets(*, now: datetime) -> int:
-    """Delete some of the counts whose every possible window is over; return how many."""
+    """Delete a batch of counts whose longest possible window has ended; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(CLEAR_SQL, [_to_database_time(now - timedelta(seconds=LONGEST_WINDOW)), MAX_CLEARED_ROWS])
         return int(cursor.rowcount)
 
 
 def _to_database_time(moment: datetime) -> Any:
-    """Return the moment as the database's driver wants it."""
+    """Return the moment in the form the database driver takes."""
     return connection.ops.adapt_datetimefield_value(moment)
 
 
 def _from_database_time(value: Any) -> datetime:
-    """Return a moment as a cursor gives it: SQLite's has lost its zone."""
+    """Return a moment from a cursor with its time zone, which SQLite drops."""
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

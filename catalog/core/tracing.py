@@ -1,9 +1,9 @@
-"""Traces: the W3C trace that a request or plan goes on with, and the spans of what is done for it.
+"""Tracing: W3C trace context of requests and plans, and OpenTelemetry spans.
 
-A trace comes in with a request (`traceparent`) or begins here; plans keep it, so that steps which run later, also in
-another process, belong to it. Spans are made where the packages of the extra `otel` are installed and the standard
-variable OTEL_EXPORTER_OTLP_ENDPOINT names a collector; without them everything here costs next to nothing. Attributes
-are ids, names of tools, levels and outcomes: never arguments, results or messages.
+A trace arrives with a request (`traceparent`) or begins here. Plans store it, so that steps which run later or in
+another process belong to it. Spans are exported if the packages of the extra `otel` are installed and the standard
+variable OTEL_EXPORTER_OTLP_ENDPOINT is set; otherwise they cost almost nothing. Attributes are ids, tool names, levels
+and outcomes: never arguments, results or messages.
 """
 
 import os
@@ -23,26 +23,26 @@ SPAN_KINDS = {"request": SpanKind.SERVER}
 SpanAttributes = Mapping[str, str | int]
 
 tracer: trace.Tracer | None = None
-"""Makes the spans; None where nobody collects them."""
+"""The tracer, or None without a collector."""
 _propagator = TraceContextTextMapPropagator()
 
 
 def start_tracing() -> str:
-    """Make spans from now on, where a collector is named; return why there are none although one is, else nothing."""
+    """Start exporting spans if a collector is configured; return why that failed, or an empty text."""
     global tracer
     if tracer is not None or not any(os.environ.get(name) for name in ENDPOINTS):
         return ""
     try:
         tracer = _exporting_tracer()
     except ImportError:
-        return "A collector for traces is named, but the packages of the extra otel are not installed."
+        return "A trace collector is configured, but the packages of the extra otel are not installed."
     return ""
 
 
 def _exporting_tracer() -> trace.Tracer:
-    """Return a tracer whose spans go to the collector that the standard variables name. Raises ImportError."""
+    """Return a tracer that exports to the collector of the standard variables. Raises ImportError."""
     exporter = import_module(EXPORTER).OTLPSpanExporter()
-    # Of the extra, as the exporter is.
+    # Installed by the extra, like the exporter.
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
@@ -54,18 +54,18 @@ def _exporting_tracer() -> trace.Tracer:
 
 
 def log_extra(**facts: object) -> dict[str, dict[str, object]]:
-    """Return `extra` for a log line: ids, names and numbers that stand beside its words; never arguments."""
+    """Return `extra` for a log call: ids, names and numbers logged as fields; never arguments."""
     return {"facts": facts}
 
 
 def parse_traceparent(traceparent: str) -> str:
-    """Return a traceparent as it is kept: empty when it is not one; of a later version what this one knows of it."""
+    """Return a traceparent as version 00; empty if it is invalid."""
     return _traceparent_in(_propagator.extract({"traceparent": traceparent})) if traceparent else ""
 
 
 @contextmanager
 def remote_parent(traceparent: str) -> Iterator[None]:
-    """Let what is made inside belong to a trace that began elsewhere; empty: to none."""
+    """Make spans inside belong to a trace that began elsewhere; an empty traceparent belongs to none."""
     token = context.attach(_propagator.extract({"traceparent": traceparent}))
     try:
         yield
@@ -74,30 +74,30 @@ def remote_parent(traceparent: str) -> Iterator[None]:
 
 
 def current_traceparent() -> str:
-    """Return the traceparent of what is being done here: of the span, else what the request named, else a new one."""
+    """Return the current traceparent: that of the span, else of the request, else a new one."""
     return _traceparent_in(None) or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 
 def _traceparent_in(place: context.Context | None) -> str:
-    """Return the span of a context, of the present one for None, as a traceparent; empty when it has none."""
+    """Return the span of a context (None: the current one) as a traceparent; empty if it has none."""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, place)
     return carrier.get("traceparent", "")
 
 
 def trace_id_of(traceparent: str) -> str | None:
-    """Return the trace id in a traceparent, None when there is none."""
+    """Return the trace id in a traceparent, or None."""
     return traceparent[3:35] or None
 
 
 def span(name: str, ids: SpanAttributes, parent: str = "") -> AbstractContextManager[object]:
-    """Open a span, where spans are made; `parent` is a traceparent, empty for the span that is open here.
+    """Open a span if spans are exported; `parent` is a traceparent, empty for the current span.
 
-    Attributes are led by `toolgate.`, unless their names have a dot already.
+    Attribute names without a dot are prefixed with `toolgate.`.
     """
     if tracer is None:
         return nullcontext()
-    # What was raised is not recorded: its message may hold arguments.
+    # Exceptions are not recorded: their messages may contain arguments.
     return tracer.start_as_current_span(
         name,
         _propagator.extract({"traceparent": parent}) if parent else None,
@@ -109,7 +109,7 @@ def span(name: str, ids: SpanAttributes, parent: str = "") -> AbstractContextMan
 
 
 def add_span_attributes(**ids: str | int) -> None:
-    """Add attributes to the span that is open here, where spans are made."""
+    """Add attributes to the current span, if spans are exported."""
     if tracer is not None:
         trace.get_current_span().set_attributes(_prefixed(ids))
 

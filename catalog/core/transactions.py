@@ -1,8 +1,8 @@
-"""Transactions: run again after a deadlock, one for each of many items, and conditional moves of a status.
+"""Transactions: retries after deadlocks, one transaction per item, conditional status changes, error classification.
 
-What is run again must have no effect outside the database; inside an outer transaction nothing is, for that one is
-lost too. A status moves outside the hot path only by a conditional UPDATE that wins or raises Conflict. Here is also
-what is known of a database that is away, and how an unexpected exception is logged.
+A function that is retried must have no effect outside the database. Inside an outer transaction nothing is retried,
+because that one is lost too. Outside the hot path a status changes only by a conditional UPDATE that wins or raises
+Conflict.
 """
 
 import logging
@@ -23,13 +23,13 @@ log = logging.getLogger("toolgate.api")
 
 
 def log_unexpected(error: BaseException) -> None:
-    """Log where an exception came from. Its message is left out: it may hold arguments.
+    """Log where an exception came from. Its message is left out: it may contain arguments.
 
-    A database that is away, or a row of it that is locked, is expected: that is a warning.
+    An unavailable database or a locked row is expected and logged as a warning.
     """
     name, away = type(error).__name__, isinstance(error, Exception) and is_unavailable(error)
     where = "".join(traceback.format_tb(error.__traceback__))
-    words, level = ("The database was away: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
+    words, level = ("Database unavailable: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
     log.log(level, words, name, extra=log_extra(stack=where))
 
 
@@ -39,30 +39,29 @@ ResultT = TypeVar("ResultT")
 MAX_ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.01
 RETRYABLE_STATES = frozenset({"40001", "40P01"})
-"""SQLSTATEs: a serialization failure, a deadlock."""
+"""SQLSTATEs of a serialization failure and of a deadlock."""
 LOCK_TIMEOUT_STATES = frozenset({"55P03"})
-"""A lock that was not to be had in time: someone may have frozen with it."""
+"""SQLSTATE of a lock timeout: another process may have frozen while it held the lock."""
 SQLITE_BUSY_STATES = frozenset({"SQLITE_BUSY"})
 """SQLite's only lock: another program writes to the file."""
 UNAVAILABLE_STATES = frozenset({"25P03", "25006"})
-"""What is no OperationalError and yet no fault of the statement: the server ended a transaction that said nothing for
-long, or takes no writes since another took over."""
+"""SQLSTATEs, not OperationalError in Django, of an ended idle transaction and of a server that became read-only."""
 SHORT_LOCK_TIMEOUT = "500ms"
 
 
 def retry_on_deadlock(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
-    """Let a function that is one transaction run again, five times at most, after pauses that grow and differ.
+    """Decorate a function that is one transaction: run it up to five times, with growing random pauses.
 
-    Raises OperationalError when the fifth failed too, and at once for a lock that was not to be had: whoever asked
-    learns that soon, and may ask again.
+    Raises OperationalError if the fifth attempt fails, and at once on a lock timeout, so that the caller can retry
+    soon.
     """
     return _retry_on(RETRYABLE_STATES, act)
 
 
 def retry_on_lock(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
-    """Be `retried`, and wait for a lock longer than a frozen process can hold it: something was done that must be kept.
+    """Decorate like `retry_on_deadlock`, and wait for locks longer than a frozen process can hold them.
 
-    Raises OperationalError when the fifth failed too.
+    For results that must be stored. Raises OperationalError if the fifth attempt fails.
     """
     return _retry_on(RETRYABLE_STATES | LOCK_TIMEOUT_STATES | SQLITE_BUSY_STATES, act)
 
@@ -83,25 +82,25 @@ def _retry_on(states: frozenset[str], act: Callable[ArgumentsP, ResultT]) -> Cal
 
 
 def is_lock_timeout(error: Exception) -> bool:
-    """Say whether a row was someone else's for too long, while the database itself is well."""
+    """Return whether a row was locked for too long while the database itself is available."""
     return isinstance(error, DatabaseError) and _sql_state(error) in LOCK_TIMEOUT_STATES
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Say whether the database could not be asked, or not in time; the same may well succeed in a moment."""
+    """Return whether the database was unreachable or too slow; the same statement may succeed later."""
     if isinstance(error, OperationalError):
         return getattr(error.__cause__, "sqlite_errorname", "") != "SQLITE_ERROR"  # no such table: a fault of ours
     return isinstance(error, InterfaceError) or (isinstance(error, Error) and _sql_state(error) in UNAVAILABLE_STATES)
 
 
 def _sql_state(error: Exception) -> str:
-    """Return PostgreSQL's SQLSTATE, or SQLite's name of the error; empty when there is neither."""
+    """Return PostgreSQL's SQLSTATE, or SQLite's name of the error; empty if there is neither."""
     return getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "sqlite_errorname", None) or ""
 
 
 @contextmanager
 def short_lock_timeout() -> Iterator[None]:
-    """Let this thread's statements wait for locks half a second at most: for those that come again by themselves."""
+    """Limit lock waits of this thread's statements to half a second, for work that is repeated anyway."""
     if connection.vendor != "postgresql":
         yield
         return
@@ -110,7 +109,7 @@ def short_lock_timeout() -> Iterator[None]:
     try:
         yield
     finally:
-        # One that fails has no connection left, or an outer transaction that takes it back.
+        # If this fails, the connection is lost, or the outer transaction's rollback resets the setting.
         with suppress(Error), connection.cursor() as cursor:
             cursor.execute("RESET lock_timeout")
 
@@ -119,11 +118,10 @@ ItemT = TypeVar("ItemT")
 
 
 def run_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
-    """Do `act` to every item, in a transaction of its own; return how often it said yes.
+    """Call `act` for every item, each in its own transaction; return how often it returned a true value.
 
-    One that fails is logged and left for the next time, and so is one whose lock is someone else's for half a second:
-    a process may have frozen with it. Raises OperationalError and InterfaceError: a database that is gone is gone for
-    all.
+    An item that fails is logged and left for the next run, also if its lock is held for half a second: a process may
+    have frozen with it. Raises OperationalError and InterfaceError if the database itself is unavailable.
     """
     due = list(items)
     if not due:
@@ -157,14 +155,14 @@ def try_move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> int
 
 
 def move_row(row: "models.Model", queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> None:
-    """Move the one row of `queryset`, which is `row`, and let `row` say so. Raises what `move` raises."""
+    """Move the one row of `queryset`, which is `row`, and update `row` itself. Raises as `move` does."""
     move(queryset, to=to, **fields)
     for name, value in {"status": to, **fields}.items():
         setattr(row, name, value)
 
 
 def move(queryset: "models.QuerySet[Any]", *, to: str, otherwise: str = "", **fields: Any) -> None:
-    """Move exactly one row to `to`. Raises Conflict, in the words of `otherwise`, when its status does not allow it."""
+    """Move exactly one row to `to`. Raises Conflict, with the message `otherwise`, if its status does not allow it."""
     if try_move(queryset, to=to, **fields) != 1:
         noun = queryset.model._meta.verbose_name
         raise Conflict(otherwise or f"This {noun} cannot become {to.replace('_', ' ')} now: its state has changed.")

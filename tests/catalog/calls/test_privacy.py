@@ -98,12 +98,12 @@ def test_a_name_with_dots_is_found_at_the_end():
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("results.0.nam", "results.0 has no 'nam'; there is name"),
-        ("result", "The response has no 'result'; there is results"),
-        ("results.7.name", "results has no '7'; there is 0"),
-        ("results.0.name.x", "results.0.name has no 'x'; it has nothing in it"),
-        ("results.0", "results.0 holds more than one value; name one of those in it: name, age"),
-        ("results..name", "results has no ''; there is 0"),
+        ("results.0.nam", "results.0 has no 'nam'; it has name"),
+        ("result", "The response has no 'result'; it has results"),
+        ("results.7.name", "results has no '7'; it has 0"),
+        ("results.0.name.x", "results.0.name has no 'x'; it is empty"),
+        ("results.0", "results.0 contains several values. Name one of them: name, age"),
+        ("results..name", "results has no ''; it has 0"),
     ],
 )
 def test_a_path_that_names_no_value_is_refused_with_what_is_there(path, says):

@@ -84,7 +84,7 @@ def test_a_bad_value_says_its_path():
 
 
 def test_a_document_over_the_limit_is_too_large():
-    with pytest.raises(TooLarge, match="11 bytes; at most 10"):
+    with pytest.raises(TooLarge, match="11 bytes"):
         parse_json('"123456789"', max_bytes=10)
 
 

@@ -388,7 +388,7 @@ def test_search_finds_lines_in_text_files_only(workspace, root):
     (root / "raw").write_bytes(b"\xfftwo")
 
     assert [(match.path, match.line, match.text) for match in workspace.search("two")] == [("a.md", 2, "Two words")]
-    with pytest.raises(FilesystemError, match="needed"):
+    with pytest.raises(FilesystemError, match="empty"):
         workspace.search("  ")
 
 

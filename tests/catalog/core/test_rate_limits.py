@@ -64,7 +64,7 @@ def test_a_limit_that_cannot_be_read_is_refused():
     ]
 
     def check(text):
-        with pytest.raises(ToolDefinitionError, match=r"rate_limit of send must be .*min") as refusal:
+        with pytest.raises(ToolDefinitionError, match="rate_limit of send") as refusal:
             parse_rate_limits(text, "send")
         assert repr(text) in str(refusal.value)
 
