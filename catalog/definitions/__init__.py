@@ -1,1 +1,1 @@
-"""A tool as its author declares it. Knows how to call its handler, not when; no gate, plan or row."""
+"""Tools as their authors declare them. Knows how to call a handler, but no gate, plan or row."""

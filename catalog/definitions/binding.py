@@ -1,6 +1,6 @@
-"""How JSON arguments meet a handler: its schema from its annotations, its values from checked arguments.
+"""Binding of JSON arguments to handlers: the schema from annotations, the values from checked arguments.
 
-A binding is built once, when the tool is defined; plain annotated keywords never touch pydantic afterwards.
+A binding is built once, when the tool is defined. Handlers with plain annotated keywords are called without pydantic.
 """
 
 import dataclasses
@@ -32,14 +32,14 @@ _KEYWORD_PARAMETER_KINDS = (
 _CONTAINER_ORIGINS = frozenset({dict, list, Union, types.UnionType})
 _MISSING = inspect.Parameter.empty
 UNTYPED: Any = _MISSING
-"""Stands for the result of a handler that does not say what it gives."""
-# Fields of the model made from a function's keywords are prefixed, so that none hides one of pydantic's own names.
+"""Result type of a handler without a return annotation."""
+# The fields of the model made from a function's keywords are prefixed, so that none shadows a pydantic attribute.
 _FIELD_PREFIX = "argument_"
 _ENVELOPE = frozenset({"query_type", "parameters"})
 
 
 class Binding:
-    """Arguments as one JSON object that the handler takes as it is (positional)."""
+    """Arguments passed unchanged to the handler as one JSON object (positional)."""
 
     query_types: Mapping[str, Schema] | None = None
     params_type: Any = dict
@@ -49,16 +49,16 @@ class Binding:
         self.validator: Validator = compile_schema(schema)
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
-        """Raise ParameterError unless the arguments fit."""
+        """Raise ParameterError unless the arguments are valid."""
         found = self.validator.problems(arguments)
         if found and self._is_for_query_types(arguments):
             found = [
-                ArgumentProblem("query_type", "query_type", "This tool has no query types; send its arguments alone.")
+                ArgumentProblem("query_type", "query_type", "This tool has no query types. Send only its arguments.")
             ]
         raise_for_problems(found)
 
     def _is_for_query_types(self, arguments: dict[str, Any]) -> bool:
-        """Say whether arguments are wrapped as a tool with query types takes them."""
+        """Return whether the arguments are wrapped for a tool with query types."""
         known = self.input_schema.get("properties", {})
         if self.query_types is not None:
             return False
@@ -72,7 +72,7 @@ class Binding:
 
 
 class CheckedBinding(Binding):
-    """Arguments as one dict that has passed a model's validators as well, where there is a model."""
+    """Arguments as one dict, also checked by the model's validators if there is a model."""
 
     def __init__(self, schema: Schema, adapter: TypeAdapter[Any] | None = None) -> None:
         self._adapter = adapter
@@ -80,14 +80,12 @@ class CheckedBinding(Binding):
 
     @classmethod
     def of(cls, declared: Any, tool_name: str) -> Self:
-        """Make the binding of a model, a dataclass or a JSON Schema, which takes no unknown keys unless it says so."""
+        """Return the binding of a model, dataclass or JSON Schema; unknown keys are refused unless it allows them."""
         if not isinstance(declared, Mapping):
             adapter = TypeAdapter[Any](declared)
             return cls(parameter_schema(adapter, declared), adapter)
         if declared.get("type") != "object":
-            raise ToolDefinitionError(
-                f"The parameters of {tool_name} must be the schema of an object, not {declared!r}."
-            )
+            raise ToolDefinitionError(f"The parameters of {tool_name} must be an object schema, not {declared!r}.")
         closed = {"additionalProperties": False} if "properties" in declared else {}
         return cls(closed | dict(declared))
 
@@ -99,19 +97,19 @@ class CheckedBinding(Binding):
 
 
 class KeywordBinding(Binding):
-    """Arguments as the keywords of a function whose annotations are plain JSON types."""
+    """Arguments passed as keywords to a function whose annotations are plain JSON types."""
 
     params_type = None
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
-        """Call with one keyword for each argument."""
+        """Call with one keyword argument for each argument."""
         if "context" in parameter_names(function):
             return function(**arguments, context=context)
         return function(**arguments)
 
 
 class ModelBinding(Binding):
-    """Arguments as one typed value: `params`, or keywords that need converting when `spread`."""
+    """Arguments as one typed value: `params`, or converted keywords if `spread`."""
 
     def __init__(self, params_type: Any, *, spread: bool = False) -> None:
         self.params_type = params_type
@@ -137,7 +135,7 @@ class ModelBinding(Binding):
 
 
 class NoParameters(Binding):
-    """No arguments at all: the handler's `params` is None."""
+    """No arguments: the handler's `params` is None."""
 
     params_type = type(None)
 
@@ -154,7 +152,7 @@ class QueryBinding(Binding):
 
     def __init__(self, models: Mapping[str, Any]) -> None:
         if not models:
-            raise ToolDefinitionError("query_types names no query type.")
+            raise ToolDefinitionError("query_types is empty.")
         self.adapters = {name: TypeAdapter[Any](model) for name, model in models.items()}
         self.query_types: Mapping[str, Schema] = {
             name: parameter_schema(self.adapters[name], model) for name, model in models.items()
@@ -194,14 +192,14 @@ class QueryBinding(Binding):
 
 
 def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) -> Binding:
-    """Return the binding that a handler's annotations (or its query types) ask for."""
+    """Return the binding for a handler's annotations or query types."""
     if query_types is not None:
         return QueryBinding(query_types)
     hints = resolved_hints(handler)
     parameters = [each for each in inspect.signature(handler).parameters.values() if each.name != "context"]
     if len(parameters) == 1 and parameters[0].name == "params":
         if "params" not in hints:
-            raise ToolDefinitionError(f"{handler.__name__}: annotate params with its pydantic model or dataclass.")
+            raise ToolDefinitionError(f"{handler.__name__}: annotate params with a pydantic model or dataclass.")
         return model_binding(hints["params"])
     fields = {_FIELD_PREFIX + each.name: _model_field(each, hints) for each in parameters}
     model = create_model(handler.__name__, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
@@ -211,7 +209,7 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
 
 
 def is_unannotated(handler: Handler) -> bool:
-    """Say whether a handler takes one value beside its context and does not say of what type."""
+    """Return whether a handler takes one unannotated value beside its context."""
     try:
         parameters = [each for each in inspect.signature(handler).parameters.values() if each.name != "context"]
     except (TypeError, ValueError):
@@ -221,14 +219,14 @@ def is_unannotated(handler: Handler) -> bool:
 
 
 def model_binding(params_type: Any) -> Binding:
-    """Return the binding of one typed value; None stands for no parameters."""
+    """Return the binding of one typed value; None means no parameters."""
     return NoParameters() if params_type in (None, type(None)) else ModelBinding(params_type)
 
 
 def build_params(adapter: TypeAdapter[Any], arguments: object, prefix: str = "", *, names: Iterable[str] = ()) -> Any:
-    """Return the typed value; raise ParameterError where a validator of the author refuses it.
+    """Return the typed value. Raises ParameterError if an author's validator refuses it.
 
-    A validator of the whole model names no place: then it is the first of `names` that its message speaks of.
+    Errors of model-level validators have no location; they are assigned to the first of `names` in their message.
     """
     try:
         return adapter.validate_python(arguments)
@@ -246,11 +244,11 @@ def build_params(adapter: TypeAdapter[Any], arguments: object, prefix: str = "",
             for each in found
         ]
     )
-    raise ParameterError("The parameters do not fit.")
+    raise ParameterError("The parameters are invalid.")
 
 
 def parameter_schema(adapter: TypeAdapter[Any], kind: Any, references: str = DEFAULT_REF_TEMPLATE) -> Schema:
-    """Return the JSON Schema of a parameter type: no titles, no unknown keys."""
+    """Return the JSON Schema of a parameter type, without titles, refusing unknown keys."""
     try:
         schema = adapter.json_schema(ref_template=references)
     except PydanticUserError as error:
@@ -259,7 +257,7 @@ def parameter_schema(adapter: TypeAdapter[Any], kind: Any, references: str = DEF
         subschema.pop("title", None)
         if "properties" in subschema:
             subschema["additionalProperties"] = False
-    if "$ref" in schema:  # a type that contains itself is one of its own definitions
+    if "$ref" in schema:  # a recursive type is one of its own definitions
         schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
     if schema.get("type") != "object":
         raise ToolDefinitionError(f"{kind!r} is not a pydantic model or dataclass, so it has no named parameters.")
@@ -267,10 +265,10 @@ def parameter_schema(adapter: TypeAdapter[Any], kind: Any, references: str = DEF
 
 
 def identifier_parameter(schema: Schema, named: str | None = None) -> str | None:
-    """Return the parameter that says whom or what a call is about: the named one, `identifier`, the first required."""
+    """Return the parameter that identifies a call's subject: the named one, `identifier`, or the first required one."""
     properties = schema.get("properties", {})
     if not properties and schema.get("additionalProperties", True) is not False:
-        return named or "identifier"  # takes any object
+        return named or "identifier"  # accepts any object
     if named is not None:
         return named if named in properties else None
     candidates = (*(name for name in properties if name == "identifier"), *schema.get("required", ()), *properties)
@@ -278,7 +276,7 @@ def identifier_parameter(schema: Schema, named: str | None = None) -> str | None
 
 
 def handler_output(handler: Handler) -> tuple[Any, Schema | None]:
-    """Return the type a handler gives (the one inside ToolResult) and its JSON Schema where there is one."""
+    """Return a handler's result type (the one inside ToolResult) and its JSON Schema, if any."""
     kind = resolved_hints(handler).get("return", _MISSING)
     if get_origin(kind) is ToolResult:
         kind = get_args(kind)[0]
@@ -286,7 +284,7 @@ def handler_output(handler: Handler) -> tuple[Any, Schema | None]:
 
 
 def output_type_and_schema(kind: Any) -> tuple[Any, Schema | None]:
-    """Return a result type and its JSON Schema where there is one; of Any or none at all that it is not known."""
+    """Return a result type and its JSON Schema, if any; both are unknown for Any or a missing annotation."""
     if kind in (_MISSING, Any):
         return _MISSING, None
     try:
@@ -299,7 +297,7 @@ def output_type_and_schema(kind: Any) -> tuple[Any, Schema | None]:
 
 
 def parameter_names(function: Handler) -> frozenset[str]:
-    """Return the parameter names of a function, looked up once."""
+    """Return the parameter names of a function, cached."""
     names = _parameter_names.get(function)
     if names is None:
         names = _parameter_names[function] = _read_parameter_names(function)
@@ -310,11 +308,11 @@ def _read_parameter_names(function: Handler) -> frozenset[str]:
     try:
         return frozenset(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        return frozenset()  # written in C: Python does not say what it takes
+        return frozenset()  # written in C, without a signature
 
 
 def resolved_hints(handler: Handler) -> dict[str, Any]:
-    """Return a handler's resolved annotations; raise ToolDefinitionError where one cannot be resolved."""
+    """Return a handler's resolved annotations. Raises ToolDefinitionError if one cannot be resolved."""
     try:
         return get_type_hints(handler, include_extras=True)
     except NameError as error:
@@ -344,19 +342,19 @@ def _query_type_branch(name: str, parameters: Schema) -> Schema:
 
 def _model_field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, Any]:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise ToolDefinitionError(f"{parameter}: a tool's parameters are named one by one.")
+        raise ToolDefinitionError(f"{parameter}: *args and **kwargs cannot be tool parameters.")
     if parameter.name not in hints:
-        raise ToolDefinitionError(f"The parameter {parameter.name} has no annotation, so it has no type to check.")
+        raise ToolDefinitionError(f"The parameter {parameter.name} needs a type annotation.")
     if isinstance(parameter.default, FieldInfo):
         raise ToolDefinitionError(
-            f"The parameter {parameter.name}: put Field(…) into Annotated and write the default as it is."
+            f"The parameter {parameter.name}: put Field(…) into Annotated and assign only the default."
         )
     default = ... if parameter.default is _MISSING else parameter.default
     return hints[parameter.name], Field(default, alias=parameter.name)
 
 
 def _is_json_type(annotation: Any) -> bool:
-    """Say whether values of this annotation are what JSON already gives."""
+    """Return whether JSON values already have the annotated type."""
     if get_origin(annotation) is Annotated:
         return _is_json_type(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
@@ -372,7 +370,7 @@ def _matching_keywords(function: Handler, offered: Mapping[str, Any]) -> dict[st
 
 
 def _call_with_value(function: Handler, value: object, context: object) -> Any:
-    """Call a function of one value, which it names `params` or, where a type says what it is, as it likes."""
+    """Call a function with one value, passed as `params` or, if annotated, as its own first parameter."""
     names = parameter_names(function)
     beside = {"context": context} if "context" in names else {}
     if "params" in names:
@@ -389,7 +387,7 @@ def _dotted_path(steps: tuple[int | str, ...]) -> str:
 
 
 def _first_name_in_message(names: Iterable[str], message: str) -> str:
-    """Return the first of the names that stands in a message as a word of its own; empty when none does."""
+    """Return the first of the names that appears in a message as a separate word, or an empty text."""
     words = set(re.findall(r"\w+", message))
     return next((name for name in names if name in words), "")
 

@@ -1,4 +1,4 @@
-"""A tool's examples as JSON: what its page shows, and what can be tried from there."""
+"""Examples of a tool as JSON, shown on its page and used to prefill a trial call."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def serialize_examples(tool: Tool[Any, Any]) -> list[dict[str, Any]]:
 
 
 def _example_arguments(example: ToolExample[Any, Any], tool: Tool[Any, Any]) -> Any:
-    """Return the input as a caller would write it: what goes without saying is left out."""
+    """Return the input as a caller would write it, without default values."""
     given = example.input
     if given is None:
         return {}
@@ -37,7 +37,7 @@ def _example_arguments(example: ToolExample[Any, Any], tool: Tool[Any, Any]) -> 
 
 
 def _to_storable_json(value: object) -> Any:
-    """Return a value as JSON that every database takes; None for one that cannot be kept."""
+    """Return a value as JSON that every database stores, or None if that is impossible."""
     try:
         plain = check_json(to_jsonable_python(value, by_alias=True, fallback=lambda odd: type(odd).__name__))
     except (MalformedJSON, ValueError):

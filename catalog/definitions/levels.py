@@ -1,6 +1,6 @@
-"""Safety levels and reversibility, and what follows from them: hints for clients, limits of grants.
+"""Safety levels, reversibility, and what follows from them: client hints and grant limits.
 
-Dangerous tools cannot be granted until an administrator says so, tool by tool; others can, within the usual limits.
+Dangerous tools cannot be granted unless an administrator allows it for the tool; others can, within default limits.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ MemberT = TypeVar("MemberT", bound=StrEnum)
 
 
 class SafetyLevel(StrEnum):
-    """What a call may do to the world, and so who must agree."""
+    """Effect of a call on the world, which decides who must approve it."""
 
     SAFE = "safe"
     CAUTIOUS = "cautious"
@@ -23,7 +23,7 @@ class SafetyLevel(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Return the place in the order safe < cautious < dangerous."""
+        """Return the position in the order safe < cautious < dangerous."""
         return list(SafetyLevel).index(self)
 
     @classmethod
@@ -32,12 +32,12 @@ class SafetyLevel(StrEnum):
 
 
 def parse_level(value: str) -> SafetyLevel:
-    """Return the level of this name; raise ToolDefinitionError."""
+    """Return the level with this name. Raises ToolDefinitionError."""
     return _parse_member(SafetyLevel, value, "safety level")
 
 
 def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
-    """Return the hints for clients that follow from a level and from whether a call may be tried again."""
+    """Return the client hints for a level; `retry_safe` if a call may be repeated."""
     return {
         "readOnlyHint": level is SafetyLevel.SAFE,
         "destructiveHint": level is SafetyLevel.DANGEROUS,
@@ -46,7 +46,7 @@ def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
 
 
 class Reversibility(StrEnum):
-    """What it costs to take a call back."""
+    """Cost of undoing a call."""
 
     REVERSIBLE = "reversible"
     RESTORABLE = "restorable"
@@ -54,7 +54,7 @@ class Reversibility(StrEnum):
 
 
 def default_reversibility(level: SafetyLevel) -> Reversibility:
-    """Return what taking a call back costs where the author of its tool does not say."""
+    """Return the reversibility of a tool whose author declares none."""
     return Reversibility.IRREVERSIBLE if level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
 
 
@@ -72,26 +72,26 @@ MAX_GRANT_HOURS, MAX_GRANT_USES = 720, 10_000
 
 @dataclass(frozen=True, slots=True)
 class GrantLimits:
-    """The longest time, in hours, and the most uses that one grant may have."""
+    """Maximum duration, in hours, and maximum uses of one grant."""
 
     max_hours: int = DEFAULT_GRANT_HOURS
     max_uses: int = DEFAULT_GRANT_USES
 
     @property
     def longest(self) -> timedelta:
-        """The longest time."""
+        """The maximum duration."""
         return timedelta(hours=self.max_hours)
 
 
 def grant_limits_for(setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:
-    """Return the limits of a tool by what was set and by its level; None where no grant may be made or used."""
+    """Return the grant limits of a tool from its setting and level; None if no grant may be made or used."""
     if setting is not None:
         return GrantLimits(int(setting["max_hours"]), int(setting["max_uses"]))
     return None if level not in (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS) else GrantLimits()
 
 
 def grant_limits_error(setting: Mapping[str, Any]) -> tuple[str, str]:
-    """Return which of the limits is wrong, and why; two empty texts when both fit."""
+    """Return the field name and message of the first invalid limit; two empty texts if both are valid."""
     for name, most in (("max_hours", MAX_GRANT_HOURS), ("max_uses", MAX_GRANT_USES)):
         value = setting.get(name)
         if type(value) is not int or not 1 <= value <= most:

@@ -1,7 +1,7 @@
-"""A tool: its declaration, contract and fingerprint, and the rules that a declaration must fulfil.
+"""Tool declarations: attributes, contract, fingerprint and validation rules.
 
-A tool is judged when it is made, and its types once more when it is registered; every refusal names the tool, the rule
-and the value. Knows how to call its handler, not when: checking, gating and recording are the pipeline's.
+A tool is validated when it is created, and its types again when it is registered; errors name the tool, the rule and
+the value. A tool can call its handler; checking, gating and recording belong to the pipeline.
 """
 
 import difflib
@@ -53,7 +53,7 @@ ResultT = TypeVar("ResultT")
 
 
 class ToolSpec(BaseModel):
-    """What a tool with query types expects and returns: query type → parameter model."""
+    """Input and output of a tool with query types: query type → parameter model."""
 
     name: str
     input_schema: dict[str, type[BaseModel]]
@@ -63,7 +63,7 @@ class ToolSpec(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ToolExample(Generic[ParamsT, ResultT]):
-    """One representative call; checked against the tool's types when the tool is defined."""
+    """One representative call, checked against the tool's types when the tool is defined."""
 
     description: str
     input: ParamsT
@@ -72,14 +72,14 @@ class ToolExample(Generic[ParamsT, ResultT]):
 
 @dataclass(eq=False, kw_only=True)
 class Tool(Generic[ParamsT, ResultT]):
-    """A named affordance an agent may call; `timeout` in seconds, `rate_limit` such as "5/min" or "1/5s,20/h".
+    """A function an agent may call; `timeout` in seconds, `rate_limit` such as "5/min" or "1/5s,20/h".
 
-    The handler's annotations say what it takes and gives, or `Tool[Params, Result]` does: for a tool without a handler,
-    and for whatever the handler leaves unannotated.
-    `identifier` names the parameter that `requires_identifier` asks for: else "identifier", else the first required.
-    `hunks` names the parameter that holds a whole new text: reviewers may accept its change hunk by hunk.
-    `when_rejected` is what the model is told beside the reviewer's reason; `{path}` stands for that argument.
-    The last four are for other ways of declaring: what binds the arguments, and how a returned value is read.
+    Parameter and result types come from the handler's annotations, or from `Tool[Params, Result]` for a tool without a
+    handler or annotations.
+    `identifier` names the parameter that `requires_identifier` demands; default: "identifier", else the first required.
+    `hunks` names the parameter with an entire new text, whose changes reviewers may accept hunk by hunk.
+    `when_rejected` is sent to the model with the reviewer's reason; `{path}` is replaced by that argument.
+    The last four are set by other ways of declaring: the binding of arguments, and how a returned value is read.
     """
 
     name: str
@@ -121,8 +121,8 @@ class Tool(Generic[ParamsT, ResultT]):
             self._settle()
 
     def _settle(self) -> None:
-        """Bring what was declared into its types, and judge it; raise ToolDefinitionError."""
-        description: object = self.description  # what an author wrote; other types are refused below
+        """Convert declared values to their types and validate them. Raises ToolDefinitionError."""
+        description: object = self.description  # authors may pass anything; other types are refused below
         if isinstance(description, str):
             self.description = description.strip()
         self.safety_level = parse_level(self.safety_level)
@@ -147,7 +147,7 @@ class Tool(Generic[ParamsT, ResultT]):
         return (binding, *(handler_output(self.handler) if self.result_type_known else (UNTYPED, None)))
 
     def _take(self, binding: Binding, result_type: Any, output_schema: dict[str, Any] | None) -> None:
-        """Settle what the tool takes and gives, and judge what depends on it."""
+        """Set the binding and result type, and validate everything that depends on them."""
         self.binding, self._result_type, self.output_schema = binding, result_type, output_schema
         self.rates = _parse_tool_rates(self)
         if self._types_pending:
@@ -158,7 +158,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def __orig_class__(self) -> Any:
-        """Return `Tool[Params, Result]` as it was written; typing sets it once the tool is made."""
+        """Return `Tool[Params, Result]` as written; typing sets it after the tool is created."""
         return self._alias
 
     @__orig_class__.setter
@@ -173,7 +173,7 @@ class Tool(Generic[ParamsT, ResultT]):
             self._result_type, self.output_schema = output_type_and_schema(result)
 
     def _accept_types(self, params: Any, result: Any) -> None:
-        """Take what `Tool[Params, Result]` says in place of annotations; typing may keep its errors to itself."""
+        """Apply the types of `Tool[Params, Result]` in place of annotations; typing may swallow errors raised here."""
         try:
             with naming_tool(self.name):
                 binding, output = model_binding(params), handler_output(self.handler)
@@ -184,7 +184,7 @@ class Tool(Generic[ParamsT, ResultT]):
             raise
 
     def judge_types(self) -> None:
-        """Raise ToolDefinitionError for a handler without types, or of other ones than `Tool[Params, Result]` says."""
+        """Raise ToolDefinitionError for a handler without types, or with types other than `Tool[Params, Result]`."""
         if self._refusal is not None:
             raise self._refusal
         if self._types_pending:
@@ -194,7 +194,7 @@ class Tool(Generic[ParamsT, ResultT]):
             validate_types(self, get_args(self._alias), self._result_type)
 
     def judge_examples(self) -> None:
-        """Raise ToolDefinitionError for an example that is not what the tool takes and gives."""
+        """Raise ToolDefinitionError for an example that does not match the tool's types."""
         validate_examples(self, self._result_type)
 
     @property
@@ -204,7 +204,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def query_types(self) -> Mapping[str, dict[str, Any]] | None:
-        """Return query type → JSON Schema of its parameters, None for a tool without query types."""
+        """Return query type → JSON Schema of its parameters, or None for a tool without query types."""
         return self.binding.query_types
 
     @property
@@ -214,18 +214,18 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @cached_property
     def is_async(self) -> bool:
-        """Say whether the handler is a coroutine function."""
+        """Return whether the handler is a coroutine function."""
         return inspect.iscoroutinefunction(self.handler)
 
     @cached_property
     def secret_locations(self) -> SecretLocations | None:
-        """Return which places of the arguments are secret; None where none is."""
+        """Return the secret locations in the arguments, or None."""
         places = SecretLocations(self.input_schema, self.secret)
         return places if places.any else None
 
     @cached_property
     def reference(self) -> str:
-        """Return where the handler is, as "module:qualname"; empty without one."""
+        """Return the handler's location as "module:qualname", empty without a handler."""
         if self.handler is None:
             return ""
         named = self.handler if hasattr(self.handler, "__qualname__") else type(self.handler)
@@ -242,11 +242,11 @@ class Tool(Generic[ParamsT, ResultT]):
         return annotations_for(self.safety_level, retry_safe=self.retry_safe)
 
     def reversibility_at(self, level: SafetyLevel) -> Reversibility:
-        """Return what taking a call back costs at a level: what the author declared, else what is usual there."""
+        """Return the reversibility at a level: the declared one, else the level's default."""
         return self._declared_reversibility or default_reversibility(level)
 
     def contract(self) -> dict[str, Any]:
-        """Return what the fingerprint covers, as JSON."""
+        """Return the data that the fingerprint covers, as JSON."""
         return {
             "name": self.name,
             "description": self.description,
@@ -275,7 +275,7 @@ class Tool(Generic[ParamsT, ResultT]):
     def with_changes(
         self, *, description: str, safety_level: SafetyLevel, categories: tuple[str, ...]
     ) -> "Tool[ParamsT, ResultT]":
-        """Return the tool as an administrator has set it; itself where nothing differs."""
+        """Return the tool with an administrator's settings; the tool itself if nothing differs."""
         wanted = (description, safety_level, categories)
         if wanted == (self.description, self.safety_level, self.categories):
             return self
@@ -286,10 +286,10 @@ class Tool(Generic[ParamsT, ResultT]):
         return other
 
     def with_contract(self, contract: Mapping[str, Any], *, query_types: Iterable[str]) -> "Tool[ParamsT, ResultT]":
-        """Return the tool under a later version of its contract, for calls that another process is to run.
+        """Return the tool under a later version of its contract, for calls that another process will run.
 
         `contract` has at least `description`, `input_schema` and `safety_level`. Arguments are checked by the schema
-        alone, and those that this code does not know count as secret: it cannot tell. Raises SchemaProblem.
+        alone. Arguments that this code does not know are treated as secret. Raises SchemaProblem.
         """
         other, schema = copy(self), contract["input_schema"]
         other.binding = Binding(schema)
@@ -304,30 +304,30 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def rate_group(self) -> str:
-        """Return the group that its calls are counted in: the tool's own name unless the author says otherwise."""
+        """Return the rate limit group of its calls: the tool's name unless the author sets another."""
         return self.name if self.rate_limit_key is None else self.rate_limit_key
 
     @property
     def has_preview(self) -> bool:
-        """Say whether the tool can show what a call would do."""
+        """Return whether the tool can preview a call."""
         return self._previewer is not None
 
     def preview(self, function: Handler) -> Handler:
-        """Register the hook that shows what a call would do (decorator); it takes what the handler takes."""
+        """Decorate the function that previews a call; it takes the same parameters as the handler."""
         self._previewer = function
         return function
 
     def preview_for(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Return what the hook gives: a Preview, or an async hook's coroutine; None without a hook.
+        """Return what the hook returns: a Preview, or an async hook's coroutine; None without a hook.
 
         Raises whatever the hook raises.
         """
         return None if self._previewer is None else self.binding.call(self._previewer, arguments, context)
 
     def check(self, arguments: dict[str, Any]) -> None:
-        """Raise ParameterError or QueryTypeUnsupported unless the arguments fit.
+        """Raise ParameterError or QueryTypeUnsupported unless the arguments are valid.
 
-        Without the identifier that the tool requires this is IdentifierRequired, with a question for the user.
+        Raises IdentifierRequired, with a question for the user, if a required identifier is missing.
         """
         if self.requires_identifier:
             self._require_identifier(arguments)
@@ -340,21 +340,21 @@ class Tool(Generic[ParamsT, ResultT]):
             path = "parameters."
         name = identifier_parameter(schema, self.identifier)
         if not schema or name is None or not isinstance(given, dict):
-            return  # what is wrong with these arguments is for the binding to say
+            return  # the binding reports what is wrong with these arguments
         value = given.get(name)
         if value is None or (isinstance(value, str) and not value.strip()):
             described = schema.get("properties", {}).get(name, {}).get("description", "")
             raise IdentifierRequired(path + name, described)
 
     def rejection_message(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the model is told beside the reviewer's reason when people reject a call; empty for nothing."""
+        """Return the text sent to the model with the reviewer's reason after a rejection; empty for none."""
         texts = {name: value if isinstance(value, str) else "(secret)" for name, value in arguments.items()}
         return self.when_rejected.format_map(texts)
 
     def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Call the handler with checked arguments; an async handler gives its coroutine.
+        """Call the handler with checked arguments; an async handler returns its coroutine.
 
-        Raises PromptEvaluationError for a tool that has no handler.
+        Raises PromptEvaluationError for a tool without a handler.
         """
         if self.handler is None:
             raise PromptEvaluationError(f"Tool '{self.name}' does not have a registered handler.")
@@ -362,12 +362,12 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def format_success_response(self) -> Callable[..., dict[str, Any]]:
-        """Make the standard response of a call that worked."""
+        """Return the function that makes the standard response of a successful call."""
         return partial(format_success_response, tool_name=self.name)
 
     @property
     def format_error_response(self) -> Callable[..., dict[str, Any]]:
-        """Make the standard response of a call that failed."""
+        """Return the function that makes the standard response of a failed call."""
         return partial(format_error_response, tool_name=self.name)
 
 
@@ -377,13 +377,13 @@ def _property_names(schema: dict[str, Any]) -> set[str]:
 
 
 def _query_type_schemas(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of each query type in the schema of a tool that has some."""
+    """Return the parameter schemas of each query type in the schema of a tool with query types."""
     forms = [form["properties"] for form in schema.get("oneOf", ())]
     return {form["query_type"]["const"]: form["parameters"] for form in forms}
 
 
 def _parse_tool_rates(tool: Tool[Any, Any]) -> tuple[RateLimit, ...]:
-    """Return how often one caller may use the tool; raise ToolDefinitionError for a limit that cannot be read."""
+    """Return the rate limits of the tool. Raises ToolDefinitionError for one that cannot be parsed."""
     if tool.rate_limit_key is not None or tool.rate_limit is not None:
         check_rate_limit_group(tool.rate_group, tool.name)
     return () if tool.rate_limit is None else parse_rate_limits(tool.rate_limit, tool.name)
@@ -391,7 +391,7 @@ def _parse_tool_rates(tool: Tool[Any, Any]) -> tuple[RateLimit, ...]:
 
 @cache
 def source_digest(module: str) -> str:
-    """Return the SHA-256 of the source of a loaded module; of its name where it has no source."""
+    """Return the SHA-256 of a loaded module's source; of its name if it has no source."""
     source = getattr(sys.modules.get(module), "__file__", None)
     return hashlib.sha256(Path(source).read_bytes() if source else module.encode()).hexdigest()
 
@@ -406,7 +406,7 @@ BOOLEAN_OPTIONS = ("retry_safe", "requires_identifier", "returns_private_data", 
 
 
 def validate_name(name: object, rule: re.Pattern[str] = CATALOG_NAME) -> None:
-    """Raise ToolDefinitionError unless the name follows the rule of the way it is declared."""
+    """Raise ToolDefinitionError unless the name follows the rule of its way of declaring."""
     if not isinstance(name, str) or not rule.fullmatch(name):
         raise ToolDefinitionError(f"The tool name {name!r} must be {_NAME_RULES[rule]}.")
 
@@ -419,36 +419,40 @@ _NAME_RULES = {
 
 
 def validate_typed_tool(tool: "Tool[Any, Any]") -> None:
-    """Raise ToolDefinitionError unless a tool whose handler's types say what it takes has fit name and text.
+    """Raise ToolDefinitionError unless a typed tool has a valid name and description.
 
-    A tool with query types may go without a description: contract A gives it none by default.
+    A tool with query types may omit the description: contract A gives it none by default.
     """
     validate_name(tool.name, TYPED_NAME)
     validate_description(tool.name, tool.description, least=0 if tool.query_type_models is not None else 1)
 
 
 def validate_description(name: str, text: object, *, least: int = 1, most: int | None = MAX_TOOL_DESCRIPTION) -> None:
-    """Raise ToolDefinitionError unless a description is a text of this many characters."""
+    """Raise ToolDefinitionError unless the description is text with `least` to `most` characters."""
     length = len(text.strip()) if isinstance(text, str) else -1
     if not least <= length <= (length if most is None else most):
         found = f"{length} characters" if length >= 0 else repr(text)
         limits = "at least 1 character" if most is None else f"1 to {most} characters"
-        raise ToolDefinitionError(f"The description of {name} must have {limits}, not {found}: models choose by it.")
+        raise ToolDefinitionError(
+            f"The description of {name} must have {limits}, not {found}: models choose tools by their descriptions."
+        )
 
 
 def unique_strings(words: object, what: str, name: str) -> tuple[str, ...]:
-    """Return words that an author listed, each once; raise ToolDefinitionError for one text or for other things."""
+    """Return a list of strings without duplicates. Raises ToolDefinitionError for a single string or other types."""
     if isinstance(words, str) or not isinstance(words, Iterable):
-        raise ToolDefinitionError(f"{what} of {name} must be a list of texts, not {words!r}.")
+        raise ToolDefinitionError(f"{what} of {name} must be a list of strings, not {words!r}.")
     listed = tuple(dict.fromkeys(words))
     strange = [word for word in listed if not isinstance(word, str) or not 0 < len(word.strip()) <= MAX_CATEGORY]
     if strange:
-        raise ToolDefinitionError(f"{what} of {name} must be texts of 1 to {MAX_CATEGORY} characters: {strange[0]!r}.")
+        raise ToolDefinitionError(
+            f"{what} of {name} must be strings of 1 to {MAX_CATEGORY} characters, not {strange[0]!r}."
+        )
     return listed
 
 
 def validate_options(tool: "Tool[Any, Any]") -> None:
-    """Raise ToolDefinitionError for a flag, a timeout, a secret or an identifier that cannot be."""
+    """Raise ToolDefinitionError for an invalid flag, timeout, secret or identifier."""
     _validate_flags(tool)
     seconds: object = tool.timeout
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT:
@@ -464,7 +468,7 @@ def validate_options(tool: "Tool[Any, Any]") -> None:
     _validate_rejection_text(tool)
     text = tool.input_schema.get("properties", {}).get(tool.hunks, {})
     if tool.hunks is not None and text.get("type") != "string":
-        raise ToolDefinitionError(f"hunks of {tool.name} must name a parameter that is a text, not {tool.hunks!r}.")
+        raise ToolDefinitionError(f"hunks of {tool.name} must name a text parameter, not {tool.hunks!r}.")
 
 
 def _validate_flags(tool: "Tool[Any, Any]") -> None:
@@ -475,17 +479,17 @@ def _validate_flags(tool: "Tool[Any, Any]") -> None:
 
 
 def validate_option_names(given: Iterable[str], known: Iterable[str], how: str) -> None:
-    """Raise ToolDefinitionError for an option that a way of declaring does not have, with the nearest it has."""
+    """Raise ToolDefinitionError for an unknown option, suggesting the nearest known one."""
     options = sorted(known)
     for name in given:
         if name not in options:
             nearest = difflib.get_close_matches(name, options, n=1)
-            hint = f"did you mean '{nearest[0]}'?" if nearest else f"it has {', '.join(options)}."
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"the options are {', '.join(options)}."
             raise ToolDefinitionError(f"{how} has no option '{name}'; {hint}")
 
 
 def _validate_rejection_text(tool: "Tool[Any, Any]") -> None:
-    """Raise ToolDefinitionError where the words for a rejection name something else than a required parameter."""
+    """Raise ToolDefinitionError if the rejection text names anything but required parameters."""
     try:
         named = {name for _, name, _, _ in Formatter().parse(tool.when_rejected) if name is not None}
     except (TypeError, ValueError):
@@ -499,12 +503,12 @@ def _validate_rejection_text(tool: "Tool[Any, Any]") -> None:
 def _validate_identifier(tool: "Tool[Any, Any]") -> None:
     for schema in (tool.query_types or {"": tool.input_schema}).values():
         if identifier_parameter(schema, tool.identifier) is None:
-            named = f"'{tool.identifier}' is no parameter of it" if tool.identifier else "it has no parameters"
+            named = f"'{tool.identifier}' is not one of its parameters" if tool.identifier else "it has no parameters"
             raise ToolDefinitionError(f"{tool.name} requires an identifier, but {named}.")
 
 
 def validate_examples(tool: "Tool[Any, Any]", result_type: Any) -> None:
-    """Raise ToolDefinitionError unless every example takes what the tool takes and gives what it gives."""
+    """Raise ToolDefinitionError unless every example matches the tool's parameter and result types."""
     for example in tool.examples:
         _validate_example(example, tool, result_type)
 
@@ -518,14 +522,18 @@ def _validate_example(example: "ToolExample[Any, Any]", tool: "Tool[Any, Any]", 
         )
     if not _fits_params(example.input, tool.binding):
         kind = type(example.input).__name__
-        raise ToolDefinitionError(f"The input of the example {text!r} is not what {tool.name} takes: {kind}.")
+        raise ToolDefinitionError(
+            f"The input of the example {text!r} does not match the parameters of {tool.name}: {kind}."
+        )
     if not _fits_result(example.output, result_type):
         kind = type(example.output).__name__
-        raise ToolDefinitionError(f"The output of the example {text!r} is not what {tool.name} gives: {kind}.")
+        raise ToolDefinitionError(
+            f"The output of the example {text!r} does not match the result type of {tool.name}: {kind}."
+        )
 
 
 def validate_types(tool: "Tool[Any, Any]", declared: Sequence[Any], result_type: Any) -> None:
-    """Raise ToolDefinitionError unless the types written as `Tool[Params, Result]` are those of the handler."""
+    """Raise ToolDefinitionError unless the types of `Tool[Params, Result]` are those of the handler."""
     params, result = declared
     binding = tool.binding
     if isinstance(binding, ModelBinding) and is_concrete_type(params) and binding.params_type is not params:
@@ -535,12 +543,13 @@ def validate_types(tool: "Tool[Any, Any]", declared: Sequence[Any], result_type:
         )
     if is_concrete_type(result) and is_concrete_type(result_type) and result_type != result:
         raise ToolDefinitionError(
-            f"{tool.name} is declared to give {_type_name(result)}, but its handler gives {_type_name(result_type)}."
+            f"{tool.name} is declared to return {_type_name(result)}, but its "
+            f"handler returns {_type_name(result_type)}."
         )
 
 
 def is_concrete_type(kind: Any) -> bool:
-    """Say whether an annotation names a type to compare: not Any, not a type variable, not missing."""
+    """Return whether an annotation is a concrete type that can be compared: not Any, a type variable, or missing."""
     return (
         kind is not Any and kind is not inspect.Parameter.empty and (isinstance(kind, type) or bool(get_origin(kind)))
     )

@@ -1,1 +1,1 @@
-"""The pipeline of one call: check, gate, run. Knows no person, plan or row."""
+"""The pipeline of a call: check, gate, run. Knows no person, plan or row."""

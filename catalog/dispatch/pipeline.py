@@ -1,6 +1,6 @@
-"""THE pipeline: one call from its arguments to its outcome; read it from the top: check → gate → run.
+"""Pipeline of one call, from its arguments to its outcome: check → gate → run.
 
-Knows no person, plan or row: whoever may refuse hands in a gate, whoever records keeps the outcome.
+Knows no person, plan or row: the caller passes a gate that may refuse the call, and records the outcome.
 """
 
 import logging
@@ -47,14 +47,14 @@ from catalog.secrets.scrubber import Scrubber, scrubber_for
 
 MAX_ARGUMENTS = 256 * 1024
 PREVIEW_SECONDS = 10.0
-"""How long a preview may take, where the tool's own timeout is not shorter."""
+"""Maximum seconds of a preview; a shorter timeout of the tool applies instead."""
 WHOLE_FLOAT_PATTERN = re.compile(rb"\d\.0|\de\+?(?:1|20)")
 HIDDEN_ERROR_MESSAGE = "Tool '{name}' encountered an error"
 HIDDEN_ERROR_USER_MESSAGE = "I ran into a problem looking that up. Could you try again?"
 REDUCER_ERRORS_MESSAGE = "Reducer errors prevented applying tool result: {errors}"
 CANCELLED_WHILE_RUNNING, CANCELLED_BEFORE_START = "stopped", "cancelled"
-"""The kinds of error of calls that were told to stop: while their handler ran, and before it began."""
-# Whatever a handler raises fails its call; it does not end the thread that runs it.
+"""Error kinds of calls cancelled while their handler ran, and before it started."""
+# Any exception of a handler fails its call, but does not end the thread that runs it.
 HANDLER_FAILURES = BaseException
 
 logger = logging.getLogger("toolgate.dispatch")
@@ -67,14 +67,14 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The call must wait for people, on these terms."""
+    """The call must wait for approval, on these terms."""
 
     terms: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The call is refused with this message; `policy` and `rule` name what refuses it, where a policy does."""
+    """The call is refused with this message; `policy` and `rule` name the policy that refuses it, if any."""
 
     message: str
     policy: str = field(default="", compare=False)
@@ -83,7 +83,7 @@ class Deny:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFacts:
-    """What a gate judges."""
+    """Properties of a call that a gate evaluates."""
 
     tool_name: str
     safety_level: SafetyLevel
@@ -100,13 +100,13 @@ Gate = Callable[[CallFacts], GateDecision]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
-    """How a call ended; `message` is for the model, `error` for a person, `fields` join the response.
+    """Outcome of a call; `message` is for the model, `error` for a person, `fields` join the response.
 
-    `restored` says that what it changed was undone, `not_restored` names the resources where that failed.
-    `retry_after` is how many seconds whoever was asked wants to be left alone before the next try.
-    `returned` is the value as the handler returned it, `rendering` the text of its own `render()`: both None otherwise.
-    `late` is what a handler gave after its time was over: evidence for whoever asks, and nothing else. With
-    `left_running` the handler could not be stopped and has not come back.
+    `restored` means that its changes were undone; `not_restored` names the resources where that failed.
+    `retry_after` is the number of seconds to wait before the next attempt.
+    `returned` is the handler's return value, `rendering` the text of its own `render()`; None if there is none.
+    `late` is the outcome of a handler that returned after its deadline: evidence only. With `left_running` the handler
+    could not be stopped and has not returned.
     """
 
     success: bool
@@ -131,7 +131,7 @@ class CallOutcome:
 def dispatch(
     tool: Tool[Any, Any], arguments: object, *, gate: Gate, context: ToolContext, facts: CallFacts
 ) -> CallOutcome | Hold:
-    """Take one call as far as it may go: to an outcome, or to a hold."""
+    """Process one call until it has an outcome or is held."""
     try:
         checked = prepare_arguments(tool, arguments)
     except ToolError as error:
@@ -145,22 +145,22 @@ def dispatch(
 
 
 def prepare_arguments(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
-    """Return the arguments as the tool takes them; raise ParameterError or QueryTypeUnsupported.
+    """Return normalized arguments. Raises ParameterError or QueryTypeUnsupported.
 
-    A null for what is optional and never null counts as left out: strict forms of a tool make models send those.
+    A null for an optional, non-nullable property is treated as omitted: strict forms of a tool make models send those.
     """
     if not isinstance(arguments, dict):
         raise_for_problems([ArgumentProblem("", "type", "The arguments must be a JSON object.")])
     checked: dict[str, Any] = check_json_arguments(arguments)
     written = to_json(checked)
     if len(written) > MAX_ARGUMENTS:
-        message = f"The arguments have {len(written):,} bytes; at most {MAX_ARGUMENTS:,} are accepted."
+        message = f"The arguments have {len(written):,} bytes. At most {MAX_ARGUMENTS:,} are accepted."
         raise_for_problems([ArgumentProblem("", "too_large", message)])
     if b"$secret" in written:
         reject_placeholders(checked)
     if WHOLE_FLOAT_PATTERN.search(
         written
-    ):  # it is recorded as an integer, so that is what must run; or refused as too large
+    ):  # recorded as an integer, so an integer must run, or be refused as too large
         checked = check_json_arguments(normalize_numbers(checked))
     try:
         tool.check(checked)
@@ -181,10 +181,10 @@ def run_call(
     *,
     secrets: Sequence[Secret] = (),
 ) -> CallOutcome:
-    """Run one checked call and end its resources; a failure undoes what it changed and never raises.
+    """Run one checked call and close its resources. A failure undoes its changes and never raises.
 
-    `may_undo` is asked right before: by then someone else may have run the call, or said that it happened. The secrets
-    of the arguments are replaced in everything that the outcome holds.
+    `may_undo` is called right before: by then another process may have run the call, or a person settled it. The
+    arguments' secrets are redacted in everything that the outcome holds.
     """
     outcome = _run_unscrubbed(tool, arguments, context, may_undo)
     return _scrub_outcome(outcome, Scrubber(secrets)) if secrets else outcome
@@ -207,7 +207,7 @@ def _run_unscrubbed(
         outcome = replace(
             cancelled_while_running(tool), late=None if isinstance(outcome.cause, DeadlineExceededError) else outcome
         )
-    elif not tool.is_async and limit.expired():  # nobody could stop it; an async handler was stopped in time
+    elif not tool.is_async and limit.expired():  # a sync handler cannot be stopped; an async one was cancelled
         outcome = replace(timed_out(tool), late=outcome)
     return _finalize(outcome, context, may_undo)
 
@@ -229,9 +229,9 @@ def _scrub_outcome(outcome: CallOutcome, scrub: Scrubber) -> CallOutcome:
 def preview_call(
     tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext, *, secrets: Sequence[Secret] = ()
 ) -> Preview | None:
-    """Return what the tool says the call would do, without the secrets of the arguments; None when it has no preview.
+    """Return the tool's preview of the call, with the arguments' secrets redacted; None if the tool has none.
 
-    Raises ToolError when the tool already knows that the call cannot be carried out.
+    Raises ToolError if the tool already knows that the call cannot succeed.
     """
     scrub = scrubber_for(secrets)
     try:
@@ -239,7 +239,7 @@ def preview_call(
         return scrub.preview(shown) if shown and scrub else shown
     except ToolError as error:
         raise (ToolError(scrub.text(error.user_message())) if scrub else error) from None
-    except HANDLER_FAILURES as error:  # a broken preview must not stop the call from being judged without one
+    except HANDLER_FAILURES as error:  # the call can still be reviewed without a preview
         logger.warning("tool_preview_failed tool=%s error=%s", tool.name, type(error).__name__)
         return Preview(summary=f"Run {tool.name}; its preview failed with {type(error).__name__}", kind="none")
     finally:
@@ -247,7 +247,7 @@ def preview_call(
 
 
 def _preview_from_hook(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Preview | None:
-    """Return what the tool's hook shows, None without a hook. Raises what the hook raises, TypeError for no Preview."""
+    """Return the preview of the tool's hook, or None. Raises as the hook does, and TypeError if it is no Preview."""
     if not tool.has_preview:
         return None
     shown = await_result(tool.preview_for(arguments, context), Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
@@ -258,20 +258,20 @@ def _preview_from_hook(tool: Tool[Any, Any], arguments: dict[str, Any], context:
 
 
 def timed_out(tool: Tool[Any, Any]) -> CallOutcome:
-    """Return the outcome of a handler that did not come back in time; what it did meanwhile is not known."""
+    """Return the outcome of a handler that exceeded its deadline; its effects are unknown."""
     message = f"Tool '{tool.name}' exceeded the deadline."
     return CallOutcome(success=False, message=message, error=message, error_kind="timeout", retryable=True)
 
 
 def cancelled_while_running(tool: Tool[Any, Any]) -> CallOutcome:
-    """Return the outcome of a handler that was told to stop while it ran; what it did until then is not known."""
-    message = f"Tool '{tool.name}' was told to stop before it was done."
+    """Return the outcome of a handler that was cancelled while it ran; its effects are unknown."""
+    message = f"Tool '{tool.name}' was cancelled while running. Its effects are unknown."
     return CallOutcome(success=False, message=message, error=message, error_kind=CANCELLED_WHILE_RUNNING)
 
 
 def cancelled_before_start(tool: Tool[Any, Any]) -> CallOutcome:
-    """Return the outcome of a call that was told to stop before its handler began: it did nothing."""
-    message = f"Tool '{tool.name}' was told to stop before it began."
+    """Return the outcome of a call that was cancelled before its handler started: it has no effects."""
+    message = f"Tool '{tool.name}' was cancelled before it started."
     return CallOutcome(success=False, message=message, error=message, error_kind=CANCELLED_BEFORE_START)
 
 
@@ -289,7 +289,7 @@ def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcom
 
 
 def answer_response(query_type: str | None, parameters: object, value: object, **fields: Any) -> dict[str, Any]:
-    """Return the standard response of a value that a person gave in a tool's place; `fields` has its `tool_name`."""
+    """Return the standard response of a person's answer in place of the tool; `fields` has its `tool_name`."""
     return format_success_response(
         query_type, parameters, _standard_results(value), **{**_additional_fields(value), **fields}
     )
@@ -303,7 +303,7 @@ def _effective_deadline(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
 
 
 def expired_before_start(tool: Tool[Any, Any]) -> CallOutcome:
-    """Return the outcome of a call whose time was over before its handler began: it did nothing."""
+    """Return the outcome of a call whose deadline passed before its handler started: it has no effects."""
     message = f"Deadline expired before executing tool '{tool.name}'."
     cause = DeadlineExceededError(message)
     return CallOutcome(
@@ -317,7 +317,7 @@ def expired_before_start(tool: Tool[Any, Any]) -> CallOutcome:
 
 
 def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[], bool]) -> CallOutcome:
-    """Undo a failed call's changes, also where its session could not take them in; then close what it opened."""
+    """Undo a failed call's changes, also if its session could not apply its events; then close its resources."""
     refused: tuple[str, ...] = getattr(context.session, "reducer_errors", ()) if outcome.success else ()
     if refused:
         outcome = replace(
@@ -327,7 +327,7 @@ def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[],
         undone = context.resources.restore(may_undo)
         outcome = replace(outcome, restored=undone.all, not_restored=undone.failed)
         if undone.failed:
-            said = f" What it had changed could not be undone: {', '.join(undone.failed)}."
+            said = f" Its changes could not be undone in {', '.join(undone.failed)}."
             error = (outcome.error or outcome.message) + said
             outcome = replace(outcome, message=outcome.message + said, error=error)
     context.resources.close()
@@ -335,7 +335,7 @@ def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[],
 
 
 def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
-    """Turn what a handler returned into an outcome; raise what cannot be stored."""
+    """Convert a handler's return value to an outcome. Raises UnserializableResult."""
     result = tool.reads(returned)
     value, message = serialize_result(tool.name, result.value), serialize_message(tool.name, result.message)
     told = {"user_message": storable_error_text(result.user_message)} if result.user_message else {}
@@ -378,7 +378,7 @@ def _additional_fields(value: object) -> dict[str, Any]:
 
 
 def _is_error_response(value: object) -> bool:
-    """Say whether a handler returned the response of a failure that `format_error_response` makes."""
+    """Return whether a handler returned an error response made by `format_error_response`."""
     return isinstance(value, dict) and value.get("success") is False and value.keys() >= STANDARD_FIELDS
 
 
@@ -391,12 +391,12 @@ def _outcome_from_error_response(response: dict[str, Any]) -> CallOutcome:
 
 
 def _outcome_from_exception(tool: Tool[Any, Any], error: BaseException) -> CallOutcome:
-    """Classify what a call raised: the kind, the text for the model, the text for a person."""
+    """Convert an exception of a call to an outcome: kind, text for the model, text for a person."""
     kind = error.kind if isinstance(error, ToolgateError) else "unknown_error"
     logger.info("tool_error tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
     try:
         message, text = _error_texts(tool, error)
-    except HANDLER_FAILURES:  # an exception of an author may fail to say what it is
+    except HANDLER_FAILURES:  # the exception's own methods may raise
         message = text = f"Tool '{tool.name}' failed with {type(error).__name__}."
     return CallOutcome(
         success=False,

@@ -1,4 +1,4 @@
-"""Running a Python handler: sync in the calling thread, async on one shared event loop in its own thread."""
+"""Runner of Python handlers: sync ones in the calling thread, async ones on an event loop in a background thread."""
 
 import asyncio
 import concurrent.futures
@@ -15,12 +15,12 @@ from catalog.errors import DeadlineExceededError
 
 GRACE_SECONDS = 0.5
 SHORT_WAIT_SECONDS = 0.02
-"""How long a thread waits for an async handler as it stands: stepping aside would cost as much as a quick one takes."""
+"""Seconds a thread waits for an async handler before it enters its wait context, which costs as much as a quick one."""
 WaitContext = Callable[[], AbstractContextManager[None]]
 
 
 class _BackgroundLoop:
-    """The process's one background loop, started when first needed and again after a fork."""
+    """The process's background event loop, started on first use and again after a fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ _background_loop = _BackgroundLoop()
 
 
 class _ThreadWaitContext(threading.local):
-    """Inside what each thread waits for an async handler that takes longer than a moment."""
+    """Context manager that each thread enters while it waits for a slow async handler."""
 
     aside: WaitContext = nullcontext
 
@@ -48,14 +48,14 @@ _thread_wait_context = _ThreadWaitContext()
 
 
 def set_wait_context(aside: WaitContext) -> None:
-    """From now on wait in this thread for async handlers inside `aside()`, which lets others have what it occupies."""
+    """Wait for async handlers in this thread inside `aside()`, which lends the thread's slot to other work."""
     _thread_wait_context.aside = aside
 
 
 def await_result(returned: object, deadline: Deadline) -> object:
-    """Return a handler's value, awaited if it must be; raise DeadlineExceededError when time runs out.
+    """Return a handler's value, awaited if necessary. Raises DeadlineExceededError when time runs out.
 
-    A call that is told to stop is cancelled on its loop, and waited for until it has ended.
+    A cancelled call is cancelled on its loop and awaited until it has ended.
     """
     if not inspect.isawaitable(returned):
         return returned
@@ -71,13 +71,13 @@ def await_result(returned: object, deadline: Deadline) -> object:
         raise
     except concurrent.futures.TimeoutError:
         if future.done():
-            raise  # the handler's own TimeoutError, not ours
+            raise  # the handler's own TimeoutError
         future.cancel()
         raise DeadlineExceededError from None
 
 
 def _wait_for_result(future: concurrent.futures.Future[object], seconds: float) -> object:
-    """Wait for a handler on the loop: for a moment as the thread stands, for longer inside what it steps aside by."""
+    """Wait for a handler on the loop: first directly, then inside the thread's wait context."""
     done, _ = concurrent.futures.wait([future], SHORT_WAIT_SECONDS)
     if done:
         return future.result()
@@ -101,5 +101,5 @@ async def _run_with_timeout(awaitable: Awaitable[object], seconds: float) -> obj
         if limit.expired():
             raise DeadlineExceededError from None
         raise
-    except (KeyboardInterrupt, SystemExit) as end:  # would end the loop, and with it every other async tool
+    except (KeyboardInterrupt, SystemExit) as end:  # they would end the loop and every other async tool
         raise RuntimeError(f"{type(end).__name__}: {end}") from end

@@ -1,4 +1,4 @@
-"""What of a call can be kept: results as plain JSON of a size that fits, texts that every database takes."""
+"""Serialization of tool results for storage: plain JSON of limited size, without NUL bytes and lone surrogates."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ AMBIGUOUS_TYPES = (set, frozenset, bytes, bytearray, memoryview)
 
 
 class UnserializableResult(ToolError):
-    """A result that cannot be kept."""
+    """A result that cannot be stored."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -21,10 +21,10 @@ class UnserializableResult(ToolError):
 
 
 def serialize_result(name: str, value: object) -> Any:
-    """Return the value as plain JSON, models and dataclasses dumped; raise Unstorable."""
+    """Return the value as plain JSON, models and dataclasses dumped. Raises UnserializableResult."""
     try:
         plain = value if type(value) in (str, int, bool) else to_jsonable_python(value)
-        if plain != value:  # models and dates say how they are written; sets and bytes would be guessed at
+        if plain != value:  # models and dates define their JSON form; sets and bytes do not
             _reject_ambiguous(value)
         check_json(plain)
     except (PydanticSerializationError, MalformedJSON, ValueError, RecursionError) as error:
@@ -32,15 +32,15 @@ def serialize_result(name: str, value: object) -> Any:
         raise UnserializableResult(message, "result_not_json") from error
     size = json_size(plain)
     if size > MAX_RESULT:
-        message = f"Tool '{name}' returned {size:,} bytes; at most {MAX_RESULT:,} can be kept."
+        message = f"Tool '{name}' returned {size:,} bytes. At most {MAX_RESULT:,} can be stored."
         raise UnserializableResult(message, "result_too_large")
     return plain
 
 
 def _reject_ambiguous(value: object) -> None:
-    """Raise MalformedJSON for what has no one form in JSON, in lists and objects too."""
+    """Raise MalformedJSON for values without a single JSON form, also inside lists and objects."""
     if isinstance(value, AMBIGUOUS_TYPES):
-        raise MalformedJSON(f"A value of type {type(value).__name__} is not JSON; return text or a list.")
+        raise MalformedJSON(f"A value of type {type(value).__name__} is not JSON. Return text or a list.")
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     for step, each in members:
         try:
@@ -50,32 +50,32 @@ def _reject_ambiguous(value: object) -> None:
 
 
 def serialize_message(name: str, message: object) -> str:
-    """Return the message of a result as it can be kept; raise Unstorable."""
+    """Return a result's message in a form that can be stored. Raises UnserializableResult."""
     if not isinstance(message, str):
         kind = type(message).__name__
         raise UnserializableResult(f"Tool '{name}' returned a {kind} as its message, not text.", "result_not_json")
     if len(message) > MAX_RESULT:
-        size = f"{len(message):,} characters; at most {MAX_RESULT:,} can be kept"
+        size = f"{len(message):,} characters. At most {MAX_RESULT:,} can be stored"
         raise UnserializableResult(f"Tool '{name}' returned a message of {size}.", "result_too_large")
     return storable_text(message)
 
 
 def serialize_rendering(value: object) -> str | None:
-    """Return the text of a value's own `render()` as it can be kept, cut where it is too long; None without one."""
+    """Return the text of a value's own `render()`, storable and truncated; None without one."""
     text = custom_rendering(value)
     return None if text is None else format_for_model(storable_text(text), MAX_RESULT)
 
 
 def storable_text(text: str) -> str:
-    """Return text that every database takes: no NUL, no half characters."""
+    """Return text without NUL and lone surrogates, which databases refuse."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def storable_error_text(text: str) -> str:
-    """Return what went wrong as it is kept: clean, and no longer than anyone reads."""
+    """Return an error text in storable form, truncated."""
     return format_for_model(storable_text(text))
 
 
 def exception_summary(error: BaseException) -> str:
-    """Return what an exception says in one line, or else its class."""
+    """Return an exception's message on one line, or its class if it has none."""
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

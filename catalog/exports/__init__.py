@@ -1,1 +1,1 @@
-"""Tools in the forms that model providers read. Nothing here looks anything up."""
+"""Tools in the formats of model providers. Pure conversions without look-ups."""

@@ -1,6 +1,6 @@
-"""Argument schemas as model providers take them: definitions in one place, one object at the top.
+"""Flattening of argument schemas for model providers: one set of definitions, one object at the top.
 
-What is lost only loosens: arguments are judged by the tool's own schema when they come back.
+Conversions only loosen a schema: arguments are validated against the tool's own schema.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _MAX_REFERENCE_HOPS = 8
 
 
 def flatten_to_object(schema: Mapping[str, Any]) -> Schema:
-    """Return the schema as one object: alternatives at the top become one set of members, references `#/$defs/…`."""
+    """Return the schema as one object: top-level alternatives are merged, references become `#/$defs/…`."""
     root, definitions = collect_definitions(schema)
     root = _merge_alternatives(root, definitions)
     flat = {keyword: value for keyword, value in root.items() if keyword not in _FORBIDDEN_AT_TOP_LEVEL}
@@ -24,9 +24,10 @@ def flatten_to_object(schema: Mapping[str, Any]) -> Schema:
 
 
 def collect_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, Any]]:
-    """Return the schema with every reference as `#/$defs/name`, and what those names stand for.
+    """Return the schema with every reference as `#/$defs/name`, and the definitions by these names.
 
-    A reference that leads nowhere stands for anything: no tool can be registered with one, but a row may be older.
+    A dangling reference becomes a schema that accepts anything: registration refuses those, but an older row may have
+    one.
     """
     named = index_references(dict(schema))
     nowhere: Schema = {}
@@ -56,7 +57,7 @@ def collect_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, An
 
 
 def resolve_with_siblings(schema: Schema, definitions: Mapping[str, Any]) -> Schema:
-    """Return what a schema is once its reference is followed, with what stands beside the reference."""
+    """Return a schema with its reference resolved and merged with its sibling keywords."""
     for _ in range(_MAX_REFERENCE_HOPS):
         if "$ref" not in schema:
             break
@@ -73,7 +74,7 @@ def _free_name(wanted: str, taken: Mapping[str, Any]) -> str:
 
 
 def _merge_alternatives(schema: Schema, definitions: Mapping[str, Any], depth: int = _MAX_REFERENCE_HOPS) -> Schema:
-    """Return the schema with the members of its alternatives, each of which may be left out unless all ask for it."""
+    """Return the schema with the members of its alternatives; only those required by all alternatives stay required."""
     schema = resolve_with_siblings(schema, definitions)
     if depth == 0:
         return schema
@@ -100,7 +101,7 @@ def _merge_alternatives(schema: Schema, definitions: Mapping[str, Any], depth: i
 
 
 def _any_of_forms(found: list[Any]) -> Any:
-    """Return a schema that any of these fits."""
+    """Return a schema that accepts whatever one of these accepts."""
     different = [each for index, each in enumerate(found) if each not in found[:index]]
     if len(different) == 1:
         return different[0]
@@ -115,7 +116,7 @@ def _common_items(lists: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _reachable_definitions(schema: Schema, definitions: Mapping[str, Any]) -> dict[str, Schema]:
-    """Return the definitions that the schema reaches."""
+    """Return the definitions that are reachable from the schema."""
     used: dict[str, Schema] = {}
 
     def look(place: object) -> object:

@@ -1,7 +1,7 @@
-"""OpenAI's strict mode: the part of JSON Schema that it knows, every member required, what is optional nullable.
+"""OpenAI's strict mode: a subset of JSON Schema in which every member is required and optional ones are nullable.
 
-Keywords that only narrow are left out: arguments are judged by the tool's own schema when they come back. What would
-have to be widened or guessed is not expressible, and says why.
+Keywords that only narrow are dropped: arguments are validated against the tool's own schema. A schema that would have
+to be widened or guessed is not expressible, and the reason is reported.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,11 +28,11 @@ _NULL: Schema = {"type": "null"}
 
 
 class NotStrict(Exception):
-    """The schema has no strict form; the text says why."""
+    """The schema has no strict form; the text gives the reason."""
 
 
 def to_strict_schema(schema: Mapping[str, Any]) -> Schema:
-    """Return the strict form of a tool's argument schema; raise NotStrict."""
+    """Return the strict form of a tool's argument schema. Raises NotStrict."""
     flat = flatten_to_object(schema)
     definitions = flat.pop("$defs", {})
     form = _StrictConverter(definitions).form({"additionalProperties": False, **flat}, "")
@@ -43,15 +43,15 @@ def to_strict_schema(schema: Mapping[str, Any]) -> Schema:
 
 
 class _StrictConverter:
-    """Rewrites the parts of one schema."""
+    """Converts the parts of one schema."""
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
 
     def form(self, schema: object, path: str) -> Schema:
-        """Return the strict form of one subschema; raise NotStrict."""
+        """Return the strict form of one subschema. Raises NotStrict."""
         if not isinstance(schema, dict):
-            raise NotStrict(f"{_quoted_path(path)} takes anything or nothing")
+            raise NotStrict(f"{_quoted_path(path)} accepts anything or nothing")
         schema = self._simple(schema, path)
         if "$ref" in schema:
             return {"$ref": schema["$ref"]}
@@ -79,7 +79,7 @@ class _StrictConverter:
     def _object(self, kept: Schema, schema: Schema, path: str) -> Schema:
         members, others = schema.get("properties", {}), schema.get("additionalProperties")
         if "patternProperties" in schema or others not in (None, False) or (not members and others is None):
-            raise NotStrict(f"{_quoted_path(path)} takes members that are not named")
+            raise NotStrict(f"{_quoted_path(path)} accepts undeclared members")
         required = schema.get("required", ())
         forms = {}
         for name, member in members.items():
@@ -96,14 +96,14 @@ class _StrictConverter:
 
     def _array(self, kept: Schema, schema: Schema, path: str) -> Schema:
         if "prefixItems" in schema or not isinstance(schema.get("items"), dict):
-            raise NotStrict(f"{_quoted_path(path)} is a list whose entries are not all of one kind that is described")
+            raise NotStrict(f"{_quoted_path(path)} is a list without one schema for all entries")
         words = ("type", "description", "minItems", "maxItems")
         return {word: kept[word] for word in words if kept.get(word)} | {
             "items": self.form(schema["items"], f"{path}[]")
         }
 
     def _simple(self, schema: Schema, path: str) -> Schema:
-        """Return the schema without `oneOf` and `allOf`, and with nothing beside a reference or alternatives."""
+        """Return the schema without `oneOf` and `allOf`, and without keywords beside a reference or alternatives."""
         if "oneOf" in schema:
             if "anyOf" in schema:
                 raise NotStrict(f"{_quoted_path(path)} has anyOf and oneOf together")
@@ -150,7 +150,7 @@ def _kinds(form: Schema) -> list[str]:
 
 
 def _types(schema: Schema, path: str) -> Any:
-    """Return the type, from the values that are allowed where no type is named."""
+    """Return the type, derived from the allowed values if there is no `type`."""
     if "type" in schema:
         return schema["type"]
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
@@ -177,7 +177,7 @@ def _check_limits(form: Schema) -> None:
     )
     for count, most, what in limits:
         if count > most:
-            raise NotStrict(f"it has {count:,} {what}, and at most {most:,} are taken")
+            raise NotStrict(f"it has {count:,} {what}, and at most {most:,} are accepted")
     if any(
         len(values) > MANY_CHOICES and sum(len(_text(each)) for each in values) > MAX_CHOICE_TEXT for values in choices
     ):
@@ -189,7 +189,7 @@ def _text(value: object) -> str:
 
 
 def _nesting_depth(form: Schema, definitions: Mapping[str, Schema], within: frozenset[str] = frozenset()) -> int:
-    """Return how many objects and lists lie inside each other; a definition inside itself is counted once."""
+    """Return the nesting depth of objects and lists; a recursive definition is counted once."""
     name = form.get("$ref", "").rpartition("/")[2]
     if name:
         return 0 if name in within else _nesting_depth(definitions[name], definitions, within | {name})

@@ -1,4 +1,4 @@
-"""A tool version in the shape each provider reads, and what that shape cannot say. Nothing here looks anything up."""
+"""Exports of tool versions for model providers, with warnings about what a format cannot express."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _ANTHROPIC_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class ExportWarning:
-    """Something that a provider's form of a tool does not say, or says differently."""
+    """A difference between a tool and its export."""
 
     tool: str
     code: str
@@ -32,24 +32,24 @@ class ExportWarning:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """How a form is wanted, and what there is to say of it."""
+    """Options of an export, and the warnings it collects."""
 
     strictly: bool = False
     notes: list[ExportWarning] = field(default_factory=list)
 
     def note(self, version: ToolVersion, code: str, message: str) -> None:
-        """Say something of a tool's form."""
+        """Add a warning about a tool's export."""
         self.notes.append(ExportWarning(version.tool.name, code, message))
 
 
 class NotExpressible(Exception):
-    """A provider has no form for the tool; the text says why."""
+    """A provider has no format for the tool; the text gives the reason."""
 
 
 def export_tool(
     provider: str, versions: Iterable[ToolVersion], *, strictly: bool = False
 ) -> tuple[list[Any], list[ExportWarning]]:
-    """Return the tools as a provider reads them, without those it has no form for, and what is to be said of that."""
+    """Return the tools that the provider can express, and the warnings."""
     documents: list[Any] = []
     wish = ExportOptions(strictly)
     for version in versions:
@@ -59,14 +59,14 @@ def export_tool(
             wish.note(version, "left_out", str(why))
     if provider == "openai" and len(documents) > OPENAI_TOOLS:
         message = (
-            f"OpenAI takes at most {OPENAI_TOOLS} tools in one request; narrow the list with q, category or level."
+            f"OpenAI accepts at most {OPENAI_TOOLS} tools in one request. Narrow the list with q, category or level."
         )
         wish.notes.append(ExportWarning("", "too_many", message))
     return documents, wish.notes
 
 
 def warnings_header(notes: Iterable[ExportWarning]) -> str:
-    """Return notes as one line of ASCII for a header: a JSON list, cut where it would be too long."""
+    """Return warnings as one line of ASCII for a header: a JSON list, truncated."""
     lines = [json.dumps(asdict(note), separators=(",", ":")) for note in notes]
     shown: list[str] = []
     for line in lines:
@@ -78,7 +78,7 @@ def warnings_header(notes: Iterable[ExportWarning]) -> str:
 
 
 def for_openai(version: ToolVersion, wish: ExportOptions) -> Schema:
-    """Return a tool of OpenAI's chat completions: `{"type": "function", "function": {…}}`."""
+    """Return a tool for OpenAI's chat completions: `{"type": "function", "function": {…}}`."""
     function: Schema = {
         "name": version.tool.name,
         "description": _provider_description(version, wish),
@@ -94,25 +94,25 @@ def for_openai(version: ToolVersion, wish: ExportOptions) -> Schema:
 
 
 def for_anthropic(version: ToolVersion, wish: ExportOptions) -> Schema:
-    """Return a tool of Anthropic's messages: name, description, input_schema. Raises NotExpressible."""
+    """Return a tool for Anthropic's messages: name, description, input_schema. Raises NotExpressible."""
     schema = _parameters_as_object(version, wish)
     odd = [name for name in schema["properties"] if not _ANTHROPIC_KEY.fullmatch(name)]
     if odd and set(odd) & {*schema.get("required", ())}:
-        raise NotExpressible(f"Anthropic takes no argument of the name {odd[0][:64]!r}, and the tool requires it.")
+        raise NotExpressible(f"Anthropic does not accept the argument name {odd[0][:64]!r}, which the tool requires.")
     if odd:
         schema["properties"] = {name: each for name, each in schema["properties"].items() if name not in odd}
-        message = f"Anthropic takes no arguments of these names: {', '.join(odd)[:200]}."
+        message = f"Anthropic does not accept these argument names: {', '.join(odd)[:200]}."
         wish.note(version, "arguments_left_out", message)
     return {"name": version.tool.name, "description": version.description, "input_schema": schema}
 
 
 def for_mcp(version: ToolVersion, _: ExportOptions) -> Schema:
-    """Return a tool as an MCP server lists it, with annotations that follow from its level and reversibility."""
+    """Return a tool as in an MCP server's list, with annotations from its level and reversibility."""
     return mcp_form(version.tool.name, version)
 
 
 class Contract(Protocol):
-    """The part of a tool's contract that the MCP form is made of: a stored version has it, and a loaded tool."""
+    """The part of a tool's contract that the MCP format needs, common to stored versions and loaded tools."""
 
     @property
     def description(self) -> str: ...
@@ -129,7 +129,7 @@ class Contract(Protocol):
 
 
 def mcp_form(name: str, contract: Contract) -> Schema:
-    """Return the entry of a tool in the list of an MCP server."""
+    """Return a tool's entry in the list of an MCP server."""
     tool = {
         "name": name,
         "title": name.replace("_", " ").replace("-", " ").strip().capitalize(),
@@ -142,7 +142,7 @@ def mcp_form(name: str, contract: Contract) -> Schema:
 
 
 def _mcp_annotations(contract: Contract) -> dict[str, bool]:
-    """Return MCP's hints; what Toolgate itself can restore stays within its workspace."""
+    """Return MCP's hints. Anything Toolgate itself can restore stays within its workspace."""
     safe = contract.safety_level == SafetyLevel.SAFE
     lasting = contract.safety_level == SafetyLevel.DANGEROUS or contract.reversibility == Reversibility.IRREVERSIBLE
     return {
@@ -157,7 +157,8 @@ def _parameters_as_object(version: ToolVersion, wish: ExportOptions) -> Schema:
     given = version.input_schema
     if any(word in given for word in ("oneOf", "anyOf", "allOf", "not", "if", "enum", "const")):
         message = (
-            "The provider takes no alternatives at the top: their arguments stand side by side, and are judged later."
+            "The provider accepts no top-level alternatives, so their arguments are merged. "
+            "Calls are validated against the original schema."
         )
         wish.note(version, "flattened", message)
     return flatten_to_object(given)
@@ -168,21 +169,22 @@ def _provider_description(version: ToolVersion, wish: ExportOptions) -> str:
     if len(text) <= OPENAI_DESCRIPTION:
         return text
     message = (
-        f"OpenAI takes {OPENAI_DESCRIPTION:,} characters of a description; this one has {len(text):,}, and is cut."
+        f"OpenAI accepts {OPENAI_DESCRIPTION:,} characters of a description. "
+        f"This one has {len(text):,} and is truncated."
     )
     wish.note(version, "description_cut", message)
     return f"{text[: OPENAI_DESCRIPTION - 1]}…"
 
 
 def for_gram(version: ToolVersion, _: ExportOptions) -> str:
-    """Return a gram specification; comments before it say what of the contract gram has no form for."""
+    """Return a gram specification; comments before it list what gram cannot express."""
     return tool_to_gram(
         ToolDescription(version.tool.name, version.description, version.input_schema, version.output_schema)
     )
 
 
 def for_json(version: ToolVersion) -> Schema:
-    """Return everything the contract of a tool says, in our own words."""
+    """Return a tool's entire contract in Toolgate's own format."""
     return {
         "name": version.tool.name,
         "version": version.number,
@@ -211,7 +213,7 @@ PROVIDERS = tuple(_EXPORTERS)
 
 
 def export_for_page(provider: str, version: ToolVersion) -> tuple[Schema | str, list[str]]:
-    """Return a tool as a page shows a provider's form of it: the form, or why it has none, and what there is to say."""
+    """Return a provider's format of a tool for display: the format or the reason there is none, and the warnings."""
     documents, notes = export_tool(provider, [version])
     said = [note.message for note in notes]
     return (documents[0], said) if documents else (said[-1], [])

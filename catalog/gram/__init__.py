@@ -1,4 +1,4 @@
-"""gram: type signatures and specifications of tools, read, written and made from a schema. Knows no row."""
+"""gram, the language of tool signatures and specifications: parsing, writing, conversion from JSON Schema."""
 
 from catalog.gram.signature import Parameter, Type, TypeSignature, signature_text
 from catalog.gram.specification import (

@@ -1,4 +1,4 @@
-"""What written gram means: types, parameters, signatures. What is grammatical and still wrong is refused here."""
+"""Semantic analysis of gram: syntax trees to types, parameters and signatures."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -34,12 +34,12 @@ _EMPTY_RECORD = RecordSyntax(SourceLocation(1, 1), ())
 
 
 def analyze_signature(written: SignatureSyntax) -> TypeSignature:
-    """Return the signature that is written; raise TypeSignatureError."""
+    """Return the signature. Raises TypeSignatureError for one that is grammatical but invalid."""
     return _Analyzer().signature(written)
 
 
 class RecordProperties:
-    """The record of one parameter or field: each property read once, by its type; others are refused."""
+    """Record of one parameter or field: each property is read once, by its type; unknown ones are refused."""
 
     def __init__(self, record: RecordSyntax, known: Sequence[str]) -> None:
         self.place = record.place
@@ -47,31 +47,31 @@ class RecordProperties:
         for key, _ in record.pairs:
             if key.text not in known:
                 hint = _suggestion(key.text, known) or f"; there are {', '.join(known)}."
-                raise syntax_error(key.place, f"There is no property {quote_text(key.text)} here{hint}", *known)
+                raise syntax_error(key.place, f"Unknown property {quote_text(key.text)}{hint}", *known)
 
     def get(self, name: str) -> RecordValue | None:
-        """Return the value as it is written, None when it is not."""
+        """Return the value as written, or None if absent."""
         return self._values.get(name)
 
     def text(self, name: str) -> str:
-        """Return a text that is not blank, empty when it is not given."""
+        """Return a text that is not blank; empty if absent."""
         value = self._values.get(name)
         if value is None:
             return ""
         if not isinstance(value.content, str) or not value.content.strip():
-            raise syntax_error(value.place, f"{name} must be a text that is not empty.", "a text in quotes")
+            raise syntax_error(value.place, f"{name} must be a non-empty text.", "a text in quotes")
         return value.content
 
     def flag(self, name: str) -> bool | None:
-        """Return true or false, None when it is not given."""
+        """Return true or false, or None if absent."""
         value = self._values.get(name)
         if value is not None and not isinstance(value.content, bool):
             raise syntax_error(value.place, f"{name} must be true or false.", "true", "false")
-        return value.content if value is not None else None  # type: ignore[return-value] # judged above
+        return value.content if value is not None else None  # type: ignore[return-value] # checked above
 
 
 class _Analyzer:
-    """Reads one signature, counting its types."""
+    """Analyzes one signature, counting its types."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -92,7 +92,7 @@ class _Analyzer:
         if not group.items:
             raise _missing_return_error(group.place)
         if len(group.items) > 1:
-            raise syntax_error(group.place, "There is one return type; these are several.", "(::Text)")
+            raise syntax_error(group.place, "A signature has only one return type.", "(::Text)")
         node = _to_node(group.items[0])
         return self.labelled(node, RecordProperties(node.record or _EMPTY_RECORD, _TYPE_PROPERTIES))
 
@@ -110,11 +110,11 @@ class _Analyzer:
             hint = f"write (::{named})" if named in JSON_TYPES else "write it with colons, as in (::Text)"
             raise syntax_error(node.place, f"The type is missing; {hint}.", "a label such as ::Text")
         if len(node.labels) > 1:
-            raise syntax_error(node.labels[1].place, "A parameter has one type; this is a second one.")
+            raise syntax_error(node.labels[1].place, "A parameter has only one type.")
         return self.inner(self.type(node.labels[0]), properties)
 
     def inner(self, kind: Type, properties: RecordProperties) -> Type:
-        """Put what the properties say of fields and elements into a type."""
+        """Add the fields and element type from the properties to a type."""
         fields, element = properties.get("fields"), properties.get("elementType")
         if fields is not None:
             _check_property_applies(fields, "fields", kind, "Object", kind.fields)
@@ -141,13 +141,13 @@ class _Analyzer:
         return _parameter(name, self.inner(self.type_value(written), properties), properties), value.place
 
     def type_value(self, value: RecordValue) -> Type:
-        """Return the type that a value names: a text, or a type as it would be written elsewhere."""
+        """Return the type that a value names: a string, or a type expression."""
         return self.type(_value_as_type(value))
 
     def type(self, written: TypeSyntax) -> Type:
         self._count += 1
         if self._count > MAX_TYPES:
-            raise syntax_error(written.place, f"The signature has more than {MAX_TYPES} types; take fewer.")
+            raise syntax_error(written.place, f"The signature has more than {MAX_TYPES} types.")
         match written:
             case MaybeType():
                 return self.maybe(written)
@@ -163,7 +163,7 @@ class _Analyzer:
     def maybe(self, written: MaybeType) -> Type:
         inner = self.type(written.inner)
         if inner.nullable:
-            raise syntax_error(written.place, "Maybe of Maybe says no more than Maybe; leave one out.")
+            raise syntax_error(written.place, "Maybe of Maybe means the same as Maybe. Remove one.")
         return Type(inner.label, inner.fields, inner.element, nullable=True)
 
     def shape_field(self, name: NameSyntax, written: TypeSyntax) -> tuple[Parameter, SourceLocation]:
@@ -173,10 +173,10 @@ class _Analyzer:
 
 
 def _parameter(name: str, kind: Type, properties: RecordProperties) -> Parameter:
-    """Return a parameter; `Maybe` at its type makes it optional, and so does a default."""
+    """Return a parameter; a `Maybe` type or a default makes it optional."""
     optional, default = properties.flag("optional"), properties.get("default")
     if kind.nullable and optional is False:
-        raise syntax_error(properties.place, "Maybe says that this is optional, optional:false that it is not.")
+        raise syntax_error(properties.place, "Maybe contradicts optional:false.")
     bare = Type(kind.label, kind.fields, kind.element)
     given = None if default is None else value_to_json(default)
     if default is not None:
@@ -190,13 +190,13 @@ def _parameter(name: str, kind: Type, properties: RecordProperties) -> Parameter
 
 
 def _with_unique_names(found: Iterable[tuple[Parameter, SourceLocation]]) -> tuple[Parameter, ...]:
-    """Return the parameters, each with a name of its own: those without one become arg1, arg2…"""
+    """Return the parameters with unique names; unnamed ones become arg1, arg2…"""
     listed = list(found)
     taken: set[str] = set()
     for parameter, place in listed:
         if parameter.name in taken:
             raise syntax_error(
-                place, f"The name {quote_text(parameter.name)} is given twice; each parameter has its own."
+                place, f"The name {quote_text(parameter.name)} is used twice. Parameter names must be unique."
             )
         taken |= {parameter.name} - {""}
     free = (name for name in (f"arg{number}" for number in range(1, len(listed) * 2 + 1)) if name not in taken)
@@ -208,11 +208,13 @@ def _with_name(parameter: Parameter, name: str) -> Parameter:
 
 
 def _only_item(group: GroupSyntax, groups: Sequence[GroupSyntax]) -> list[ItemSyntax]:
-    """Return the one parameter of a group in a path; none for `()` that stands alone before the arrow."""
+    """Return the parameter of a group in a path; none for `()` alone before the arrow."""
     if not group.items and len(groups) > 1:
-        raise syntax_error(group.place, "() means no parameters at all, so it stands alone before the arrow.")
+        raise syntax_error(group.place, "() means no parameters, so it must be the only group before the arrow.")
     if len(group.items) > 1:
-        message = "Before a return type in parentheses each parameter has its own: (…)==>(…)==>(::Text)."
+        message = (
+            "Before a return type in parentheses, put each parameter in its own parentheses: (…)==>(…)==>(::Text)."
+        )
         raise syntax_error(group.items[1].place, message, "')'")
     return [_to_node(item) for item in group.items]
 
@@ -222,11 +224,11 @@ def _to_node(item: ItemSyntax | TypeSyntax) -> ItemSyntax:
         raise _io_error(item.place)
     if isinstance(item, ItemSyntax):
         return item
-    raise syntax_error(item.place, "A type in a path is a label: write two colons before it.", "a label such as ::Text")
+    raise syntax_error(item.place, "A type in a path needs two colons before it.", "a label such as ::Text")
 
 
 def _to_text_form_node(item: ItemSyntax | TypeSyntax) -> ItemSyntax:
-    """Return a parameter of the older text form, where a type may stand without a name."""
+    """Return a parameter of the older text form, in which a type may stand without a name."""
     if not isinstance(item, ItemSyntax):
         return ItemSyntax(item.place, labels=(item,))
     if item.labels:
@@ -238,7 +240,7 @@ def _to_text_form_node(item: ItemSyntax | TypeSyntax) -> ItemSyntax:
 
 
 def _check_text_form(items: Iterable[ItemSyntax | TypeSyntax], result: TypeSyntax) -> None:
-    """Refuse a return type without parentheses after parameters that only a path has."""
+    """Refuse a return type without parentheses after parameters that only a path may have."""
     for item in items:
         in_path = isinstance(item, ItemSyntax) and (
             (item.labels and item.name is None) or (item.record is not None and (item.labels or item.name))
@@ -258,12 +260,12 @@ def _value_as_type(value: RecordValue) -> TypeSyntax:
     if isinstance(content, list) and len(content) == 1:
         return ListType(value.place, _value_as_type(content[0]))
     if not isinstance(content, str):
-        raise syntax_error(value.place, "A type is written as a text.", '"Int"', '"[Text]"')
+        raise syntax_error(value.place, "A type must be a quoted text.", '"Int"', '"[Text]"')
     return NamedType(value.place, content) if content in JSON_TYPES else _parse_nested_type(content, value.place)
 
 
 def _parse_nested_type(text: str, place: SourceLocation) -> TypeSyntax:
-    """Read a type out of a text; what is wrong inside stands, for people, where the text does."""
+    """Parse a type from a text; errors inside are reported at the text's location."""
     try:
         return _relocate(parse_type(text), place)
     except TypeSignatureError as error:
@@ -287,30 +289,28 @@ def _check_property_applies(value: RecordValue, name: str, kind: Type, label: st
     if kind.label != label:
         raise syntax_error(value.place, f"{name} belongs to the type {label}, not to {kind.label}.")
     if already is not None:
-        raise syntax_error(value.place, f"The type already says its {name}; leave one of the two out.")
+        raise syntax_error(value.place, f"The type already has {name}. Remove one of the two.")
 
 
 def _known_label(written: NamedType) -> str:
     if written.name in JSON_TYPES:
         return written.name
     hint = _suggestion(written.name, JSON_TYPES) or f"; the types are {', '.join(JSON_TYPES)}."
-    raise syntax_error(written.place, f"There is no type {quote_text(written.name)}{hint}", *JSON_TYPES)
+    raise syntax_error(written.place, f"Unknown type {quote_text(written.name)}{hint}", *JSON_TYPES)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that asks for the name most likely meant, empty when none is near."""
+    """Return the end of a sentence that suggests the nearest name; empty if none is near."""
     words = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), words, n=1) if len(name) <= MAX_QUOTED_TEXT else []
     return f"; did you mean {words[near[0]]}?" if near else ""
 
 
 def _io_error(place: SourceLocation) -> TypeSignatureError:
-    return syntax_error(
-        place, "IO is Haskell's and says nothing in a path; name the type alone.", "a label such as ::Text"
-    )
+    return syntax_error(place, "IO has no meaning in a path. Name the type alone.", "a label such as ::Text")
 
 
 def _missing_return_error(place: SourceLocation) -> TypeSignatureError:
     return syntax_error(
-        place, "The return type is missing; a signature ends with an arrow and a type, as in ==>(::Text).", "==>"
+        place, "The return type is missing. A signature ends with an arrow and a type, as in ==>(::Text).", "==>"
     )

@@ -1,4 +1,4 @@
-"""A JSON Schema as the nearest gram: one type each, records, lists, with notes of all that gram cannot say."""
+"""Conversion of JSON Schema to the nearest gram signature, with notes of everything gram cannot express."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MAX_LINES = 20
 MAX_LISTED_PATHS = 5
 MAX_COMMENT_NAME = 80
 MAX_VARIANTS = 50
-# What gram says, what follows from it, and what only people read.
+# Keywords that gram expresses, that follow from it, or that are only for people.
 _EXPRESSIBLE_KEYWORDS = frozenset(
     {
         *("type", "properties", "required", "items", "description", "default"),
@@ -38,26 +38,26 @@ _TYPE_BY_KEYWORD = {"properties": "object", "items": "array", "prefixItems": "ar
 
 
 class OmissionLog:
-    """What was left out: keyword → the paths where it stood."""
+    """Omitted keywords → the paths where they occurred."""
 
     def __init__(self) -> None:
         self._paths: dict[str, list[str]] = {}
 
     def leave_out(self, what: str, path: str) -> None:
-        """Note one thing at one place."""
+        """Record one omission."""
         paths = self._paths.setdefault(what, [])
         if path not in paths:
             paths.append(path)
 
     def lines(self) -> list[str]:
-        """Return a line for each thing with the first places where it stood; neither can hold a line break."""
+        """Return one line for each omission with its first paths, without line breaks."""
         named = list(self._paths.items())
         lines = [f"{_single_line(what)}{_format_paths(paths)}" for what, paths in named[:MAX_LINES]]
         return [*lines, f"{len(named) - MAX_LINES} things more"] if len(named) > MAX_LINES else lines
 
 
 class SchemaReducer:
-    """Reduces the parts of one schema, noting what it drops; does only so much work, whatever the schema says."""
+    """Reduces the parts of one schema with a bounded amount of work, noting what it drops."""
 
     def __init__(self, root: Mapping[str, Any], notes: OmissionLog) -> None:
         self._root = root
@@ -65,7 +65,7 @@ class SchemaReducer:
         self._steps = 0
 
     def reduced(self, schema: object, path: str, depth: int = 0) -> Schema:
-        """Return the schema with references followed, unions decided, and `type` one type other than null."""
+        """Return the schema with references resolved, unions decided, and `type` one type other than null."""
         self._steps += 1
         found = self._without_references(schema, path)
         if depth > MAX_NESTING or self._steps > MAX_REDUCTION_STEPS:
@@ -105,7 +105,7 @@ class SchemaReducer:
 
 
 def _resolve_union(found: Schema, variants: list[Schema]) -> Schema:
-    """Return one schema for a union: records as one, one kind of thing as that kind, else the first variant."""
+    """Return one schema for a union: merged records, the common type, else the first variant."""
     kinds = {variant["type"] for variant in variants}
     if len(variants) > 1 and kinds == {"object"}:
         needed = set.intersection(*(set(variant.get("required", ())) for variant in variants))
@@ -117,7 +117,7 @@ def _resolve_union(found: Schema, variants: list[Schema]) -> Schema:
 
 
 def _merge_reduced(schemas: Iterable[Schema]) -> Schema:
-    """Return all schemas as one; of what two of them say, the first counts, but members are put together."""
+    """Return all schemas merged; on conflicts the first counts, but members are combined."""
     whole: Schema = {}
     for schema in schemas:
         members = _merge_members(whole.get("properties"), schema.get("properties"))
@@ -131,7 +131,7 @@ def _merge_reduced(schemas: Iterable[Schema]) -> Schema:
 
 
 def _merge_members(first: object, second: object) -> Schema:
-    """Return the members of two records; one that both have, and differently, is a choice."""
+    """Return the members of two records; a member that differs becomes a choice."""
     ours = dict(first) if isinstance(first, Mapping) else {}
     for name, part in second.items() if isinstance(second, Mapping) else ():
         if name in ours and ours[name] != part:
@@ -178,7 +178,7 @@ def _format_paths(paths: list[str]) -> str:
 
 
 def _single_line(text: str) -> str:
-    """Return a name as a comment may hold it."""
+    """Return a name on one line, for a comment."""
     return value_text(text[:MAX_COMMENT_NAME])[1:-1]
 
 
@@ -199,7 +199,7 @@ MAX_LINE_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """What an export says of a tool."""
+    """The parts of a tool that an export needs."""
 
     name: str
     description: str
@@ -208,7 +208,7 @@ class ToolDescription:
 
 
 def tool_to_gram(offer: ToolDescription) -> str:
-    """Return the tool as a gram specification; comments before it say what gram has no form for."""
+    """Return the tool as a gram specification; comments before it list what gram cannot express."""
     for depth, with_texts in ((MAX_RECORD_DEPTH, True), (1, False), (0, False)):
         signature, left_out = schema_to_signature(
             offer.input_schema, offer.output_schema, depth=depth, with_texts=with_texts
@@ -228,7 +228,7 @@ def schema_to_signature(
     depth: int = MAX_RECORD_DEPTH,
     with_texts: bool = True,
 ) -> tuple[TypeSignature, list[str]]:
-    """Return the nearest signature and what it leaves out; `depth` is how far records are spelled out."""
+    """Return the nearest signature and the omissions; records are spelled out up to `depth`."""
     notes = OmissionLog()
     parameters = _Conversion(schema, notes, with_texts=with_texts).parameters(schema, "", depth)
     if output_schema is None:
@@ -239,7 +239,7 @@ def schema_to_signature(
 
 
 def _format_signature(signature: TypeSignature) -> str:
-    """Return a signature on one line, or with a line for each parameter where that would be long."""
+    """Return a signature on one line, or with one line for each parameter if it is long."""
     text = signature_text(signature)
     return text if len(text) <= MAX_LINE_WIDTH else signature_text(signature, gap="\n  ")
 
@@ -253,7 +253,7 @@ def _is_legal(text: str) -> bool:
 
 
 class _Conversion:
-    """Turns the parts of one schema into types, and counts them."""
+    """Converts the parts of one schema to types, and counts them."""
 
     def __init__(self, root: Mapping[str, Any], notes: OmissionLog, *, with_texts: bool) -> None:
         self._reduced = SchemaReducer(root, notes).reduced

@@ -1,4 +1,4 @@
-"""The parser of gram: from characters to what is written where. Knows the grammar and its limits, no meaning."""
+"""Parser of gram: text to syntax tree, with limits on size and nesting."""
 
 import re
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ TypeSyntax = NamedType | MaybeType | IOType | ListType | RecordType
 
 @dataclass(frozen=True, slots=True)
 class RecordValue:
-    """A value in a record; a list holds values, a record pairs."""
+    """A value in a record; lists hold values, records pairs."""
 
     place: SourceLocation
     content: "str | int | float | bool | list[RecordValue] | RecordSyntax | MaybeType | None"
@@ -84,7 +84,7 @@ class RecordValue:
 
 @dataclass(frozen=True, slots=True)
 class RecordSyntax:
-    """`{key: value, …}`; no key stands twice."""
+    """`{key: value, …}` with unique keys."""
 
     place: SourceLocation
     pairs: tuple[tuple[NameSyntax, RecordValue], ...]
@@ -92,7 +92,7 @@ class RecordSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ItemSyntax:
-    """What stands between parentheses and commas: `name::Label {record}`, each part optional."""
+    """`name::Label {record}` between parentheses and commas, each part optional."""
 
     place: SourceLocation
     name: NameSyntax | None = None
@@ -110,7 +110,7 @@ class GroupSyntax:
 
 @dataclass(frozen=True, slots=True)
 class SignatureSyntax:
-    """Groups with arrows between them; `result` is what follows the last arrow without parentheses."""
+    """Groups with arrows between them; `result` is the type after the last arrow without parentheses."""
 
     groups: tuple[GroupSyntax, ...]
     result: TypeSyntax | None
@@ -129,7 +129,7 @@ class SpecificationSyntax:
 
 
 def value_to_json(value: RecordValue) -> object:
-    """Return the value as JSON; a type among values is None, which no type takes as its default."""
+    """Return the value as JSON; a type becomes None, which no type accepts as its default."""
     content = value.content
     if isinstance(content, RecordSyntax):
         return {key.text: value_to_json(inner) for key, inner in content.pairs}
@@ -142,7 +142,7 @@ MAX_GRAM_BYTES = 64 * 1024
 MAX_GRAM_DEPTH = 32
 MAX_LEXEMES = 8_000
 MAX_QUOTED_TEXT = 60
-_EXTRA_LEXEMES = {"specification": 20}  # for the brackets and words that a specification puts around its signature
+_EXTRA_LEXEMES = {"specification": 20}  # for the brackets and words of a specification around its signature
 
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"} | {each: each for each in "\"'`\\/"}
 _ESCAPE = re.compile(r"\\(.)")
@@ -179,27 +179,27 @@ _TERMINAL_NAMES = {
 
 
 def parse_signature(text: str) -> SignatureSyntax:
-    """Return what a type signature says; raise TypeSignatureError."""
+    """Parse a type signature. Raises TypeSignatureError."""
     return cast(SignatureSyntax, _parse(text, "signature"))
 
 
 def parse_specification(text: str) -> SpecificationSyntax:
-    """Return what a specification says; raise TypeSignatureError."""
+    """Parse a specification. Raises TypeSignatureError."""
     return cast(SpecificationSyntax, _parse(text, "specification"))
 
 
 def parse_type(text: str) -> TypeSyntax:
-    """Return the type that is written, such as `Maybe [Text]`; raise TypeSignatureError."""
+    """Parse a type such as `Maybe [Text]`. Raises TypeSignatureError."""
     return cast(TypeSyntax, _parse(text, "type"))
 
 
 def syntax_error(place: SourceLocation, message: str, *expected: str) -> TypeSignatureError:
-    """Return the error for something wrong at this place."""
+    """Return the error at a location."""
     return TypeSignatureError(message, line=place.line, column=place.column, expected=expected)
 
 
 def quote_text(text: str) -> str:
-    """Return a piece of someone's text as a message quotes it: on one line, and short."""
+    """Return a user's text quoted for a message: on one line and truncated."""
     quoted = repr(text[:MAX_QUOTED_TEXT])
     return quoted if len(text) <= MAX_QUOTED_TEXT else f"{quoted[:-1]}…{quoted[0]}"
 
@@ -216,31 +216,31 @@ def _parse(text: str, start: str) -> object:
 
 
 def check_gram_size(text: object) -> None:
-    """Raise TypeSignatureError unless this is text, encodable, and of no more than MAX_BYTES."""
+    """Raise TypeSignatureError unless this is encodable text of at most MAX_BYTES."""
     if not isinstance(text, str):
         raise syntax_error(SourceLocation(1, 1), f"gram is text, not {type(text).__name__}.")
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         place = _location_at(text, error.start)
-        raise syntax_error(place, "The text holds half of a surrogate pair, which no encoding can carry.") from None
+        raise syntax_error(place, "The text contains a lone surrogate, which cannot be encoded.") from None
     if size > MAX_GRAM_BYTES:
         raise syntax_error(
-            SourceLocation(1, 1), f"The text has {size:,} bytes; at most {MAX_GRAM_BYTES:,} are accepted."
+            SourceLocation(1, 1), f"The text has {size:,} bytes. At most {MAX_GRAM_BYTES:,} are accepted."
         )
 
 
 def _check_nesting(text: str, room: int) -> None:
-    """Refuse what nests too deep or goes on too long before it is parsed: that costs a hundred times as much."""
+    """Refuse text that is too deep or too long before parsing, which costs a hundred times as much."""
     depth = 0
     for count, sign in enumerate(_LEXEME_PATTERN.finditer(text), start=1):
         depth += (sign[0] in _OPEN) - (sign[0] in _CLOSED)
         if depth > MAX_GRAM_DEPTH + room:
             raise syntax_error(
-                _location_at(text, sign.start()), f"Brackets nest deeper than {MAX_GRAM_DEPTH} levels; nest less."
+                _location_at(text, sign.start()), f"Brackets are nested deeper than {MAX_GRAM_DEPTH} levels."
             )
         if count > MAX_LEXEMES + room:
-            message = f"The text has more than {MAX_LEXEMES:,} words and signs; shorten it."
+            message = f"The text has more than {MAX_LEXEMES:,} words and signs."
             raise syntax_error(_location_at(text, sign.start()), message)
 
 
@@ -256,7 +256,7 @@ def _grammar() -> Lark:
 
 @v_args(meta=True)
 class _SyntaxTransformer(Transformer[Token, Any]):
-    """Turns lark's tree into ours, rule by rule; the methods are named after the rules."""
+    """Transforms lark's tree into syntax nodes; methods are named after grammar rules."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class _SyntaxTransformer(Transformer[Token, Any]):
         return ItemSyntax(_start_location(meta), name, labels, record)
 
     def decoration(self, meta: Meta, parts: list[Any]) -> None:
-        """An arrow's own name, labels and record say nothing about a tool."""
+        """Ignore an arrow's own name, labels and record."""
 
     def keyword(self, meta: Meta, tokens: list[Token]) -> NameSyntax:
         return NameSyntax(_start_location(meta), str(tokens[0]))
@@ -318,9 +318,7 @@ class _SyntaxTransformer(Transformer[Token, Any]):
         seen = set()
         for key, _ in pairs:
             if key.text in seen:
-                raise syntax_error(
-                    key.place, f"The key {quote_text(key.text)} stands twice in one record; leave one out."
-                )
+                raise syntax_error(key.place, f"The key {quote_text(key.text)} appears twice in one record.")
             seen.add(key.text)
         return RecordSyntax(_start_location(meta), tuple(pairs))
 
@@ -373,9 +371,7 @@ def _unquote(token: Token) -> str:
     def character(escape: re.Match[str]) -> str:
         if escape[1] not in _ESCAPES:
             place = SourceLocation(_token_location(token).line, _token_location(token).column + escape.start() + 1)
-            raise syntax_error(
-                place, f"There is no escape {quote_text(escape[0])}.", *(f"\\{each}" for each in _ESCAPES)
-            )
+            raise syntax_error(place, f"Unknown escape {quote_text(escape[0])}.", *(f"\\{each}" for each in _ESCAPES))
         return _ESCAPES[escape[1]]
 
     return _ESCAPE.sub(character, token[1:-1])
@@ -383,11 +379,11 @@ def _unquote(token: Token) -> str:
 
 def _number(token: Token) -> int | float:
     whole = token.lstrip("-").isdecimal()
-    # Long runs of digits never reach int(): Python refuses them with an error of its own.
+    # Python's int() refuses very long digit strings with an error of its own.
     number = (int(token) if len(token) <= 17 else MAX_SAFE_INTEGER + 1) if whole else float(token)
-    if abs(number) > MAX_SAFE_INTEGER:  # of a float too: canonical JSON writes it as the integer that it is
+    if abs(number) > MAX_SAFE_INTEGER:  # floats too: canonical JSON writes such a float as an integer
         raise syntax_error(
-            _token_location(token), f"The number {quote_text(token)} is too large; numbers go to ±{MAX_SAFE_INTEGER}."
+            _token_location(token), f"The number {quote_text(token)} is too large. The limit is ±{MAX_SAFE_INTEGER}."
         )
     return number
 
@@ -413,7 +409,7 @@ def _found_text(error: UnexpectedInput, text: str) -> str:
 
 
 def _expected_phrases(error: UnexpectedInput) -> list[str]:
-    """Return what could have stood there, in words; many signs that begin one thing are that thing."""
+    """Return the acceptable tokens in words; all tokens that can begin a construct become its name."""
     names = set(cast("Any", error.interactive_parser).accepts()) - _UNNAMED_TERMINALS
     words = []
     for sign, begins, word in _EXPECTED_PHRASES:

@@ -1,6 +1,6 @@
-"""The structured form of a type signature: parameters and types, their JSON Schema, and their text.
+"""Type signatures in structured form: parameters and types, their JSON Schema, and their gram text.
 
-What is written here is read back as the same.
+Parsing the written text yields the same signature.
 """
 
 import json
@@ -28,7 +28,7 @@ JSON_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type by its label; an Object may have `fields`, an Array an `element`; `nullable` inside lists only."""
+    """A type by its label; an Object may have `fields`, an Array an `element`; `nullable` occurs only inside lists."""
 
     label: str
     fields: "tuple[Parameter, ...] | None" = None
@@ -68,18 +68,18 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class TypeSignature:
-    """What a tool takes, in order, and what it gives."""
+    """The parameters of a tool, in order, and its return type."""
 
     parameters: tuple[Parameter, ...]
     returns: Type
 
     def to_schema(self) -> Schema:
-        """Return the JSON Schema of the arguments; what the tool gives is no part of it."""
+        """Return the JSON Schema of the arguments, without the return type."""
         return {"type": "object"} | _members(self.parameters)
 
 
 def type_mismatch(value: object, kind: Type, path: str = "") -> str:
-    """Say where and how a value does not fit a type, as in `tags.0 is not a Text`; nothing when it fits."""
+    """Return where and how a value does not match a type, as in `tags.0 is not a Text`; empty if it matches."""
     if value is None and kind.nullable:
         return ""
     if not _matches_type(value, JSON_TYPES[kind.label]):
@@ -104,7 +104,7 @@ def _matches_type(value: object, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if isinstance(value, float) and (not isfinite(value) or kind == "integer"):
-        return isfinite(value) and value.is_integer()  # 2.0 is an integer to JSON Schema, which judges the calls
+        return isfinite(value) and value.is_integer()  # 2.0 is an integer in JSON Schema, which validates the calls
     expected = {"string": str, "integer": int, "number": int | float, "object": dict, "array": list}
     return kind in expected and isinstance(value, expected[kind])
 
@@ -144,7 +144,7 @@ def signature_text(signature: TypeSignature, *, gap: str = "") -> str:
 
 
 def specification_text(name: str, description: str, signature: str) -> str:
-    """Return a whole specification, its signature as it was written."""
+    """Return an entire specification with its signature as written."""
     head = f"[{_name_text(name)}:ToolSpecification {{\n  description: {value_text(description)}\n}} |"
     return f"{head}\n  {signature}\n]"
 
@@ -161,7 +161,7 @@ def value_text(value: object) -> str:
 
 
 def type_text(kind: Type) -> str:
-    """Return a type in the older text form, as it stands inside a list or a record."""
+    """Return a type in the older text form used inside lists and records."""
     text = kind.label
     if kind.fields is not None:
         text = _record(f"{_name_text(each.name)}: {_optional(each)}" for each in kind.fields)

@@ -1,4 +1,4 @@
-"""Tool specifications in gram: parsed, made, and written as gram or JSON."""
+"""Tool specifications in gram: parsing, creation, and output as gram or JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,21 +37,21 @@ _JSON_KEYS = ("name", "description", "typeSignature", "schema")
 
 
 def parse_type_signature(text: str) -> TypeSignature:
-    """Return the structured form of a type signature; raise TypeSignatureError saying where and what was expected."""
+    """Return the structured form of a type signature. Raises TypeSignatureError with location and expected tokens."""
     return analyze_signature(parse_signature(text))
 
 
 def type_signature_to_json_schema(text: str) -> dict[str, Any]:
-    """Return the JSON Schema of the arguments; raise TypeSignatureError."""
+    """Return the JSON Schema of the arguments. Raises TypeSignatureError."""
     return _limited_schema(parse_type_signature(text))
 
 
 @dataclass(frozen=True)
 class ToolSpecification:
-    """What a tool is called, says and takes, without code; its schema always follows from its signature.
+    """Name, description and signature of a tool, without code; its schema is derived from the signature.
 
-    The signature is kept as it was written, without what surrounds it. Raises ToolDefinitionError for a bad name or
-    description, TypeSignatureError for a bad signature.
+    The signature is kept as written, without surrounding text. Raises ToolDefinitionError for an invalid name or
+    description, TypeSignatureError for an invalid signature.
     """
 
     name: str
@@ -80,10 +80,10 @@ class ToolSpecification:
 
     @classmethod
     def from_gram(cls, text: str) -> Self:
-        """Read a specification; raise TypeSignatureError."""
+        """Parse a specification. Raises TypeSignatureError."""
         written = parse_specification(text)
         description = _read_description(written)
-        analyze_signature(written.signature)  # read again below, but there places would count from where it starts
+        analyze_signature(written.signature)  # analyzed here so that errors have locations in the entire text
         try:
             return cls(written.name.text, description, written.signature.text)
         except TypeSignatureError:
@@ -92,7 +92,7 @@ class ToolSpecification:
             raise syntax_error(written.name.place, error.message) from None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the specification as JSON; the schema is there for whoever reads it."""
+        """Return the specification as JSON, including the derived schema for readers."""
         return {
             "name": self.name,
             "description": self.description,
@@ -102,37 +102,39 @@ class ToolSpecification:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read a specification, deriving its schema whatever `schema` says; raise ToolDefinitionError."""
+        """Read a specification, deriving its schema and ignoring `schema`. Raises ToolDefinitionError."""
         if not isinstance(data, Mapping):
-            raise ToolDefinitionError(f"A specification is a JSON object, not {type(data).__name__}.")
+            raise ToolDefinitionError(f"A specification must be a JSON object, not {type(data).__name__}.")
         unknown = sorted(str(key) for key in data if key not in _JSON_KEYS)
         if unknown:
             raise ToolDefinitionError(
-                f"A specification has no {quote_text(unknown[0])}; it has {', '.join(_JSON_KEYS)}."
+                f"Unknown key {quote_text(unknown[0])} in a specification. Its keys are {', '.join(_JSON_KEYS)}."
             )
         for key in _JSON_KEYS[:3]:
             if not isinstance(data.get(key), str):
-                raise ToolDefinitionError(f"A specification needs {key}, a text.")
+                raise ToolDefinitionError(f"A specification needs the text {key}.")
         return cls(data["name"], data["description"], data["typeSignature"])
 
 
 def create_tool_specification(name: str, description: str, type_signature: str) -> ToolSpecification:
-    """Return a specification; raise ToolDefinitionError, or TypeSignatureError for the signature."""
+    """Return a specification. Raises ToolDefinitionError, or TypeSignatureError for the signature."""
     return ToolSpecification(name, description, type_signature)
 
 
 def _limited_schema(signature: TypeSignature) -> dict[str, Any]:
-    """Return the schema when it keeps to the limits that all schemas have; raise TypeSignatureError."""
+    """Return the schema if it is within the limits for all schemas. Raises TypeSignatureError."""
     schema = signature.to_schema()
     try:
         check_json(schema, max_depth=MAX_SCHEMA_DEPTH)
     except MalformedJSON:
         raise TypeSignatureError(
-            f"The types nest so deep that their schema has over {MAX_SCHEMA_DEPTH} levels."
+            f"The types are nested so deeply that their schema has over {MAX_SCHEMA_DEPTH} levels."
         ) from None
     size = json_size(schema)
     if size > MAX_SCHEMA_BYTES:
-        raise TypeSignatureError(f"The schema of this signature has {size:,} bytes; {MAX_SCHEMA_BYTES:,} are accepted.")
+        raise TypeSignatureError(
+            f"The schema of this signature has {size:,} bytes. At most {MAX_SCHEMA_BYTES:,} are accepted."
+        )
     return schema
 
 
@@ -140,7 +142,7 @@ def _read_description(written: SpecificationSyntax) -> str:
     label = written.label
     if not isinstance(label, NamedType) or label.name != SPECIFICATION_LABEL:
         raise syntax_error(
-            label.place, f"A specification carries the label {SPECIFICATION_LABEL}.", f":{SPECIFICATION_LABEL}"
+            label.place, f"A specification needs the label {SPECIFICATION_LABEL}.", f":{SPECIFICATION_LABEL}"
         )
     record = written.record or RecordSyntax(label.place, ())
     description = RecordProperties(record, ("description",)).text("description")
@@ -162,6 +164,4 @@ def _validate_description(description: object) -> None:
     try:
         description.encode()
     except UnicodeEncodeError:
-        raise ToolDefinitionError(
-            "The description holds half of a surrogate pair, which no encoding can carry."
-        ) from None
+        raise ToolDefinitionError("The description contains a lone surrogate, which cannot be encoded.") from None

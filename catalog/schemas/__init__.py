@@ -1,4 +1,4 @@
-"""JSON Schema: which schemas are taken, what fits one, and how one is read. Knows no tool, call or row."""
+"""JSON Schema: acceptance, validation, resolution and description. Knows no tool, call or row."""
 
 from catalog.schemas.acceptance import check_schema
 from catalog.schemas.validation import (

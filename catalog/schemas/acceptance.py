@@ -1,7 +1,7 @@
-"""The JSON Schemas that are taken, and how much work one may make for its validator.
+"""Acceptance of JSON Schemas, and an upper bound on the work of validating with them.
 
-A schema is refused at registration, by the rule that it breaks. A document is judged only when an upper bound of the
-work, known beforehand, is small enough: a hostile schema or document must not occupy a thread.
+A schema is refused at registration, naming the rule it breaks. A document is validated only if an upper bound of the
+work, computed beforehand, is small enough: a hostile schema or document must not occupy a thread.
 """
 
 import json
@@ -27,15 +27,15 @@ from catalog.schemas.resolver import (
 )
 
 MAX_EVALUATIONS = 4_000_000
-"""Evaluations that judging one document may take."""
+"""Maximum evaluations for validating one document."""
 MAX_STATE_STEPS = 16_000_000
-"""Characters times pattern states that one document may take."""
+"""Maximum product of characters and pattern states for one document."""
 MAX_EXPLAINED_EVALUATIONS = 10_000
-"""Evaluations that may be explained one by one: an explanation costs a thousand times a verdict."""
+"""Maximum evaluations for explaining every error: that costs a thousand times as much as a yes or no."""
 MAX_COUNTED_VISITS = 15_000
-"""Evaluations that are counted one by one, where the bound that follows from the schema alone is too high."""
+"""Maximum evaluations counted one by one, if the bound from the schema alone is too high."""
 LARGEST_DOCUMENT = 131_072
-"""Values, at two bytes each, in the largest arguments that are taken."""
+"""Values, at two bytes each, in the largest accepted arguments."""
 MAX_BRANCHES = 10_000
 MAX_CHAIN = 32
 MAX_PATTERN_KIB = 1024
@@ -48,7 +48,7 @@ _IN_PLACE_APPLICATORS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else",
 
 @dataclass(frozen=True, slots=True)
 class DocumentSize:
-    """How large a document is: its values and keys, its levels, and the characters in them."""
+    """Size of a document: its values and keys, levels, and characters."""
 
     values: int
     depth: int
@@ -57,7 +57,7 @@ class DocumentSize:
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """A subschema: what one evaluation costs in plain ones, its pattern states, and what it hands on to whom."""
+    """A subschema: the cost of one evaluation, its pattern states, and the nodes it applies to members and entries."""
 
     weight: int
     states: int
@@ -71,7 +71,7 @@ class _Node:
     met: int = 0
 
     def max_visits_below(self) -> int:
-        """Return the most that can meet one member or one entry of a value."""
+        """Return the maximum of evaluations for one member or entry of a value."""
         members = max([each.met for each in self.named.values()]) if self.named else 0
         entries = max([each.met for each in self.first]) if self.first else 0
         for group in (self.pattern_properties, self.others, self.names):
@@ -80,11 +80,9 @@ class _Node:
         return min(_COST_CEILING, max(members, entries))
 
     def visits_below(self, value: object) -> "Iterator[tuple[_Node, object]]":
-        """Yield what meets the members or entries of a value; each pattern may match."""
+        """Yield the nodes that apply to the members or entries of a value; each pattern counts as a match."""
         if isinstance(value, dict):
-            everywhere = (
-                self.others or self.pattern_properties or self.names
-            )  # else most keys meet nothing here: not even a look
+            everywhere = self.others or self.pattern_properties or self.names  # otherwise most keys match nothing here
             for key in value if everywhere else value.keys() & self.named.keys():
                 member = value[key]
                 own = [self.named[key]] if key in self.named else self.others
@@ -97,7 +95,7 @@ class _Node:
 
 
 class ComplexityBound:
-    """What a schema can cost; raises SchemaProblem for one without a bound."""
+    """Upper bound on the cost of a schema. Raises SchemaProblem for one without a bound."""
 
     __slots__ = ("_evaluations", "_root", "_states", "harmless")
 
@@ -113,7 +111,7 @@ class ComplexityBound:
         )
 
     def allows(self, value: object) -> bool:
-        """Say whether the value can be judged in a moment."""
+        """Return whether the value can be validated quickly."""
         if self.harmless:
             return True
         size = document_size(value)
@@ -123,14 +121,14 @@ class ComplexityBound:
         return self._fits(value, MAX_EVALUATIONS)
 
     def explains(self, value: object) -> bool:
-        """Say whether everything that may be wrong with the value can be told in a moment."""
+        """Return whether all errors of the value can be explained quickly."""
         size = document_size(value)
         return _cost_at_depth(self._evaluations, size.depth) * size.values <= MAX_EXPLAINED_EVALUATIONS or self._fits(
             value, MAX_EXPLAINED_EVALUATIONS
         )
 
     def _fits(self, value: object, budget: int) -> bool:
-        """Count what meets what, value by value, until it is more than the budget."""
+        """Count evaluations value by value until they exceed the budget; return whether they fit."""
         counted = evaluations = steps = 0
         waiting: list[tuple[_Node, object]] = [(self._root, value)]
         while waiting:
@@ -147,7 +145,7 @@ class ComplexityBound:
 
 
 def _build_nodes(schema: Schema) -> dict[int, _Node]:
-    """Return a node for each subschema, by the identity of the subschema, and join them."""
+    """Return linked nodes for all subschemas, by the identity of the subschema."""
     named = index_references(schema)
     places = [each for _, each in subschemas(schema)]
     nodes = {id(each): _Node(_evaluation_cost(each), _pattern_states(each)) for each in places}
@@ -170,12 +168,12 @@ def _build_nodes(schema: Schema) -> dict[int, _Node]:
 
 
 def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
-    """Return the nodes so that each comes after what judges the same value. Raises SchemaProblem."""
+    """Return the nodes ordered so that each follows those evaluating the same value. Raises SchemaProblem."""
     heights: dict[_Node, int] = {}
 
     def climb(node: _Node, above: tuple[_Node, ...]) -> int:
         if node in above:
-            raise SchemaProblem("A reference leads back to itself without going deeper into the value.")
+            raise SchemaProblem("A reference leads back to itself at the same value.")
         if node not in heights:
             if len(above) >= MAX_CHAIN:
                 raise SchemaProblem(f"More than {MAX_CHAIN} references and combinations follow each other.")
@@ -193,7 +191,7 @@ def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
 
 
 def _cost_by_depth(root: _Node, order: list[_Node], weigh: Callable[[_Node], int]) -> list[int]:
-    """Return the most weight that can meet one value so many levels below the root; the last goes for deeper."""
+    """Return the maximum weight at a value by its depth below the root; the last entry applies to greater depths."""
     own = [weigh(node) for node in order]
     most: list[int] = []
     for _ in range(MAX_JSON_DEPTH + 1):
@@ -208,7 +206,7 @@ def _cost_by_depth(root: _Node, order: list[_Node], weigh: Callable[[_Node], int
 
 
 def document_size(value: object) -> DocumentSize:
-    """Return how large a JSON value is."""
+    """Return the size of a JSON value."""
     values = depth = characters = 0
     level: list[object] = [value]
     while level:
@@ -238,7 +236,7 @@ def _string_characters(value: object) -> int:
 
 
 def _evaluation_cost(schema: Schema) -> int:
-    """Return what one evaluation of the schema itself costs, in plain evaluations."""
+    """Return the cost of one evaluation of the schema itself, in plain evaluations."""
     weight = 1 + len(schema.get("required", ())) + len(schema.get("patternProperties", ()))
     weight += sum(1 + len(names) for names in schema.get("dependentRequired", {}).values())
     compared = [*schema.get("enum", ()), schema.get("const")]
@@ -253,11 +251,11 @@ def _pattern_states(schema: Schema) -> int:
 
 @lru_cache(maxsize=4096)
 def automaton_states(pattern: str) -> int:
-    """Return about how many states a pattern has; raise SchemaProblem for one that no linear-time engine takes."""
+    """Return a pattern's approximate number of states. Raises SchemaProblem if no linear-time engine accepts it."""
     kib = 1
     while not _fits_size_limit(pattern, kib):
         if kib >= MAX_PATTERN_KIB:
-            raise SchemaProblem("This pattern is none that a linear-time engine takes.")
+            raise SchemaProblem("No linear-time engine accepts this pattern.")
         kib *= 2
     return kib * _STATES_PER_KIB
 
@@ -281,12 +279,12 @@ MAX_PATTERN_LENGTH = 1024
 MAX_PATTERNS = 200
 SMALL_SCHEMA_BYTES, SMALL_SUBSCHEMA_COUNT = 16 * 1024, 100
 MAX_QUOTED_VALUE = 80
-# Its `regex` is Python's, which knows less of Unicode than JSON Schema's and more of what is slow.
+# The format checker's `regex` uses Python's syntax, which differs from JSON Schema's and can be slow.
 _NO_FORMATS = jsonschema.FormatChecker(formats=())
 
 
 def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, ComplexityBound]:
-    """Return the schema compiled, and what it can cost; raise SchemaProblem, naming the place and what stands there."""
+    """Return the compiled schema and its complexity bound. Raises SchemaProblem with location and cause."""
     size = _check_size(schema)
     places = list(islice(subschemas(schema), MAX_SUBSCHEMAS + 1))
     if len(places) > MAX_SUBSCHEMAS:
@@ -301,7 +299,7 @@ def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, Co
 
 
 def _compile(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Compile a schema so that it can neither fetch nor backtrack; raise SchemaProblem."""
+    """Compile a schema without fetching and backtracking. Raises SchemaProblem."""
     try:
         return jsonschema_rs.Draft202012Validator(
             _with_integer_bounds(dict(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
@@ -311,7 +309,7 @@ def _compile(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 
 def _with_integer_bounds(schema: Any) -> Any:
-    """Return a schema whose integers lie within ±MAX_SAFE_INTEGER: a float beyond that is whole, and stays a float."""
+    """Return a schema whose integers are within ±MAX_SAFE_INTEGER: larger floats are whole numbers, but stay floats."""
     if not isinstance(schema, dict):
         return schema
     bounded = map_subschemas(schema, _with_integer_bounds)
@@ -323,18 +321,18 @@ def _with_integer_bounds(schema: Any) -> Any:
 
 
 def _check_size(schema: object) -> int:
-    """Return the bytes of the schema; refuse what is too large to look at."""
+    """Return the size of the schema in bytes. Raises SchemaProblem if it is too large."""
     if not isinstance(schema, dict):
         raise SchemaProblem(f"A schema must be a JSON object, not {_quote_value(schema)}.")
     try:
         check_json(schema, max_depth=MAX_SCHEMA_DEPTH)
     except MalformedJSON as problem:
         if problem.code == "too_deep":
-            raise SchemaProblem(f"The schema nests deeper than {MAX_SCHEMA_DEPTH} levels.") from None
+            raise SchemaProblem(f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.") from None
         raise SchemaProblem(problem.message, problem.path) from None
     size = json_size(schema)
     if size > MAX_SCHEMA_BYTES:
-        raise SchemaProblem(f"The schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are accepted.")
+        raise SchemaProblem(f"The schema has {size:,} bytes. At most {MAX_SCHEMA_BYTES:,} are accepted.")
     return size
 
 
@@ -347,7 +345,7 @@ def _check_dialect(places: list[tuple[str, Schema]]) -> None:
 
 
 def _check_metaschema(schema: Schema, *, small: bool) -> None:
-    """Refuse what is no valid schema: jsonschema says best why, and needs a millisecond for each subschema."""
+    """Refuse an invalid schema. jsonschema explains errors best, but needs a millisecond for each subschema."""
     try:
         if small:
             jsonschema.Draft202012Validator.check_schema(schema, format_checker=_NO_FORMATS)
@@ -370,10 +368,12 @@ def _check_references(schema: Schema, path: str, named: dict[str, object]) -> No
             resolve_reference(reference, named)
         except KeyError:
             raise SchemaProblem(
-                f"{keyword} points at {_quote_value(reference)}, where no schema stands.", path
+                f"{keyword} points at {_quote_value(reference)}, where there is no schema.", path
             ) from None
     if "$id" in schema:
-        message = f"$id would move where references point; leave out {_quote_value(schema['$id'])}."
+        message = (
+            f"$id is not allowed because it changes the targets of references. Remove {_quote_value(schema['$id'])}."
+        )
         raise SchemaProblem(message, path)
 
 
@@ -387,12 +387,12 @@ def _check_patterns(places: list[tuple[str, Schema]]) -> None:
         try:
             automaton_states(pattern)
         except SchemaProblem:
-            message = "A pattern must be one a linear-time engine takes: no look-around, no back-references, no huge"
+            message = "A pattern must run in linear time: no look-around, no back-references, no huge"
             raise SchemaProblem(f"{message} repetition. This one is {_quote_value(pattern)}.", path) from None
 
 
 def _patterns(schema: Schema) -> Iterator[tuple[str, str]]:
-    """Yield each pattern of one subschema, and where it stands in it."""
+    """Yield each pattern of one subschema with its path in it."""
     yield from ((f"patternProperties.{each}", each) for each in schema.get("patternProperties", ()))
     if "pattern" in schema:
         yield "pattern", schema["pattern"]

@@ -1,4 +1,4 @@
-"""A tool's parameters as rows for people: nesting, types and limits in words. Reads JSON Schema, judges nothing."""
+"""Description of a tool's parameters as rows for display: nesting, types and limits."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ NOT_A_LIMIT = ("anyOf", "oneOf", "default")
 MAX_PARAMETER_ROWS = 300
 MAX_VALUE_LENGTH = 200
 MIN_GROUPED_NUMBER = 10_000
-"""The first bound with separators: years have none."""
+"""The least bound written with separators: years have none."""
 MAX_EXACT_INTEGER = 2**53
-"""Below it every whole number is one of JSON's, however it was written."""
+"""Below this, every whole number is a JSON integer in any notation."""
 LIMIT_FORMATS = (
     ("minLength", "≥ {} chars"),
     ("maxLength", "≤ {} chars"),
@@ -42,7 +42,7 @@ LIMIT_FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
-    """One parameter, or one variant of a union; `depth` 0 is the top, `path` tells it from every other row."""
+    """One parameter, or one variant of a union; `depth` 0 is the top level, `path` is unique."""
 
     name: str
     path: str
@@ -56,7 +56,7 @@ class ParameterRow:
 
 @dataclass(frozen=True, slots=True)
 class ParameterTable:
-    """The parameters of a tool, or of one of its query types; `is_cut` when there are more than are shown."""
+    """Parameters of a tool, or of one of its query types; `is_cut` if not all are included."""
 
     query_type: str
     description: str
@@ -65,12 +65,12 @@ class ParameterTable:
 
     @property
     def top_count(self) -> int:
-        """How many parameters there are, not counting nested ones."""
+        """The number of parameters, without nested ones."""
         return sum(row.depth == 0 for row in self.rows)
 
     @property
     def required_count(self) -> int:
-        """How many of them must be given."""
+        """The number of required parameters."""
         return sum(row.depth == 0 and row.required for row in self.rows)
 
 
@@ -84,7 +84,7 @@ def parameter_tables(input_schema: SchemaMapping, query_types: Collection[str] =
 
 
 def parameter_count(input_schema: SchemaMapping, query_types: Collection[str] = ()) -> int:
-    """Return how many parameters a tool takes; with query types, the most that one of them takes."""
+    """Return the number of parameters of a tool; with query types, the maximum of them."""
     return max((table.top_count for table in parameter_tables(input_schema, query_types)), default=0)
 
 
@@ -113,7 +113,7 @@ def _row(path: str, schema: SchemaMapping, root: SchemaMapping, *, depth: int, r
 
 
 def _nested_rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str) -> Iterator[ParameterRow]:
-    """Yield what lies inside: an object's members, a list's items, each variant of a union that has any."""
+    """Yield the rows of an object's members, a list's items, or each variant of a union that has any."""
     variants = [each for each in union_variants(schema, root) if each.get("properties")]
     if not variants:
         yield from _rows(schema, root, depth=depth, path=path)
@@ -130,7 +130,7 @@ def _nested_rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path
 
 
 def type_label(schema: SchemaMapping, root: SchemaMapping, depth: int = 0) -> str:
-    """Say what a place takes: `string`, `list of integer`, `object or null`, `enum`."""
+    """Return the type in words: `string`, `list of integer`, `object or null`, `enum`."""
     variants = union_variants(schema, root)
     if variants and depth < MAX_PARAMETER_DEPTH:
         return " or ".join(dict.fromkeys(type_label(each, root, depth + 1) for each in variants))
@@ -145,7 +145,7 @@ def type_label(schema: SchemaMapping, root: SchemaMapping, depth: int = 0) -> st
 
 
 def variant_labels(variants: Sequence[SchemaMapping], root: SchemaMapping) -> list[str]:
-    """Name each variant of a union: by its title, the constant that tells it, or its kind; no two alike."""
+    """Return distinct labels for the variants of a union: title, distinguishing constant, or type."""
     labels = [_variant_label(each, root) for each in variants]
     return [label if labels.count(label) == 1 else f"{label} ({at})" for at, label in enumerate(labels, start=1)]
 
@@ -174,14 +174,14 @@ def _list_label(schema: SchemaMapping, root: SchemaMapping, depth: int) -> str:
 
 
 def limit_labels(schema: SchemaMapping, root: SchemaMapping) -> list[str]:
-    """Return what a place must keep to, each thing once, in words: lengths, ranges, choices, the default."""
+    """Return the limits of a value, without duplicates: lengths, ranges, choices, the default."""
     return list(dict.fromkeys(_all_limit_labels(schema, root)))
 
 
 def _all_limit_labels(schema: SchemaMapping, root: SchemaMapping) -> Iterator[str]:
     yield from (_limit_label(words, schema[key]) for key, words in LIMIT_FORMATS if key in schema)
     if schema.get("uniqueItems") is True:
-        yield "no entry twice"
+        yield "no duplicate entries"
     yield from map(_json, (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())))
     others = schema.get("additionalProperties")
     if isinstance(others, Mapping) and others:
@@ -193,13 +193,13 @@ def _all_limit_labels(schema: SchemaMapping, root: SchemaMapping) -> Iterator[st
 
 
 def _limit_label(words: str, limit: Any) -> str:
-    """Say one limit; one of a thing is no plural."""
+    """Return one limit in words, with the singular for one."""
     said = words.format(_format_number(limit, grouped_from=0 if words.endswith("s") else MIN_GROUPED_NUMBER))
     return said.removesuffix("s") if limit == 1 and words.endswith("s") else said
 
 
 def _format_number(limit: Any, *, grouped_from: int) -> Any:
-    """Write a number as people do: 1,000,000; the rest as it is."""
+    """Return a number with thousands separators, as in 1,000,000; other values unchanged."""
     if isinstance(limit, bool) or not isinstance(limit, int | float):
         return limit
     if abs(limit) >= MAX_EXACT_INTEGER or limit != int(limit):

@@ -1,7 +1,7 @@
-"""Arguments with what was left out made explicit: needless nulls dropped, defaults filled in.
+"""Normalization of arguments: needless nulls are dropped, defaults are filled in.
 
-Strict forms of a tool make models send a null for each member that they leave out. Dropped is only what the schema
-declares, does not require, and would refuse as null.
+Strict forms of a tool make models send a null for each omitted member. A null is dropped only if the schema declares
+the member, does not require it, and would refuse null.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _IN_PLACE_KEYWORDS = ("allOf", "then", "else", "dependentSchemas", *_ALTERNATIVE
 
 
 def drop_omitted_nulls(validator: Validator, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments without nulls that stand for what was left out."""
+    """Return the arguments without nulls that stand for omitted members."""
     if not _has_null(arguments) or validator.accepts(arguments) or not validator.explains(arguments):
         return arguments
     cleaned: dict[str, Any] = _NullDropper(validator.schema).cleaned([validator.schema], arguments)
@@ -36,7 +36,7 @@ def _has_null(value: object) -> bool:
 
 
 class _NullDropper:
-    """One schema, and what of it applies to a value. What a part alone says is looked up once: many ways lead to it."""
+    """Drops nulls by one schema. Results for subschemas are cached, because they can be reached in many ways."""
 
     def __init__(self, root: Schema) -> None:
         self._named = index_references(root)
@@ -44,7 +44,7 @@ class _NullDropper:
         self._nulls_taken: dict[int, bool] = {}
 
     def cleaned(self, schemas: list[object], value: Any) -> Any:
-        """Return a value that these schemas judge, without what was left out."""
+        """Return a value to which these schemas apply, without nulls for omitted members."""
         if not isinstance(value, dict | list):
             return value
         forms = schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)
@@ -70,7 +70,7 @@ class _NullDropper:
         ]
 
     def _required(self, schema: object) -> frozenset[str]:
-        """Return the members that every value that fits has."""
+        """Return the members that every valid value has."""
         if not isinstance(schema, dict):
             return frozenset()
         if id(schema) not in self._names_required:
@@ -114,9 +114,9 @@ MAX_DEFAULTS_DEPTH = 16
 
 
 def fill_defaults(schema: Schema, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with each member that is left out and has a default, in nested objects too.
+    """Return the arguments with the defaults of omitted members filled in, also in nested objects.
 
-    Of alternatives, only the one that the arguments' constants choose counts.
+    Among alternatives, only the one selected by constants in the arguments is used.
     """
     filled: dict[str, Any] = _fill_schema_defaults([schema], arguments, index_references(schema), MAX_DEFAULTS_DEPTH)
     return filled
@@ -142,7 +142,7 @@ def _fill_schema_defaults(schemas: list[object], value: Any, named: dict[str, ob
 def _applicable_schemas(
     schemas: list[object], value: dict[str, Any], named: dict[str, object], depth: int
 ) -> Iterator[Schema]:
-    """Yield these schemas and those that judge the same object with them."""
+    """Yield these schemas and those that apply to the same object through them."""
     for schema in schemas:
         if not isinstance(schema, dict) or not depth:
             continue
@@ -155,7 +155,7 @@ def _applicable_schemas(
 
 
 def _may_apply(schema: object, value: dict[str, Any], named: dict[str, object]) -> bool:
-    """Say whether an alternative is for objects with these constants."""
+    """Return whether an alternative matches the object's constants."""
     meant = resolve_reference(schema["$ref"], named) if isinstance(schema, dict) and "$ref" in schema else schema
     if not isinstance(meant, dict) or meant.get("type", "object") != "object":
         return False

@@ -1,7 +1,4 @@
-"""Where a schema's subschemas are, what its references lead to, and the type a part of it comes down to.
-
-Reads JSON Schema and judges nothing.
-"""
+"""Traversal of JSON Schema: subschemas, references, and the effective type of a part."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,20 +23,20 @@ REFERENCE_KEYWORDS = ("$ref", "$dynamicRef")
 
 
 def subschemas(schema: object) -> Iterator[tuple[str, Schema]]:
-    """Yield (dotted path, subschema) for the schema and everything that stands inside it."""
+    """Yield (dotted path, subschema) for the schema and all its subschemas."""
     for steps, place in _walk_subschemas(schema, ()):
         if isinstance(place, dict):
             yield ".".join(steps), place
 
 
 def child_schemas(schema: Schema, *keywords: str) -> Iterator[object]:
-    """Yield the schemas that stand directly below these keywords."""
+    """Yield the schemas directly below these keywords."""
     for keyword in keywords:
         yield from (child for _, child in _children_of_keyword(schema, keyword))
 
 
 def index_references(schema: Schema) -> dict[str, object]:
-    """Return everything a reference may name, by the text it would have: `#`, `#/$defs/name`, `#anchor`."""
+    """Return all possible targets of references by their text: `#`, `#/$defs/name`, `#anchor`."""
     named: dict[str, object] = {}
     for steps, place in _walk_subschemas(schema, ()):
         named["#" + "".join(f"/{_escape_pointer(step)}" for step in steps)] = place
@@ -50,14 +47,14 @@ def index_references(schema: Schema) -> dict[str, object]:
 
 
 def resolve_reference(reference: str, named: dict[str, object]) -> object:
-    """Return the schema that a reference means. Raises KeyError where no schema stands."""
+    """Return the target of a reference. Raises KeyError for a dangling one."""
     return named[unquote(reference)]
 
 
 def schemas_in_place(schemas: Iterable[object], named: dict[str, object], keywords: Sequence[str]) -> list[Schema]:
-    """Return these schemas with all that they refer to or combine, below these keywords, for the same value.
+    """Return these schemas with all they refer to or combine through these keywords, for the same value.
 
-    A reference that leads nowhere adds nothing.
+    A dangling reference adds nothing.
     """
     found: dict[int, Schema] = {}
     left = [*schemas]
@@ -95,7 +92,7 @@ def _escape_pointer(step: str) -> str:
 
 
 def map_subschemas(schema: Schema, change: Callable[[object], object]) -> Schema:
-    """Return a copy of one schema whose direct subschemas are what `change` makes of them."""
+    """Return a copy of one schema with `change` applied to its direct subschemas."""
     copy = dict(schema)
     for keyword, value in schema.items():
         if keyword in _MAP_KEYWORDS and isinstance(value, dict):
@@ -119,9 +116,9 @@ ANNOTATION_KEYWORDS = ("title", "description", "default", "examples")
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """One place of a schema: `kind` is text, number, choice, list, group, union or json.
+    """The type of one part of a schema: `kind` is text, number, choice, list, group, union or json.
 
-    `options` are the values of a choice, `variants` the schemas of a union; `nullable` when null would do as well.
+    `options` are the values of a choice, `variants` the schemas of a union; `nullable` if null is valid too.
     """
 
     kind: str
@@ -132,7 +129,7 @@ class FieldType:
 
 
 def field_type_of(schema: object, root: SchemaMapping) -> FieldType:
-    """Return what a place asks for."""
+    """Return the type of a part of a schema."""
     plain = expand_schema(schema, root)
     options = _options(plain)
     if options:
@@ -151,7 +148,7 @@ def field_type_of(schema: object, root: SchemaMapping) -> FieldType:
 
 
 def expand_schema(schema: object, root: SchemaMapping) -> SchemaMapping:
-    """Return a schema with its reference followed and its `allOf` merged; what is no object says nothing."""
+    """Return a schema with its reference resolved and its `allOf` merged; empty if it is not an object."""
     plain: SchemaMapping = schema if isinstance(schema, Mapping) else {}
     for _ in range(MAX_REFERENCES):
         if "$ref" in plain:
@@ -168,7 +165,7 @@ def expand_schema(schema: object, root: SchemaMapping) -> SchemaMapping:
 
 
 def merge_schemas(first: SchemaMapping, second: SchemaMapping) -> SchemaMapping:
-    """Return one schema for what must fit both; where they differ the first is shown."""
+    """Return one schema for values that must match both; on conflicts the first wins."""
     both = {**second, **first}
     for key in ("properties", "$defs"):
         if isinstance(first.get(key), Mapping) and isinstance(second.get(key), Mapping):
@@ -179,7 +176,7 @@ def merge_schemas(first: SchemaMapping, second: SchemaMapping) -> SchemaMapping:
 
 
 def union_variants(plain: SchemaMapping, root: SchemaMapping, depth: int = 0) -> tuple[SchemaMapping, ...]:
-    """Return the schemas a value may choose from, unions inside unions opened; empty when there is no choice."""
+    """Return the alternatives of a schema, with nested unions flattened; empty if there is no choice."""
     for key in ("oneOf", "anyOf"):
         if isinstance(plain.get(key), Sequence) and depth < MAX_UNION_DEPTH:
             base = {name: value for name, value in plain.items() if name not in (key, *ANNOTATION_KEYWORDS)}
@@ -217,7 +214,7 @@ def _kind(plain: SchemaMapping) -> str:
 
 
 def single_type_of(plain: SchemaMapping) -> str:
-    """Return the one type a schema names, or the one that its keywords are about; empty when neither is there."""
+    """Return the one type that a schema names or implies by its keywords; empty if there is none."""
     kind = plain.get("type", "")
     if isinstance(kind, list):
         kind = kind[0] if len(kind) == 1 else ""
@@ -233,7 +230,7 @@ def _is_null(plain: SchemaMapping) -> bool:
 
 
 class _Document:
-    """A whole schema, told from others by which object it is: hashing what it says would cost as much as reading it."""
+    """A schema document compared by identity: hashing its content would cost as much as reading it."""
 
     def __init__(self, root: SchemaMapping) -> None:
         self.root = root
@@ -251,7 +248,7 @@ def _reference_index(document: _Document) -> dict[str, object]:
 
 
 def follow_reference(reference: object, root: SchemaMapping) -> SchemaMapping:
-    """Follow a reference inside the same document; one that leads nowhere says nothing."""
+    """Resolve a reference within the same document; a dangling one yields an empty schema."""
     try:
         target = resolve_reference(str(reference), _reference_index(_Document(root)))
     except KeyError:
@@ -260,14 +257,14 @@ def follow_reference(reference: object, root: SchemaMapping) -> SchemaMapping:
 
 
 def nearest_variant(variants: Sequence[SchemaMapping], value: object, root: SchemaMapping) -> int | None:
-    """Return the place of the variant that a value was most likely meant for; None when it is of no variant's type."""
+    """Return the index of the variant that most likely matches a value; None if its type matches none."""
     closeness = [_closeness(field_type_of(variant, root), value, root) for variant in variants]
     best = max(closeness, default=0)
     return closeness.index(best) if best > 0 else None
 
 
 def _closeness(shape: FieldType, value: object, root: SchemaMapping) -> int:
-    """Return how well a value fits, 0 for not at all: by its type, then by names and constants of its members."""
+    """Return how well a value matches, 0 for not at all: by type, then by names and constants of its members."""
     if shape.nullable and value is None:
         return 1
     if shape.kind == "choice":
@@ -295,12 +292,12 @@ def _closeness_of_members(plain: SchemaMapping, value: Mapping[str, Any], root: 
 
 
 def is_choice(value: object, options: Sequence[Any]) -> bool:
-    """Say whether a value is one of these, as JSON compares: true is not 1."""
+    """Return whether a value is one of these by JSON equality: true is not 1."""
     return choice_text(value) in map(choice_text, options)
 
 
 def choice_text(value: object) -> str:
-    """Return the text that stands for a value among others."""
+    """Return the text that represents a value among choices."""
     try:
         return canonical_text(value)
     except MalformedJSON:

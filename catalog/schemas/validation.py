@@ -1,6 +1,6 @@
-"""JSON Schema on the hot path: compile once, validate in microseconds, explain problems to a person.
+"""JSON Schema validation on the hot path: compile once, validate in microseconds, explain errors to people.
 
-Messages never repeat the value they judge: it may be a secret.
+Messages never repeat the validated value: it may be a secret.
 """
 
 import difflib
@@ -43,7 +43,7 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ArgumentProblem:
-    """One thing wrong with the arguments: where (dotted), which keyword, and a sentence."""
+    """One error in the arguments: dotted path, keyword, and a sentence."""
 
     path: str
     code: str
@@ -51,7 +51,7 @@ class ArgumentProblem:
 
 
 class Validator:
-    """One compiled schema; safe to share between threads. Raises SchemaProblem for one that we do not take."""
+    """One compiled schema; thread-safe. Raises SchemaProblem for a schema that is not accepted."""
 
     __slots__ = ("_compiled", "_costs", "_known", "schema")
 
@@ -61,24 +61,26 @@ class Validator:
         self._known = sorted({name for _, sub in subschemas(schema) for name in sub.get("properties", ())})
 
     def accepts(self, value: object) -> bool:
-        """Say whether the value fits, and can be judged in a moment."""
+        """Return whether the value is valid and can be validated quickly."""
         return self._costs.allows(value) and self._compiled.is_valid(value)
 
     def explains(self, value: object) -> bool:
-        """Say whether the value is small enough to be looked at member by member."""
+        """Return whether the value is small enough to explain every error."""
         return self._costs.allows(value) and self._costs.explains(value)
 
     def problems(self, value: object) -> list[ArgumentProblem]:
-        """Return what is wrong with the value, nothing when it fits; at most MAX_PROBLEMS."""
+        """Return the errors of the value, at most MAX_PROBLEMS; empty if it is valid."""
         if not self._costs.allows(value):
-            return [
-                ArgumentProblem("", "too_complex", "This would take too long to judge by the tool's schema; send less.")
-            ]
+            return [ArgumentProblem("", "too_complex", "The arguments are too large to validate against this schema.")]
         if self._compiled.is_valid(value):
             return []
         if not self._costs.explains(value):
             return [
-                ArgumentProblem("", "invalid", "This does not fit, and holds too much to say where; send less to see.")
+                ArgumentProblem(
+                    "",
+                    "invalid",
+                    "The arguments are invalid, but too large to report each error. Send fewer values to see them.",
+                )
             ]
         found = (problem for error in self._compiled.iter_errors(value) for problem in self._explain(error))
         return list(islice(found, MAX_ARGUMENT_PROBLEMS))
@@ -104,7 +106,7 @@ class Validator:
         error: jsonschema_rs.ValidationError,
         branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
     ) -> Iterator[ArgumentProblem]:
-        """Explain the nearest branch: of the right type, told by its constants, with the fewest problems."""
+        """Explain the nearest branch: with the right type, selected by its constants, with the fewest errors."""
         here = error.instance_path
         closer = [branch for branch in branches if not any(_is_type_problem_at(problem, here) for problem in branch)]
         told = [branch for branch in closer if not any(problem.kind.name == "const" for problem in branch)]
@@ -114,22 +116,20 @@ class Validator:
                 yield from self._explain(problem)
             return
         wanted = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
-        message = (
-            _type_sentence(wanted, error.instance) if wanted else "This fits none of the forms that are allowed here."
-        )
+        message = _type_sentence(wanted, error.instance) if wanted else "This matches none of the allowed forms."
         yield ArgumentProblem(_dotted_path(here), "type" if wanted else error.kind.name, message)
 
     def _unknown(self, name: str, keyword_at: Sequence[str | int]) -> str:
-        """Say so, with the nearest name that belongs there; where none is declared there, of the whole schema."""
+        """Return the message for an unknown argument, suggesting the nearest name declared there or in the schema."""
         place: Any = self.schema
         for step in keyword_at[:-1]:
             place = place[step]
         nearest = difflib.get_close_matches(name, place.get("properties") or self._known, n=1)
-        return "There is no argument of this name" + (f"; did you mean '{nearest[0]}'?" if nearest else ".")
+        return "Unknown argument" + (f". Did you mean '{nearest[0]}'?" if nearest else ".")
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Validator:
-    """Return the validator of a schema, compiled once per process; raise SchemaProblem."""
+    """Return the validator of a schema, compiled once per process. Raises SchemaProblem."""
     try:
         text = canonical_text(schema)
     except MalformedJSON as problem:
@@ -138,13 +138,13 @@ def compile_schema(schema: Mapping[str, Any]) -> Validator:
 
 
 def validate_tool_args(schema: Mapping[str, Any], args: Any) -> Any:
-    """Return args when they fit the schema; raise ParameterError naming the path."""
+    """Return args if they are valid. Raises ParameterError naming the path."""
     raise_for_problems(compile_schema(schema).problems(check_json_arguments(args)))
     return args
 
 
 def check_json_arguments(args: object) -> Any:
-    """Return args when they are JSON within our limits; raise ParameterError naming the path."""
+    """Return args if they are JSON within the limits. Raises ParameterError naming the path."""
     try:
         return check_json(args)
     except MalformedJSON as problem:
@@ -153,7 +153,7 @@ def check_json_arguments(args: object) -> Any:
 
 
 def raise_for_problems(problems: Sequence[ArgumentProblem]) -> None:
-    """Raise one ParameterError for these problems, with `field` and `errors`; do nothing without any."""
+    """Raise one ParameterError for these errors, with `field` and `errors`; do nothing without any."""
     if not problems:
         return
     first = problems[0]
@@ -173,7 +173,7 @@ def _dotted_path(path: Sequence[str | int]) -> str:
 def _nearest_branch(
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
 ) -> Sequence[jsonschema_rs.ValidationError] | None:
-    """Return the branch with the fewest problems, None when several have as few."""
+    """Return the branch with the fewest errors, or None if several have as few."""
     by_count = sorted(branches, key=len)
     alone = len(by_count) == 1 or (len(by_count) > 1 and len(by_count[0]) < len(by_count[1]))
     return by_count[0] if alone else None
@@ -190,7 +190,7 @@ def _problem_sentence(code: str, facts: dict[str, Any], value: object) -> str:
         return f"This must be one of {_format_choices(facts['options'])}."
     if code == "const":
         return f"This must be {_format_choices([facts['expected_value']])}."
-    template = _SENTENCE_TEMPLATES.get(code, "This does not fit the schema's rule '{code}'.")
+    template = _SENTENCE_TEMPLATES.get(code, "This violates the schema's rule '{code}'.")
     return template.format(code=code, **facts, things=_unit_name(code, facts.get("limit")))
 
 
@@ -208,7 +208,7 @@ _SENTENCE_TEMPLATES = {
     "multipleOf": "This must be a multiple of {multiple_of}.",
     "pattern": "This must match the pattern {pattern}.",
     "format": "This must be a valid {format}.",
-    "uniqueItems": "Every entry must differ from the others.",
+    "uniqueItems": "All entries must be different.",
     "falseSchema": "Nothing is allowed here.",
 }
 _UNIT_NAMES = {
@@ -219,7 +219,7 @@ _UNIT_NAMES = {
 
 
 def _unit_name(code: str, limit: object) -> str:
-    """Return the word for so many of what a limit counts; empty for a limit that counts nothing."""
+    """Return the unit of a limit in singular or plural; empty for a limit without a unit."""
     one, several = _UNIT_NAMES.get(code[3:], ("", ""))
     return one if limit == 1 else several
 

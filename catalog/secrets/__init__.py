@@ -1,1 +1,1 @@
-"""Secrets in text and JSON: detected, replaced by placeholders, restored, scrubbed. Knows no database."""
+"""Secrets in text and JSON: detection, redaction, restoration, scrubbing. Knows no database."""

@@ -1,7 +1,7 @@
-"""Known shapes of secrets inside texts: keys, tokens, passwords in URLs. Reads texts; stores and decides nothing.
+"""Detection of secrets with a known shape in text: keys, tokens, passwords in URLs.
 
-Each shape is told by a fixed beginning or mark, so that ordinary words are not taken for one. Every pattern is linear:
-what it repeats is bounded or never tried twice. `docs/secrets.md` lists them.
+Each shape has a fixed prefix or marker, so that ordinary words do not match. Every pattern runs in linear time:
+repetitions are bounded or possessive. `docs/secrets.md` lists them.
 """
 
 import base64
@@ -22,12 +22,12 @@ def _accept_any(text: str) -> bool:
 
 
 def _is_token(text: str) -> bool:
-    """Tell tokens from long words: they hold digits."""
+    """Return whether this is a token rather than a long word: it contains digits."""
     return any(each.isdigit() for each in text)
 
 
 def _is_basic(text: str) -> bool:
-    """Say whether this is a name and a password in base64."""
+    """Return whether this is a name and a password in base64."""
     try:
         return b":" in base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
@@ -35,15 +35,15 @@ def _is_basic(text: str) -> bool:
 
 
 def _is_literal(text: str) -> bool:
-    """Tell a password from what stands for one: `${…}`, `<password>`, `***`."""
+    """Return whether this is a password rather than a stand-in such as `${…}`, `<password>`, `***`."""
     return text[0] not in "$<{*[%"
 
 
 @dataclass(frozen=True, slots=True)
 class SecretPattern:
-    """One shape: its name, what a text must hold to be looked at (for a linear matcher), and where the secret is.
+    """One shape: name, hint that a text must contain (for a linear matcher), and pattern.
 
-    The secret is the pattern's last group, or all of it without one; `judge` looks at it once more.
+    The secret is the pattern's last group, or the entire match; `judge` checks it again.
     """
 
     name: str
@@ -54,7 +54,7 @@ class SecretPattern:
 
 
 def _hint_matcher(hint: str) -> Callable[[str], bool]:
-    """Return a matcher by the linear engine that pydantic brings along; several times quicker than Python's own."""
+    """Return a matcher using the linear regex engine in pydantic, several times faster than Python's."""
     schema = core_schema.str_schema(pattern=hint, regex_engine="rust-regex")
     return cast("Callable[[str], bool]", SchemaValidator(schema).isinstance_python)
 
@@ -64,7 +64,7 @@ def _secret_pattern(name: str, hint: str, pattern: str, judge: Callable[[str], b
 
 
 def _token_pattern(name: str, hint: str, pattern: str) -> SecretPattern:
-    """Return the shape of a token that stands alone between other characters."""
+    """Return the shape of a token delimited by other characters."""
     return _secret_pattern(name, hint, f"{_TOKEN_START}{pattern}{_TOKEN_END}")
 
 
@@ -146,12 +146,12 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
 
 
 may_hold_secret = _hint_matcher("|".join(f"(?:{shape.hint})" for shape in SECRET_PATTERNS))
-"""Say whether a text may hold a secret of a known shape: what is asked of every call."""
+"""Return whether a text may contain a secret of a known shape: evaluated for every call."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecretMatch:
-    """Where in a text a secret stands, and what kind it is."""
+    """Location and kind of a secret in a text."""
 
     start: int
     end: int
@@ -159,7 +159,7 @@ class SecretMatch:
 
 
 def find_secrets(text: str) -> list[SecretMatch]:
-    """Return the secrets in a text, in their order; where two overlap the first, or the longer one."""
+    """Return the secrets in a text, in order; of overlapping ones the first, or the longer one."""
     if not may_hold_secret(text):
         return []
     likely = [shape for shape in SECRET_PATTERNS if shape.hint_matches(text)]

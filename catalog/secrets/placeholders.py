@@ -1,7 +1,7 @@
-"""Secrets cut out of arguments, with placeholders in their places, and put back.
+"""Redaction of secrets in arguments: replacement by placeholders, and restoration.
 
-Secret is what a tool's schema marks as such, and what has the shape of a known kind of secret. A placeholder carries a
-MAC of its value, so that equal secrets are known as equal and a changed one is noticed.
+Secrets are the values that a tool's schema marks as such, and those with the shape of a known kind of secret. A
+placeholder carries a MAC of its value, so that equal secrets can be recognised and changed ones detected.
 """
 
 import re
@@ -20,7 +20,7 @@ Schemas = Sequence[Schema]
 
 
 class SecretLocations:
-    """The secret places of one schema; `names` are properties that are secret wherever they stand."""
+    """Secret locations in one schema; `names` are properties that are secret at any depth."""
 
     def __init__(self, schema: Schema, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
@@ -29,15 +29,15 @@ class SecretLocations:
         self.any = bool(self._names) or any(is_marked_secret(each) for _, each in subschemas(schema))
 
     def for_property(self, schemas: Schemas, name: str) -> Schemas:
-        """Return what applies to the member `name` of an object to which `schemas` apply."""
+        """Return the schemas that apply to the member `name` of an object to which `schemas` apply."""
         return self._applying(_schemas_for_property(schemas, name))
 
     def for_item(self, schemas: Schemas, index: int) -> Schemas:
-        """Return what applies to an item of a list to which `schemas` apply."""
+        """Return the schemas that apply to an item of a list to which `schemas` apply."""
         return self._applying(_schemas_for_item(schemas, index))
 
     def is_secret(self, schemas: Schemas, name: str | None) -> bool:
-        """Say whether a value is secret to which `schemas` apply; `name` is its key in an object."""
+        """Return whether a value to which `schemas` apply is secret; `name` is its key in an object."""
         return name in self._names or any(map(is_marked_secret, schemas))
 
     def _applying(self, schemas: Iterable[object]) -> Schemas:
@@ -45,13 +45,13 @@ class SecretLocations:
 
 
 def is_marked_secret(schema: Schema) -> bool:
-    """Say whether a schema calls its own place secret."""
+    """Return whether a schema marks its own location as secret."""
     return bool(schema.get("writeOnly") is True or schema.get("x-secret") or schema.get("format") == "password")
 
 
 def _schemas_for_property(schemas: Schemas, name: str) -> Iterator[object]:
     for schema in schemas:
-        # A pattern is not tried: what it calls secret is taken as secret under every name.
+        # Patterns are not evaluated: a secret under a pattern counts as secret under every name.
         yield from child_schemas(schema, "patternProperties")
         named = schema.get("properties")
         if isinstance(named, dict) and name in named:
@@ -72,25 +72,25 @@ def _schemas_for_item(schemas: Schemas, index: int) -> Iterator[object]:
 
 PLACEHOLDER_KEY = "$secret"
 MAX_SECRET_NAME = 64
-MISSING_MESSAGE = "A secret stood here, and is not kept any more: put the value itself here."
+MISSING_MESSAGE = "The secret here was deleted. Enter its value."
 
 _UNSAFE_NAME_CHARACTERS = re.compile(r"[^\w.-]")
-# In JSON text, however often it was put into a text of JSON; the end may be cut off where only a beginning is shown.
+# Matches in JSON text at any level of escaping; the end may be cut off in truncated text.
 _MAC_PATTERN = re.compile(r'(\$secret\\*": ?\\*"[\w.-]{1,80})#[0-9a-f]{1,64}')
 _PLACEHOLDER_PATTERN = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})(?:#([0-9a-f]{64}))?"\}')
 _REFERENCE_PATTERN = re.compile(r"\$\{[^{}]*\}")
 
 MacFunction = Callable[[str, Any], str]
 SecretLookup = Callable[[str, str, str], Any]
-"""Gives the value for a name, an HMAC (empty where there is none) and the path where it is to stand.
+"""Returns the value for a name, an HMAC (empty if there is none) and the target path.
 
-Raises KeyError where it is not known.
+Raises KeyError if it is unknown.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One secret that was cut out: its name in the arguments, where it stood, what it is and its HMAC."""
+    """One redacted secret: its name in the arguments, its path, value and HMAC."""
 
     name: str
     path: str
@@ -100,7 +100,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class RedactedArguments:
-    """Arguments with their secrets cut out: the canonical text to be stored, and the secrets."""
+    """Arguments with secrets redacted: the canonical text to store, and the secrets."""
 
     text: str
     secrets: tuple[Secret, ...] = ()
@@ -109,9 +109,9 @@ class RedactedArguments:
 def redact_secrets(
     places: SecretLocations | None, arguments: Any, mac: MacFunction, *, is_plan: bool = False
 ) -> RedactedArguments:
-    """Cut the secrets out of checked arguments; in a plan's step, what is one whole reference is none.
+    """Redact the secrets in checked arguments; in a plan's step, a value that is one entire reference is no secret.
 
-    Without secret places of a tool only known shapes are secret.
+    Without `places`, only known shapes are secret.
     """
     text = canonical_text(arguments)
     if places is None and not may_hold_secret(text):
@@ -126,12 +126,12 @@ def redact_secrets(
 
 
 def find_argument_secrets(places: SecretLocations | None, arguments: Any) -> tuple[Secret, ...]:
-    """Return the secrets in arguments that nobody will store; each is told apart by its path and value."""
+    """Return the secrets in arguments that are not stored, distinguished by path and value."""
     return redact_secrets(places, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
 
 
 class _Redactor:
-    """One cutting: what was found, by path and value, with names that differ."""
+    """One redaction: the secrets found, by path and value, with unique names."""
 
     def __init__(self, places: SecretLocations | None, mac: MacFunction, *, is_plan: bool) -> None:
         self._places = places
@@ -141,7 +141,7 @@ class _Redactor:
         self.found: dict[str, Secret] = {}
 
     def cut(self, value: Any, path: str, name: str | None, schemas: Schemas) -> Any:
-        """Return the value without its secrets."""
+        """Return the value with its secrets redacted."""
         if value is None or value == "" or isinstance(value, bool):
             return value
         if self._places is not None and self._places.is_secret(schemas, name):
@@ -156,7 +156,7 @@ class _Redactor:
         return value
 
     def _redact_member(self, key: str, value: Any, path: str, schemas: Schemas) -> tuple[str, Any]:
-        """Return a member without secrets; what stands below it is named by the key as it may be shown."""
+        """Return a member with its secrets redacted; paths below it use the redacted key."""
         inner, cut = self._places.for_property(schemas, key) if self._places else (), self._redact_key(key, path)
         return cut, self.cut(value, _nested_path(path, without_macs(cut)), key, inner)
 
@@ -180,7 +180,7 @@ class _Redactor:
         return "".join([*pieces, text[end:]])
 
     def _keep(self, path: str, name: str, value: Any) -> str:
-        """Keep a secret; return what stands for it in stored text."""
+        """Record a secret; return its placeholder for stored text."""
         mac = self._mac(path, value)
         if mac not in self.found:
             self.found[mac] = Secret(self._free_name(name), path, value, mac)
@@ -201,17 +201,17 @@ def _nested_path(path: str, step: str) -> str:
 
 
 def without_macs(text: str) -> str:
-    """Return stored JSON text, or the beginning of it, as it may be shown: names of secrets without their HMACs."""
+    """Return stored JSON text, or its beginning, for display: names of secrets without their HMACs."""
     return _MAC_PATTERN.sub(r"\1", text) if PLACEHOLDER_KEY in text else text
 
 
 def describe_placeholders(text: str) -> str:
-    """Return a shown text with `secret name` where a secret stood, as a person reads it."""
+    """Return displayed text with `secret name` in place of placeholders."""
     return _PLACEHOLDER_PATTERN.sub(r"secret \1", text) if PLACEHOLDER_KEY in text else text
 
 
 def split_at_placeholders(text: str) -> list[tuple[str, str]]:
-    """Return a shown text in pieces, each with the name of the secret that stood after it; empty after the last."""
+    """Return displayed text in pieces, each with the name of the secret that follows it; empty after the last."""
     pieces, end = [], 0
     for mark in _PLACEHOLDER_PATTERN.finditer(text):
         pieces.append((text[end : mark.start()], mark[1]))
@@ -220,7 +220,7 @@ def split_at_placeholders(text: str) -> list[tuple[str, str]]:
 
 
 def placeholders_as_text(value: Any) -> Any:
-    """Return a shown JSON value with each `{"$secret": name}` as a text, as a field of a form can hold and send it."""
+    """Return a displayed JSON value with each `{"$secret": name}` as text, which a form field can hold and send."""
     if isinstance(value, dict):
         if value.keys() == {PLACEHOLDER_KEY}:
             return f'{{"{PLACEHOLDER_KEY}":"{value[PLACEHOLDER_KEY]}"}}'
@@ -229,19 +229,19 @@ def placeholders_as_text(value: Any) -> Any:
 
 
 def holds_secret(text: str) -> bool:
-    """Say whether stored text holds places where secrets stood."""
+    """Return whether stored text contains placeholders."""
     return PLACEHOLDER in text or '\\"$secret\\"' in text
 
 
 def find_macs(text: str) -> set[str]:
-    """Return the HMACs of all secrets that were cut out of stored JSON text."""
+    """Return the HMACs of all secrets redacted in stored JSON text."""
     return {mac for name, mac in re.findall(r'\$secret\\*": ?\\*"([\w.-]{1,80})#([0-9a-f]{64})', text)}
 
 
 def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
-    """Return a JSON value with the secrets back in their places; those that `known` raises KeyError for stay cut.
+    """Return a JSON value with its secrets restored; placeholders for which `known` raises KeyError stay.
 
-    A secret in the key of an object stands at the object's path, as it does when it is cut out.
+    A secret in the key of an object has the object's path, as in redaction.
     """
     if isinstance(value, str):
         return _restore_value(value, known, path) if PLACEHOLDER_KEY in value else value
@@ -266,7 +266,7 @@ def _restore_whole(mark: dict[str, Any], known: SecretLookup, path: str) -> Any:
 
 
 def _restore_value(text: str, known: SecretLookup, path: str) -> Any:
-    """Return a text with its secrets; where it is nothing but one, as a form sends it, that one of whatever type."""
+    """Return a text with its secrets restored; for a lone placeholder, as sent by forms, the value of any type."""
     whole = _PLACEHOLDER_PATTERN.fullmatch(text)
     try:
         return known(whole[1], whole[2] or "", path) if whole else _restore_text(text, known, path)
@@ -286,7 +286,7 @@ def _restore_text(text: str, known: SecretLookup, path: str) -> str:
 
 
 def find_placeholders(value: Any, path: str = "", *, keys: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield the path and the name of every place where a secret is missing; for one in a key, the object's path."""
+    """Yield path and name of every placeholder; for one in a key, the object's path."""
     if isinstance(value, str):
         yield from ((path, mark[1]) for mark in _PLACEHOLDER_PATTERN.finditer(value))
     elif isinstance(value, dict):
@@ -301,7 +301,7 @@ def find_placeholders(value: Any, path: str = "", *, keys: bool = True) -> Itera
 
 
 def reject_placeholders(arguments: Any) -> None:
-    """Raise ParameterError where something only stands for a secret: nobody may run, or store, that."""
+    """Raise ParameterError if the arguments contain placeholders, which must not run or be stored."""
     errors = [
         {"path": path, "code": "secret_missing", "message": MISSING_MESSAGE} for path, _ in find_placeholders(arguments)
     ]
@@ -310,7 +310,7 @@ def reject_placeholders(arguments: Any) -> None:
 
 
 def redact_value(value: Any) -> Any:
-    """Return a JSON value that a person gave with known shapes of secrets cut out for good."""
+    """Return a person's JSON value with known shapes of secrets permanently redacted."""
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, dict):
@@ -319,7 +319,7 @@ def redact_value(value: Any) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return a text that people or agents wrote (a goal, a reason) with known shapes of secrets cut out for good."""
+    """Return text by people or agents (a goal, a reason) with known shapes of secrets permanently redacted."""
     matches = find_secrets(text)
     for match in reversed(matches):
         text = f'{text[: match.start]}{{"{PLACEHOLDER_KEY}":"{match.kind}"}}{text[match.end :]}'

@@ -1,7 +1,7 @@
-"""Known secrets replaced in what a tool gave back, before anybody stores it: results, messages, previews.
+"""Scrubbing of known secrets in a tool's output before it is stored: results, messages, previews.
 
-A value is found where it stands as it is, inside longer text too, escaped for JSON, encoded for URLs or as base64 at
-any offset. Values of fewer than four characters are not looked for: they stand everywhere.
+A value is found verbatim, inside longer text too, escaped for JSON, encoded for URLs, or as base64 at any offset.
+Values of fewer than four characters are not searched for: they match too often.
 """
 
 import base64
@@ -21,7 +21,7 @@ MAX_ENCODED_VARIANTS = 5000
 
 
 class Scrubber:
-    """Replaces the values of some secrets by their names."""
+    """Replaces the values of some secrets by their placeholders."""
 
     def __init__(self, secrets: Iterable[Secret]) -> None:
         self._whole: dict[tuple[type, Any], str] = {}
@@ -41,13 +41,13 @@ class Scrubber:
             self._names.setdefault(variant, name)
 
     def text(self, text: str) -> str:
-        """Return a text with `{"$secret":"name"}` where a secret stood."""
+        """Return a text with `{"$secret":"name"}` in place of secrets."""
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda match: f'{{"{PLACEHOLDER_KEY}":"{self._names[match[0]]}"}}', text)
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with `{"$secret": name}` in the place of secrets, and the texts without them."""
+        """Return a JSON value with `{"$secret": name}` in place of secrets, also inside texts."""
         if isinstance(value, dict):
             return {self.text(key): self.value(each) for key, each in value.items()}
         if isinstance(value, list | tuple):
@@ -59,7 +59,7 @@ class Scrubber:
         return self.text(value) if isinstance(value, str) else value
 
     def preview(self, shown: Preview) -> Preview:
-        """Return a preview without the secrets; what it says of the state of its target keeps to its length."""
+        """Return a preview without the secrets; its state token stays within its length."""
         plain = to_jsonable_python(shown)
         words: dict[str, Any] = {
             name: self.text(value) if isinstance(value, str) else value for name, value in plain.items()
@@ -73,7 +73,7 @@ class Scrubber:
 
 
 def scrubber_for(secrets: Sequence[Secret]) -> Scrubber | None:
-    """Return what replaces these secrets; None where there are none."""
+    """Return a scrubber for these secrets, or None if there are none."""
     return Scrubber(secrets) if secrets else None
 
 
@@ -103,7 +103,7 @@ def _encoded_variants(text: str) -> Iterator[str]:
 
 
 def _base64_fragments(raw: bytes, encode: Any) -> Iterator[str]:
-    """Yield the characters that stand for these bytes alone, at each of the three places they can begin at."""
+    """Yield the base64 characters that depend on these bytes only, for each of the three possible offsets."""
     for offset, lost in ((0, 0), (1, 2), (2, 3)):
         whole = (offset + len(raw)) * 8 // 6
         yield encode(bytes(offset) + raw).decode()[lost:whole]

@@ -1,1 +1,1 @@
-"""Texts compared, and searched for what hides or deceives. Pure; knows no tool, page or row."""
+"""Text comparison, and detection of hidden or deceptive text. Pure functions."""

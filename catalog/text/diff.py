@@ -1,6 +1,6 @@
 """Differences of two texts: by lines and words, and in hunks that can be accepted one by one.
 
-Pure, and bounded for hostile input; hunks are counted from 0.
+Pure functions, bounded for hostile input; hunks are counted from 0.
 """
 
 import re
@@ -12,21 +12,21 @@ from itertools import chain, groupby, zip_longest
 from typing import Any
 
 CONTEXT_LINES = 3
-# The comparison is quadratic in an agent's text. Beyond these products of lengths: old, then new, unmarked.
+# The comparison is quadratic in an agent's text. Beyond these products of lengths, old and new follow unmarked.
 MAX_LINE_PAIRS = 1_000_000
 MAX_WORD_PAIRS = 10_000
 MAX_TOTAL_WORD_PAIRS = 200_000
 LINE_COST = 50
 MAX_DIFF_ROWS = 4000
-"""Rows of a diff that a page draws; more would take it seconds."""
+"""Maximum rows rendered of a diff; more would take seconds."""
 MIN_SIMILARITY = 0.4
 _WORD_PATTERN = re.compile(r"\w+|\s+|[^\w\s]")
 Opcode = tuple[str, int, int, int, int]
-"""A stretch: equal, gap, replace, delete or insert; from and to in the old lines, from and to in the new ones.
+"""An opcode: equal, gap, replace, delete or insert; start and end in the old lines, start and end in the new ones.
 
-A gap is equal too, but too far from every change to be shown.
+A gap is an equal stretch too far from every change to be displayed.
 """
-# Only "\n" ends a line: every other separator must stay visible. This mark cannot occur inside a line.
+# Only "\n" ends a line: every other separator must stay visible. This mark can't occur inside a line.
 _NO_NEWLINE_MARK = "\n"
 
 
@@ -40,9 +40,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class DiffRow:
-    """One line of a diff: kind is same, add, del, gap (`skipped` unchanged lines are not shown) or cut.
+    """One line of a diff: kind is same, add, del, gap (`skipped` unchanged lines) or cut.
 
-    A cut stands for `skipped` rows of `size` bytes that are too many to be drawn, changed ones among them.
+    A cut stands for `skipped` rows of `size` bytes, including changed ones, that are too many to render.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class DiffRow:
 
 @dataclass(frozen=True)
 class TextDiff:
-    """A whole diff with its counts."""
+    """A complete diff with its counts."""
 
     rows: tuple[DiffRow, ...]
     added: int
@@ -64,7 +64,7 @@ class TextDiff:
 
 
 class TextComparison:
-    """Two texts beside each other: the stretches that lead from one to the other. None means there is no file."""
+    """Two texts and the opcodes that turn one into the other. None means there is no file."""
 
     def __init__(self, before: str | None, after: str | None) -> None:
         self.old, self.new = split_lines(before), split_lines(after)
@@ -72,7 +72,7 @@ class TextComparison:
 
     @cached_property
     def rows(self) -> tuple[tuple[DiffRow, ...], ...]:
-        """What is shown of each stretch, in their order."""
+        """The rows of each opcode, in order."""
         budget = _Budget(MAX_TOTAL_WORD_PAIRS)
         return tuple(tuple(self._rows(stretch, budget)) for stretch in self.stretches)
 
@@ -94,7 +94,7 @@ def diff_texts(before: str | None, after: str | None) -> TextDiff:
 
 
 def truncate_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return the rows that a page draws: all, or where they are too many the first and the last of them."""
+    """Return the rows to render: all, or the first and last ones if they are too many."""
     if len(rows) <= MAX_DIFF_ROWS:
         return list(rows)
     half = MAX_DIFF_ROWS // 2
@@ -105,9 +105,9 @@ def truncate_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
 
 
 def side_by_side(rows: Iterable[DiffRow]) -> Iterator[tuple[DiffRow | None, DiffRow | None]]:
-    """Yield what stands in one row where old and new are drawn beside each other: the old line, the new line.
+    """Yield the old and the new line of each row of a side-by-side diff.
 
-    What is the same, or stands for what is left out, is both.
+    Unchanged lines, gaps and cuts appear on both sides.
     """
     for is_same, block in groupby(rows, lambda row: row.kind not in ("add", "del")):
         lines = list(block)
@@ -118,7 +118,7 @@ def side_by_side(rows: Iterable[DiffRow]) -> Iterator[tuple[DiffRow | None, Diff
 
 
 def split_lines(text: str | None) -> list[str]:
-    """Return the lines of a text; a last one without its end keeps a mark of that."""
+    """Return the lines of a text; a last line without a newline has a mark."""
     if not text:
         return []
     if text.endswith("\n"):
@@ -129,12 +129,12 @@ def split_lines(text: str | None) -> list[str]:
 
 
 def join_lines(lines: list[str]) -> str:
-    """Return the text that these lines make."""
+    """Return the text of these lines."""
     return "".join(line.removesuffix(_NO_NEWLINE_MARK) if _lacks_newline(line) else f"{line}\n" for line in lines)
 
 
 def _changed_rows(old: list[str], new: list[str], start: tuple[int, int], budget: "_Budget") -> Iterator[DiffRow]:
-    """Show changed lines, the removed ones first; `start` counts the lines before them on both sides."""
+    """Yield changed lines, removed ones first; `start` counts the lines before them on both sides."""
     removed, added = _mark_words(old, new, budget)
     for number, (line, segments) in enumerate(zip(old, removed, strict=True), start=start[0] + 1):
         yield DiffRow("del", old=number, segments=segments, lacks_newline=_lacks_newline(line))
@@ -144,7 +144,7 @@ def _changed_rows(old: list[str], new: list[str], start: tuple[int, int], budget
 
 @dataclass
 class _Budget:
-    """Comparisons of words that may still be made."""
+    """Remaining number of word comparisons."""
 
     left: int
 
@@ -155,7 +155,7 @@ class _Budget:
 
 
 def _grouped_opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
-    """Yield how one list of lines becomes the other, with a gap where unchanged lines are far from every change."""
+    """Yield the opcodes from one list of lines to the other, with gaps for unchanged lines far from every change."""
     ends = (0, 0), (len(old), len(new))
     for code in _opcodes(old, new):
         tag, i1, i2, j1, j2 = code
@@ -169,7 +169,7 @@ def _grouped_opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
 
 
 def _opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
-    """Yield how one list of lines becomes the other; only what lies between common head and tail is compared."""
+    """Yield the opcodes from one list of lines to the other; common head and tail are not compared."""
     head = _common_length(old, new)
     tail = _common_length(old[head:][::-1], new[head:][::-1])
     i2, j2 = len(old) - tail, len(new) - tail
@@ -236,7 +236,7 @@ NO_HUNK = -1
 
 @dataclass(frozen=True)
 class Hunk:
-    """One stretch of changed lines with what stands around it; `header` says where, as unified diffs do."""
+    """One stretch of changed lines with its context; `header` has its position, as in unified diffs."""
 
     index: int
     header: str
@@ -246,12 +246,12 @@ class Hunk:
 
     @property
     def text(self) -> str:
-        """The lines of the hunk as a unified diff shows them."""
+        """The lines of the hunk as in a unified diff."""
         return "\n".join([self.header, *(line for row in self.rows for line in _unified_line(row))])
 
 
 class HunkedDiff:
-    """A change in its hunks. What is shown of a hunk and what accepting it does come of one numbering."""
+    """A change in hunks. Display and acceptance use the same numbering."""
 
     def __init__(self, before: str | None, after: str | None) -> None:
         self._compared = TextComparison(before, after)
@@ -262,7 +262,7 @@ class HunkedDiff:
 
     @cached_property
     def hunks(self) -> tuple[Hunk, ...]:
-        """The hunks that lead from one text to the other, from the top."""
+        """The hunks from one text to the other, from the top."""
         numbered = zip(self._numbers, self._compared.rows, strict=True)
         groups = (
             (number, [rows for _, rows in group]) for number, group in groupby(numbered, key=lambda each: each[0])
@@ -271,13 +271,13 @@ class HunkedDiff:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The hunks as the rows of a preview: index, counts and the unified text."""
+        """The hunks as rows of a preview: index, counts and unified text."""
         return [
             {"hunk": each.index, "added": each.added, "removed": each.removed, "text": each.text} for each in self.hunks
         ]
 
     def apply(self, accepted: Collection[int]) -> str:
-        """Return the text before with only the accepted hunks applied; indices that do not exist are left aside."""
+        """Return the old text with only the accepted hunks applied; unknown indices are ignored."""
         lines: list[str] = []
         for number, (_, i1, i2, j1, j2) in zip(self._numbers, self._compared.stretches, strict=True):
             lines += self._compared.new[j1:j2] if number in accepted else self._compared.old[i1:i2]
@@ -285,7 +285,7 @@ class HunkedDiff:
 
 
 def _number_hunks(stretches: Iterable[Opcode]) -> Iterator[int]:
-    """Yield the hunk of every stretch: gaps part them, and between two gaps is one if anything changes there."""
+    """Yield the hunk number of every opcode: hunks are separated by gaps."""
     number = 0
     for _, group in groupby(stretches, key=lambda code: code[0] == "gap"):
         tags = [code[0] for code in group]

@@ -1,7 +1,7 @@
-"""Detection of what in a text hides, imitates or cannot be read, for pages on which people decide.
+"""Detection of hidden, imitating or unreadable text, for pages on which people decide.
 
-Found are characters that do not show, words that may be read as others, long runs of encoded data, long stretches of
-nothing, heaps of marks, and claims that only Toolgate could make. Changes no text.
+It finds invisible characters, words with look-alike letters, long encoded runs, long blank stretches, stacked combining
+marks, and false claims of approval. Texts are not changed.
 """
 
 import base64
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-# Whatever is not plain ASCII is looked at; line feed and tab are layout, not hiding.
+# Everything outside plain ASCII is checked; line feed and tab are layout.
 _SUSPECT_CHARACTER = re.compile(r"[^ -~\n\t]")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-# Letters, marks and symbols by category, yet drawn as nothing at all.
+# Letters, marks and symbols by category, but rendered blank.
 _BLANK_RANGES = (
     (0x034F, 0x034F),  # combining grapheme joiner
     (0x115F, 0x1160),  # Hangul fillers
@@ -40,7 +40,7 @@ class VisibilityRun(NamedTuple):
 
 
 def is_hidden(character: str) -> bool:
-    """Tell whether a reader could miss this character or be misled by it."""
+    """Return whether a reader could miss this character or be misled by it."""
     code = ord(character)
     return unicodedata.category(character) in _HIDDEN_CATEGORIES or any(
         first <= code <= last for first, last in _BLANK_RANGES
@@ -48,7 +48,7 @@ def is_hidden(character: str) -> bool:
 
 
 def split_hidden(text: str) -> list[VisibilityRun]:
-    """Cut text into visible runs and spelled-out hidden characters, in order."""
+    """Split text into visible runs and spelled-out hidden characters, in order."""
     pieces: list[VisibilityRun] = []
     shown = 0
     for match in _SUSPECT_CHARACTER.finditer(text):
@@ -64,7 +64,7 @@ def split_hidden(text: str) -> list[VisibilityRun]:
 
 
 def count_hidden(text: str) -> int:
-    """Count the characters that `split_hidden` would spell out."""
+    """Return the number of characters that `split_hidden` would spell out."""
     return sum(is_hidden(match[0]) for match in _SUSPECT_CHARACTER.finditer(text))
 
 
@@ -72,11 +72,11 @@ def _letter_set(codes: str) -> frozenset[str]:
     return frozenset(chr(int(code, 16)) for code in codes.split())
 
 
-# Written together in everyday texts, and looking like nothing in the Latin alphabet.
+# Mixed in ordinary texts, and unlike anything in the Latin alphabet.
 _EAST_ASIAN_SCRIPTS = frozenset(
     {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"}
 )
-# Drawn as a Latin letter or digit by most fonts; of each script only the letters that deceive.
+# Rendered like a Latin letter or digit by most fonts; of each script only the deceptive letters.
 _IMITATIONS = {
     "CYRILLIC": _letter_set(
         "0405 0406 0408 0410 0412 0415 0417 041A 041C 041D 041E 0420 0421 0422 0425 042C 0430 0433 0435 0437 "
@@ -100,21 +100,21 @@ _LATIN_IMITATIONS = _letter_set(
     "0131 0196 01BD 01C0 0237 0251 0261 0262 0269 026A 0274 027E 0280 028B 028F 0299 029C 029F 2170 2174 "
     "2179 217C 217D 217E 217F"
 )
-# Part of texts in every script.
+# Used in texts of every script.
 _NO_SCRIPT = frozenset({"MODIFIER", "COMBINING", "MICRO", "OHM", "FEMININE", "MASCULINE", "DIGIT", "SUPERSCRIPT"})
-# What imitates the marks by which paths, addresses and commands are read.
+# Imitations of the punctuation in paths, addresses and commands.
 CONFUSABLE_PUNCTUATION = re.compile(
     "[\u2044\u2215\u29f8\u29f5\ufe68\u2024\ua789\u2236\uff20\u01c3\u2223\u2016\u201a\u02d0\u05f4\u037e\u2212\ufe63\uff0d\u2010\u2011\u2027]"
-    # These belong to East Asian texts; between ASCII characters they imitate.
+    # Normal in East Asian texts, but imitations between ASCII characters.
     "|(?:(?<=[!-~])[\uff0f\uff3c\uff0e\u3002\uff1a\uff1b\uff06\uff5c\u30fb\u2039\u203a]|[\uff0f\uff3c\uff0e\u3002\uff1a\uff1b\uff06\uff5c\u30fb](?=[!-~]))"
 )
-# Letters in circles and squares are symbols to Unicode; people read them.
+# Letters in circles and squares are symbols in Unicode, but readable as letters.
 _WORD_PATTERN = re.compile("[\\w\u2460-\u24ff\U0001f130-\U0001f189]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfusableWord:
-    """A word from `start` to `end` that may be read as another, and why in words."""
+    """A word from `start` to `end` that may be read as another, and the reason."""
 
     start: int
     end: int
@@ -122,7 +122,7 @@ class ConfusableWord:
 
 
 def confusable_words(text: str) -> list[ConfusableWord]:
-    """Return the words of a text that may be read as others, in order."""
+    """Return the confusable words of a text, in order."""
     return [] if text.isascii() else sorted(_find_confusable_words(text), key=lambda word: word.start)
 
 
@@ -143,7 +143,7 @@ def _find_confusable_words(text: str) -> Iterator[ConfusableWord]:
 
 
 def _confusable_reason(word: str, native: set[str]) -> str:
-    """Say why a word is odd; empty when it is not. `native` are the scripts that the line is truly written in."""
+    """Return why a word is confusable, or an empty text. `native` are the scripts the line is really written in."""
     styled = [each for each in word if _is_styled(each)]
     if styled:
         return _describe_characters(styled, "other forms of plain letters")
@@ -166,13 +166,13 @@ def _describe_characters(characters: list[str], what: str) -> str:
 
 
 def _is_plain_native(character: str) -> bool:
-    """Say whether a letter of another script could not be taken for a Latin one: its line is written in that script."""
+    """Return whether a letter of another script cannot be taken for a Latin one: its line is written in that script."""
     script = script_of(character)
     return script in _IMITATIONS and character not in _IMITATIONS[script]
 
 
 def _is_styled(character: str) -> bool:
-    """Say whether this is a letter or digit of ASCII in another form: mathematical, wide, in a circle, ligated."""
+    """Return whether this is an ASCII letter or digit in another form: mathematical, wide, circled, ligature."""
     if character.isascii() or unicodedata.category(character) not in ("Ll", "Lu", "Lo", "So", "Nd", "Nl"):
         return False
     plain = unicodedata.normalize("NFKC", character)
@@ -181,7 +181,7 @@ def _is_styled(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def script_of(character: str) -> str:
-    """Return the script of a letter or digit as the first word of its name; empty for what every script uses."""
+    """Return the script of a letter or digit as the first word of its name; empty if common to all scripts."""
     if character.isascii():
         return "LATIN" if character.isalpha() else ""
     first = unicodedata.name(character, "").partition(" ")[0]
@@ -191,17 +191,17 @@ def script_of(character: str) -> str:
 
 
 MIN_ENCODED_RUN, MIN_DECODED_RUN = 32, 24
-"""Characters: below the first a run is a word, an id or a number; below the second, even where text is in it."""
+"""Characters: shorter runs than the first are words, ids or numbers; shorter than the second, even with text inside."""
 MAX_DECODED_TEXT = 300
 MIN_ENTROPY_BITS = 3.6
-"""Bits of entropy per character, above which a run of letters and digits is no word of any language."""
+"""Bits of entropy per character, above which a run of letters and digits is not a word of any language."""
 _RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_DECODED_RUN},}}={{0,2}}")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedRun:
-    """A run that nobody can read: what it seems to be, its length, and the beginning of the text that is in it."""
+    """An unreadable run: its apparent encoding, its length, and the beginning of the decoded text."""
 
     kind: str
     length: int
@@ -246,7 +246,7 @@ def _decode_base64(run: str) -> bytes:
 
 
 def _readable_text(data: bytes) -> str:
-    """Return the beginning of the text that these bytes are; empty when they are none."""
+    """Return the beginning of the text in these bytes; empty if they are not text."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -255,10 +255,10 @@ def _readable_text(data: bytes) -> str:
     return text[:MAX_DECODED_TEXT] if text and readable > 0.9 * len(text) else ""
 
 
-# A screen of nothing: what comes behind it would be missed.
+# A screenful of blanks, behind which text would be missed.
 _PLAIN_PATTERN = re.compile(r"[!-~]+(?: [!-~]+)*")
 _BLANK_STRETCH = re.compile(r"[ \t]{40,}|(?:[ \t]*\n){6,}")
-# Marks heaped on one letter cover its neighbours, and some strike letters out.
+# Marks stacked on one letter cover its neighbours, and some strike letters out.
 _STACKED_MARKS = re.compile(
     "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20eb]|(?<=[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{2})"
     "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
@@ -273,7 +273,7 @@ _CLAIMS = re.compile(
 
 
 class InspectedPart(NamedTuple):
-    """A part of a text: plain, hidden (spelled out in `note`), odd (with `note` beside it) or nothing (counted)."""
+    """A part of a text: plain, hidden (spelled out in `note`), odd (reason in `note`) or nothing (blanks, counted)."""
 
     kind: str
     text: str
@@ -281,12 +281,12 @@ class InspectedPart(NamedTuple):
 
 
 def is_plain_ascii(text: str) -> bool:
-    """Say whether a text is one line of words in ASCII, of which there is nothing to be said: most texts are."""
+    """Return whether a text is one line of ASCII words, which needs no inspection, as most texts are."""
     return _PLAIN_PATTERN.fullmatch(text) is not None
 
 
 def inspect_text(text: str) -> list[InspectedPart]:
-    """Cut a text into what it shows plainly and what has to be said about the rest, in order; nothing is left out."""
+    """Split an entire text into parts with the notes to display, in order."""
     marks = sorted(_find_marks(text), key=lambda mark: (mark[0], -mark[1]))
     shown: list[InspectedPart] = []
     done = 0
@@ -316,5 +316,5 @@ def _find_marks(text: str) -> Iterator[tuple[int, int, str, str]]:
 
 
 def approval_claims(text: str) -> list[str]:
-    """Return the phrases of a text that claim what only Toolgate could know: that people have looked already."""
+    """Return the phrases of a text that claim a person's earlier review, which only Toolgate could know."""
     return list(dict.fromkeys(" ".join(match[0].split()) for match in _CLAIMS.finditer(text)))[:5]

@@ -31,17 +31,17 @@ def variadic(*names: str) -> None:
 
 def test_definition_error_names_tool_and_value():
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (untyped, {}, "The parameter a has no annotation"),
+        (untyped, {}, "The parameter a needs a type annotation"),
         (variadic, {}, "*names: str"),
         (documented, {"safety_level": "extreme"}, "not 'extreme'"),
         (documented, {"reversibility": "maybe"}, "not 'maybe'"),
-        (documented, {"query_types": {}}, "names no query type"),
+        (documented, {"query_types": {}}, "query_types is empty"),
         (documented, {"query_types": {"a": int}}, "<class 'int'> is not a pydantic model"),
         (documented, {"examples": [1]}, "not 1."),
         (documented, {"requires_identifier": "yes"}, "requires_identifier of text must be True or False, not 'yes'"),
         (documented, {"retry_safe": "x"}, "retry_safe of text must be True or False, not 'x'"),
         (documented, {"safety": "safe"}, "@tool has no option 'safety'; did you mean 'safety_level'?"),
-        (documented, {"bogus": 1}, "@tool has no option 'bogus'; it has accepts_overrides, categories"),
+        (documented, {"bogus": 1}, "@tool has no option 'bogus'; the options are accepts_overrides, categories"),
     ]
 
     def check(handler, options, said):
@@ -57,7 +57,7 @@ def test_definition_error_names_tool_and_value():
     ("parameter", "options", "said"),
     [
         ({"enum": "a"}, {}, "Tool text: "),
-        ({"enum": []}, {}, "The enum of a of text is empty: nothing could be sent."),
+        ({"enum": []}, {}, "The enum of a of text must not be empty."),
         ({}, {"handlr": len}, "Tool text: define_tool has no option 'handlr'; did you mean 'handler'?"),
         ({}, {"handler": None}, "The handler of text must be a function of one dict, not None."),
     ],

@@ -100,7 +100,7 @@ def test_every_unknown_key_is_one_problem_with_the_nearest_name():
     problems = compile_schema(TYPICAL).problems({"ticker": "A", "cuont": 1, "zzz": 2})
 
     assert [problem.path for problem in problems] == ["cuont", "zzz"]
-    assert "did you mean 'count'?" in problems[0].message
+    assert "Did you mean 'count'?" in problems[0].message
 
 
 def test_the_nearest_name_is_one_that_belongs_there():
@@ -108,7 +108,7 @@ def test_the_nearest_name_is_one_that_belongs_there():
     schema = {"properties": {"place": {"$ref": "#/$defs/p"}, "latitudes": {}}, "$defs": {"p": place}}
     (problem,) = compile_schema(schema).problems({"place": {"latitudes": 1}})
 
-    assert (problem.path, problem.message[-24:]) == ("place.latitudes", "did you mean 'latitude'?")
+    assert (problem.path, problem.message[-24:]) == ("place.latitudes", "Did you mean 'latitude'?")
 
 
 def test_thousands_of_problems_cost_no_more_than_the_first_few():

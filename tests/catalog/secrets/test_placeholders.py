@@ -150,5 +150,5 @@ def test_a_secret_in_a_key_is_in_no_name_and_no_path():
     assert [secret.path for secret in sealed.secrets] == ["value", 'value.{"$secret":"aws_access_key"}']
     values = {secret.mac: secret.value for secret in sealed.secrets}
     assert restore_secrets(json.loads(sealed.text), lambda name, mac, path: values[mac]) == {"value": {key: "s3cr"}}
-    with pytest.raises(ParameterError, match="A secret stood here"):
+    with pytest.raises(ParameterError):
         reject_placeholders({"value": {'use {"$secret":"x"}': 1}})

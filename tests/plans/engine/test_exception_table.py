@@ -176,7 +176,7 @@ def test_what_could_not_be_undone_is_said(stage, ada, caplog, monkeypatch):
     monkeypatch.setitem(contexts._RESOURCE_FACTORIES, Ledger, Ledger)
     stage.acts["keeping"] = lambda value, context: context.resources.get(Ledger) and ToolResult.error("No luck.")
     plan = work_off(plan_of(ada))
-    message = "No luck. What it had changed could not be undone: Ledger."
+    message = "No luck. Its changes could not be undone in Ledger."
     assert call_of(plan).message == message
     assert_failed(plan, message, UNCHANGED)
     assert plan.events.get(type="call.failed").data_json["not_restored"] == ["Ledger"]

@@ -74,7 +74,7 @@ AS_REFUSED: tuple[Any, ...] = ("failed", ["failed", "completed", "pending"], Tru
 def outcome_of(plan: Plan, said: str) -> tuple[Any, ...]:
     """Return what became of a plan whose first step's result cannot be kept."""
     error, call = step_of(plan).error, call_of(plan)
-    kind = "result_too_large" if "can be kept" in error else "result_not_json"
+    kind = "result_too_large" if "can be stored" in error else "result_not_json"
     is_said = said in error and error.startswith("Tool 'keeping' returned ")
     statuses = list(plan.steps.order_by("step_id").values_list("status", flat=True))
     return (
