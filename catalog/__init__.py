@@ -1,1 +1,1 @@
-"""What a tool is, its versions and implementations, and how one call is validated, run and recorded."""
+"""Tools, their versions and implementations, and the validation, running and recording of calls."""

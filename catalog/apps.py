@@ -1,4 +1,4 @@
-"""The catalog application."""
+"""Django application config of the catalog."""
 
 import logging
 
@@ -10,16 +10,16 @@ from catalog.core import tracing
 
 
 class CatalogConfig(AppConfig):
-    """What a tool is and how one call of it is run."""
+    """Configuration of the catalog application."""
 
     name = "catalog"
 
     def ready(self) -> None:
-        """Let secrets end with their calls, and make spans, where someone collects them."""
-        from catalog.calls.vault import delete_secrets_of_ended_call  # noqa: PLC0415 (models are loaded only now)
+        """Connect signal handlers and start tracing if a collector is configured."""
+        from catalog.calls.vault import delete_secrets_of_ended_call  # noqa: PLC0415 (models are not loaded before)
 
         signals.fact.connect(delete_secrets_of_ended_call, dispatch_uid="catalog.calls.vault")
         if missing := tracing.start_tracing():
             logging.getLogger("toolgate.tracing").warning(missing)
         for name in settings.UNKNOWN_NAMES:
-            logging.getLogger("toolgate.settings").warning("There is no setting %s; it is ignored.", name)
+            logging.getLogger("toolgate.settings").warning("Unknown setting %s is ignored.", name)

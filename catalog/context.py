@@ -1,7 +1,7 @@
-"""What a handler is given beside its arguments: what the call is, how long it has, scoped resources.
+"""Context of a call: its metadata, deadline, cancellation and scoped resources.
 
-A session is treated as a resource is: what a failed call sent to it is undone. A call that is told to stop finds its
-deadline passed.
+A session is restored like a resource: events sent by a failed call are undone. The deadline of a cancelled call has
+passed.
 """
 
 import logging
@@ -23,7 +23,7 @@ CancelListener = Callable[[], object]
 
 
 class CancelToken:
-    """Whether a call is to stop. Told once, by any thread; it is never taken back."""
+    """Cancellation of a call. Any thread may set it, once; it cannot be undone."""
 
     __slots__ = ("_listeners", "_lock", "_told")
 
@@ -34,11 +34,11 @@ class CancelToken:
 
     @property
     def told(self) -> bool:
-        """Whether the call has been told."""
+        """Whether the call is cancelled."""
         return self._told
 
     def tell(self) -> None:
-        """Tell the call, and whoever listens; again is no more than once."""
+        """Cancel the call and notify its listeners; further calls have no effect."""
         with self._lock:
             if self._told:
                 return
@@ -47,7 +47,7 @@ class CancelToken:
             listener()
 
     def listen(self, listener: CancelListener) -> None:
-        """Call `listener` when the call is told, in the thread that tells; at once when it was told already."""
+        """Call `listener` on cancellation, in the cancelling thread; immediately if already cancelled."""
         with self._lock:
             if not self._told:
                 self._listeners.append(listener)
@@ -61,23 +61,23 @@ Reducer = Callable[[ValueT | None, EventT], ValueT]
 
 
 class Slice(Generic[ValueT]):
-    """What a session keeps of one type."""
+    """The values of one type in a session."""
 
     def __init__(self, session: "Session", kind: type[ValueT]) -> None:
         self._session = session
         self._kind = kind
 
     def latest(self) -> ValueT | None:
-        """Return the value as it is now; None where there is none yet."""
+        """Return the current value, or None."""
         return self._session.latest(self._kind)
 
     def register(self, event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
-        """Let a reducer make the next value whenever an event of this type is sent."""
+        """Register a reducer that makes the next value for each event of this type."""
         self._session.register(self._kind, event, reducer)
 
 
 class Session:
-    """What one agent session knows, as immutable values by their type: `session[Plan].latest()`."""
+    """State of one agent session as immutable values by type: `session[Plan].latest()`."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -90,23 +90,23 @@ class Session:
         return Slice(self, kind)
 
     def latest(self, kind: type[ValueT]) -> ValueT | None:
-        """Return the value of this type; None where there is none yet."""
+        """Return the value of this type, or None."""
         return cast("ValueT | None", self._values.get(kind))
 
     def register(self, kind: type[ValueT], event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
-        """Let a reducer make the next value of `kind` whenever an `event` is sent, in place of one it had for that."""
+        """Register the reducer that makes the next value of `kind` for each `event`, replacing an earlier one."""
         self._reducers.setdefault(event, {})[kind] = reducer
 
     def takes(self, event: type) -> bool:
-        """Say whether some reducer takes in events of this type."""
+        """Return whether a reducer handles events of this type."""
         return event in self._reducers
 
     def send(self, event: object) -> None:
-        """Let the reducers take an event in. What one of them raises stands in `reducer_errors`."""
+        """Pass an event to the reducers. Exceptions they raise are collected in `reducer_errors`."""
         for kind, reducer in self._reducers.get(type(event), {}).items():
             try:
                 self._values[kind] = reducer(self._values.get(kind), event)
-            except Exception as error:  # noqa: BLE001 - an author's reducer may raise anything; the pipeline tells of it
+            except Exception as error:  # noqa: BLE001 - an author's reducer may raise anything; the pipeline reports it
                 self.reducer_errors = (*self.reducer_errors, f"{type(error).__name__}: {error}"[:200])
 
     @property
@@ -115,13 +115,13 @@ class Session:
         return self._values != self._before
 
     def snapshot(self) -> Any:
-        """Return what there is, to be restored when a call fails."""
+        """Return the current state, which `restore` accepts if the call fails."""
         self.reducer_errors = ()
         self._before = self._values.copy()
         return self._before
 
     def restore(self, taken: Any) -> None:
-        """Put back what a snapshot has."""
+        """Restore the state of a snapshot."""
         self.reducer_errors = ()
         self._values = taken.copy()
 
@@ -134,33 +134,33 @@ logger = logging.getLogger("toolgate.context")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment (UTC) after which a call may not go on; for a call that is told to `stop` it has passed."""
+    """The moment (UTC) after which a call may not continue; it has passed for a call whose `stop` is cancelled."""
 
     expires_at: datetime
     stop: CancelToken | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
-        """Make the deadline that lies this many seconds ahead."""
+        """Return the deadline this many seconds from now."""
         return cls(clock.now() + timedelta(seconds=seconds))
 
     @property
     def stopped(self) -> bool:
-        """Whether the call was told to stop, whatever time it had left."""
+        """Whether the call was cancelled, whatever time it had left."""
         return self.stop is not None and self.stop.told
 
     def remaining(self) -> float:
-        """Return the seconds left, 0 when it has passed or the call was told to stop."""
+        """Return the seconds left; 0 when the deadline has passed or the call was cancelled."""
         return 0.0 if self.stopped else max(0.0, (self.expires_at - clock.now()).total_seconds())
 
     def expired(self) -> bool:
-        """Say whether it has passed, or the call was told to stop."""
+        """Return whether the deadline has passed or the call was cancelled."""
         return self.stopped or clock.now() >= self.expires_at
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a call may spend; None is no limit. `calls` are those its plan may still start after this one.
+    """Limits of a call; None is no limit. `calls` is the number its plan may still start after this one.
 
     `tokens` and `cost` are for agents.
     """
@@ -179,35 +179,35 @@ _RESOURCE_FACTORIES: dict[type, Callable[[], object]] = {Filesystem: _open_works
 
 
 def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Generator[ResourceT]]) -> None:
-    """Let every call have a resource of this type, replacing what made it before.
+    """Provide a resource of this type to every call, replacing an earlier provider.
 
-    `maker` is called when a call first asks. It returns the resource, whose own `close()` ends it, or is a generator
-    that yields it: what stands before the yield sets it up, what stands after ends it.
+    `maker` is called on first use. It returns the resource, which is ended by its own `close()`, or is a generator that
+    yields the resource between set-up and clean-up.
 
-    A failed call's changes are undone in resources that can: `restore(taken)` is given what `snapshot()` returned when
-    the call got the resource; one without `snapshot()` keeps its own record, and `restore()` says whether all of it was
-    undone. An attribute `changed` that is false says that there is nothing to undo.
+    Changes of a failed call are undone in resources that support it: `restore(taken)` receives what `snapshot()`
+    returned when the call got the resource. A resource without `snapshot()` keeps its own record, and its `restore()`
+    returns whether everything was undone. A false attribute `changed` means there is nothing to undo.
     """
     _RESOURCE_FACTORIES[kind] = maker
 
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """What came of undoing a failed call's changes: whether there were any, and in which resources they still are."""
+    """Result of undoing a failed call: whether it had changes, and the resources in which they remain."""
 
     some: bool = False
     failed: tuple[str, ...] = ()
 
     @property
     def all(self) -> bool:
-        """Whether there was something to undo, and all of it was undone."""
+        """Whether there were changes, and all of them were undone."""
         return self.some and not self.failed
 
 
 class Resources:
-    """Things a call uses, looked up by type, made when first asked for, closed in reverse when the call ends.
+    """Resources of a call, looked up by type, created on first use, closed in reverse order when the call ends.
 
-    A sync handler that is past its time still uses them: they are closed when it comes back.
+    A sync handler that runs past its deadline can still use them: they are closed after it returns.
     """
 
     __slots__ = ("_closers", "_makers", "_opened", "_taken")
@@ -234,12 +234,12 @@ class Resources:
             self._taken[kind] = take()
 
     def adopt(self, thing: object) -> None:
-        """Take in something that a call changes beside its resources, so that it is undone as they are."""
+        """Register an object that the call changes, so that it is restored like a resource."""
         if hasattr(thing, "snapshot") and type(thing) not in self._opened:
             self._keep(type(thing), thing)
 
     def get(self, kind: type[ResourceT]) -> ResourceT:
-        """Return the resource of this type; raise LookupError when the call has none."""
+        """Return the resource of this type. Raises LookupError if there is none."""
         found = self.get_optional(kind)
         if found is None:
             raise LookupError(f"This call has no {kind.__name__}.")
@@ -255,9 +255,9 @@ class Resources:
         return cast("ResourceT | None", exact)
 
     def restore(self, may_undo: Callable[[], bool] = lambda: True) -> UndoResult:
-        """Undo what the opened resources changed, the last one first; one that fails does not stop the others.
+        """Undo the changes of the opened resources, last one first; a failure does not stop the others.
 
-        What `may_undo` says no to stays as it is, and is named as what failed.
+        Resources for which `may_undo` returns False are left unchanged and reported as failed.
         """
         changed = [kind for kind, each in self._opened.items() if getattr(each, "changed", kind in self._taken)]
         failed = [kind.__name__ for kind in reversed(changed) if not self._is_restored(kind, may_undo)]
@@ -274,12 +274,12 @@ class Resources:
                 resource.restore(self._taken[kind])
                 return True
             return bool(resource.restore())
-        except BaseException as error:  # noqa: BLE001 - whatever an author's code raises, the others are to be undone
+        except BaseException as error:  # noqa: BLE001 - an author's code may raise anything; the others must be restored
             logger.warning("resource_restore_failed resource=%s error=%s", kind.__name__, type(error).__name__)
             return False
 
     def close(self) -> None:
-        """Close everything that was opened and can be closed; one that fails does not stop the others."""
+        """Close every opened resource that can be closed; a failure does not stop the others."""
         while self._closers:
             with suppress(Exception):
                 self._closers.pop()()
@@ -288,12 +288,12 @@ class Resources:
 
 
 def _do_nothing() -> None:
-    """Stand in for the close() of a resource that has none."""
+    """Close nothing: used for resources without close()."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """One call as its handler sees it; the last three are None outside an agent.
+    """One call as seen by its handler; the last three fields are None outside an agent.
 
     `session` is that of the call's owner: `session[Plan].latest()` is the to-do list of the planning tools.
     """
@@ -316,10 +316,10 @@ class ToolContext:
     adapter: Any = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.memory, dict):  # anything else is a read-only mapping already, perhaps one that reads late
+        if isinstance(self.memory, dict):  # any other mapping is read-only already, and may load lazily
             object.__setattr__(self, "memory", MappingProxyType(self.memory.copy()))
 
     @property
     def filesystem(self) -> Filesystem | None:
-        """Return the workspace: short for `resources.get_optional(Filesystem)`."""
+        """The workspace: short for `resources.get_optional(Filesystem)`."""
         return self.resources.get_optional(Filesystem)

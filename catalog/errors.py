@@ -1,32 +1,32 @@
-"""What can go wrong in the catalog, as one tree; texts are fit for a person and for a model.
+"""Exceptions of the catalog. Their messages are written for people and for models.
 
 Exception
 └── ToolgateError                      .message
-    ├── ToolError                      .details, .user_message(): what a tool says went wrong; never retried
-    │   ├── ParameterError             arguments that do not fit                       → 422
-    │   │   └── IdentifierRequired     the user must say first whom or what it is about → 422
+    ├── ToolError                      .details, .user_message(): an error reported by a tool; never retried
+    │   ├── ParameterError             invalid arguments                              → 422
+    │   │   └── IdentifierRequired     the user must name the subject first           → 422
     │   ├── QueryTypeUnsupported       a query type the tool does not have             → 422
-    │   ├── ToolValidationError        a handler refuses what the schema let through
+    │   ├── ToolValidationError        a handler refuses arguments that fit the schema
     │   ├── UnknownTool                no tool of that name                            → 422
     │   ├── PolicyRefusal              .policy, .rule: a policy refuses the call       → 403
-    │   ├── ToolDisabled               switched off by an administrator                → 409
-    │   ├── NoImplementation           nothing serves the tool                         → 409
-    │   ├── RateLimited                .retry_after: used as often as one caller may       → 429
+    │   ├── ToolDisabled               disabled by an administrator                   → 409
+    │   ├── NoImplementation           no implementation is available                 → 409
+    │   ├── RateLimited                .retry_after: the caller's limit is reached    → 429
     │   ├── DataNotFound               nothing found: a warning with empty results
-    │   ├── StorageUnavailable         what the tool stores its data in is away
-    │   └── FilesystemError            a path or file the workspace refuses
-    ├── DeadlineExceededError          the time of a call is over
-    ├── PromptValidationError          .section_path: a prompt that cannot be rendered as it is written
-    ├── PromptEvaluationError          ends a whole evaluation, not one call
-    ├── VisibilityExpansionRequired    the caller must show the model more first
+    │   ├── StorageUnavailable         the tool's storage is unavailable
+    │   └── FilesystemError            a path or file that the workspace refuses
+    ├── DeadlineExceededError          the deadline of a call has passed
+    ├── PromptValidationError          .section_path: a prompt that cannot be rendered
+    ├── PromptEvaluationError          ends an entire evaluation, not one call
+    ├── VisibilityExpansionRequired    the model must see more sections first
     ├── MalformedJSON                  .code, .path, .line, .column                    → 400
     ├── TooLarge                       .size, .limit (bytes)                           → 413
     ├── SignInThrottled                .retry_after: too many wrong passwords          → 429 on the page
     ├── Conflict                       a conditional UPDATE found no row to change     → 409
-    │   └── RestoredDatabase           the database was set back: nothing starts on it → 503
+    │   └── RestoredDatabase           an older copy of the database: nothing starts  → 503
     └── ToolDefinitionError            a tool that cannot be registered (a ValueError)
-        ├── SchemaProblem              .path: a schema refused at registration
-        └── TypeSignatureError         .line, .column, .expected: gram that says nothing we can use
+        ├── SchemaProblem              .path: a schema that is refused at registration
+        └── TypeSignatureError         .line, .column, .expected: invalid gram
 """
 
 import re
@@ -36,7 +36,7 @@ from typing import Any
 
 
 class ToolgateError(Exception):
-    """Something the caller can be told in one sentence; `kind` is its class in one word, for programs."""
+    """Base of errors with a one-sentence message; `kind` is the class as one word, for programs."""
 
     kind = "unknown_error"
 
@@ -46,7 +46,7 @@ class ToolgateError(Exception):
 
 
 class ToolError(ToolgateError):
-    """What a tool says went wrong; raise it in a handler to fail the call with exactly this message."""
+    """An error reported by a tool; raise it in a handler to fail the call with exactly this message."""
 
     kind = "tool_error"
 
@@ -55,17 +55,17 @@ class ToolError(ToolgateError):
         self.details: dict[str, Any] = dict(details or {})
 
     def user_message(self) -> str:
-        """Return the text a person is shown."""
+        """Return the text displayed to a person."""
         return self.message
 
 
 class ParameterError(ToolError):
-    """Arguments do not fit; `details` has `field` (first path) and `errors` (path, code, message)."""
+    """Invalid arguments; `details` has `field` (first path) and `errors` (path, code, message)."""
 
     kind = "parameter_error"
 
     def user_message(self) -> str:
-        """Return the text a person is shown, naming the parameter when it is known."""
+        """Return the text displayed to a person, naming the parameter if known."""
         field = self.details.get("field")
         if field:
             return f"The parameter '{field}' is invalid: {self.message}"
@@ -77,7 +77,7 @@ class ParameterError(ToolError):
 
 
 class IdentifierRequired(ParameterError):
-    """The tool may only be called about somebody or something the user has named; its message asks for it."""
+    """The call needs a subject named by the user; the message asks for it."""
 
     def __init__(self, field: str, described: str = "") -> None:
         wanted = described.strip().rstrip(".") or f"the {field.rpartition('.')[2].replace('_', ' ')}"
@@ -91,7 +91,7 @@ class IdentifierRequired(ParameterError):
 
 
 class QueryTypeUnsupported(ToolError):
-    """The tool has no such query type."""
+    """The tool does not have this query type."""
 
     kind = "query_type_error"
 
@@ -109,7 +109,7 @@ class QueryTypeUnsupported(ToolError):
 
 
 class ToolValidationError(ToolError):
-    """A handler refuses what the schema let through."""
+    """A handler refuses arguments that fit the schema."""
 
     kind = "validation_error"
 
@@ -125,7 +125,7 @@ class UnknownTool(ToolError):
 
 
 class PolicyRefusal(ToolError):
-    """A policy refuses the call; `policy` is its name, `rule` says it in words; both are empty where none fits."""
+    """A policy refuses the call; `policy` is its name, `rule` describes it; both are empty if none matches."""
 
     kind = "refused"
 
@@ -140,26 +140,26 @@ class PolicyRefusal(ToolError):
 
 
 class ToolDisabled(ToolError):
-    """An administrator has switched the tool off."""
+    """The tool is disabled by an administrator."""
 
 
 class ToolDrifted(ToolError):
-    """The code loaded here is not the version that the catalog has."""
+    """The code loaded here differs from the catalog's version."""
 
 
 class NoImplementation(ToolError):
-    """Nothing serves the tool: its implementations have vanished, are switched off or have no weight."""
+    """No implementation serves the tool: each is missing, disabled or has weight 0."""
 
     def __init__(self, tool_name: str) -> None:
         super().__init__(
-            f"No implementation of {tool_name} is available: each is gone, switched off or has weight 0. "
+            f"No implementation of {tool_name} is available: each is missing, disabled or has weight 0. "
             "An administrator can change that on the tool's page.",
             {"tool": tool_name},
         )
 
 
 class RateLimited(ToolError):
-    """One caller has used a group of tools as often as its limit allows; `retry_after` in seconds."""
+    """A caller has reached the rate limit of a group of tools; `retry_after` in seconds."""
 
     code = "rate_limited"
 
@@ -183,13 +183,13 @@ class SignInThrottled(ToolgateError):
 
 
 class DataNotFound(ToolError):
-    """The call was right and nothing was found: becomes a warning with empty results."""
+    """A valid call found nothing: becomes a warning with empty results."""
 
     kind = "data_not_found"
 
 
 class StorageUnavailable(ToolError):
-    """What the tool reads from or writes to cannot be reached now."""
+    """The tool's storage is currently unavailable."""
 
     kind = "storage_error"
 
@@ -199,13 +199,13 @@ class FilesystemError(ToolError):
 
 
 class DeadlineExceededError(ToolgateError):
-    """The time of a call is over."""
+    """The deadline of a call has passed."""
 
     kind = "timeout"
 
 
 class PromptValidationError(ToolgateError, ValueError):
-    """A prompt that cannot be as it is written; `section_path` has the keys of the sections down to the wrong one."""
+    """An invalid prompt; `section_path` has the keys of the sections down to the faulty one."""
 
     kind = "prompt_invalid"
 
@@ -215,19 +215,19 @@ class PromptValidationError(ToolgateError, ValueError):
 
 
 class PromptEvaluationError(ToolgateError):
-    """Ends a whole evaluation: raised again where a tool is invoked alone, a failed result inside a plan."""
+    """Ends an entire evaluation: re-raised if a tool is invoked alone, a failed result inside a plan."""
 
     kind = "evaluation_ended"
 
 
 class VisibilityExpansionRequired(ToolgateError):
-    """The caller must show the model more before the call makes sense; passed on as the one above."""
+    """The model must see more sections before the call makes sense; re-raised like PromptEvaluationError."""
 
     kind = "expansion_required"
 
 
 class MalformedJSON(ToolgateError):
-    """Text or a value that is not the JSON we accept."""
+    """Text or a value that is not JSON within Toolgate's limits."""
 
     def __init__(self, message: str, *, code: str = "invalid_json", line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -237,13 +237,13 @@ class MalformedJSON(ToolgateError):
         self.steps: list[str] = []
 
     def inside(self, step: str | int) -> "MalformedJSON":
-        """Note one more container around the bad value, from the inside out."""
+        """Prepend one container to the path of the invalid value."""
         self.steps.insert(0, str(step))
         return self
 
     @property
     def path(self) -> str:
-        """The dotted path of the bad value, empty for the whole document."""
+        """The dotted path of the invalid value, empty for the document itself."""
         return ".".join(self.steps)
 
     def __str__(self) -> str:
@@ -254,24 +254,24 @@ class TooLarge(ToolgateError):
     """More bytes than are accepted."""
 
     def __init__(self, what: str, *, size: int, limit: int) -> None:
-        super().__init__(f"{what} has {size:,} bytes; at most {limit:,} are accepted.")
+        super().__init__(f"{what} has {size:,} bytes. At most {limit:,} are accepted.")
         self.size = size
         self.limit = limit
 
 
 class Conflict(ToolgateError):
-    """A conditional UPDATE found nothing to change: someone else got there first."""
+    """A conditional UPDATE matched no row: another process or person was first."""
 
 
 class RestoredDatabase(Conflict):
-    """The database is not the one that its checkpoints tell of: nothing starts on it before a new epoch."""
+    """The database is older than its checkpoints: nothing starts before an administrator begins a new epoch."""
 
 
 class ToolDefinitionError(ToolgateError, ValueError):
-    """A tool that cannot be registered as it is written."""
+    """A tool declaration that cannot be registered."""
 
     def name_tool(self, name: str) -> None:
-        """Put the tool's name before a message that lacks it."""
+        """Prefix the message with the tool's name if it lacks it."""
         if not re.search(rf"(^|\b(of|Tool|that|what) ){re.escape(name)}\b", self.message):
             self.message = f"Tool {name}: {self.message}"
             self.args = (self.message,)
@@ -279,7 +279,7 @@ class ToolDefinitionError(ToolgateError, ValueError):
 
 @contextmanager
 def naming_tool(name: str) -> Iterator[None]:
-    """Let every ToolDefinitionError that is raised inside name the tool."""
+    """Add the tool's name to every ToolDefinitionError raised inside."""
     try:
         yield
     except ToolDefinitionError as problem:
@@ -288,7 +288,7 @@ def naming_tool(name: str) -> Iterator[None]:
 
 
 class SchemaProblem(ToolDefinitionError):
-    """A JSON Schema refused at registration; `path` is the place inside the schema."""
+    """A JSON Schema refused at registration; `path` is the location in the schema."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(f"{message} (schema at {path or 'its root'})")
@@ -296,7 +296,7 @@ class SchemaProblem(ToolDefinitionError):
 
 
 class TypeSignatureError(ToolDefinitionError):
-    """gram that cannot be read or means nothing; `line` and `column` count from 1, `expected` could stand there."""
+    """Invalid gram; `line` and `column` count from 1, `expected` lists what could stand there."""
 
     def __init__(self, message: str, *, line: int = 1, column: int = 1, expected: Sequence[str] = ()) -> None:
         super().__init__(f"{message} (line {line}, column {column})")
@@ -306,7 +306,7 @@ class TypeSignatureError(ToolDefinitionError):
 
 
 def nested_errors(name: str, error: ParameterError) -> ParameterError:
-    """Return an error about a value as one about the field of the body that holds the value."""
+    """Return an error about a value as one about the field of the body that holds it."""
     problems = [
         {**each, "path": f"{name}.{each['path']}" if each["path"] else name}
         for each in (error.details or {}).get("errors", ())
@@ -316,6 +316,6 @@ def nested_errors(name: str, error: ParameterError) -> ParameterError:
 
 
 def field_error(field: str, code: str, message: str) -> ParameterError:
-    """Return the error for one field of what was sent."""
+    """Return the error for one field of a request."""
     problem = {"path": field, "code": code, "message": message}
     return ParameterError(message, {"field": field or None, "errors": [problem]})

@@ -1,6 +1,6 @@
-"""Late binding: specifications on one side, implementations in a library on the other, joined when they agree.
+"""Late binding: tool specifications are bound to implementations in a library if they agree.
 
-A library is a value: registering gives a new one. What it binds is an ordinary tool for the registry to take.
+A library is immutable: registering returns a new one. Bound tools are ordinary tools that can be registered.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,29 +21,29 @@ LoadedTool = Tool[Any, Any]
 
 
 class SchemaTool(Tool[Any, Any]):
-    """A tool made by `create_tool`: of a JSON Schema and a function."""
+    """A tool made by `create_tool` from a JSON Schema and a function."""
 
     @property
     def schema(self) -> Schema:
-        """Return the JSON Schema of the arguments, as it was given."""
+        """Return the JSON Schema of the arguments as passed."""
         return self.input_schema
 
     @property
     def invoke(self) -> Callable[..., Any]:
-        """Return the function that takes the arguments as one dict."""
+        """Return the function that receives the arguments as one dict."""
         function: Callable[..., Any] = self.handler
         return function
 
 
 class CreateToolOptions(TypedDict, total=False):
-    """What `create_tool` takes beside what the specification says too."""
+    """Options of `create_tool` beyond those of the specification."""
 
     safety_level: SafetyLevel | str
     categories: Iterable[str]
 
 
 class StrictBinding(Binding):
-    """Arguments as one dict; the schema stays as it was written, and still no key that it does not name may pass."""
+    """Arguments as one dict; the schema stays as written, but undeclared keys are refused."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
@@ -53,9 +53,9 @@ class StrictBinding(Binding):
 def create_tool(
     name: str, description: str, schema: Schema, invoke: Callable[..., Any], **declaration: Unpack[CreateToolOptions]
 ) -> SchemaTool:
-    """Make a tool of a JSON Schema and a function of one dict, not yet registered; raise ToolDefinitionError.
+    """Make a tool from a JSON Schema and a function of one dict, without registering it. Raises ToolDefinitionError.
 
-    `invoke` also gets `context` if it names it; it may be a coroutine function.
+    `invoke` also receives `context` if it has a parameter of this name; it may be a coroutine function.
     """
     _validate_arguments(name, description, schema, invoke)
     return SchemaTool(
@@ -70,14 +70,14 @@ def create_tool(
 
 @dataclass(frozen=True, slots=True)
 class ToolLibrary:
-    """Implementations by name; immutable."""
+    """Immutable mapping of names to implementations."""
 
     tools: Mapping[str, LoadedTool] = field(default_factory=lambda: MappingProxyType({}))
 
     def register(self, name: str, tool: LoadedTool) -> "ToolLibrary":
-        """Return a library that has this tool too, in place of its namesake; raise ToolDefinitionError."""
+        """Return a library with this tool added or replaced. Raises ToolDefinitionError."""
         if not isinstance(tool, Tool):
-            raise ToolDefinitionError(f"A library holds tools, as create_tool makes them, not {type(tool).__name__}.")
+            raise ToolDefinitionError(f"A library accepts tools made by create_tool, not {type(tool).__name__}.")
         if name != tool.name:
             raise ToolDefinitionError(f"The tool '{tool.name}' must be registered under its name, not as {name!r}.")
         return ToolLibrary(MappingProxyType({**self.tools, name: tool}))
@@ -87,30 +87,34 @@ class ToolLibrary:
         return self.tools.get(name)
 
     def bind(self, specification: ToolSpecification) -> LoadedTool | None:
-        """Return the tool that implements a specification, None when none does; `why_not` says why."""
+        """Return the tool that implements a specification, or None; `why_not` returns the reason."""
         return None if self.why_not(specification) else self.tools[specification.name]
 
     def bind_all(self, specifications: Iterable[ToolSpecification]) -> list[LoadedTool]:
-        """Return the tool of each specification of one agent, in order; raise ToolDefinitionError naming the first
-        that is listed twice or cannot be bound."""
+        """Return the tools of an agent's specifications, in order.
+
+        Raises ToolDefinitionError for the first one that is listed twice or cannot be bound.
+        """
         bound: dict[str, LoadedTool] = {}
         for specification in specifications:
             name, reason = specification.name, self.why_not(specification)
             if name in bound:
-                raise ToolDefinitionError(f"Tool names must be unique within agent's tool list: '{name}' stands twice.")
+                raise ToolDefinitionError(
+                    f"Tool names must be unique within agent's tool list: '{name}' is listed twice."
+                )
             if reason:
                 raise ToolDefinitionError(f"Tool '{name}' not found in library or validation failed: {reason}")
             bound[name] = self.tools[name]
         return list(bound.values())
 
     def why_not(self, specification: ToolSpecification) -> str:
-        """Say what keeps a specification from being bound, nothing when it can be."""
+        """Return why a specification cannot be bound; empty if it can."""
         tool = self.tools.get(specification.name)
         if tool is None:
             known = ", ".join(self.tools) or "nothing"
             return f"The library has no tool '{specification.name}'; it has {known}."
         if tool.description != specification.description:
-            return f"The description differs: {specification.description!r} is specified, {tool.description!r} found."
+            return f"The description differs: specified {specification.description!r}, found {tool.description!r}."
         difference = next(_differences(specification.schema, tool.input_schema), "")
         return f"The schema differs: {difference}." if difference else ""
 
@@ -121,13 +125,13 @@ def _validate_arguments(name: object, description: object, schema: object, invok
     if not isinstance(description, str) or not description.strip():
         raise ToolDefinitionError("Tool description cannot be empty")
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise ToolDefinitionError(f"Schema must be an object: the schema of {name} says what one JSON object holds.")
+        raise ToolDefinitionError(f"Schema must be an object: the schema of {name} must describe a JSON object.")
     if not callable(invoke):
-        raise ToolDefinitionError(f"What {name} invokes must be a function of one dict, not {type(invoke).__name__}.")
+        raise ToolDefinitionError(f"invoke of {name} must be a function of one dict, not {type(invoke).__name__}.")
 
 
 def _differences(specified: object, found: object, path: str = "") -> Iterator[str]:
-    """Yield where two JSON values differ, and how; equal ones yield nothing."""
+    """Yield the differences of two JSON values in words; equal ones yield nothing."""
     if isinstance(specified, dict) and isinstance(found, dict):
         for key in sorted(specified.keys() | found.keys()):
             inner = f"{path}.{key}" if path else key
@@ -142,7 +146,7 @@ def _differences(specified: object, found: object, path: str = "") -> Iterator[s
 
 
 def _close_objects(schema: Schema) -> Schema:
-    """Return the schema with every record that names its members refusing others, unless it says that it takes them."""
+    """Return the schema with every object that declares properties closed, unless it allows other ones itself."""
     closed = _close_nested_objects(schema)
     if "properties" in schema and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
         closed["unevaluatedProperties"] = False
@@ -150,7 +154,7 @@ def _close_objects(schema: Schema) -> Schema:
 
 
 def _close_nested_objects(schema: Schema) -> Schema:
-    """Close what lies in members and items; unions are left alone, for each branch sees only its own members."""
+    """Close nested members and items; unions are left open, because each branch knows only its own members."""
     closed = dict(schema)
     if isinstance(schema.get("properties"), dict):
         closed["properties"] = {name: _close_part(part) for name, part in schema["properties"].items()}

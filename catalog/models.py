@@ -1,7 +1,7 @@
-"""The catalog's tables: tools with their immutable versions, implementations, calls and the tokens that may call.
+"""Models of the catalog: tools with immutable versions, implementations, calls, API tokens.
 
-Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. Columns of the hot path hold JSON
-as text, so that the same SQL serves SQLite and PostgreSQL and canonical bytes stay as they were digested.
+Statuses are written only by `catalog.core.transactions` and `plans.store.statements`. Columns of the hot path hold JSON
+as text, so that the same SQL serves SQLite and PostgreSQL and canonical bytes stay unchanged.
 """
 
 import json
@@ -33,7 +33,7 @@ LEVEL_CHOICES = [(level.value, level.value.title()) for level in SafetyLevel]
 
 
 class Category(models.Model):
-    """A word that groups tools for people and planners."""
+    """A label that groups tools for people and planners."""
 
     name = models.CharField(max_length=64, unique=True)
 
@@ -46,7 +46,7 @@ class Category(models.Model):
 
 
 class Source(models.Model):
-    """Where tools come from: a Python module, an MCP server, an OpenAPI document."""
+    """Origin of tools: a Python module, an MCP server, an OpenAPI document."""
 
     class Kind(models.TextChoices):
         PYTHON = "python"
@@ -64,9 +64,10 @@ class Source(models.Model):
 
 
 class Tool(models.Model):
-    """A named affordance an agent may call. What it promises stands in its versions.
+    """A function that an agent may call. Its contract is in its versions.
 
-    `declared_…` is what its author wrote; the current version is that with what an administrator has set over it.
+    The `declared_…` fields hold the author's declaration; the current version combines it with an administrator's
+    overrides.
     """
 
     name = models.CharField(max_length=64, unique=True)
@@ -97,13 +98,13 @@ class Tool(models.Model):
 
     @property
     def grant_limits(self) -> GrantLimits | None:
-        """What one grant for it may allow at most; None where there can be none. Its version is read."""
+        """The limits of one grant for the tool; None if no grant is possible. Needs the current version."""
         version = self.current_version
         return grant_limits_for(self.grantable, version.safety_level) if version else None
 
     @property
     def is_in_use(self) -> bool:
-        """Whether it is switched on and a source offers it; `enabled` alone is kept for when it comes back."""
+        """Whether the tool is enabled and offered by a source; `enabled` is kept for when a source offers it again."""
         return self.enabled and self.registered
 
 
@@ -136,11 +137,10 @@ class ToolVersion(models.Model):
 
 
 class ToolText(models.Model):
-    """The words that a tool is found by, of the version it was read from; `catalog.inventory.search` writes and asks
-    it.
+    """Indexed words of a tool and the version they were read from; written and searched by `catalog.inventory.search`.
 
-    The database keeps its full-text index of these two columns by itself (triggers on SQLite, generated columns on
-    PostgreSQL), so both must be made again when a migration remakes this table.
+    The database maintains a full-text index of both text columns (triggers on SQLite, generated columns on PostgreSQL),
+    which must be created again if a migration recreates this table.
     """
 
     tool = models.OneToOneField(Tool, models.CASCADE, primary_key=True, related_name="text")
@@ -153,7 +153,7 @@ class ToolText(models.Model):
 
 
 class Implementation(models.Model):
-    """Code that serves a tool; `digest` covers its source, so that changed code is noticed."""
+    """Code that serves a tool; `digest` covers its source, so that changed code is detected."""
 
     class Kind(models.TextChoices):
         PYTHON = "python"
@@ -177,7 +177,7 @@ class Implementation(models.Model):
 
 
 class RateBucket(models.Model):
-    """How often one caller used one rate limit group within the present window."""
+    """Uses of a rate limit group by one caller in the current window."""
 
     group = models.CharField(max_length=64)
     owner = models.CharField(max_length=64, help_text="`user:ID` or `token:ID`.")
@@ -192,7 +192,7 @@ class RateBucket(models.Model):
 
 
 class SignInCount(models.Model):
-    """The attempts to sign in to one account, or from one address, since the last right password."""
+    """Sign-in attempts for one account, or from one address, since the last correct password."""
 
     key = models.CharField(max_length=64, unique=True, help_text="HMAC-SHA256 of the name or the address.")
     attempts = models.PositiveIntegerField(default=0)
@@ -205,7 +205,7 @@ class SignInCount(models.Model):
 
 
 class CatalogState(models.Model):
-    """One row whose revision tells every process that tools changed."""
+    """A single row whose revision tells every process that tools changed."""
 
     revision = models.BigIntegerField(default=0)
 
@@ -214,7 +214,7 @@ class CatalogState(models.Model):
 
 
 class ApiToken(models.Model):
-    """A bearer token: only its SHA-256 is stored, the text is shown once."""
+    """A bearer token. Only its SHA-256 is stored; the text is displayed once."""
 
     class Kind(models.TextChoices):
         AGENT = "agent"
@@ -239,14 +239,14 @@ class ApiToken(models.Model):
 
     @property
     def is_live(self) -> bool:
-        """Whether it has been neither revoked nor reached its end."""
+        """Whether the token is neither revoked nor expired."""
         return self.revoked_at is None and self.expires_at > clock.now()
 
 
 class LearntWait(models.Model):
-    """The wait of one MCP client of a token, learnt from the connections that it closed.
+    """The longest wait that one MCP client of a token accepts, learnt from the connections it closed.
 
-    `catalog.access.learnt_waits` writes it. `seconds` is null until two waits in a row were cut off.
+    Written by `catalog.access.learnt_waits`. `seconds` is null until two waits in a row were cut off.
     """
 
     token = models.ForeignKey(ApiToken, models.CASCADE, related_name="learnt_waits")
@@ -265,7 +265,7 @@ class LearntWait(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """The first answer to a keyed POST, kept for 24 hours per person or token."""
+    """The first response to a keyed POST, kept for 24 hours for each person or token."""
 
     owner = models.CharField(max_length=64, help_text="`user:ID` or `token:ID`.")
     key = models.CharField(max_length=255)
@@ -283,10 +283,10 @@ class IdempotencyKey(models.Model):
 
 
 class Call(models.Model):
-    """One invocation of one tool version with one set of arguments, by someone: gated, run and recorded.
+    """One call of a tool version with one set of arguments and its requester: gated, run and recorded.
 
-    Written on the hot path: an index here costs every step, so only what pages search by has one. The calls of a plan
-    are found by its steps.
+    Written on the hot path, where each index costs time, so only columns that pages search by have one. The calls of a
+    plan are found through its steps.
     """
 
     MOVES = MOVES
@@ -322,11 +322,11 @@ class Call(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            # Of those that replace one alone: most calls replace none, and stand in no index for it.
+            # Partial, because most calls replace none and then need no index entry.
             models.UniqueConstraint(fields=["replaces"], condition=Q(replaces__isnull=False), name="call_replaced_once")
         ]
         indexes: ClassVar = [
-            # Holds all that counting a tool's calls of a time reads, so that no call itself is read for it.
+            # Covers all columns for counting a tool's calls in a period, so that no row is read.
             models.Index(fields=["tool_name", "created_at", "status"], name="call_by_tool"),
             models.Index(
                 fields=["status"],
@@ -340,12 +340,12 @@ class Call(models.Model):
 
     @property
     def arguments_json(self) -> Any:
-        """The arguments as JSON values, as they may be shown: `{"$secret": name}` in the place of secrets."""
+        """The arguments as JSON values for display: `{"$secret": name}` in place of secrets."""
         return json.loads(without_macs(self.arguments))
 
     @property
     def response_json(self) -> Any:
-        """The standard response as JSON values; None until the call ended. Of one that was ended without: why."""
+        """The standard response as JSON values; None until the call ends, then an error if it has none."""
         if self.response:
             return json.loads(self.response)
         if self.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
@@ -354,17 +354,17 @@ class Call(models.Model):
 
     @property
     def replaced_by(self) -> "Call | None":
-        """The call that took its place; None while none has."""
+        """The call that replaced this one, or None."""
         return self.replacements.first()
 
     @property
     def left_running(self) -> "Call | None":
-        """The call itself when its handler could not be stopped and was left running, else None."""
+        """The call itself if its handler could not be stopped and was left running, else None."""
         return self if self.left_running_at is not None else None
 
     @property
     def left_earlier(self) -> bool:
-        """Whether the handler that was left running is that of an earlier attempt."""
+        """Whether the handler left running belongs to an earlier attempt."""
         return bool(self.left_running_at and self.started_at and self.left_running_at < self.started_at)
 
     def error_response(self, message: str) -> dict[str, Any]:
@@ -372,12 +372,12 @@ class Call(models.Model):
         return format_error_response(*self.asked, message, tool_name=self.tool_name)
 
     def error_text(self, message: str) -> str:
-        """Return the standard response with this error as it is stored."""
+        """Return the standard response with this error as JSON text."""
         return json.dumps(self.error_response(message), ensure_ascii=False)
 
     @property
     def asked(self) -> tuple[str | None, Any]:
-        """The query type and the parameters as responses name them: those of a query stand inside the arguments."""
+        """The query type and parameters as named in responses; a query's are nested in the arguments."""
         parameters = self.arguments_json
         if self.query_type:
             return self.query_type, parameters.get("parameters", {})
@@ -385,24 +385,24 @@ class Call(models.Model):
 
     @property
     def public_status(self) -> str:
-        """The status as clients are told it."""
+        """The status in the API."""
         return PUBLIC_STATUS[self.status]
 
     @property
     def waiting_for(self) -> str | None:
-        """What a waiting call waits for: `approval` or `outcome`."""
+        """The reason a call is waiting: `approval` or `outcome`, or None."""
         return WAITING_FOR.get(self.status)
 
     @property
     def duration_ms(self) -> int | None:
-        """Milliseconds between start and end; None while it has not ended."""
+        """Milliseconds between start and end; None until the call ends."""
         if self.started_at is None or self.finished_at is None:
             return None
         return round((self.finished_at - self.started_at).total_seconds() * 1000)
 
 
 class CallRequester(models.Model):
-    """One person of a held call's requester set: nobody in it may decide."""
+    """A person in the requester set of a held call, who may not decide it."""
 
     call = models.ForeignKey(Call, models.CASCADE, related_name="requesters")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
@@ -415,7 +415,7 @@ class CallRequester(models.Model):
 
 
 class CallSecret(models.Model):
-    """A secret of a step whose call has not ended, encrypted; `mac` stands for it in the stored arguments."""
+    """An encrypted secret of a step whose call has not ended; the stored arguments contain its `mac` instead."""
 
     plan_ref = models.CharField(max_length=40)
     step_ref = models.CharField(max_length=16, help_text="Empty for what the plan's memory was given.")

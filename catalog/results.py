@@ -1,6 +1,6 @@
-"""What a tool gives back: ToolResult, Preview, and the texts and shapes that clients read.
+"""Results of tools: ToolResult, Preview, and their texts and standard responses.
 
-Pure functions over values; nothing here runs a tool or knows a request.
+Pure functions of values; nothing here runs a tool.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ TRUNCATION_MARK = "\n[... truncated ...]"
 class ToolResult(Generic[ValueT]):
     """A message for the model and a typed value; a failed result fails the call.
 
-    `user_message`, where there is one, is the sentence an agent should pass on to its user.
+    `user_message`, if present, is the sentence an agent should pass on to its user.
     """
 
     message: str
@@ -45,7 +45,7 @@ class ToolResult(Generic[ValueT]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preview:
-    """What a call would do, computed by its tool; `state_token` names the state of the target seen."""
+    """Preview of a call, computed by its tool; `state_token` identifies the target's state it is based on."""
 
     summary: str
     kind: PreviewKind
@@ -56,20 +56,20 @@ class Preview:
 
     def __post_init__(self) -> None:
         if self.kind not in _PREVIEW_KINDS:
-            raise ValueError(f"A preview's kind is one of {', '.join(_PREVIEW_KINDS)}, not {self.kind!r}.")
+            raise ValueError(f"The kind of a preview must be one of {', '.join(_PREVIEW_KINDS)}, not {self.kind!r}.")
         token = self.state_token or ""
         if len(token) > MAX_STATE_TOKEN or "\x00" in token:
-            raise ValueError(f"A preview's state token has at most {MAX_STATE_TOKEN} characters, none of them NUL.")
+            raise ValueError(f"The state token of a preview may have at most {MAX_STATE_TOKEN} characters and no NUL.")
         object.__setattr__(self, "rows", tuple(self.rows))
 
 
 def to_result(returned: object) -> ToolResult[Any]:
-    """Return what a handler gave as a result: itself when it is one, else a success with this value."""
+    """Return a handler's return value as a result: unchanged if it is one, else a success with this value."""
     return returned if isinstance(returned, ToolResult) else ToolResult(message="OK", value=returned)
 
 
 def values_to_result(returned: object) -> ToolResult[Any]:
-    """Return what a `define_tool` handler gave as a result; a tuple of a result and an error text fails unless None."""
+    """Return the result of a `define_tool` handler; in a tuple (result, error text) an error fails the call."""
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], str | None):
         value, error = returned
         return to_result(value) if error is None else ToolResult(message=error, value=value, success=False)
@@ -77,13 +77,13 @@ def values_to_result(returned: object) -> ToolResult[Any]:
 
 
 def render(result: ToolResult[Any]) -> str:
-    """Return the whole text for the model: message, blank line, value."""
+    """Return the entire text for the model: message, blank line, value."""
     value = "" if result.exclude_value_from_context else render_value(result.value)
     return "\n\n".join(part for part in (result.message, value) if part)
 
 
 def render_value(value: object) -> str:
-    """Return the text of a value: its own `render()` when it has one, else JSON; None is empty."""
+    """Return the text of a value: its own `render()` if it has one, else JSON; None is empty."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -95,7 +95,7 @@ def render_value(value: object) -> str:
 
 
 def format_for_model(value: object, limit: int = 2000) -> str:
-    """Return text of at most `limit` characters: text as it is, None as nil, the rest as indented JSON."""
+    """Return text of at most `limit` characters: strings unchanged, None as nil, everything else as indented JSON."""
     text = value if isinstance(value, str) else "nil" if value is None else _as_json(value, indent=2)
     return (
         text if len(text) <= limit else text[: max(0, limit - len(TRUNCATION_MARK))] + TRUNCATION_MARK[: max(0, limit)]
@@ -105,7 +105,7 @@ def format_for_model(value: object, limit: int = 2000) -> str:
 def format_success_response(
     query_type: str | None, parameters: object, results: object, *, tool_name: str, **fields: object
 ) -> dict[str, Any]:
-    """Return the standard response of a call that worked; `fields` are the tool's own."""
+    """Return the standard response of a successful call; `fields` are the tool's own."""
     return _response(query_type, parameters, results, tool_name, success=True) | _extra_fields(fields)
 
 
@@ -118,7 +118,7 @@ def format_error_response(
     error_type: str = "error",
     **fields: object,
 ) -> dict[str, Any]:
-    """Return the standard response of a call that failed; `warning` instead of `error`: nothing was found."""
+    """Return the standard response of a failed call; `error_type` is `warning` if nothing was found."""
     response = _response(query_type, parameters, [], tool_name, success=False)
     return response | _extra_fields(fields) | {error_type: message}
 
@@ -143,7 +143,7 @@ def _extra_fields(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def custom_rendering(value: object) -> str | None:
-    """Return the text of the value's own `render()`; None for a value without one, or whose render() raises."""
+    """Return the text of the value's own `render()`; None without one or if it raises."""
     rendering = getattr(value, "render", None)
     if not callable(rendering):
         return None

@@ -1,5 +1,6 @@
-"""The states of a call and the moves between them. Only `catalog.core.transactions` and `plans.store.statements` write
-a status.
+"""States of a call and the moves between them.
+
+Statuses are written only by `catalog.core.transactions` and `plans.store.statements`.
 
 created ──► running ──► completed | failed | cancelled | outcome_unknown
    │           │ ▲                                          │
@@ -14,7 +15,7 @@ from django.db import models
 
 
 class CallStatus(models.TextChoices):
-    """Where one call stands."""
+    """Status of one call."""
 
     CREATED = "created"
     HELD = "held"
@@ -46,7 +47,7 @@ MOVES: dict[str, frozenset[str]] = {
 }
 TERMINAL = frozenset(status for status, targets in MOVES.items() if not targets)
 
-# What clients are told: three inner states are simply "running", two wait for a person.
+# Status in the API: three internal states are "running", two wait for a person.
 PUBLIC_STATUS: dict[str, str] = {
     CallStatus.CREATED: "running",
     CallStatus.READY: "running",

@@ -1,4 +1,4 @@
-"""For tests of tools: run one through the pipeline without a database. Never imported by the product."""
+"""Test support for tool authors: run a tool through the pipeline without a database. Not used by the product."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from catalog.tools.class_tools import BaseTool
 
 
 class InvokeOptions(TypedDict, total=False):
-    """What `invoke` may be given beside the tool and its arguments."""
+    """Options of `invoke`."""
 
     session: Session | None
     deadline: Deadline | None
@@ -25,7 +25,7 @@ class InvokeOptions(TypedDict, total=False):
 
 
 def allow_all(call: CallFacts) -> Allow:
-    """Let every call run."""
+    """Allow every call."""
     return Allow()
 
 
@@ -36,8 +36,8 @@ def invoke(
 
     `arguments` may be the JSON text of a tool call.
 
-    Raises PromptEvaluationError for an unknown tool, one without a handler, arguments that are no JSON object and a
-    late call. What ends an evaluation (PromptEvaluationError, VisibilityExpansionRequired) goes through as raised.
+    Raises PromptEvaluationError for an unknown tool, one without a handler, arguments that are not a JSON object, and a
+    call that exceeds its deadline. PromptEvaluationError and VisibilityExpansionRequired of the handler are passed on.
     """
     found, arguments = _find_tool(tool), _decode_arguments(arguments)
     context = make_context(
@@ -60,13 +60,13 @@ def invoke(
 
 
 def make_context(**fields: Any) -> ToolContext:
-    """Make a context of these fields; what is left out is as in a call outside plans, in a session of its own."""
+    """Return a context with these fields; the defaults are those of a call outside plans, with a session of its own."""
     return ToolContext(**{"call_id": "call_test", "session": Session(), **fields})
 
 
 @contextmanager
 def clean_registry() -> Iterator[None]:
-    """Start with an empty registry, and put back afterwards what was registered before."""
+    """Start with an empty registry, and restore it afterwards."""
     kept: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
         (held, held.copy()) for held in (registry._TOOLS, registry._IMPLEMENTATIONS, contexts._RESOURCE_FACTORIES)
     ]

@@ -1,1 +1,1 @@
-"""Tools as rows: synchronised, versioned, overridden by administrators, found. Knows no page or endpoint."""
+"""Tools as database rows: synchronisation, versions, administrators' overrides, search. Knows no page or endpoint."""

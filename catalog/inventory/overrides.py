@@ -1,6 +1,6 @@
-"""What administrators set about a tool: its level, its categories, what models read of it, and what code serves it.
+"""Administrators' overrides of a tool: level, categories, description, implementations, grant limits, on and off.
 
-Each change that a version covers makes a new version; each is one entry of the audit log, with before and after.
+A change that the fingerprint covers makes a new version. Each change is one audit entry with before and after.
 """
 
 import unicodedata
@@ -28,12 +28,12 @@ from catalog.models import Category, Implementation, Tool
 from catalog.tools.registry import get_tool
 
 MAX_DESCRIPTION_OVERRIDE = 1024
-"""Characters; at least one provider refuses what is longer."""
+"""Characters; at least one provider refuses longer descriptions."""
 MAX_CATEGORIES = 20
 MAX_WEIGHT = 1000
 MAX_REASON = 1000
 INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs"})
-"""Control characters, marks that turn the direction of writing, halves of characters."""
+"""Control characters, marks that change the writing direction, lone surrogates."""
 OVERRIDE_COLUMNS = (
     "enabled",
     "level_override",
@@ -45,7 +45,7 @@ OVERRIDE_COLUMNS = (
 
 
 class InvalidOverride(ToolError):
-    """A change that cannot be made as it was asked for: says which field, and what it takes."""
+    """An override with an invalid value; names the field and says which values it accepts."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message, {"errors": [{"path": field, "code": "invalid", "message": message}]})
@@ -53,7 +53,7 @@ class InvalidOverride(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class OverrideChange:
-    """One thing that is different now, as the audit log keeps it."""
+    """One changed setting, as stored in the audit log."""
 
     kind: str
     before: Any
@@ -62,9 +62,9 @@ class OverrideChange:
 
 
 def apply_overrides(name: str, values: Mapping[str, Any], *, by: User, reason: str = "") -> list[OverrideChange]:
-    """Set what `values` names (a key of SETTERS each), all of it or nothing; return what is different now.
+    """Apply all of `values` (keys of SETTERS) or none; return the settings that changed.
 
-    Raises NotAllowed unless `by` administers, Tool.DoesNotExist, and InvalidOverride naming the field.
+    Raises NotAllowed unless `by` is an administrator, Tool.DoesNotExist, and InvalidOverride naming the field.
     """
     if not can_override(by):
         raise NotAllowed("Only an administrator may change tools.")
@@ -73,7 +73,7 @@ def apply_overrides(name: str, values: Mapping[str, Any], *, by: User, reason: s
         row = _load_tool_row(name)
         changes = [change for key, value in values.items() for change in SETTERS[key](row, value, reason)]
         drift = _publish_overrides(row) if changes else None
-        for change in changes:  # last: what the audit log keeps waits for its head, and others wait for this
+        for change in changes:  # last: an audit entry locks the head of the log, which blocks other writers
             signals.record_fact(change.kind, by=by, **_fact_data(row, change, reason))
         if drift is not None:
             signals.record_fact(drift.kind, **drift.data)
@@ -82,18 +82,18 @@ def apply_overrides(name: str, values: Mapping[str, Any], *, by: User, reason: s
 
 
 def can_override(user: User) -> bool:
-    """Say whether someone may change tools: administrators, never through an agent's token."""
+    """Return whether the user may change tools: administrators, never through an agent's token."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
 
 def _validate_text(field: str, text: str, most: int) -> None:
-    """Refuse a text that is too long, or that holds more than can be seen; lines may end."""
+    """Refuse text that is too long or contains invisible characters other than line breaks."""
     if len(text) > most:
-        raise InvalidOverride(field, f"Write at most {most:,} characters; these are {len(text):,}.")
+        raise InvalidOverride(field, f"Write at most {most:,} characters (now {len(text):,}).")
     if any(
         unicodedata.category(letter) in INVISIBLE_CATEGORIES for letter in text.replace("\r\n", "\n") if letter != "\n"
     ):
-        raise InvalidOverride(field, "This holds a character that cannot be seen; leave it out.")
+        raise InvalidOverride(field, "This contains an invisible character. Remove it.")
 
 
 def _load_tool_row(name: str) -> Tool:
@@ -102,7 +102,7 @@ def _load_tool_row(name: str) -> Tool:
 
 
 def _publish_overrides(row: Tool) -> signals.Fact | None:
-    """Write the row and its version; return that it drifted, when people are asked about an earlier one."""
+    """Store the row and its version; return the drift fact if requests or grants refer to an earlier version."""
     row.save(update_fields=OVERRIDE_COLUMNS)
     is_new = publish_version(row, effective_columns(row))
     if is_new:
@@ -118,10 +118,10 @@ def _fact_data(row: Tool, change: OverrideChange, reason: str) -> dict[str, Any]
 
 
 def _set_level(row: Tool, level: str, reason: str) -> list[OverrideChange]:
-    """Set the level; a lower one needs a reason. The author's own level is not set over itself."""
+    """Set the level; lowering it needs a reason. An override equal to the author's level is removed."""
     before = _effective_level(row)
     if SafetyLevel(level).rank < before.rank and not reason.strip():
-        raise InvalidOverride("reason", f"Say why {row.name} is to be {level}: lowering its level needs a reason.")
+        raise InvalidOverride("reason", f"Enter a reason for lowering the level of {row.name} to {level}.")
     row.level_override = "" if level == row.declared_level else level
     return _change_if_different("tool.level_set", str(before), level)
 
@@ -132,11 +132,11 @@ def _effective_level(row: Tool) -> SafetyLevel:
 
 
 def _set_categories(row: Tool, names: Sequence[str] | None, reason: str) -> list[OverrideChange]:
-    """Put the tool into these categories, which stay whatever its code says; None: into its author's again."""
+    """Set the categories, overriding the code; None restores the author's."""
     _validate_categories(names or ())
     before, chosen_before = sorted(category.name for category in row.categories.all()), row.categories_override
     row.categories_override = chosen = None if names is None else sorted(names)
-    loaded = get_tool(row.name)  # where the code is not loaded, the next sync brings its categories back
+    loaded = get_tool(row.name)  # if the code is not loaded, the next sync restores its categories
     wanted = chosen if chosen is not None else sorted(loaded.categories if loaded else before)
     row.categories.set([Category.objects.get_or_create(name=name)[0] for name in wanted])
     changed = (before, chosen_before) != (wanted, chosen)
@@ -144,43 +144,43 @@ def _set_categories(row: Tool, names: Sequence[str] | None, reason: str) -> list
 
 
 def _validate_categories(names: Sequence[str]) -> None:
-    """Refuse what the page could not show on one line, with commas between the names, and read again as the same."""
+    """Refuse names that could not be edited as a comma-separated list on one line."""
     if len(set(names)) != len(names) or len(names) > MAX_CATEGORIES:
-        raise InvalidOverride("categories", f"Name at most {MAX_CATEGORIES} categories, each once.")
+        raise InvalidOverride("categories", f"Enter at most {MAX_CATEGORIES} different categories.")
     for index, name in enumerate(names):
         if not 0 < len(name) <= MAX_CATEGORY or name != name.strip() or not name.isprintable() or "," in name:
-            message = f"A category is 1 to {MAX_CATEGORY} visible characters without commas, and no blanks around them."
+            message = f"A category has 1 to {MAX_CATEGORY} visible characters, no commas, and no spaces around it."
             raise InvalidOverride(f"categories.{index}", message)
 
 
 def _set_enabled(row: Tool, enabled: bool, reason: str) -> list[OverrideChange]:  # noqa: FBT001 - a setter takes its value
-    """Let the tool be called, or not."""
+    """Enable or disable the tool."""
     before, row.enabled = row.enabled, enabled
     return _change_if_different("tool.enabled" if enabled else "tool.disabled", before, enabled)
 
 
 def _set_description(row: Tool, text: str | None, reason: str) -> list[OverrideChange]:
-    """Let models read this text instead of the author's; nothing, or the author's own text, takes it away."""
+    """Replace the description for models; None or the author's own text restores the author's."""
     wanted = (text or "").strip()
     _validate_text("description_override", wanted, MAX_DESCRIPTION_OVERRIDE)
     if wanted and not row.accepts_overrides:
-        raise InvalidOverride("description_override", f"The author of {row.name} lets nobody else describe it.")
+        raise InvalidOverride("description_override", f"The author of {row.name} does not allow other descriptions.")
     before = row.description_override
     row.description_override = "" if wanted == row.declared_description else wanted
     return _change_if_different("tool.description_set", before or None, row.description_override or None)
 
 
 def _set_implementations(row: Tool, wanted: Sequence[Mapping[str, Any]], reason: str) -> list[OverrideChange]:
-    """Set weights and switches; plans that are under way may get another implementation by that."""
+    """Set weights and switches of implementations; this may change the implementation of running plans."""
     known = {each.pk: each for each in row.implementations.all()}
     changes: list[OverrideChange] = []
     for index, values in enumerate(wanted):
         implementation = known.pop(values["id"], None)
         if implementation is None:
-            message = f"{row.name} has no implementation with this id, or it is named twice."
+            message = f"{row.name} has no implementation with this id, or it is listed twice."
             raise InvalidOverride(f"implementations.{index}.id", message)
         if not 0 <= values.get("weight", 0) <= MAX_WEIGHT:
-            raise InvalidOverride(f"implementations.{index}.weight", f"A weight is 0 to {MAX_WEIGHT:,}.")
+            raise InvalidOverride(f"implementations.{index}.weight", f"A weight must be from 0 to {MAX_WEIGHT:,}.")
         changes += _set_implementation(implementation, values)
     return changes
 
@@ -195,7 +195,7 @@ def _set_implementation(implementation: Implementation, values: Mapping[str, Any
 
 
 def _set_grantable(row: Tool, limits: Mapping[str, Any] | None, reason: str) -> list[OverrideChange]:
-    """Let grants be made for the tool, within these limits; None: as its level says, for dangerous tools not at all."""
+    """Allow grants for the tool within these limits; None restores the level's default (dangerous: no grants)."""
     wanted = (
         None if limits is None else {"max_hours": DEFAULT_GRANT_HOURS, "max_uses": DEFAULT_GRANT_USES} | dict(limits)
     )

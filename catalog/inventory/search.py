@@ -1,7 +1,7 @@
-"""Finding tools by the words of their names, descriptions and parameters, with FTS5 or PostgreSQL's full text.
+"""Full-text search of tools by name, description and parameters, with SQLite's FTS5 or PostgreSQL.
 
-Words are cut and folded here, for both alike, so that both find the same. A word finds what starts with it, and in a
-name whatever holds it. Knows nothing of pages: it turns words into a condition, and tools into words.
+Words are split and normalized here, so that both databases return the same tools. A query word matches words that start
+with it, and any part of a name.
 """
 
 import unicodedata
@@ -18,10 +18,10 @@ MAX_QUERY_LENGTH = 200
 MAX_QUERY_WORDS = 10
 MAX_WORD_LENGTH = 64
 MAX_INDEXED_TEXT = 64 * 1024
-"""Characters of a tool's description and parameters that are looked into."""
+"""Characters of a tool's description and parameters that are indexed."""
 INDEX_BATCH_SIZE = 500
 NO_SPACES_FROM = "\u2e80"
-"""From here on lie the scripts that write words without spaces between them; each of their letters is a word."""
+"""Above this code point are the scripts without spaces between words; each of their letters counts as a word."""
 MATCH_SQL = {
     "sqlite": "SELECT rowid FROM catalog_toolsearch WHERE catalog_toolsearch MATCH %s",
     "postgresql": "SELECT tool_id FROM catalog_tooltext WHERE {} @@ %s::tsquery",
@@ -29,14 +29,14 @@ MATCH_SQL = {
 
 
 def search_words(text: str) -> list[str]:
-    """Cut a text into its different words, in their order, without case and accents."""
+    """Split a text into its distinct words, in order, without case and accents."""
     plain = unicodedata.normalize("NFKD", text).casefold()
     kept = "".join(each if each.isascii() and each.isalnum() else _normalize_character(each) for each in plain)
     return list(dict.fromkeys(word[:MAX_WORD_LENGTH] for word in kept.split()))
 
 
 def _normalize_character(letter: str) -> str:
-    """Return what stands for a character: nothing for an accent, a space for what parts words."""
+    """Return the replacement of a character: empty for an accent, a space for a separator."""
     if unicodedata.combining(letter):
         return ""
     if letter >= NO_SPACES_FROM and letter.isalpha():
@@ -45,12 +45,12 @@ def _normalize_character(letter: str) -> str:
 
 
 def matching_words(text: str) -> Q:
-    """Return the condition that a tool has every word of the text; without any word no tool fits."""
+    """Return the condition that a tool matches every word of the text; without words no tool matches."""
     return _matching_keys(text, name_only=False)
 
 
 def name_match_rank(text: str) -> Case:
-    """Return how near a tool's name is to the text: 0 is the name, 1 starts it, 2 is in it, 3 lies elsewhere."""
+    """Return the rank of a match: 0 the name equals the text, 1 starts with it, 2 contains it, 3 matches elsewhere."""
     said = text.strip()[:MAX_QUERY_LENGTH]
     return Case(
         When(name__iexact=said, then=Value(0)),
@@ -65,7 +65,7 @@ def _matching_keys(text: str, *, name_only: bool) -> Q:
     words = search_words(text[:MAX_QUERY_LENGTH])[:MAX_QUERY_WORDS]
     if not words:
         return Q(pk__in=())
-    # Words hold letters and digits alone, so they need no escaping in either language.
+    # Words contain only letters and digits, so they need no escaping in either query language.
     if connection.vendor == "postgresql":
         select = MATCH_SQL["postgresql"].format("name_index" if name_only else "whole_index")
         return Q(pk__in=RawSQL(select, [" & ".join(f"'{word}':*" for word in words)]))  # noqa: S611 - no input in it
@@ -74,9 +74,9 @@ def _matching_keys(text: str, *, name_only: bool) -> Q:
 
 
 def index_changed_tools() -> None:
-    """Read the words of each tool whose current version is not the one they were read from.
+    """Index each tool whose current version is not the indexed one.
 
-    Called in the transaction that changes tools, so that what is found is what is there.
+    Call it in the transaction that changes tools, so that the index is always current.
     """
     stale = Q(text=None) | ~Q(text__version=F("current_version"))
     tools = Tool.objects.filter(stale, current_version__isnull=False).select_related("current_version")
@@ -100,7 +100,7 @@ def _tool_text(tool: Tool) -> ToolText:
 
 
 def _name_fragments(words: Iterable[str]) -> Iterator[str]:
-    """Yield the name in one word, and each of its words from each of its letters on: what starts there is in it."""
+    """Yield the suffixes of the name and of each of its words, so that a prefix search finds any part of the name."""
     words = list(words)
     yield "".join(words)
     for word in words:

@@ -1,4 +1,4 @@
-"""What is in the catalog: tools as lists and as one, each with a fixed number of queries."""
+"""Queries for tools: lists and single tools, each with a fixed number of queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def tool_or_404(name: str) -> Tool:
 
 LEVELS: Sequence[str] = [level.value for level in SafetyLevel]
 SORT_KEYS = ("name", "-name", "level", "-level", "calls", "-calls")
-# What a sort is called outside → the column that holds it.
+# Public name of a sort order → its column.
 SORT_COLUMNS = {"name": "name", "level": "level_rank", "calls": "call_count"}
 FACET_COLUMNS = {
     "safety_level": "current_version__safety_level",
@@ -34,7 +34,7 @@ FACET_COLUMNS = {
     "source": "source__name",
     "enabled": "enabled",
 }
-# Long columns that no list shows.
+# Long columns that lists do not need.
 DEFERRED_COLUMNS = (
     *(f"current_version__{name}" for name in ("output_schema", "annotations")),
     *("examples", "declared_description", "description_override"),
@@ -42,9 +42,10 @@ DEFERRED_COLUMNS = (
 
 
 def tool_condition(*, q: str = "", max_level: str = "", **facets: Any) -> Q:
-    """Return the condition of tools that have all words, this level at most, and of each facet any of these values.
+    """Return the condition for tools that match all words of `q`, have at most this level, and match every facet.
 
-    The facets are `FACET_COLUMNS`. A facet takes one value or a list; an empty list does not narrow.
+    The facets are the keys of `FACET_COLUMNS`. A facet takes one value or a list of alternatives; an empty list matches
+    all.
     """
     condition = search.matching_words(q) if q else Q()
     if max_level:
@@ -60,7 +61,7 @@ def tool_condition(*, q: str = "", max_level: str = "", **facets: Any) -> Q:
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """How the calls of a tool, or of one implementation, ended."""
+    """Counts of the calls of a tool, or of one implementation, by outcome."""
 
     calls: int
     completed: int
@@ -69,12 +70,12 @@ class CallCounts:
 
 
 def offered_tools() -> "QuerySet[Tool]":
-    """Return the tools that a source offers and that have a version to show."""
+    """Return the tools that a source offers and that have a current version."""
     return Tool.objects.filter(registered=True, current_version__isnull=False)
 
 
 def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
-    """Return the tools that fit, with what `sort` needs; `with_list_details` gives the rows of a page all the rest."""
+    """Return the matching tools with the columns that `sort` needs; `with_list_details` loads the rest for a page."""
     rows = offered_tools().filter(condition).only("pk", "name")
     match sort.lstrip("-"):
         case "level":
@@ -85,9 +86,9 @@ def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
 
 
 def with_list_details(rows: Sequence[Tool], *, counted: bool = False) -> list[Tool]:
-    """Return the tools of a page with version, source, categories and when they were last called.
+    """Return the tools of a page with version, source, categories and the time of the last call.
 
-    With `counted` also with how often, and with how many failures, in the last days.
+    With `counted`, also with the numbers of calls and failures in the last days.
     """
     full = (
         Tool.objects.select_related("source", "current_version").prefetch_related("categories").defer(*DEFERRED_COLUMNS)
@@ -109,19 +110,19 @@ def _calls_of_outer_tool(**terms: object) -> "QuerySet[Call]":
 
 
 def _recent_call_count(**terms: object) -> Coalesce:
-    """Count within the days that pages show, so that a long history costs nothing."""
+    """Count only the days that pages display, so that a long history costs nothing."""
     calls = _calls_of_outer_tool(created_at__gte=usage_window_start(), **terms).values("tool_name")
     return Coalesce(Subquery(calls.annotate(n=Count("*")).values("n")), 0)
 
 
 def category_names() -> list[str]:
-    """Return the categories that tools are in."""
+    """Return the names of the categories that contain tools."""
     used = Tool.categories.through.objects.filter(category=OuterRef("pk"), tool__registered=True)
     return list(Category.objects.filter(Exists(used)).values_list("name", flat=True))
 
 
 def offering_sources() -> list[Source]:
-    """Return the sources that offer tools, and those that could not be loaded, by name."""
+    """Return the sources that offer tools or failed to load, by name."""
     offers = Tool.objects.filter(source=OuterRef("pk"), registered=True)
     return list(Source.objects.annotate(offers=Exists(offers)).filter(Q(offers=True) | ~Q(error="")).order_by("name"))
 
@@ -132,7 +133,7 @@ def sort_column(sort: str) -> str:
 
 
 def get_tool_row(name: str) -> Tool:
-    """Return one tool with its version, also when nothing offers it any more. Raises Tool.DoesNotExist."""
+    """Return one tool with its version, also if no source offers it any more. Raises Tool.DoesNotExist."""
     rows = Tool.objects.select_related("source", "current_version").prefetch_related("categories")
     return rows.get(name=name, current_version__isnull=False)
 
@@ -143,12 +144,12 @@ def tool_versions(tool: Tool) -> "QuerySet[ToolVersion]":
 
 
 def get_current_version(tool: Tool) -> ToolVersion:
-    """Return the version that is offered now, its tool at hand. Raises ToolVersion.DoesNotExist."""
+    """Return the current version with its tool loaded. Raises ToolVersion.DoesNotExist."""
     return tool.versions.select_related("tool").get(pk=tool.current_version_id or 0)
 
 
 def call_counts(tool: Tool) -> CallCounts:
-    """Return how the tool's calls ended."""
+    """Return the counts of the tool's calls by outcome."""
     calls = Call.objects.filter(tool_name=tool.name)
     counted = calls.aggregate(
         calls=Count("*"),
@@ -160,7 +161,7 @@ def call_counts(tool: Tool) -> CallCounts:
 
 
 def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
-    """Return the current version of every tool that fits and may be called, by name."""
+    """Return the current versions of the matching tools that may be called, by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk"))
     wanted = offered_tools().filter(condition, enabled=True)
     return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

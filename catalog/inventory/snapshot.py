@@ -1,6 +1,6 @@
-"""What this process may call right now: loaded tools joined with their rows, kept in memory.
+"""In-memory snapshot of the tools that this process may call: loaded code joined with database rows.
 
-Looked up on the hot path; read again when a second old and the catalog's revision has moved. Never writes.
+Used on the hot path. It is read again when it is a second old and the catalog's revision has changed. Never writes.
 """
 
 import threading
@@ -23,17 +23,18 @@ from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.tools.registry import get_all_tools, loaded_variants
 
 SNAPSHOT_SECONDS = 1.0
-"""Seconds for which a process uses what it has read of the catalog and of policies before it reads again."""
+"""Seconds for which a process uses its copy of the catalog and of the policies before it checks for changes."""
 
 LoadedTool = DeclaredTool[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallableTool:
-    """A tool as code and as rows, under what an administrator has set, with one of its implementations.
+    """A loaded tool joined with its rows and overrides, with one of its implementations.
 
-    `drifted` when the code loaded here is not what the rows say; `implementation_pk` is None when nothing serves it.
-    `options` has the same tool with each implementation in use, where there is a choice; `bounds` parts them by weight.
+    `drifted` if the code loaded here differs from the rows; `implementation_pk` is None if no implementation is
+    available.
+    `options` has the tool with each active implementation if there are several; `bounds` are their cumulative weights.
     """
 
     tool: LoadedTool
@@ -49,23 +50,23 @@ class CallableTool:
     drifted: bool
     grant_limits: GrantLimits | None = None
     later: LoadedTool | None = None
-    """The tool under the catalog's contract, where that is a later version than the code loaded here; else None."""
+    """The tool under the catalog's contract, if that is a later version than the loaded code; else None."""
     options: tuple["CallableTool", ...] = ()
     bounds: tuple[int, ...] = ()
 
     def with_catalog_contract(self) -> "CallableTool | None":
-        """Return the tool as calls are checked here that another process is to run, which has the catalog's code.
+        """Return the tool for checking calls that another process will run, which has the catalog's code.
 
-        None where this process's contract is none that the catalog had: then it is the newer one, and not synced.
+        None if this process's contract was never in the catalog: then it is newer and not synchronised yet.
         """
         if self.fingerprint == self.tool.fingerprint:
             return self
         return replace(self, tool=self.later) if self.later is not None else None
 
     def select_implementation(self, plan_ref: str, kept: int | None = None) -> "CallableTool":
-        """Return the tool with the implementation that serves a plan: `kept` while in use, else by weight.
+        """Return the tool with the implementation for a plan: `kept` while it is active, else chosen by weight.
 
-        The same plan gets the same one as long as the weights stay. Raises NoImplementation.
+        The same plan always gets the same one unless the weights change. Raises NoImplementation.
         """
         if not self.options and self.implementation_pk is not None:
             return self
@@ -92,7 +93,7 @@ _refresh_lock = threading.Lock()
 
 
 def callable_tool(name: str) -> CallableTool | None:
-    """Return what may be called under `name`, or None when no loaded tool has rows under it."""
+    """Return the callable tool with this name, or None if no loaded tool has rows under it."""
     view = _snapshot
     if monotonic() - view.checked_at > SNAPSHOT_SECONDS:
         view = _refresh()
@@ -100,7 +101,7 @@ def callable_tool(name: str) -> CallableTool | None:
 
 
 def callable_tools() -> Mapping[str, CallableTool]:
-    """Return everything that may be called, by name."""
+    """Return all callable tools by name."""
     view = _snapshot
     if monotonic() - view.checked_at > SNAPSHOT_SECONDS:
         view = _refresh()
@@ -108,19 +109,19 @@ def callable_tools() -> Mapping[str, CallableTool]:
 
 
 def last_read(name: str) -> CallableTool | None:
-    """Return what was under `name` when this process last looked: never asks the database, so an event loop may ask."""
+    """Return the tool from the current snapshot without a database query, for use on an event loop."""
     return _snapshot.tools.get(name)
 
 
 def drop_snapshot() -> None:
-    """Read the rows again at the next look: this process has just written them."""
-    global _snapshot  # one reference, replaced whole: readers need no lock
+    """Discard the snapshot, because this process has just changed the rows."""
+    global _snapshot  # a single reference, replaced atomically: readers need no lock
     with _refresh_lock:
         _snapshot = _EMPTY_SNAPSHOT
 
 
 def _refresh() -> _Snapshot:
-    """Return a view that is fresh; one thread reads while the others go on with the old one."""
+    """Return a fresh snapshot; one thread reads while the others use the old one."""
     global _snapshot  # as above
     old = _snapshot
     if not _refresh_lock.acquire(blocking=old is _EMPTY_SNAPSHOT):
@@ -152,7 +153,7 @@ def _callable_rows() -> QuerySet[Tool]:
 
 
 def _join_tool(tool: LoadedTool, row: Tool) -> CallableTool:
-    """Join a loaded tool with its rows: once for each implementation in use, where there are several."""
+    """Join a loaded tool with its rows: once for each active implementation if there are several."""
     whole = _without_implementation(with_overrides(tool, row), row)
     in_use = sorted((each for each in row.implementations.all() if each.registered and each.enabled), key=_by_pk)
     codes = {reference: with_overrides(code, row) for reference, code in loaded_variants(tool).items()}
@@ -191,20 +192,20 @@ def _without_implementation(tool: LoadedTool, row: Tool) -> CallableTool:
 
 
 def _newer_tool(tool: LoadedTool, row: Tool, version: ToolVersion) -> LoadedTool | None:
-    """Return the tool under the current version; None where the loaded contract is none of the earlier ones."""
+    """Return the tool under the current version; None if the loaded contract is not an earlier version."""
     if not row.versions.filter(fingerprint=tool.fingerprint).exists():
         return None
     contract = {name: getattr(version, name) for name in ("description", "input_schema", "safety_level")}
     try:
         later = tool.with_contract(contract, query_types=version.query_types)
-    except SchemaProblem:  # this code takes fewer schemas
+    except SchemaProblem:  # this older code accepts fewer schemas
         return None
     later.categories = tuple(sorted(category.name for category in row.categories.all()))
     return later
 
 
 def _with_implementation(row: Implementation, whole: CallableTool, code: LoadedTool | None) -> CallableTool:
-    """Return the tool with one implementation; drifted where this process has other code for it, or none."""
+    """Return the tool with one implementation; drifted if this process has different code for it, or none."""
     return replace(
         whole,
         tool=code or whole.tool,

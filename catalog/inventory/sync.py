@@ -1,7 +1,7 @@
-"""The registry becomes rows: tools, immutable versions, implementations, categories; says what changed.
+"""Synchronisation of the registry with the database: tools, immutable versions, implementations, categories.
 
-Runs under one lock. Nothing is deleted: what no loaded module offers is marked unregistered. What an administrator
-has set stays, and a level that code lowers stays as it was until an administrator agrees.
+Runs under one lock. Nothing is deleted: tools that no loaded module offers are marked unregistered. Administrators'
+overrides stay. If code lowers a level, the old level stays until an administrator agrees.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ MAX_SOURCE_NAME = 128
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The names of the tools that one sync touched."""
+    """Names of the tools changed by one synchronisation."""
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class SyncResult:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Return one line per change: `added NAME`."""
+        """Return one line for each change: `added NAME`."""
         return [f"{word} {name}" for word, names in self.as_dict().items() for name in names]
 
     def __bool__(self) -> bool:
@@ -52,13 +52,13 @@ class SyncResult:
 
 
 def sync_tools() -> SyncResult:
-    """Load this process's tools and write them into the catalog; return what changed."""
+    """Load this process's tools and synchronise the catalog; return the changes."""
     initialize_tools()
     return sync_registered_tools()
 
 
 def sync_registered_tools() -> SyncResult:
-    """Write the registered tools into the catalog, in one transaction; return what changed."""
+    """Synchronise the catalog with the registered tools, in one transaction; return the changes."""
     changes, told = SyncResult(), list[Fact]()
     with catalog_write_lock():
         _record_broken_modules()
@@ -69,7 +69,7 @@ def sync_registered_tools() -> SyncResult:
         search.index_changed_tools()
         if changes:
             bump_revision()
-        for fact in told:  # last: each waits for the head of the audit log, and calls wait for this transaction then
+        for fact in told:  # last: each locks the head of the audit log, and calls then wait for this transaction
             signals.record_fact(fact.kind, **fact.data)
     snapshot.drop_snapshot()
     return changes
@@ -80,7 +80,7 @@ def _synced_rows() -> QuerySet[Tool]:
 
 
 def _record_broken_modules() -> None:
-    """Keep why a module could not be loaded, for the tools page; forget it once the module can be."""
+    """Store why a module could not be loaded, for the tools page; clear it once the module loads."""
     broken = {name[:MAX_SOURCE_NAME]: why for name, why in broken_modules().items()}
     for name, why in broken.items():
         Source.objects.update_or_create(
@@ -94,7 +94,7 @@ def _python_source_defaults(error: str = "") -> dict[str, object]:
 
 
 def _sync_tool(tool: LoadedTool, row: Tool | None, changes: SyncResult) -> Iterator[Fact]:
-    """Write one tool; yield what is to be told of it."""
+    """Synchronise one tool; yield the facts to record about it."""
     if row is None:
         changes.added.append(tool.name)
         yield Fact("tool.added", data=version_facts(_add_tool(tool)))
@@ -127,7 +127,7 @@ def _add_tool(tool: LoadedTool) -> Tool:
 
 
 def _sync_source(row: Tool, tool: LoadedTool) -> bool:
-    """Note where the tool comes from now; say whether that is new."""
+    """Store the tool's source; return whether it changed."""
     if row.registered and row.source.name == _module_name(tool):
         return False
     row.registered, row.source = True, _get_or_create_source(tool)
@@ -145,7 +145,7 @@ def _module_name(tool: LoadedTool) -> str:
 
 
 def _sync_implementations(row: Tool, tool: LoadedTool) -> bool:
-    """Keep what code serves the tool; say whether it is other code than before. Weights are the administrator's."""
+    """Store the code that serves the tool; return whether it changed. Weights belong to the administrator."""
     known = {each.reference: each for each in row.implementations.all() if each.kind == Implementation.Kind.PYTHON}
     codes = loaded_variants(tool)
     now = {reference: (code.digest, True) for reference, code in codes.items()}
@@ -159,7 +159,7 @@ def _sync_implementations(row: Tool, tool: LoadedTool) -> bool:
 
 
 def _sync_categories(row: Tool, tool: LoadedTool) -> bool:
-    """Put the tool into its categories; say whether they are other ones than before."""
+    """Put the tool into its categories; return whether they changed."""
     wanted = set(tool.categories if row.categories_override is None else row.categories_override)
     if {category.name for category in row.categories.all()} == wanted:
         return False
@@ -168,7 +168,7 @@ def _sync_categories(row: Tool, tool: LoadedTool) -> bool:
 
 
 def _sync_declaration(row: Tool, tool: LoadedTool) -> bool:
-    """Note what the author declares; say whether it is something else than what was noted before."""
+    """Store the author's declaration; return whether it changed."""
     level = _level_override(row, tool.safety_level)
     declared = {
         "declared_description": tool.description,
@@ -188,9 +188,9 @@ def _sync_declaration(row: Tool, tool: LoadedTool) -> bool:
 
 
 def _level_override(row: Tool, declared: SafetyLevel) -> SafetyLevel | None:
-    """Return the level that stands over the declared one, None where none does.
+    """Return the level override that applies, or None.
 
-    What code raises applies at once, whatever an administrator allowed before; what code lowers stays as it was.
+    A level raised by code applies at once and ends an override; a level lowered by code is overridden by the old one.
     """
     was = _previous_declared_level(row) or declared
     stands = SafetyLevel(row.level_override or was)
@@ -208,7 +208,7 @@ def _previous_declared_level(row: Tool) -> SafetyLevel | None:
 
 
 def _level_change_fact(row: Tool, before: str) -> Fact:
-    """Return that code tried to change the level: it was kept, or what an administrator had set no longer holds."""
+    """Return the fact that code changed the level: the old one was kept, or an administrator's override ended."""
     kind = "tool.level_kept" if row.level_override else "tool.level_raised"
     level = row.level_override or row.declared_level
     data = {"tool": row.name, "declared": row.declared_level, "level": level, "before": before or None}
@@ -216,7 +216,7 @@ def _level_change_fact(row: Tool, before: str) -> Fact:
 
 
 def _sync_version(row: Tool, tool: LoadedTool) -> bool:
-    """Point at the version of what may be called now; say whether it was another before."""
+    """Set the current version; return whether it changed."""
     return publish_version(row, version_columns(with_overrides(tool, row)))
 
 

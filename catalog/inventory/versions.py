@@ -1,6 +1,6 @@
-"""What a tool promises: its author's contract, with what an administrator has set over it, as one row for each state.
+"""Versions of a tool: its author's contract combined with administrators' overrides, one row for each state.
 
-Versions are written here only, by the synchronisation and by administrators' changes, one writer at a time.
+Versions are written only here, by the synchronisation and by overrides, by one writer at a time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,13 +29,13 @@ FINGERPRINT_COLUMNS = (
     "retry_safe",
     "timeout",
 )
-"""What the fingerprint covers beside the name; a test holds it against what a loaded tool says of itself."""
+"""The columns that the fingerprint covers beside the name; a test compares them with a loaded tool's contract."""
 UNFINGERPRINTED_COLUMNS = ("query_types", "output_key")
 
 
 @contextmanager
 def catalog_write_lock() -> Iterator[None]:
-    """Open a transaction in which nobody else writes the catalog. On SQLite BEGIN IMMEDIATE already sees to that."""
+    """Open a transaction in which no other process writes the catalog. On SQLite BEGIN IMMEDIATE is enough."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -44,12 +44,12 @@ def catalog_write_lock() -> Iterator[None]:
 
 
 def bump_revision() -> None:
-    """Let every process read the catalog again: it looks at this number each second."""
+    """Increment the revision that every process checks each second, so that all read the catalog again."""
     CatalogState.objects.filter(pk=1).update(revision=F("revision") + 1)
 
 
 def with_overrides(tool: "LoadedTool[Any, Any]", row: Tool) -> "LoadedTool[Any, Any]":
-    """Return the loaded tool as it may be called: under what an administrator has set."""
+    """Return the loaded tool with the administrators' overrides applied."""
     override = row.description_override if tool.accepts_overrides else ""
     categories = tool.categories if row.categories_override is None else tuple(row.categories_override)
     return tool.with_changes(
@@ -60,7 +60,7 @@ def with_overrides(tool: "LoadedTool[Any, Any]", row: Tool) -> "LoadedTool[Any, 
 
 
 def version_columns(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
-    """Return what a version keeps of a loaded tool."""
+    """Return the columns of a loaded tool's version."""
     return {
         **{name: value for name, value in tool.contract().items() if name in FINGERPRINT_COLUMNS},
         "query_types": list(tool.query_types or ()),
@@ -69,10 +69,10 @@ def version_columns(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
 
 
 def effective_columns(row: Tool) -> dict[str, Any]:
-    """Return the columns of the current version under what is now set on its tool, whatever code is loaded here.
+    """Return the columns of the current version with the tool's present overrides, whatever code is loaded here.
 
-    Only whether its author said what taking a call back costs is asked of the code; where that is not here, it is
-    taken for said when it is not what is usual, and the next sync has the last word.
+    Only the code knows whether its author declared the reversibility. If it is not loaded, a value other than the
+    level's default counts as declared, and the next sync corrects it.
     """
     version = row.current_version
     if version is None:
@@ -98,12 +98,12 @@ def _effective_reversibility(name: str, version: ToolVersion, level: SafetyLevel
 
 
 def columns_fingerprint(name: str, columns: Mapping[str, Any]) -> str:
-    """Return the SHA-256 over the contract that these columns hold."""
+    """Return the SHA-256 of the contract in these columns."""
     return digest(canonical_text({"name": name} | {column: columns[column] for column in FINGERPRINT_COLUMNS}))
 
 
 def publish_version(row: Tool, columns: Mapping[str, Any]) -> bool:
-    """Point the tool at the version with these columns, made when it is new; say whether it was another before."""
+    """Set the tool's version to one with these columns, creating it if it is new; return whether it changed."""
     fingerprint = columns_fingerprint(row.name, columns)
     if row.current_version is not None and row.current_version.fingerprint == fingerprint:
         return False
@@ -120,7 +120,7 @@ def _create_version(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> 
 
 
 def drift_fact(row: Tool) -> signals.Fact | None:
-    """Return that people are asked about, or have agreed to, a call of an earlier version; None where they are not."""
+    """Return the fact that open requests or grants refer to an earlier version, or None."""
     undecided = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
     stale = Call.objects.filter(undecided, version__tool=row).exclude(version=row.current_version)
     numbers = sorted(set(stale.values_list("version__number", flat=True)))
@@ -128,7 +128,7 @@ def drift_fact(row: Tool) -> signals.Fact | None:
 
 
 def version_facts(row: Tool) -> dict[str, Any]:
-    """Return what a fact about a tool says of it."""
+    """Return the properties of a tool that facts about it contain."""
     version = row.current_version
     return {
         "tool": row.name,

@@ -1,1 +1,1 @@
-"""Template tags and filters of the pages of catalog."""
+"""Template tags and filters of the catalog's pages."""

@@ -1,4 +1,7 @@
-"""Template tags all pages share: icons, badges, times, text that hides nothing, diffs. All is escaped."""
+"""Template tags shared by all pages: icons, badges, times, diffs, and text with hidden characters revealed.
+
+All output is escaped.
+"""
 
 import json
 import re
@@ -24,27 +27,27 @@ register = template.Library()
 
 @register.simple_tag
 def icon(name: str, classes: str = "") -> str:
-    """Draw an icon of the sprite; `classes` adds a size (i-s) or a status hue (sti run)."""
+    """Render an icon of the sprite; `classes` adds a size (i-s) or a status hue (sti run)."""
     return format_html('<svg class="i {}" aria-hidden="true"><use href="#i-{}"/></svg>', classes, name)
 
 
 @register.simple_tag
 def safety(level: str) -> str:
-    """Draw the badge of a safety level."""
+    """Render the badge of a safety level."""
     word = labels.safety_badge(level)
     return format_html('<span class="lvl {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
 def reversibility(value: str) -> str:
-    """Draw what it costs to take a call back: icon and word."""
+    """Render the reversibility of a call as icon and label."""
     word = labels.reversibility_badge(value)
     return format_html('<span class="risk {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
 def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
-    """Draw the pill of a status; `label` replaces the word, never the icon and the hue."""
+    """Render the pill of a status; `label` replaces the text, but not the icon and the hue."""
     word = labels.status_badge(value, waiting_for)
     drawn = icon(word.icon, "spin" if word.icon == "run" else "")
     return format_html('<span class="st {}">{}{}</span>', word.hue, drawn, label or word.label)
@@ -52,26 +55,26 @@ def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
 
 @register.simple_tag
 def status_icon(value: str, waiting_for: str | None = None) -> str:
-    """Draw only the icon of a status; the page must say the word beside it."""
+    """Render only the icon of a status; the page must have its label next to it."""
     word = labels.status_badge(value, waiting_for)
     return icon(word.icon, f"sti {word.hue}{' spin' if word.icon == 'run' else ''}")
 
 
 @register.simple_tag
 def status_label(value: str, waiting_for: str | None = None) -> str:
-    """Say a status in words."""
+    """Return the label of a status."""
     return labels.status_badge(value, waiting_for).label
 
 
 @register.simple_tag
 def status_hue(value: str, waiting_for: str | None = None) -> str:
-    """Name the hue class of a status: run, ok, human, danger, warn or idle."""
+    """Return the hue class of a status: run, ok, human, danger, warn or idle."""
     return labels.status_badge(value, waiting_for).hue
 
 
 @register.simple_tag
 def copyable(value: str) -> str:
-    """Draw an id that a press copies; the middle is cut, never the end."""
+    """Render an id that is copied on click; it is shortened in the middle."""
     short = value if len(value) <= 16 else f"{value[:10]}…{value[-4:]}"
     return format_html(
         '<button class="id" type="button" data-copy="{0}" title="{0}"><span class="sr">Copy </span>{1}{2}</button>',
@@ -83,32 +86,32 @@ def copyable(value: str) -> str:
 
 @register.simple_tag
 def avatar(name: str, kind: str = "person") -> str:
-    """Draw initials: round for a person, square for a program."""
+    """Render initials: round for a person, square for a program."""
     shape = "av" if kind == "person" else "av bot"
     return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, labels.name_initials(name))
 
 
 @register.filter
 def initials(name: str) -> str:
-    """Cut a name to two letters."""
+    """Return the initials of a name, two letters."""
     return labels.name_initials(name)
 
 
 @register.filter
 def relative_time(moment: datetime | None) -> str:
-    """Say how long ago, with the exact time in the tooltip; clock.js keeps it true."""
+    """Render the time since a moment, with the exact time in the tooltip; clock.js keeps it current."""
     return _time(moment, labels.format_time_ago(moment), "data-ago") if moment else "never"
 
 
 @register.filter
 def time_left(moment: datetime | None) -> str:
-    """Say how much time is left, with the deadline in the tooltip; clock.js keeps it true."""
+    """Render the time left until a moment, with the deadline in the tooltip; clock.js keeps it current."""
     return _time(moment, labels.format_time_left(moment), "data-left", labels.time_left_hue(moment)) if moment else ""
 
 
 @register.filter
 def clock_time(moment: datetime | None) -> str:
-    """Say the time to the second, in UTC, with the full date in the tooltip."""
+    """Render the time to the second, in UTC, with the full date in the tooltip."""
     return _time(moment, f"{moment.astimezone(UTC):%H:%M:%S}", "data-at") if moment else ""
 
 
@@ -126,38 +129,38 @@ def _time(moment: datetime, said: str, mark: str, hue: str = "") -> str:
 
 @register.filter
 def duration_ms(milliseconds: float | None) -> str:
-    """Say a duration given in milliseconds."""
+    """Return a duration in milliseconds in words."""
     return "" if milliseconds is None else labels.format_duration(milliseconds)
 
 
 @register.filter
 def bytes_size(count: int | None) -> str:
-    """Say a number of bytes."""
+    """Return a number of bytes in words."""
     return "" if count is None else labels.format_byte_size(count)
 
 
 @register.filter
 def is_ahead(moment: datetime | None) -> bool:
-    """Say whether a moment is still to come."""
+    """Return whether a moment is in the future."""
     return moment is not None and moment > clock.now()
 
 
 @register.filter
 def person_name(user: Any) -> str:
-    """Name a person; empty for nobody."""
+    """Return a person's display name; empty for None."""
     return user_display_name(user) if user is not None else ""
 
 
 @register.filter
 def shortened(text: object, most: int) -> str:
-    """Cut a text as `truncatechars` does, which looks long even at one that is short: most are, on pages of many."""
+    """Truncate a text like `truncatechars`, which is slow even for short texts: most are short, on pages with many."""
     whole = str(text)
     return whole if len(whole) <= most and whole.isascii() else truncatechars(whole, most)
 
 
 @register.filter
 def revealed(text: object) -> str:
-    """Escape text; spell out what does not show, count stretches of nothing, mark words that imitate others."""
+    """Escape text; spell out hidden characters, count long blank stretches, mark words that imitate others."""
     whole = str(text)
     if is_plain_ascii(whole):
         return escape(whole)
@@ -181,13 +184,13 @@ def _spell_out(word: str) -> str:
 
 @register.filter
 def in_words(text: object) -> str:
-    """Say in words where a secret stood in what a tool says; pass it on to `revealed`."""
+    """Return a tool's text with placeholders of secrets in words, to be passed on to `revealed`."""
     return placeholders.describe_placeholders(str(text))
 
 
 @register.filter
 def locked(text: object) -> str:
-    """Escape what a tool says as `revealed` does; where a secret stood is a lock, so that no words imitate it."""
+    """Escape a tool's text as `revealed` does; placeholders of secrets become lock icons, which no text can imitate."""
     return format_html_join(
         "", "{}{}", ((revealed(said), _lock(name)) for said, name in placeholders.split_at_placeholders(str(text)))
     )
@@ -199,50 +202,50 @@ def _lock(name: str) -> str:
 
 @register.filter
 def hidden_count(text: object) -> int:
-    """Count the characters of a text, or of a JSON value's text, that do not show."""
+    """Return the number of hidden characters in a text, or in the text of a JSON value."""
     return count_hidden(text if isinstance(text, str) else pretty_json(text))
 
 
 @register.filter
 def pretty_json(value: Any) -> str:
-    """Write a JSON value with two spaces of indent; pass it on to `revealed` where an agent wrote it."""
+    """Format a JSON value with an indent of two spaces; pass it on to `revealed` if an agent wrote it."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 @register.filter
 def coloured_json(value: Any) -> str:
-    """Draw a JSON value of ours in colours; the text is that of `pretty_json`."""
+    """Render one of Toolgate's own JSON values in colours; the text is that of `pretty_json`."""
     pieces = (_coloured_token(match.lastgroup, match[0]) for match in _TOKENS.finditer(pretty_json(value)))
     return format_html_join("", "{}", ((piece,) for piece in pieces))
 
 
 @register.filter
 def document_text(document: Any) -> str:
-    """Draw what a provider is sent: text as it is, JSON in colours; what does not show is spelled out in text only."""
+    """Render an export: text with hidden characters revealed, JSON in colours."""
     return revealed(document) if isinstance(document, str) else coloured_json(document)
 
 
 @register.filter
 def at(members: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a member by a name that is known only here; empty when there is none."""
+    """Return a member by a computed name, or an empty text."""
     return members.get(name, "") if isinstance(members, Mapping) else ""
 
 
 @register.filter
 def concat(text: str, more: object) -> str:
-    """Return one text behind another; `add` would count where both are numbers."""
+    """Return the concatenation of two texts; `add` would sum two numbers."""
     return f"{text}{more}"
 
 
 @register.filter
 def grouped(number: int) -> str:
-    """Write a count as people do: 10,020."""
+    """Return a count with thousands separators: 10,020."""
     return f"{number:,}"
 
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Say a part of 1 in hundredths; None is a dash."""
+    """Return a fraction as a percentage; a dash for None."""
     return "-" if part is None else f"{100 * part:.1f}".removesuffix(".0") + "%"
 
 
@@ -299,5 +302,5 @@ def skipped_lines(row: DiffRow) -> str:
 
 @register.inclusion_tag("catalog/_diff.html")
 def diff(before: str | None, after: str | None, label: str = "content") -> dict[str, object]:
-    """Draw what changes between two texts; None means no file."""
+    """Render the difference of two texts; None means no file."""
     return {"change": diff_texts(before, after), "label": label}

@@ -1,7 +1,7 @@
-"""The public API for tool authors: everything they import. Knows no row: tools in code, found by their names.
+"""Public API for tool authors. Knows no row.
 
-`@tool` takes a function, `Tool[Params, Result](…)` the same in parts, `BaseTool` is a class, `define_tool` a list of
-parameters, a ToolSpec names query types: each makes the one kind of tool that the pipeline knows.
+`@tool` takes a function, `Tool[Params, Result](…)` the same in parts, `BaseTool` is a class, `define_tool` takes a list
+of parameters, a ToolSpec names query types: all make the same kind of tool for the pipeline.
 """
 
 from catalog.context import ToolContext, provide_resource

@@ -1,7 +1,7 @@
-"""Contract C's front door: a tool as a class with an async `execute`, and the result dict it speaks.
+"""BaseTool: tools as classes with an async `execute` and a result dict (contract C).
 
-A registered BaseTool is an ordinary tool of the pipeline. What goes wrong inside one is never told outside: neither
-its arguments nor the text of an exception is logged or returned.
+A registered BaseTool is an ordinary tool of the pipeline. Neither its arguments nor the text of an exception is logged
+or returned.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ logger = logging.getLogger("toolgate.tools")
 
 
 class BaseTool(ABC):
-    """A tool as a class; `register_tool(MyTool())` puts it into the catalog.
+    """A tool as a class; `register_tool(MyTool())` adds it to the catalog.
 
     Without `parameters` (a pydantic model, a dataclass or a JSON Schema of an object) any object of arguments is
-    taken. The other attributes mean what the options of `@tool` mean. Tools never write to a chat: they return data,
-    and the agent makes its reply of it.
+    accepted. The other attributes correspond to the options of `@tool`. Tools never write to a chat: they return data,
+    from which the agent makes its reply.
     """
 
     name: str
@@ -54,19 +54,19 @@ class BaseTool(ABC):
 
     @abstractmethod
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """Do the work; return `{"success", "data", "error", "user_message"}`, of which only the first is needed.
+        """Do the work; return `{"success", "data", "error", "user_message"}`, of which only the first is required.
 
-        `context` has trace_id, conversation_id, call_id, plan_id, step_id, attempt, idempotency_key, requested_by
-        and, inside the pipeline, `tool_context` with resources and deadline. What a program gave beside these, such as
-        the conference_id of `execute_tools`, is there too.
+        `context` has trace_id, conversation_id, call_id, plan_id, step_id, attempt, idempotency_key, requested_by and,
+        inside the pipeline, `tool_context` with resources and deadline. Other entries passed by a program, such as the
+        conference_id of `execute_tools`, are included.
         """
 
     async def preview(self, args: dict[str, Any], context: dict[str, Any]) -> Preview:
-        """Show what a call would do; a tool that can overrides this, and only then is it asked."""
+        """Return a preview of the call; only called if a class overrides it."""
         return Preview(f"Run {self.name}", "none")
 
     async def safe_execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """Execute and return the whole result dict; never raises, never logs arguments."""
+        """Execute and return the complete result dict; never raises, never logs arguments."""
         try:
             _log_event("tool_execute", self.name, context)
             result = complete_result_dict(await self.execute(args, context))
@@ -79,26 +79,26 @@ class BaseTool(ABC):
     def format_success_response(
         self, query_type: str | None, parameters: object, results: object, **fields: object
     ) -> dict[str, Any]:
-        """Return the standard response of a call that worked; `fields` are the tool's own."""
+        """Return the standard response of a successful call; `fields` are the tool's own."""
         return format_success_response(query_type, parameters, results, tool_name=self.name, **fields)
 
     def format_error_response(
         self, query_type: str | None, parameters: object, message: str, *, error_type: str = "error", **fields: object
     ) -> dict[str, Any]:
-        """Return the standard response of a call that failed; `error_type="warning"`: nothing was found."""
+        """Return the standard response of a failed call; `error_type="warning"` if nothing was found."""
         return format_error_response(
             query_type, parameters, message, tool_name=self.name, error_type=error_type, **fields
         )
 
     def as_tool(self) -> "ClassTool":
-        """Return the tool that the pipeline runs, the same one each time. Raises ToolDefinitionError."""
+        """Return the tool that the pipeline runs, always the same object. Raises ToolDefinitionError."""
         return self._tool
 
     @cached_property
     def _tool(self) -> "ClassTool":
         for attribute in ("name", "description"):
             if not isinstance(getattr(self, attribute, None), str):
-                raise ToolDefinitionError(f"{type(self).__name__} is a BaseTool without a {attribute}: declare one.")
+                raise ToolDefinitionError(f"{type(self).__name__} is a BaseTool without a {attribute}.")
         made = ClassTool(
             author=self,
             handler=self.execute,
@@ -122,30 +122,30 @@ _DECLARED_ATTRIBUTES = (
 
 @dataclass(eq=False, kw_only=True)
 class ClassTool(Tool[Any, Any]):
-    """A BaseTool inside the catalog; the author's own attributes and methods are found on it too."""
+    """A BaseTool in the catalog; the author's own attributes and methods are available on it too."""
 
     author: BaseTool = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Look up what a tool does not have in the author's object."""
+        """Return attributes that a tool does not have from the author's object."""
         if name.startswith("_") or "author" not in vars(self):
             raise AttributeError(name)
         return getattr(self.author, name)
 
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """Do the work as the class has it: nothing is checked, and what it raises is raised."""
+        """Run the class's `execute` without checks; exceptions are passed on."""
         answer: dict[str, Any] = await self.handler(args, context)
         return answer
 
     async def safe_execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """Check, run and answer as contract C does; never raises."""
+        """Check, run and return contract C's result dict; never raises."""
         return await safe_execute(self, args, context)
 
 
 async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> dict[str, Any]:
-    """Run any tool that needs nobody's approval outside a plan; return contract C's result dict and never raise.
+    """Run any tool that needs no approval outside a plan; return contract C's result dict and never raise.
 
-    `context` is contract C's dict. A dangerous tool is not run: only a plan or a call can wait for people.
+    `context` is contract C's dict. A dangerous tool is not run: only a plan or a call can wait for approval.
     """
     _log_event("tool_execute", tool.name, context)
     if tool.safety_level is SafetyLevel.DANGEROUS:
@@ -174,7 +174,7 @@ def outcome_to_dict(outcome: pipeline.CallOutcome) -> dict[str, Any]:
 
 
 def dict_to_result(returned: object) -> ToolResult[Any]:
-    """Return contract C's result dict as a result; raise TypeError for anything else."""
+    """Return contract C's result dict as a result. Raises TypeError for anything else."""
     result = complete_result_dict(returned)
     user_message = result["user_message"]
     if result["success"]:
@@ -184,17 +184,17 @@ def dict_to_result(returned: object) -> ToolResult[Any]:
 
 
 def complete_result_dict(result: object) -> dict[str, Any]:
-    """Return a result dict with all its four fields; raise TypeError for what is none."""
+    """Return a result dict with all four fields. Raises TypeError if it is invalid."""
     if not isinstance(result, Mapping) or not isinstance(result.get("success", True), bool):
         raise TypeError("A tool's execute must return a dict whose `success` is true or false.")
     for name in ("error", "user_message"):
         if not isinstance(result.get(name), str | None):
-            raise TypeError(f"The {name} of a tool's result must be a text or None.")
+            raise TypeError(f"The {name} of a tool's result must be a string or None.")
     return {**dict.fromkeys(RESULT_FIELDS), "success": True, **result}
 
 
 def failed_result_dict(name: str) -> dict[str, Any]:
-    """Return the result of a tool that failed, as contract C words it."""
+    """Return the result of a failed tool with contract C's texts."""
     return {
         "success": False,
         "data": None,
@@ -204,7 +204,7 @@ def failed_result_dict(name: str) -> dict[str, Any]:
 
 
 class DictBinding(CheckedBinding):
-    """Arguments as one dict, with contract C's context beside them."""
+    """Arguments as one dict, and contract C's context."""
 
     def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
         """Call `execute` or `preview` with the arguments and the context as a dict."""
@@ -218,7 +218,7 @@ def _class_tool_binding(tool: BaseTool) -> Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerContext(ToolContext):
-    """The context of a call that a program made with contract C's dict, which its handler is given unchanged."""
+    """Context of a call that a program made with contract C's dict, which is passed to the handler unchanged."""
 
     given: Mapping[str, Any]
 
@@ -238,7 +238,7 @@ def _as_dict(context: object) -> dict[str, Any]:
 
 
 def _tool_context(context: object) -> ToolContext:
-    """Return the context of a call outside plans; its session is named by the conversation and ends with the call."""
+    """Return the context of a call outside plans; its session has the conversation's name and ends with the call."""
     given = context if isinstance(context, Mapping) else {}
     named = given.get("conversation_id")
     session = Session("" if named is None else str(named))
@@ -246,7 +246,7 @@ def _tool_context(context: object) -> ToolContext:
 
 
 def _log_event(event: str, name: str, context: object, **facts: object) -> None:
-    """Log an event with the tool's name and the trace it belongs to: never arguments, results or messages."""
+    """Log an event with the tool's name and its trace: never arguments, results or messages."""
     trace = context.get("trace_id") if isinstance(context, Mapping) else None
     said = "".join(f" {key}={value}" for key, value in facts.items())
     logger.info("%s tool=%s trace_id=%.80r%s", event, name, trace, said)

@@ -1,4 +1,4 @@
-"""The ways to declare a tool: the decorator, a list of parameters, a ToolSpec."""
+"""Ways to declare a tool: the `@tool` decorator, a list of parameters, a ToolSpec."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ _PARAMETER_KEYS = frozenset({"name", "type", "description", "enum", "items"})
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `@tool` takes; what is left out follows from the function."""
+    """Options of `@tool`; defaults are derived from the function."""
 
     name: str
     description: str
@@ -58,7 +58,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class DefineToolOptions(TypedDict, total=False):
-    """What `define_tool` takes beside name, description and parameters."""
+    """Options of `define_tool` beyond name, description and parameters."""
 
     required: Sequence[str]
     safety_level: SafetyLevel | str
@@ -81,7 +81,7 @@ def tool(function: Handler | None = None, /, **options: Any) -> Tool[Any, Any] |
 
 @dataclass(eq=False, kw_only=True)
 class ParameterListTool(Tool[Any, Any]):
-    """A tool made by `define_tool`, with the list of its parameters and the names of the required ones."""
+    """A tool made by `define_tool`, with its parameter list and the names of the required ones."""
 
     parameters: tuple[dict[str, Any], ...]
     required: tuple[str, ...]
@@ -90,10 +90,10 @@ class ParameterListTool(Tool[Any, Any]):
 def define_tool(
     name: str, description: str, parameters: Sequence[Mapping[str, Any]], **declaration: Unpack[DefineToolOptions]
 ) -> ParameterListTool:
-    """Make a tool of a parameter list (dicts of name, type, description, enum?, items?), not yet registered.
+    """Make a tool from a parameter list (dicts of name, type, description, enum?, items?), without registering it.
 
-    The handler takes one dict of arguments, and `context` if it names it; it returns anything, or a tuple of a result
-    and an error text or None. Raises ToolDefinitionError, which names the tool, the rule and the value.
+    The handler takes one dict of arguments, and `context` if it has a parameter of this name; it returns any value, or
+    a tuple of a result and an error text or None. Raises ToolDefinitionError naming the tool, the rule and the value.
     """
     validate_name(name, SNAKE_CASE)
     validate_description(name, description, most=None)
@@ -113,17 +113,17 @@ def define_tool(
         handler=handler,
         bound=bound,
         reads=values_to_result,
-        safety_level=declaration.get("safety_level", SafetyLevel.SAFE),  # type: ignore[arg-type] # judged by Tool
+        safety_level=declaration.get("safety_level", SafetyLevel.SAFE),  # type: ignore[arg-type] # checked by Tool
         categories=declaration.get("categories", ()),  # type: ignore[arg-type] # as above
     )
 
 
 def _takes_one_dict(handler: Handler) -> bool:
-    """Say whether a handler can be called with one positional argument, and `context` where it names it."""
+    """Return whether a handler accepts one positional argument, and `context` if it has that parameter."""
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return True  # written in C: Python does not say what it takes
+        return True  # written in C, without a signature
     context = {"context": None} if "context" in signature.parameters else {}
     try:
         signature.bind({}, **context)
@@ -133,16 +133,16 @@ def _takes_one_dict(handler: Handler) -> bool:
 
 
 def tool_to_schema(tool: Tool[Any, Any] | BaseTool) -> dict[str, Any]:
-    """Return the tool as a function schema, the form that most providers read."""
+    """Return the tool as a function schema, the format most providers use."""
     tool = tool.as_tool() if isinstance(tool, BaseTool) else tool
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
 
 def validate_call(tool_name: str, query_type: str, params: Mapping[str, Any]) -> None:
-    """Check a call before it runs; raise ValueError without the tool, QueryTypeUnsupported, ParameterError.
+    """Check a call before it runs. Raises ValueError for an unknown tool, QueryTypeUnsupported, ParameterError.
 
-    Unknown keys are judged as the parameter model's own configuration says; running a call refuses them.
+    The parameter model's configuration decides about unknown keys here; running a call always refuses them.
     """
     found = get_tool(tool_name)
     if found is None:
@@ -191,7 +191,7 @@ def _build_schema(tool: str, parameters: object, required: Sequence[str]) -> dic
         name = parameter.get("name") if isinstance(parameter, Mapping) else None
         if not isinstance(name, str) or not name or name in properties:
             raise ToolDefinitionError(
-                f"Each parameter of {tool} is a dict with a name of its own; {name!r} is missing or given twice."
+                f"Each parameter of {tool} must be a dict with a unique name; {name!r} is missing or duplicate."
             )
         properties[name] = _build_property(tool, parameter)
     missing = [name for name in required if name not in properties]
@@ -210,7 +210,7 @@ def _build_property(tool: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ToolDefinitionError(f"The parameter {name} of {tool} has unknown keys: {', '.join(unknown)}.")
     if not parameter.get("enum", True):
-        raise ToolDefinitionError(f"The enum of {name} of {tool} is empty: nothing could be sent.")
+        raise ToolDefinitionError(f"The enum of {name} of {tool} must not be empty.")
     schema = {key: value for key, value in parameter.items() if key != "name"}
     if kind == "array":
         schema.setdefault("items", {"type": "string"})

@@ -1,1 +1,1 @@
-"""The tools that ship with Toolgate; each module is one toolset and imports only the tool author's API."""
+"""Tools shipped with Toolgate; each module is one toolset and imports only the public API for tool authors."""

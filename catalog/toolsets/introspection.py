@@ -1,7 +1,7 @@
-"""Tools that look things up in the Python standard library, and evaluate an expression safely.
+"""Tools that look up the Python standard library, and evaluate an expression safely.
 
-None of the library's code is run and no value is shown: only its modules are imported, never those that do something
-when imported; attributes are found statically, so no property runs; live data is never shown.
+No code of the library is run and no value is returned. Only its own modules are imported, except those with side
+effects on import; attributes are found statically, so no property runs.
 """
 
 import importlib
@@ -83,7 +83,7 @@ def _arguments(found: object) -> str:
 
 MAX_PARTS = 8
 
-# Importing these opens a browser, prints, touches the terminal, needs a display, or patches the process.
+# Importing these opens a browser, prints, changes the terminal, needs a display, or patches the process.
 _EXCLUDED_MODULES = frozenset(
     {
         *("antigravity", "this", "idlelib", "turtledemo", "turtle", "tkinter", "readline", "rlcompleter"),
@@ -120,7 +120,7 @@ COMMON_MODULES = (
 
 
 def find_symbol(name: str) -> Any:
-    """Return the module, class or function of this dotted name; raise ToolError or DataNotFound."""
+    """Return the module, class or function with this dotted name. Raises ToolError or DataNotFound."""
     parts = name.split(".")
     if len(parts) > MAX_PARTS or not all(part.isidentifier() for part in parts):
         raise ToolError(f"'{name}' is not a dotted name such as 'json.dumps'.")
@@ -133,7 +133,7 @@ def find_symbol(name: str) -> Any:
 
 
 def find_module(name: str) -> ModuleType:
-    """Return a module of the standard library; raise DataNotFound."""
+    """Return a module of the standard library. Raises DataNotFound."""
     found = find_symbol(name)
     if not inspect.ismodule(found):
         raise DataNotFound(f"'{name}' is not a module of the Python standard library.")
@@ -141,7 +141,7 @@ def find_module(name: str) -> ModuleType:
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """Yield (name, object) for what a module offers."""
+    """Yield (name, object) for the public names of a module."""
     offered = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
     for name in sorted(offered):
         if name in vars(module):
@@ -149,17 +149,17 @@ def public_names(module: ModuleType) -> Iterator[tuple[str, object]]:
 
 
 def known_modules() -> list[str]:
-    """Return the names of the modules that can be looked into."""
+    """Return the names of the modules that can be inspected."""
     return sorted(name for name in sys.stdlib_module_names if is_known_module(name))
 
 
 def is_known_module(name: str) -> bool:
-    """Say whether a top-level module may be imported here."""
+    """Return whether a top-level module may be imported."""
     return name in sys.stdlib_module_names and name not in _EXCLUDED_MODULES and not name.startswith("_")
 
 
 def object_kind(found: object) -> str:
-    """Return what sort of thing it is, in one word."""
+    """Return the kind of an object in one word."""
     if inspect.ismodule(found):
         return "module"
     if inspect.isclass(found):
@@ -168,12 +168,12 @@ def object_kind(found: object) -> str:
 
 
 def documentation_summary(found: object) -> str:
-    """Return the first line of its documentation."""
+    """Return the first line of an object's documentation."""
     return full_documentation(found).partition("\n")[0][:200]
 
 
 def full_documentation(found: object) -> str:
-    """Return its documentation; a plain value has that of its type, never itself."""
+    """Return an object's documentation; for a plain value that of its type, never the value."""
     subject = found if object_kind(found) != "value" else type(found)
     return inspect.getdoc(subject) or ""
 

@@ -1,6 +1,6 @@
-"""Registrations of an invented conference: look one up, mail its holder a badge, an invoice or a confirmation.
+"""Registrations of a fictional conference: look one up, mail its holder a badge, an invoice or a confirmation.
 
-Written as BaseTool classes. Shipped data; what a registration holds is private and is named in no log.
+Written as BaseTool classes. The data is shipped; registrations are private and never logged.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class EmailParams(BaseModel):
 
 
 class RegistrationLookup(BaseTool):
-    """Find a registration by what its holder knows."""
+    """Find a registration by its email or id."""
 
     name = "lookup_registration"
     description = "Look up a conference registration by its email or registration ID."
@@ -60,7 +60,7 @@ class RegistrationLookup(BaseTool):
 
 
 class SendRegistrationEmail(BaseTool):
-    """Send a registration's holder one of its documents again."""
+    """Mail a registration's holder one of its documents again."""
 
     name = "send_registration_email"
     description = "Send the badge, invoice or confirmation of a registration again, to the email it was made with."
@@ -73,19 +73,19 @@ class SendRegistrationEmail(BaseTool):
     rate_limit = "1/30s,2/min,5/h"
 
     async def execute(self, args: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """Send the mail, if it still is the one that was approved."""
+        """Send the mail if it is still the approved one."""
         mail = _compose_mail(args)
         if mail is None:
             return {"success": False, "error": "No registration was found.", "user_message": NOT_FOUND_MESSAGE}
         approved = getattr(context.get("tool_context"), "target_state", None)
         if approved not in (None, _mail_state_token(mail)):
-            raise ToolError("The registration has changed since this mail was approved; ask for it again.")
+            raise ToolError("The registration has changed since this mail was approved. Request it again.")
         await asyncio.to_thread(mail.send)
         sent = {"registration_id": args["registration_id"], "document": args.get("document", "confirmation")}
         return {"success": True, "data": sent, "user_message": "It is on its way to the email of the registration."}
 
     async def preview(self, args: dict[str, Any], context: dict[str, Any]) -> Preview:
-        """Show the mail as it would be sent."""
+        """Return the mail to be sent."""
         mail = _compose_mail(args)
         if mail is None:
             raise ToolError(NOT_FOUND_MESSAGE)
@@ -120,7 +120,7 @@ _MAIL_TEXTS: dict[Document, str] = {
 
 
 def _mail_state_token(mail: EmailMessage) -> str:
-    """Name the state that a mail was composed from: everything that would be sent."""
+    """Return the state token of a mail: a digest of everything to be sent."""
     whole = canonical_text([mail.from_email, mail.to, mail.subject, mail.body])
     return f"sha256:{hashlib.sha256(whole.encode()).hexdigest()}"
 

@@ -1,4 +1,4 @@
-"""Composing text from earlier results: plain replacement of named placeholders, nothing that computes."""
+"""Text templates filled from earlier results: plain replacement of named placeholders without expressions."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def render_text(template: Template, values: Values) -> str:
     for token in _PLACEHOLDER_PATTERN.finditer(template):
         pieces += [template[end : token.start()], _fill_placeholder(token, values)]
         size, end = size + len(pieces[-1]), token.end()
-        if size > MAX_TEXT:  # judged while it grows: a short template can ask for gigabytes
+        if size > MAX_TEXT:  # checked while it grows: a short template can produce gigabytes
             raise _value_error("values", f"The text would have more than {MAX_TEXT:,} characters.")
     return "".join([*pieces, template[end:]])
 
@@ -41,7 +41,9 @@ def _fill_placeholder(token: re.Match[str], values: dict[str, Any]) -> str:
         return token[0][0]
     if token[0] in ("{", "}"):
         place = f"character {token.start() + 1}"
-        raise _value_error("template", f"The brace at {place} belongs to no {{name}}; write it twice for a brace.")
+        raise _value_error(
+            "template", f"The brace at {place} does not belong to a {{name}}. Double it for a literal brace."
+        )
     name, form = token[1], token[2]
     if name not in values:
         known = ", ".join(sorted(values)[:20]) or "none"
@@ -53,11 +55,11 @@ def _fill_placeholder(token: re.Match[str], values: dict[str, Any]) -> str:
 
 def _format_value(name: str, value: object, form: str) -> str:
     if not _NUMBER_FORMAT.fullmatch(form):
-        raise _value_error("template", f"'{form}' is not a number format; use one such as ',', '.2f', ',.1f' or '.1%'.")
+        raise _value_error("template", f"'{form}' is not a number format. Use one such as ',', '.2f', ',.1f' or '.1%'.")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _value_error(f"values.{name}", f"The template formats '{name}' as a number, and it is not one.")
+        raise _value_error(f"values.{name}", f"The template formats '{name}' as a number, but it is not one.")
     if form.endswith("d") and not isinstance(value, int):
-        raise _value_error(f"values.{name}", f"The template formats '{name}' as a whole number, and it is not one.")
+        raise _value_error(f"values.{name}", f"The template formats '{name}' as a whole number, but it is not one.")
     try:
         return format(value, form)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Files of the workspace: list, read and search safely; write and delete once a person agrees."""
+"""Workspace files: list, read and search safely; write and delete with a person's approval."""
 
 from typing import Annotated, Any
 
@@ -32,10 +32,10 @@ def read_file(path: FilePath, *, context: ToolContext) -> dict[str, Any]:
     """Read one UTF-8 text file of the workspace, with the token of the state it was read in."""
     seen = _workspace(context).look(path)
     if seen.data is None:
-        raise FilesystemError(f"There is no {path!r} in the workspace; list the files to see what there is.")
+        raise FilesystemError(f"There is no {path!r} in the workspace. List the files to see which exist.")
     text = _decode_text(seen.data)
     if text is None:
-        raise FilesystemError(f"{path!r} is not UTF-8 text, so it cannot be shown.")
+        raise FilesystemError(f"{path!r} is not UTF-8 text, so it cannot be read.")
     return {"path": path, "text": text, "size": len(seen.data), "state_token": seen.token}
 
 
@@ -106,13 +106,14 @@ def _(path: str, original: str, modified: str, description: str, *, context: Too
 
 
 def _check_original(path: str, original: str, modified: str, context: ToolContext) -> FileState:
-    """Return the file as it is now; raise ToolError unless it is the original that the edit was made from."""
+    """Return the file's current state. Raises ToolError unless it equals the original of the edit."""
     seen = _workspace(context).look(path)
     if original == modified:
-        raise ToolError(f"The edit of {path} changes nothing: `modified` is `original`.")
+        raise ToolError(f"The edit of {path} changes nothing: `modified` equals `original`.")
     if (seen.data or b"") != original.encode():
         raise ToolError(
-            f"`original` is not what {path} holds now; nothing was changed. Read the file and propose the edit anew."
+            f"`original` differs from the current content of {path}, so nothing was "
+            "changed. Read the file and propose the edit again."
         )
     return seen
 
@@ -124,7 +125,7 @@ def _workspace(context: ToolContext) -> Filesystem:
 
 
 def _text_before(data: bytes | None) -> tuple[str | None]:
-    """Return the old text for a diff; bytes that are no text are named, since they cannot be shown."""
+    """Return the old text for a diff; a stand-in for bytes that are not text."""
     if data is None:
         return (None,)
     text = _decode_text(data)

@@ -1,1 +1,1 @@
-"""Shared ground of all pages: sign-in guard, htmx, labels, forms made from a JSON Schema. Knows no page."""
+"""Shared parts of all pages: sign-in guard, htmx, labels, forms from JSON Schema. Knows no page."""

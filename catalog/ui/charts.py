@@ -1,4 +1,4 @@
-"""Small charts as numbers for SVG attributes: a line of calls a day, bars with their failures. Pure."""
+"""Small charts as numbers for SVG attributes: a line of calls per day, bars with failures. Pure functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from catalog.calls.statistics import Usage
 SPARK_WIDTH, SPARK_HEIGHT = 72, 22
 BARS_WIDTH, BARS_HEIGHT = 300, 60
 MIN_BAR_HEIGHT = 2
-"""Pixels kept free above the highest point."""
+"""Pixels of padding above the highest point."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageBar:
-    """One day: left edge, width, tops and heights of all its calls and of the failed ones."""
+    """One day: left edge, width, tops and heights of all calls and of the failed ones."""
 
     x: float
     width: float

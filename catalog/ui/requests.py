@@ -1,4 +1,4 @@
-"""What every page asks first: who is there, and whether it wants the page or a part of it. Knows no page."""
+"""Request helpers of all pages: sign-in guard, htmx fragments, rejected forms. Knows no page."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -17,11 +17,11 @@ NOT_TYPED_FIELDS = frozenset(
     {"csrfmiddlewaretoken", "seen_digest", "digest", "confirmed", "status", "mode", "do", "verdict"}
     | {"key", "since", "revision", "policy", "updated_at", "listed", "seen", "next", "choosing", "draft", "item"}
 )
-"""The fields of forms that nobody types."""
+"""Form fields that people do not type."""
 
 
 class PageRequest(HttpRequest):
-    """A request of someone who has signed in."""
+    """A request of a signed-in user."""
 
     user: User
 
@@ -30,7 +30,7 @@ PageView = Callable[Concatenate[PageRequest, P], HttpResponseBase]
 
 
 def sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Let only people in who have signed in; what they see is kept by nobody on the way, and not by the browser."""
+    """Decorate a view that requires sign-in; its responses are not cached, not even by the browser."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -46,7 +46,7 @@ def sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P],
 
 
 def _redirect_to_sign_in(request: HttpRequest) -> HttpResponse:
-    """Send a page to sign in. Nothing typed is lost: a page that asks for a part stays, and a form is sent back."""
+    """Redirect to sign-in without losing input: a fragment request keeps its page, and a form is returned filled in."""
     if "HX-Request" in request.headers:
         return HttpResponse(status=403, headers={"HX-Trigger": "toolgate:signed-out"})
     if request.method == "POST":
@@ -55,9 +55,9 @@ def _redirect_to_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def render_rejected_form(request: HttpRequest, template: str) -> HttpResponse:
-    """Answer a form that was not taken with a page that shows what was typed into it, except for passwords.
+    """Return a refused form with its input filled in again, except for passwords.
 
-    Nothing of it is kept here.
+    Nothing of it is stored.
     """
     typed = [
         (name, text)
@@ -71,16 +71,16 @@ def render_rejected_form(request: HttpRequest, template: str) -> HttpResponse:
 
 
 def push_url(request: HttpRequest, response: HttpResponseBase, address: str) -> None:
-    """Tell htmx the address of what it is sent: a new step of the history, except for each letter of a search."""
+    """Push the page's address to htmx as a new history entry, or replace it while a search is being typed."""
     typed = request.headers.get("HX-Trigger-Name") == "q"
     response["HX-Replace-Url" if typed else "HX-Push-Url"] = address
 
 
 def is_fragment_request(request: HttpRequest, *targets: str) -> bool:
-    """Say whether htmx asks for the part with one of these ids; a page it restores from history is wanted whole."""
+    """Return whether htmx requests a fragment with one of these ids; restoring history needs the entire page."""
     return request.headers.get("HX-Target") in targets and "HX-History-Restore-Request" not in request.headers
 
 
 def parse_number(text: str, *, most_digits: int = 18) -> int | None:
-    """Return the whole number that a query or form names; None when it is none, or has too many digits."""
+    """Return the whole number in a query or form field; None if it is invalid or has too many digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= most_digits else None

@@ -1,1 +1,1 @@
-"""The catalog's pages: the list of tools, one tool, its versions, administrators' forms."""
+"""Pages of the catalog: tool list, tool, versions, tokens, administrators' forms."""

@@ -1,6 +1,6 @@
-"""Forms with which administrators change a tool on its page, carried out by `inventory.overrides`.
+"""Administrators' forms on a tool's page, carried out by `inventory.overrides`.
 
-Each form is about one thing, which its hidden `what` names; what is wrong is told at its field.
+Each form changes one setting, named by its hidden field `what`; errors are displayed at their field.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from catalog.rest.problems import problem_for
 
 @dataclass(slots=True)
 class RejectedChange:
-    """Why a change was not made: problems by field, and what was entered."""
+    """A refused change: errors by field, and the input."""
 
     what: str
     status: int
@@ -28,12 +28,12 @@ class RejectedChange:
 
 
 def submit_change(tool: Tool, sent: QueryDict, by: User) -> list[OverrideChange] | RejectedChange:
-    """Make the change that a form asks for; return what is different now, or why nothing is."""
+    """Make the change of a submitted form; return the changed settings, or the errors."""
     entered = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
     what, reason = entered.get("what", ""), entered.get("reason", "").strip()
     try:
         if what not in FORM_READERS:
-            raise InvalidOverride("", "The form does not say what it changes; reload the page.")
+            raise InvalidOverride("", "The form is incomplete. Reload the page.")
         return apply_overrides(tool.name, FORM_READERS[what](entered), by=by, reason=reason)
     except ToolgateError as error:
         told = problem_for(error)
@@ -43,7 +43,7 @@ def submit_change(tool: Tool, sent: QueryDict, by: User) -> list[OverrideChange]
 
 
 def _field_of(path: str) -> str:
-    """Return the field at which a problem is told; empty for the whole form."""
+    """Return the field that displays an error; empty for the form itself."""
     field = path.removeprefix("grantable.").partition(".")[0]
     return field if field in FORM_FIELDS or field.startswith("weight-") else ""
 
@@ -52,17 +52,17 @@ FORM_FIELDS = ("safety_level", "reason", "description_override", "categories", "
 
 
 def describe_changes(changes: list[OverrideChange]) -> str:
-    """Say what was changed, in one sentence."""
+    """Return a sentence about the changes."""
     if not changes:
-        return "Nothing was different."
+        return "Nothing changed."
     return f"{', '.join(dict.fromkeys(CHANGE_LABELS.get(each.kind, 'Changed') for each in changes))}."
 
 
 CHANGE_LABELS = {
     "tool.level_set": "Safety level changed",
     "tool.categories_set": "Categories changed",
-    "tool.enabled": "Switched on",
-    "tool.disabled": "Switched off",
+    "tool.enabled": "Enabled",
+    "tool.disabled": "Disabled",
     "tool.description_set": "Description changed",
     "tool.grantable_set": "Grants changed",
     "tool.implementation_set": "Implementations changed",
@@ -88,19 +88,19 @@ def _read_categories(entered: Mapping[str, str]) -> dict[str, Any]:
 
 def _read_enabled(entered: Mapping[str, str]) -> dict[str, Any]:
     if entered.get("enabled") not in ("yes", "no"):
-        raise InvalidOverride("", "The form does not say whether to switch it on or off; reload the page.")
+        raise InvalidOverride("", "The form is incomplete. Reload the page.")
     return {"enabled": entered["enabled"] == "yes"}
 
 
 def _read_implementations(entered: Mapping[str, str]) -> dict[str, Any]:
-    """Read a weight and a switch for each; a box that is not ticked is not sent."""
+    """Return weight and switch of each implementation; an unchecked box is not sent."""
     wanted = []
     for name, text in entered.items():
         word, _, number = name.partition("-")
         if word != "weight":
             continue
         if not _is_whole_number(number, 2**53) or not _is_whole_number(text.strip(), MAX_WEIGHT):
-            raise InvalidOverride(name, f"A weight is a whole number from 0 to {MAX_WEIGHT:,}.")
+            raise InvalidOverride(name, f"A weight must be a whole number from 0 to {MAX_WEIGHT:,}.")
         wanted.append({"id": int(number), "weight": int(text), "enabled": f"enabled-{number}" in entered})
     return {"implementations": wanted}
 

@@ -1,4 +1,4 @@
-"""The pages of tokens: a person's own, everyone's for administrators, one token, and a new one shown once."""
+"""Token pages: a person's own tokens, all tokens for administrators, one token, and a new token's text."""
 
 import json
 import secrets
@@ -64,20 +64,20 @@ STANDINGS: Mapping[str, Badge] = {
 
 
 class TokenSettingsForm(forms.Form):
-    """The fields of a token that can be changed later."""
+    """The editable fields of a token."""
 
     name = forms.CharField(max_length=MAX_TOKEN_NAME)
     hold_seconds = forms.IntegerField(required=False, min_value=0, max_value=MAX_HOLD_SECONDS)
 
     def add_problems(self, error: ParameterError | Conflict) -> None:
-        """Show what the service refused, at its field where it names one."""
+        """Add a service's error to the form, at its field if it names one."""
         problems = error.details["errors"] if isinstance(error, ParameterError) else []
         for each in problems or [{"path": "", "message": error.message}]:
             self.add_error(each["path"] if each["path"] in self.fields else None, each["message"])
 
 
 class NewTokenForm(TokenSettingsForm):
-    """A token to be created, with the scopes that its owner's roles allow."""
+    """A new token, with the scopes that its owner's roles allow."""
 
     kind = forms.ChoiceField(choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
     scopes = forms.MultipleChoiceField(error_messages={"required": "Choose at least one scope."})
@@ -93,7 +93,7 @@ class NewTokenForm(TokenSettingsForm):
 
     @property
     def scope_lines(self) -> list[tuple[str, str, bool, bool]]:
-        """Each scope with its sentence, whether agents never have it, and whether it is ticked."""
+        """Each scope with its description, whether agents cannot have it, and whether it is selected."""
         ticked = self["scopes"].value() or []
         choices = self.fields["scopes"].choices  # type: ignore[attr-defined]
         return [(scope, text, scope in SCOPES_DENIED_TO_AGENTS, scope in ticked) for scope, text in choices]
@@ -101,13 +101,13 @@ class NewTokenForm(TokenSettingsForm):
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One token in words."""
+    """One token for display."""
 
     token: ApiToken
 
     @property
     def kind(self) -> Badge:
-        """Its kind."""
+        """The kind of the token."""
         return KIND_LABELS[self.token.kind]
 
     @property
@@ -122,32 +122,32 @@ class TokenRow:
 
     @property
     def owner(self) -> str:
-        """The person whose token it is."""
+        """The owner's name."""
         return user_display_name(self.token.user)
 
     @property
     def scopes(self) -> list[tuple[str, str, bool]]:
-        """Each scope with its sentence, and whether the owner's roles allow it now."""
+        """Each scope with its description, and whether the owner's roles currently allow it."""
         owner = self.token.user
         return [(scope, SCOPE_SENTENCES.get(scope, ""), may_hold_scope(owner, scope)) for scope in self.token.scopes]
 
     @property
     def learnt_waits(self) -> Sequence[LearntWait]:
-        """The shorter waits of its MCP clients."""
+        """The learnt waits of its MCP clients."""
         return list(self.token.learnt_waits.all())
 
 
 @require_safe
 @sign_in_required
 def own_tokens(request: PageRequest) -> HttpResponse:
-    """Show a person's own tokens."""
+    """Display a person's own tokens."""
     return _token_list(request, everyone=False)
 
 
 @require_safe
 @sign_in_required
 def all_tokens(request: PageRequest) -> HttpResponse:
-    """Show everyone's tokens to administrators, `?owner=` those of one person; lead others to their own."""
+    """Display all tokens to administrators, with `?owner=` those of one person; redirect others to their own."""
     if not has_role(request.user, ADMINISTRATOR):
         return redirect("own-tokens")
     return _token_list(request, everyone=True)
@@ -177,7 +177,7 @@ def _token_list(request: PageRequest, *, everyone: bool) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def new_token(request: PageRequest) -> HttpResponse:
-    """Show the form of a new token; a POST creates it and shows its text once."""
+    """Display the form of a new token; a POST creates it and displays its text once."""
     form = NewTokenForm(request.user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         try:
@@ -189,7 +189,7 @@ def new_token(request: PageRequest) -> HttpResponse:
 
 
 def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
-    """Create the token of a form and show its text; a form that was sent before leads to its token."""
+    """Create a token and display its text; a form submitted twice redirects to its token."""
     key = fields.pop("key")
     texts: list[str] = []
 
@@ -202,7 +202,7 @@ def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
 
     number = run_once(f"user:{request.user.pk}", f"token:{key}", digest(canonical_text(fields)), create)
     if not texts:
-        messages.info(request, "This token was created before. Its text was shown then and is not kept.")
+        messages.info(request, "This token was already created. Its text was displayed then and is not stored.")
         return redirect("token", number)
     shown = {
         "section": "tokens",
@@ -222,7 +222,7 @@ def _mcp_config(token: str) -> str:
 @require_safe
 @sign_in_required
 def token_detail(request: PageRequest, number: int) -> HttpResponse:
-    """Show one token."""
+    """Display one token."""
     return _render_detail(request, _token_or_404(request, number))
 
 
@@ -247,9 +247,9 @@ def change_token(request: PageRequest, number: int) -> HttpResponse:
 @require_POST
 @sign_in_required
 def reset_waits(request: PageRequest, number: int) -> HttpResponse:
-    """Forget what was learnt of the waits of a token's clients."""
+    """Delete the learnt waits of a token's clients."""
     tokens.change_token(_token_or_404(request, number), {"learnt_waits": []}, by=request.user)
-    messages.success(request, "Reset. Its clients are given the usual waits again.")
+    messages.success(request, "Learnt waits reset. The token's clients get the default waits again.")
     return redirect("token", number)
 
 

@@ -1,4 +1,4 @@
-"""The list of tools as a page asks for it: what the URL says, the rows, facets with their counts."""
+"""The tool list page: URL parameters, rows, facets with counts."""
 
 import difflib
 import re
@@ -31,13 +31,13 @@ from catalog.ui.labels import SAFETY_BADGES, status_badge
 ENABLED_LABELS = {"true": "enabled", "false": "disabled"}
 LEGENDS = {"safety_level": "Safety", "category": "Category", "source": "Source", "enabled": "Status"}
 OPTIONS_SHOWN = 8
-"""Choices of a facet that are seen at once; the others are behind a press."""
+"""Number of choices of a facet that are displayed at once; the others can be expanded."""
 FacetSelection = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class FacetOption:
-    """One choice of a facet; `count` is how many tools it would show beside the other facets."""
+    """One choice of a facet; `count` is the number of tools it would show together with the other facets."""
 
     name: str
     value: str
@@ -48,41 +48,41 @@ class FacetOption:
 
     @property
     def id(self) -> str:
-        """What its count is called on the page, whatever is in the value."""
+        """The id of its count on the page, valid for any value."""
         return f"n-{self.name}-{crc32(self.value.encode()):08x}"
 
     @property
     def parts(self) -> list[str]:
-        """The label, cut behind each dot: there a line may end."""
+        """The label split after each dot, where a line may break."""
         return re.split(r"(?<=\.)", self.label)
 
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """One thing to narrow by, with its choices."""
+    """One property to filter by, with its choices."""
 
     legend: str
     options: Sequence[FacetOption]
 
     @property
     def first(self) -> Sequence[FacetOption]:
-        """The choices that are seen at once."""
+        """The choices displayed at once."""
         return self.options[:OPTIONS_SHOWN]
 
     @property
     def more(self) -> Sequence[FacetOption]:
-        """The choices behind a press."""
+        """The choices that can be expanded."""
         return self.options[OPTIONS_SHOWN:]
 
     @property
     def is_open(self) -> bool:
-        """Whether one of those behind a press is chosen."""
+        """Whether one of the expandable choices is selected."""
         return any(option.chosen for option in self.more)
 
 
 @dataclass(frozen=True, slots=True)
 class FacetCounts:
-    """How many tools there are, how many were found, and how many each choice would show."""
+    """The number of tools, of matches, and of tools for each choice."""
 
     total: int
     found: int
@@ -90,23 +90,23 @@ class FacetCounts:
 
     @property
     def chosen(self) -> Iterator[FacetOption]:
-        """The choices that apply."""
+        """The selected choices."""
         return (option for facet in self.facets for option in facet.options if option.chosen)
 
     def of(self, name: str, value: str) -> int:
-        """Return how many tools a choice would show."""
+        """Return the number of tools that a choice would show."""
         options = (option for facet in self.facets for option in facet.options)
         return next((option.count for option in options if (option.name, option.value) == (name, value)), 0)
 
 
 def facet_condition(chosen: FacetSelection) -> Q:
-    """Return the condition of what is chosen: of each facet any."""
+    """Return the condition of the selection: any choice of each facet."""
     facets: dict[str, Any] = {**chosen, "enabled": [value == "true" for value in chosen["enabled"]]}
     return tool_condition(**facets)
 
 
 def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> FacetCounts:
-    """Count the tools that fit, and for each of the known choices of a facet those that fit the other facets."""
+    """Count the matching tools, and for each known choice of a facet those that match the other facets."""
     offered = offered_tools().order_by()
     found = offered.filter(searched)
     facets = []
@@ -144,12 +144,12 @@ SORT_ORDERS = {
     "-calls": ("-call_count", "name"),
 }
 MAX_COMPARED_NAMES = 10_000
-"""Names that a text without a match is compared with, which takes a tenth of a second at most."""
+"""Maximum names compared with a text without matches, which takes at most a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolListQuery:
-    """What the URL asks for; values that mean nothing are in `ignored`."""
+    """The parameters of the URL; invalid values are in `ignored`."""
 
     q: str = ""
     safety_level: tuple[str, ...] = ()
@@ -162,27 +162,27 @@ class ToolListQuery:
 
     @property
     def sort(self) -> str:
-        """The sort that was asked for; otherwise the best match first or, without words, what needs most care."""
+        """The requested sort order; by default the best match first or, without words, the highest level."""
         return self.order or (BEST_MATCH if self.q else "-level")
 
     @property
     def chosen(self) -> FacetSelection:
-        """What is chosen of each facet."""
+        """The selected choices of each facet."""
         return {name: getattr(self, name) for name in LEGENDS}
 
     @property
     def searched(self) -> Q:
-        """The condition of the words."""
+        """The condition of the search words."""
         return matching_words(self.q) if self.q else Q()
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether anything of any facet is chosen."""
+        """Whether any facet has a selection."""
         return any(self.chosen.values())
 
     @property
     def url(self) -> str:
-        """The address of this list, without what goes without saying."""
+        """The address of this list, without default parameters."""
         parts = [("q", self.q)] if self.q else []
         parts += [(name, value) for name, values in self.chosen.items() for value in values]
         parts += [("sort", self.order)] if self.order else []
@@ -190,13 +190,13 @@ class ToolListQuery:
         return f"/tools/?{urlencode(parts)}" if parts else "/tools/"
 
     def without(self, option: FacetOption) -> "ToolListQuery":
-        """Return the query with one filter taken away."""
+        """Return the query without one filter."""
         kept = tuple(value for value in self.chosen[option.name] if value != option.value)
         return replace(self, page="1", **{option.name: kept})  # type: ignore[arg-type] # the name of a facet
 
 
 def parse_list_query(params: QueryDict, known: FacetSelection) -> ToolListQuery:
-    """Return what a URL asks for; `known` are the choices that there are."""
+    """Return the query of a URL; `known` are the existing choices."""
     asked = {name: tuple(dict.fromkeys(params.getlist(name))) for name in LEGENDS}
     ignored = [value for name, values in asked.items() for value in values if value not in known[name]]
     words, order = params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY_LENGTH], params.get("sort", "")
@@ -225,7 +225,7 @@ class ToolRow:
 
 @dataclass(frozen=True, slots=True)
 class ToolListPage:
-    """All that the page of tools shows."""
+    """Data of the tool list page."""
 
     query: ToolListQuery
     page: "Page[Tool]"
@@ -236,17 +236,17 @@ class ToolListPage:
 
     @property
     def chips(self) -> list[tuple[str, FacetOption]]:
-        """Each filter that applies, with the address of the list without it."""
+        """Each selected filter, with the address of the list without it."""
         return [(self.query.without(option).url, option) for option in self.counts.chosen]
 
     @property
     def disabled(self) -> int:
-        """How many disabled tools would be found if they were not left out."""
+        """The number of disabled tools that would match."""
         return self.counts.of("enabled", "false") if self.query.enabled == ("true",) else 0
 
 
 def tool_list(params: QueryDict) -> ToolListPage:
-    """Return the list that a URL asks for, in a fixed number of queries."""
+    """Return the list for a URL, in a fixed number of queries."""
     every = offering_sources()
     known = {
         "safety_level": LEVELS,
@@ -272,7 +272,7 @@ def _page(query: ToolListQuery, found: int) -> "Page[Tool]":
     if query.sort == BEST_MATCH:
         rows = rows.annotate(nearness=name_match_rank(query.q))
     pages = Paginator(rows.order_by(*SORT_ORDERS[query.sort]), PAGE_SIZE)
-    pages.count = found  # It has just been counted, with the facets.
+    pages.count = found  # Counted already, with the facets.
     return pages.get_page(query.page)
 
 
@@ -288,7 +288,7 @@ def _parameter_count(tool: Tool) -> int:
 
 
 def _suggested_name(typed: str) -> str:
-    """Return the name, or the word of names, that was most likely meant; empty when nothing is near."""
+    """Return the tool name, or the word of one, most similar to a text; empty if none is."""
     meant = typed.casefold()
     if not meant or len(meant) > MAX_WORD_LENGTH:
         return ""

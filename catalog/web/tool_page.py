@@ -1,4 +1,4 @@
-"""One tool as its page shows it: contract, schemas, examples, code that serves it, use, and versions."""
+"""The page of one tool: contract, schemas, examples, implementations, usage, and versions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "g
 
 
 def tool_page_context(tool: Tool, viewer: User, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page of a tool is made from."""
+    """Return the template context of a tool's page."""
     usage = usage_by_tool([tool.name])[tool.name]
     version = tool.current_version
     if version is None:
@@ -51,13 +51,13 @@ def tool_page_context(tool: Tool, viewer: User, query: Mapping[str, str]) -> dic
 
 
 def _load_state(tool: Tool) -> str:
-    """Say whether this process could run the tool: `yes`, `no`, or `drifted` when its code is not what the rows say."""
+    """Return whether this process can run the tool: `yes`, `no`, or `drifted` if its code differs from the rows."""
     found = snapshot.callable_tool(tool.name)
     return "no" if found is None else "drifted" if found.drifted else "yes"
 
 
 def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a page of a tool's versions is made from, newest first, each beside the one before it."""
+    """Return the template context of a tool's versions, newest first, each with the one before it."""
     before = parse_number(query.get("before", ""), most_digits=7)
     rows = tool_versions(tool).order_by("-number")
     if before is not None:

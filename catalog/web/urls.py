@@ -1,4 +1,4 @@
-"""URLs of the pages of tools and tokens."""
+"""URLs of the tool and token pages."""
 
 from django.urls import path
 

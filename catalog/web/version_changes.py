@@ -1,4 +1,4 @@
-"""What changed between two versions of a tool, in sentences for people and as texts for a diff. Judges nothing."""
+"""Changes between two versions of a tool, as sentences and as texts for a diff."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,13 @@ from catalog.schemas.description import ParameterRow, parameter_tables
 from catalog.ui.labels import reversibility_badge, safety_badge
 
 MOST_SENTENCES = 100
-# A row of its own in the diff; what differs in every version says nothing.
+# Displayed separately, or different in every version.
 NOT_COMPARED = ("version", "fingerprint")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSentence:
-    """One thing that changed: `kind` is add, del or edit; `subject` what it is about, a parameter's path or a word."""
+    """One change: `kind` is add, del or edit; `subject` is a parameter's path or a property of the contract."""
 
     kind: str
     subject: str
@@ -27,14 +27,14 @@ class ChangeSentence:
 
 @dataclass(frozen=True, slots=True)
 class VersionChange:
-    """A version beside the one before it; `old` is None for the first."""
+    """A version and the one before it; `old` is None for the first."""
 
     old: ToolVersion | None
     new: ToolVersion
 
     @property
     def sentences(self) -> list[ChangeSentence]:
-        """What changed, the contract first, then parameter by parameter; at most MOST_SENTENCES."""
+        """The changes, first of the contract, then of the parameters; at most MOST_SENTENCES."""
         if self.old is None:
             return []
         found = [*_contract_changes(self.old, self.new), *_parameter_changes(self.old, self.new)]
@@ -44,19 +44,19 @@ class VersionChange:
 
     @property
     def described(self) -> tuple[str, str] | None:
-        """The description before and after as lines, None when it is the same."""
+        """The description before and after as lines, or None if unchanged."""
         if self.old is None or self.old.description == self.new.description:
             return None
         return f"{self.old.description}\n", f"{self.new.description}\n"
 
     @property
     def before(self) -> str | None:
-        """The contract before, as text; None when there was none."""
+        """The old contract as text, or None."""
         return None if self.old is None else _as_text(self.old)
 
     @property
     def after(self) -> str:
-        """The contract after, as text."""
+        """The new contract as text."""
         return _as_text(self.new)
 
 
@@ -66,7 +66,7 @@ def _as_text(version: ToolVersion) -> str:
 
 
 def _contract_changes(old: ToolVersion, new: ToolVersion) -> Iterator[ChangeSentence]:
-    """Yield what changed beside description and parameters."""
+    """Yield the changes other than those of description and parameters."""
     before, after = _contract_terms(old), _contract_terms(new)
     for subject, said in after.items():
         if before[subject] != said:
@@ -128,8 +128,9 @@ def _limits_suffix(limits: tuple[str, ...]) -> str:
 
 
 def pair_versions(versions: list[ToolVersion]) -> list[VersionChange]:
-    """Pair each version, newest first, with the one before it; the last of the list only stands behind another,
-    unless it is the first version of all.
+    """Pair each version, newest first, with the one before it.
+
+    The last of the list is only the second of a pair, unless it is the first version of all.
     """
     pairs = [VersionChange(old, new) for new, old in pairwise(versions)]
     if versions and versions[-1].number == 1:

@@ -1,4 +1,4 @@
-"""The tool pages: the list that the URL describes, and one tool as models and people see it."""
+"""Views of the tool pages: the list, one tool, its versions."""
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -14,7 +14,7 @@ from catalog.web.tool_page import tool_page_context, versions_page_context
 
 @sign_in_required
 def tools(request: PageRequest) -> HttpResponse:
-    """Show the tools that fit."""
+    """Display the matching tools."""
     listed = tool_list(request.GET)
     shown = {"section": "tools", "listed": listed, "query": listed.query}
     if not is_fragment_request(request, "results"):
@@ -26,7 +26,7 @@ def tools(request: PageRequest) -> HttpResponse:
 
 @sign_in_required
 def tool_detail(request: PageRequest, name: str) -> HttpResponse:
-    """Show one tool: its contract, its schema as each provider reads it, its use."""
+    """Display one tool: its contract, its schema for each provider, its usage."""
     shown = tool_page_context(tool_or_404(name), request.user, request.GET.dict())
     return render(request, "catalog/tool.html", {"section": "tools"} | shown)
 
@@ -34,7 +34,7 @@ def tool_detail(request: PageRequest, name: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def change_tool(request: PageRequest, name: str) -> HttpResponse:
-    """Change what an administrator may about a tool, and lead back to it; else show why not, at its field."""
+    """Change a tool's settings and redirect to it; on errors, display them at their fields."""
     row = tool_or_404(name)
     changed = submit_change(row, request.POST, request.user)
     if isinstance(changed, RejectedChange):
@@ -46,6 +46,6 @@ def change_tool(request: PageRequest, name: str) -> HttpResponse:
 
 @sign_in_required
 def versions(request: PageRequest, name: str) -> HttpResponse:
-    """Show the versions of a tool, each with what changed in it."""
+    """Display the versions of a tool, each with its changes."""
     shown = versions_page_context(tool_or_404(name), request.GET.dict())
     return render(request, "catalog/versions.html", {"section": "tools"} | shown)

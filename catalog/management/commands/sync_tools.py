@@ -1,4 +1,4 @@
-"""`manage.py sync_tools`: the registry into the catalog; prints what changed."""
+"""`manage.py sync_tools`: write the registered tools into the catalog and print the changes."""
 
 import json
 from argparse import ArgumentParser
@@ -13,14 +13,14 @@ from catalog.tools.registry import broken_modules
 class Command(BaseCommand):
     """Write the registered tools into the catalog."""
 
-    help = "Write the registered tools into the catalog and print what changed."
+    help = "Write the registered tools into the catalog and print the changes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take --json."""
+        """Add --json."""
         parser.add_argument("--json", action="store_true", help="Print one JSON object instead of lines.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Sync, then say what changed, and on the side what could not be loaded."""
+        """Synchronise, print the changes, and print modules that could not be loaded to standard error."""
         changes = sync_tools()
         for name, why in broken_modules().items():
             self.stderr.write(f"broken {name}: {why}")

@@ -1,1 +1,1 @@
-"""Forms made from a JSON Schema: drawn, read and filled without loss. Knows no tool."""
+"""Forms made from JSON Schema: rendered, read and filled without loss. Knows no tool."""

@@ -1,6 +1,6 @@
-"""One set of arguments while a person writes it: as a form made from a schema or as JSON, the same data both ways.
+"""Editor of a call's arguments, as a form made from the schema or as JSON, with lossless switching.
 
-Pages that let people write arguments add their own buttons; those that change the form itself are pressed here.
+Pages with an editor add their own buttons; buttons that change the form are handled here.
 """
 
 import json
@@ -25,7 +25,7 @@ EDIT_ACTIONS = ("add", "remove", "open", "close")
 
 @dataclass(slots=True, kw_only=True)
 class ArgumentsEditor:
-    """The arguments as they are being written, in one of two modes; `problems` are those that belong to no field."""
+    """The arguments being edited, in one of two modes; `problems` are those that belong to no field."""
 
     schema: Mapping[str, Any]
     mode: str = FORM_MODE
@@ -37,37 +37,37 @@ class ArgumentsEditor:
 
     @property
     def wrong(self) -> int:
-        """How many problems are shown."""
+        """The number of displayed problems."""
         return len(self.problems) + (sum(len(each.problems) for each in self.form.every()) if self.form else 0)
 
     def read(self, sent: QueryDict) -> None:
-        """Take what a form sent. Raises ParameterError for fields that no form of ours has."""
+        """Read a submitted form. Raises ParameterError for unknown fields."""
         self.mode = JSON_MODE if sent.get("mode") == JSON_MODE else FORM_MODE
         self.fields, self.text = FormFields.read(sent), sent.get("json", "{}").replace("\r\n", "\n")
 
     def fill(self, arguments: Mapping[str, Any]) -> None:
-        """Write these arguments into the form."""
+        """Fill the form with these arguments."""
         self.fields = value_to_form(self.schema, placeholders_as_text(arguments))
         self.text = json.dumps(arguments, indent=2, ensure_ascii=False)
 
     def draw(self) -> None:
-        """Make the form of what was written. Raises ParameterError where it would be too large to send."""
+        """Render the form. Raises ParameterError if it would be too large to submit."""
         if self.mode == FORM_MODE and self.form is None:
             self.form = build_form(self.schema, self.fields)
         if self.form is not None:
             self.form.focus(self.focus)
 
     def render_or_show_json(self) -> None:
-        """Make the form of what was filled in; where it would be too large to send, show that as JSON."""
+        """Render the form, or JSON if the form would be too large to submit."""
         try:
             self.draw()
         except ParameterError as error:
             self.mode, self.problems = JSON_MODE, [error.message]
 
     def press(self, wanted: str, place: str) -> None:
-        """Do what a button of the form itself says: add, remove, open or close a place, show the other way, update.
+        """Handle a button of the form: add, remove, open or close a place, switch the mode, update.
 
-        Raises ParameterError where that cannot be.
+        Raises ParameterError if that is impossible.
         """
         if wanted in EDIT_ACTIONS:
             self._edit(wanted, place)
@@ -77,7 +77,7 @@ class ArgumentsEditor:
             self._take(self.fields.settled())
 
     def arguments(self) -> dict[str, Any]:
-        """Return what was written. Raises ParameterError naming the fields that spell nothing."""
+        """Return the arguments. Raises ParameterError naming the fields without a valid value."""
         if self.mode == JSON_MODE:
             return _parse_arguments(self.text)
         fields = self.fields.settled()
@@ -88,7 +88,7 @@ class ArgumentsEditor:
         return value
 
     def show_error(self, error: ToolgateError) -> int:
-        """Put what is wrong where it belongs; return the HTTP status that says it."""
+        """Show an error at its field; return the HTTP status for it."""
         told = problem_for(error)
         errors = list(told.errors if told else ()) or [{"path": "", "message": error.message}]
         if self.mode == FORM_MODE and self.form is None:
@@ -102,13 +102,13 @@ class ArgumentsEditor:
         return told.status if told else 422
 
     def _take(self, fields: FormFields) -> None:
-        """Go on with these fields. Raises ParameterError, and keeps those that were, where no form can show them."""
+        """Replace the fields. Raises ParameterError, and keeps the old ones, if no form can show the new ones."""
         if self.mode == FORM_MODE:
             self.form = build_form(self.schema, fields)
         self.fields = fields
 
     def _edit(self, wanted: str, place: str) -> None:
-        """Add or remove a row, open or leave out a part."""
+        """Add or remove a row, open or omit a part."""
         if not is_field_path(place):
             raise_for_problems([ArgumentProblem("", "do", "The button names no place of this form; reload the page.")])
         fields = self.fields.settled()
@@ -116,14 +116,14 @@ class ArgumentsEditor:
         self._take(fields)
 
     def _switch(self, mode: str) -> None:
-        """Show the same arguments the other way; what cannot be read stays as it is, with the reason."""
+        """Switch the mode; unreadable input is left unchanged, with the reason."""
         arguments = self.arguments()
         self.mode, self.form = mode, None
         self.fill(arguments)
         self.render_or_show_json()
 
     def _render_readable(self) -> None:
-        """Draw the form as it was sent, or as it was before another variant was picked; else an empty one."""
+        """Render the form as submitted, or as before another variant was chosen; else an empty one."""
         for fields in (self.fields, self.fields.with_previous_variants()):
             with suppress(ParameterError):
                 self._take(fields)
@@ -133,7 +133,7 @@ class ArgumentsEditor:
 
 
 def _apply_edit(fields: FormFields, wanted: str, place: str) -> str:
-    """Change the fields; return the path of what is to be filled in next."""
+    """Change the fields; return the path of the field to fill in next."""
     if wanted == "remove":
         fields.remove_row(place)
     elif wanted == "close":

@@ -1,6 +1,6 @@
-"""A form made from a JSON Schema: its fields, the value they spell, and the fields that spell a value.
+"""Forms made from JSON Schema: fields, the JSON value they represent, and the reverse conversion.
 
-Between the form and JSON nothing is lost, either way.
+Both conversions are lossless.
 """
 
 import json
@@ -18,9 +18,9 @@ from catalog.ui.forms.submission import MAX_LIST_ROWS, FormFields, child_path, m
 
 MAX_FORM_DEPTH = 8
 MAX_FORM_FIELDS = 500
-"""Fields after which nothing more opens by itself."""
+"""Number of fields after which nested parts stay closed."""
 MAX_RENDERED_FIELDS = 800
-"""Fields in a form: with what else a form sends, Django takes a thousand."""
+"""Maximum fields in a form: with the page's other fields below Django's limit of a thousand."""
 MAX_INITIAL_ROWS = 20
 LONG_TEXT_LENGTH = 1024
 INPUT_MODES = {"email": "email", "uri": "url", "number": "decimal", "integer": "numeric"}
@@ -37,10 +37,10 @@ class FormChoice:
 
 @dataclass(slots=True, kw_only=True)
 class FormNode:
-    """One place of the form.
+    """One node of the form.
 
-    `name` is its path in the form, `path` the one that problems name; `key` the row's own name when the schema has
-    none for it; `open` whether what is inside is drawn; `fixed` when there is nothing to choose.
+    `name` is its path in the form, `path` the one in errors; `key` is the row's own name if the schema declares none;
+    `open` whether its content is rendered; `fixed` if there is nothing to choose.
     """
 
     name: str
@@ -70,31 +70,31 @@ class FormNode:
 
     @property
     def description(self) -> str:
-        """What the schema says of it."""
+        """The description in the schema."""
         return str(self.shape.schema.get("description", ""))
 
     @property
     def fixed(self) -> bool:
-        """Whether the schema leaves one value only, and it is always sent."""
+        """Whether the schema allows only one value, which is always sent."""
         schema = self.shape.schema
         stated = self.required or ("const" in schema and schema.get("default", ...) == schema["const"])
         return self.kind == "choice" and len(self.shape.options) == 1 and stated
 
     @property
     def input_mode(self) -> str:
-        """Which keyboard a phone shows."""
+        """The keyboard that a phone displays."""
         kind = self.shape.schema.get("format") or self.shape.schema.get("type")
         return INPUT_MODES.get(kind, "text") if isinstance(kind, str) else "text"
 
     @property
     def is_secret(self) -> bool:
-        """Whether what is typed is not to be read over a shoulder."""
+        """Whether the input is masked."""
         schema = self.shape.schema
         return bool(schema.get("writeOnly") or schema.get("x-secret") or schema.get("format") == "password")
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether leaving it blank and giving it empty are two things; an empty text that fits is offered."""
+        """Whether blank and empty text are different inputs; then a valid empty text can be chosen explicitly."""
         is_offered = self.given or not self.shape.schema.get("minLength")
         return self.kind in ("text", "area") and not self.is_item and is_offered
 
@@ -105,23 +105,23 @@ class FormNode:
         if self.kind == "list":
             opens = self.open or not schema.get("prefixItems")
             return opens and schema.get("items") is not False and self.row_count < schema.get("maxItems", MAX_LIST_ROWS)
-        # A call refuses what an object that names its members does not say it takes, whatever JSON Schema would.
+        # Unlike JSON Schema, a call refuses undeclared members of an object that declares members.
         others = schema.get("additionalProperties", "properties" not in schema) is not False
         return self.kind == "group" and (others or "patternProperties" in schema)
 
     @property
     def described_by(self) -> str:
-        """The id of what is said about it; empty when nothing is."""
+        """The id of the element that describes it, or an empty text."""
         return f"{self.id}-d" if self.problems or self.description or self.limits else ""
 
     @property
     def row_count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         rows = self.children if self.kind == "list" else [each for each in self.children if each.key is not None]
         return len(rows)
 
     def focus(self, name: str) -> None:
-        """Put the cursor into the first control at or inside a path; a row's number does for a named row too."""
+        """Set the focus to the first control at or inside a path; a row's number also finds a named row."""
         parent, _, row = name.rpartition(".")
         named = child_path(parent, f"+{row}")
         for each in self.every():
@@ -132,16 +132,16 @@ class FormNode:
                 return
 
     def every(self) -> Iterator["FormNode"]:
-        """Yield this field and all inside."""
+        """Yield this node and all nodes inside."""
         yield self
         for child in self.children:
             yield from child.every()
 
 
 def build_form(schema: SchemaMapping, fields: FormFields) -> FormNode:
-    """Return the form of an object's schema, filled with what was sent.
+    """Return the form of an object's schema, filled with the submitted fields.
 
-    Raises ParameterError for odd numbers, and for more than MOST_DRAWN fields.
+    Raises ParameterError for invalid numbers, and for more than MOST_DRAWN fields.
     """
     return _FormBuilder(schema, fields).build(
         FormNode(name="", path="", label="Arguments", shape=field_type_of(schema, schema), required=True)
@@ -149,17 +149,17 @@ def build_form(schema: SchemaMapping, fields: FormFields) -> FormNode:
 
 
 class _FormBuilder:
-    """Builds one form; stops opening things when the form has as many fields as people can use."""
+    """Builds one form; nested parts stay closed once the form has as many fields as people can use."""
 
     def __init__(self, root: SchemaMapping, fields: FormFields) -> None:
         self.root, self.fields, self.count = root, fields, 0
         self.known = fields.places()
 
     def build(self, blank: FormNode, depth: int = 0) -> FormNode:
-        """Fill one place in, and what is inside."""
+        """Complete one node and its children."""
         self.count += 1
         if self.count > MAX_RENDERED_FIELDS:
-            raise ParameterError("This has too many parameters for a form: write it as JSON.")
+            raise ParameterError("There are too many parameters for a form. Use JSON.")
         blank.kind = self._kind(blank, depth)
         blank.type_label_text = type_label(blank.shape.schema, self.root)
         blank.limits = tuple(limit_labels(_schema_for_limits(blank), self.root))
@@ -258,7 +258,7 @@ class _FormBuilder:
 
 
 def _schema_for_limits(field: FormNode) -> SchemaMapping:
-    """Return what of a field's schema is said under it: a choice already shows what it offers."""
+    """Return the part of a field's schema to describe below it: a choice already displays its options."""
     schema = field.shape.schema
     return (
         {"default": schema["default"]}
@@ -270,7 +270,7 @@ def _schema_for_limits(field: FormNode) -> SchemaMapping:
 
 
 def _is_long(schema: SchemaMapping, text: str) -> bool:
-    """Say whether a text gets room for lines."""
+    """Return whether a text gets a multi-line input."""
     if "\n" in text:
         return True
     longest = schema.get("maxLength", LONG_TEXT_LENGTH + 1)
@@ -278,13 +278,13 @@ def _is_long(schema: SchemaMapping, text: str) -> bool:
 
 
 NUMBER_PATTERN = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
-# A browser would change these on their way through a field.
+# A browser would change these characters in a form field.
 UNWRITABLE_PATTERN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
 OMITTED: Any = object()
 
 
 def form_to_value(form: FormNode) -> tuple[dict[str, Any], list[ArgumentProblem]]:
-    """Return the object a form spells, and what in it spells nothing."""
+    """Return the object that a form represents, and the problems of invalid fields."""
     reader = _FormReader()
     value = reader.read(form)
     return (value if isinstance(value, dict) else {}), reader.problems
@@ -295,7 +295,7 @@ class _FormReader:
         self.problems: list[ArgumentProblem] = []
 
     def read(self, field: FormNode) -> Any:
-        """Return what one place spells, OMITTED for nothing."""
+        """Return the value of one node, or OMITTED."""
         if field.is_null:
             return None
         read = {"choice": _choice, "number": self._number, "json": self._json, "list": self._list}
@@ -320,7 +320,7 @@ class _FormReader:
 
     def _blank(self, field: FormNode) -> Any:
         if field.removable:
-            self.problems.append(ArgumentProblem(field.path, "required", "Fill this in, or remove it."))
+            self.problems.append(ArgumentProblem(field.path, "required", "Fill this in or remove it."))
         return OMITTED
 
     def _list(self, field: FormNode) -> Any:
@@ -346,9 +346,9 @@ class _FormReader:
 
     def _has_unused_name(self, row: FormNode, members: Mapping[str, Any]) -> bool:
         if row.key in members:
-            self.problems.append(ArgumentProblem(row.path, "duplicate_key", "There is a member of this name already."))
+            self.problems.append(ArgumentProblem(row.path, "duplicate_key", "A member with this name exists."))
         elif not row.key:
-            self.problems.append(ArgumentProblem(row.path, "required", "Give it a name, or remove it."))
+            self.problems.append(ArgumentProblem(row.path, "required", "Enter a name or remove it."))
         return bool(row.key) and row.key not in members
 
     def _union(self, field: FormNode) -> Any:
@@ -367,7 +367,7 @@ def _text(field: FormNode) -> Any:
 
 
 def value_to_form(schema: SchemaMapping, value: Mapping[str, Any]) -> FormFields:
-    """Return the fields whose form spells this object."""
+    """Return the fields whose form represents this object."""
     writer = _FormWriter(schema)
     writer.put(field_type_of(schema, schema), value, "")
     return writer.fields
@@ -378,7 +378,7 @@ class _FormWriter:
         self.root, self.fields, self.left = root, FormFields(), MAX_FORM_FIELDS
 
     def put(self, shape: FieldType, value: Any, name: str, depth: int = 0) -> None:
-        """Write one place: as its fields where they can hold the value, else as JSON."""
+        """Write one node: as its fields if they can hold the value, else as JSON."""
         self.left -= 1
         if shape.nullable and value is None:
             self.fields.put("null", name, "1")
@@ -458,7 +458,7 @@ class _FormWriter:
 
 
 def show_problems(form: FormNode, problems: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Put each problem at the innermost field that its path leads to; return those that belong to no field."""
+    """Assign each problem to the innermost field on its path; return those that belong to no field."""
     places = {field.path: field for field in form.every() if field.path}
     loose: list[str] = []
     for problem in problems:
@@ -474,6 +474,6 @@ def show_problems(form: FormNode, problems: Iterable[Mapping[str, Any]]) -> list
 
 
 def _enclosing_paths(path: str) -> list[str]:
-    """Return a path and every path that it lies inside, the longest first."""
+    """Return a path and all paths that enclose it, the longest first."""
     steps = path.split(".")
     return [".".join(steps[:end]) for end in range(len(steps), 0, -1)]

@@ -1,7 +1,7 @@
-"""What a form made from a schema sends: flat fields whose names are paths, read strictly and edited by paths.
+"""Submitted fields of a form made from JSON Schema: flat fields named by paths, strictly read.
 
 A name is a word, a colon and a path: `value:plan.0.title`. Steps of a path are a member's name (percent-encoded), the
-number of an entry, or `+` and the number of a member that the schema does not name.
+index of an entry, or `+` and the index of an undeclared member.
 """
 
 import re
@@ -28,7 +28,7 @@ def member_step(member: str) -> str:
 
 
 def child_path(name: str, step: str) -> str:
-    """Return the path of something inside."""
+    """Return the path of a child."""
     return f"{name}.{step}" if name else step
 
 
@@ -40,23 +40,21 @@ class FormFields:
 
     @classmethod
     def read(cls, form: QueryDict) -> "FormFields":
-        """Read what was sent; fields without a colon are the page's own. Raises ParameterError for odd names."""
+        """Read submitted fields; those without a colon belong to the page. Raises ParameterError for invalid names."""
         problems, fields = [], {}
         for name, values in form.lists():
             word, colon, path = name.partition(":")
             if not colon:
                 continue
             if word not in FIELD_PREFIXES or not is_field_path(path) or len(values) != 1:
-                problems.append(
-                    ArgumentProblem("", "unknown_field", "The form has a field that no form of ours sends.")
-                )
+                problems.append(ArgumentProblem("", "unknown_field", "The form contains an unknown field."))
                 break
             fields[name] = values[0].replace("\r\n", "\n")
         raise_for_problems(problems)
         return cls(fields)
 
     def text(self, word: str, name: str) -> str | None:
-        """Return one field, None when it was not sent."""
+        """Return one field, or None if it was not sent."""
         return self._fields.get(f"{word}:{name}")
 
     def put(self, word: str, name: str, text: str) -> None:
@@ -64,32 +62,32 @@ class FormFields:
         self._fields[f"{word}:{name}"] = text
 
     def size(self, name: str) -> int:
-        """Return how many rows a list has. Raises ParameterError for what is no such number."""
+        """Return the number of rows of a list. Raises ParameterError if it is invalid."""
         text = self.text("size", name) or "0"
         if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > MAX_LIST_ROWS:
             raise_for_problems(
                 [
                     ArgumentProblem(
-                        "", "size", f"A list in the form has at most {MAX_LIST_ROWS} rows; use JSON for more."
+                        "", "size", f"A list in a form can have at most {MAX_LIST_ROWS} rows. Use JSON for more."
                     )
                 ]
             )
         return int(text)
 
     def places(self) -> frozenset[str]:
-        """Return every path at or inside which something was sent."""
+        """Return every path at or inside which a field was sent."""
         paths = {path for _, path in self._paths()}
         return frozenset(".".join(path_steps(path)[:end]) for path in paths for end in range(path.count(".") + 2))
 
     def add_row(self, name: str) -> int:
-        """Add a row to a list and return its number. Raises ParameterError when it has as many as a form can show."""
+        """Add a row to a list and return its index. Raises ParameterError if the list is full."""
         if self.size(name) >= MAX_LIST_ROWS:
-            raise ParameterError(f"A list in the form has at most {MAX_LIST_ROWS} rows; use JSON for more.")
+            raise ParameterError(f"A list in a form can have at most {MAX_LIST_ROWS} rows. Use JSON for more.")
         self.put("size", name, str(self.size(name) + 1))
         return self.size(name) - 1
 
     def remove_row(self, name: str) -> None:
-        """Take a row out of its list; those behind it move up. What is no row of a list is left alone."""
+        """Remove a row from its list; later ones move up. Other paths are ignored."""
         *parent, last = path_steps(name) or [""]
         row, owner = ROW_PATTERN.fullmatch(last), ".".join(parent)
         if row is None or int(row[1]) >= self.size(owner):
@@ -99,13 +97,13 @@ class FormFields:
         self.put("size", owner, str(self.size(owner) - 1))
 
     def drop(self, name: str) -> None:
-        """Forget everything at and inside a path."""
+        """Remove everything at and inside a path."""
         for word, path in list(self._paths()):
             if not name or path == name or path.startswith(f"{name}."):
                 del self._fields[f"{word}:{path}"]
 
     def settled(self) -> "FormFields":
-        """Return these fields; where another variant was picked than before, without what was entered for the old."""
+        """Return these fields; if another variant was chosen, without the input for the old one."""
         fields = FormFields(self._fields)
         for word, name in self._paths():
             picked = fields.text("pick", name)
@@ -115,7 +113,7 @@ class FormFields:
         return fields
 
     def with_previous_variants(self) -> "FormFields":
-        """Return these fields as if no other variant had been picked than before."""
+        """Return these fields with the previously chosen variants."""
         old = {f"pick:{name}": self._fields[f"was:{name}"] for word, name in self._paths() if word == "was"}
         return FormFields(self._fields | old)
 
@@ -126,7 +124,7 @@ class FormFields:
 
 
 def is_field_path(text: str) -> bool:
-    """Say whether a text is the path of something in a form."""
+    """Return whether a text is a path in a form."""
     return len(text) <= MAX_FIELD_NAME and text.count(".") < MAX_PATH_STEPS and PATH_PATTERN.fullmatch(text) is not None
 
 
@@ -136,7 +134,7 @@ def path_steps(name: str) -> list[str]:
 
 
 def _shifted_name(field: str, parent: list[str], gone: str) -> str | None:
-    """Return a field's name after a row of `parent` has gone, None for a field of that row."""
+    """Return a field's name after a row of `parent` was removed, or None for a field of that row."""
     word, _, path = field.partition(":")
     steps, at = path_steps(path), len(parent)
     row = ROW_PATTERN.fullmatch(steps[at]) if len(steps) > at and steps[:at] == parent else None

@@ -110,7 +110,7 @@ def test_the_types_that_are_written_must_be_the_handlers():
     with pytest.raises(ToolDefinitionError, match="x is declared to take LookupResult, but its handler takes"):
         register_tool(other)
     other = Tool[LookupParams, LookupParams](name="x", description="X.", handler=lookup_handler)  # type: ignore[assignment]
-    with pytest.raises(ToolDefinitionError, match="x is declared to give LookupParams, but its handler gives"):
+    with pytest.raises(ToolDefinitionError, match="x is declared to return LookupParams"):
         register_tool(other)
 
 

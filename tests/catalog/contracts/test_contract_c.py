@@ -316,7 +316,7 @@ def test_an_identifier_that_is_no_parameter_is_refused_when_the_tool_is_made():
     class Asking(AskedTool):
         identifier = "email"
 
-    with pytest.raises(ToolDefinitionError, match="asked requires an identifier, but 'email' is no parameter of it"):
+    with pytest.raises(ToolDefinitionError, match="asked requires an identifier, but 'email'"):
         Asking().as_tool()
 
 

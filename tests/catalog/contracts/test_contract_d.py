@@ -227,7 +227,7 @@ def test_a_specification_binds_to_the_tool_that_matches_it(specification, tool):
     ("tool", "reason"),
     [
         (None, "no tool 'sayHello'; it has nothing"),
-        (create_tool("sayHello", "Other", SCHEMA, greet), "The description differs: .* is specified, 'Other' found"),
+        (create_tool("sayHello", "Other", SCHEMA, greet), "The description differs: .* specified .*, found 'Other'"),
         (
             create_tool("sayHello", DESCRIPTION, SCHEMA | {"properties": {"name": {"type": "integer"}}}, greet),
             'differs: properties.name.type is specified as "string", and found as "integer"',
@@ -373,10 +373,10 @@ def test_the_schema_comes_from_the_signature_whatever_the_json_says(specificatio
     ("data", "message"),
     [
         ([], "JSON object, not list"),
-        ({}, "needs name"),
-        ({"name": "a", "description": 1, "typeSignature": SIGNATURE}, "needs description"),
-        ({"name": "a", "description": "d"}, "needs typeSignature"),
-        ({"name": "a", "description": "d", "typeSignature": SIGNATURE, "level": 1}, "no 'level'"),
+        ({}, "needs the text name"),
+        ({"name": "a", "description": 1, "typeSignature": SIGNATURE}, "needs the text description"),
+        ({"name": "a", "description": "d"}, "needs the text typeSignature"),
+        ({"name": "a", "description": "d", "typeSignature": SIGNATURE, "level": 1}, "Unknown key 'level'"),
     ],
 )
 def test_json_that_is_no_specification_is_refused_by_field(data, message):

@@ -120,9 +120,9 @@ def test_a_description_is_needed_and_may_be_long(description):
     [
         ("symbol", "must be a list of dicts"),
         ({"name": "symbol"}, "must be a list of dicts"),
-        (["symbol"], "a name of its own"),
-        ([{"type": "string"}], "a name of its own"),
-        ([*SYMBOL, SYMBOL[0]], "'symbol' is missing or given twice"),
+        (["symbol"], "a unique name"),
+        ([{"type": "string"}], "a unique name"),
+        ([*SYMBOL, SYMBOL[0]], "'symbol' is missing or duplicate"),
         ([{"name": "symbol", "type": "date"}], "symbol of describe_symbol must be one of string"),
         ([{"name": "symbol"}], "not None"),
         ([{"name": "symbol", "type": "string", "pattern": "x"}], "unknown keys: pattern"),

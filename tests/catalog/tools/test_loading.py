@@ -107,7 +107,7 @@ def test_a_package_that_cannot_be_imported_loses_its_own_tools_only(write, setti
         ),
         (
             "from catalog.tools import tool\na, b = [tool(name='x', description='X.')(lambda: 1) for _ in range(2)]",
-            "ToolDefinitionError: The tool 'x' is there twice in one set of tools; rename one.",
+            "ToolDefinitionError: The tool 'x' appears twice in one set of tools. Rename one.",
         ),
     ],
 )

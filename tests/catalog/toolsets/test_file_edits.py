@@ -48,9 +48,9 @@ def test_a_new_file_is_an_edit_of_nothing(draft):
 
 @pytest.mark.parametrize("original", ["", "Old line", "Older line\n"])
 def test_a_stale_original_is_refused_and_nothing_changes(draft, original):
-    with pytest.raises(ToolError, match="propose the edit anew"):
+    with pytest.raises(ToolError, match="propose the edit again"):
         propose_file_edit.preview_for(EDIT | {"original": original}, make_context())
-    assert "propose the edit anew" in invoke(propose_file_edit, EDIT | {"original": original}).message
+    assert "propose the edit again" in invoke(propose_file_edit, EDIT | {"original": original}).message
     assert draft.read_text() == "Old line\n"
 
 

@@ -38,7 +38,7 @@ def test_files_are_listed_read_and_searched():
 def test_what_is_not_there_or_not_text_is_said(root):
     (root / "raw").write_bytes(b"\xff")
 
-    assert "list the files" in invoke(read_file, {"path": "reports/none.md"}).message
+    assert "List the files" in invoke(read_file, {"path": "reports/none.md"}).message
     assert "not UTF-8" in invoke(read_file, {"path": "raw"}).message
     assert "to delete" in invoke(delete_file, {"path": "none"}).message
     assert "'..'" in invoke(write_file, {"path": "../x", "content": ""}).message
@@ -76,7 +76,7 @@ def test_a_file_that_changed_after_the_approval_is_left_alone(root, tool):
     approved = tool.preview_for(arguments, make_context()).state_token
     (root / "reports" / "draft.md").write_text("Changed meanwhile\n")
 
-    with pytest.raises(Exception, match="changed since it was approved"):
+    with pytest.raises(Exception, match="changed since the call was approved"):
         tool.call(arguments, make_context(target_state=approved))
 
     assert (root / "reports" / "draft.md").read_text() == "Changed meanwhile\n"

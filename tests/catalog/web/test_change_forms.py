@@ -34,7 +34,7 @@ def version() -> ToolVersion:
 def test_a_tool_is_switched_off_and_on(admin):
     """With a button, and a toast that says so."""
     pages = Pages(admin)
-    assert "Switched off." in change(pages, what="enabled", enabled="no")
+    assert "Disabled." in change(pages, what="enabled", enabled="no")
     assert not tool().enabled and 'name="enabled" value="yes"' in pages.html
     assert 'id="trying"' not in pages.html and "Nobody is asked" not in pages.html
     change(pages, what="enabled", enabled="yes")

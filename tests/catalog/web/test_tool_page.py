@@ -66,7 +66,7 @@ def test_unions_show_each_variant():
 def test_types_and_limits_in_words():
     """Whatever the keyword."""
     cases = [
-        ({"type": "array", "items": TEXT, "uniqueItems": True}, "list of string", "no entry twice"),
+        ({"type": "array", "items": TEXT, "uniqueItems": True}, "list of string", "no duplicate entries"),
         ({"type": "array", "prefixItems": [TEXT, {"type": "integer"}]}, "list (string, integer)", ""),
         ({"anyOf": [{"minimum": 9}, {"type": "null"}], "default": 1}, "anything or null", "≥ 9|default 1"),
         ({"type": ["string", "null"], "maxLength": 5}, "string or null", "≤ 5 chars"),
