@@ -1,6 +1,6 @@
-"""What this machine offers to the tests: Chromium, PostgreSQL and Redis.
+"""Test environment: Chromium, PostgreSQL and Redis.
 
-A test marked `browser` or `service` is skipped where that is missing, and fails where it is required.
+A test marked `browser` or `service` is skipped if that is missing, or fails if it is required.
 """
 
 import gc
@@ -22,16 +22,16 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from tests import counts, migrated, rows
 
-# There is no deadline: the time of an example depends on the machine. The same examples are drawn each time, so that a
-# change elsewhere does not fail on a new one; `make nightly` draws new ones, and more.
+# No deadline, because the time of an example depends on the machine. The same examples are drawn each time, so that an
+# unrelated change does not fail on a new one; `make nightly` draws new ones, and more.
 hypothesis_settings.register_profile(
     "house", deadline=None, derandomize=not counts.FULL, max_examples=100 if counts.FULL else 25
 )
 hypothesis_settings.load_profile("house")
 WORKER = "PYTEST_XDIST_WORKER"
-"""Set in each of the processes that share a run's tests."""
+"""Set in each worker process of a test run."""
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-"""The first takes a third less of the processor: it is the same engine without the windows around it."""
+"""The first one needs a third less CPU time: the same engine without a window."""
 
 
 def find_chromium() -> str | None:
@@ -40,7 +40,7 @@ def find_chromium() -> str | None:
 
 
 def find_services() -> str | None:
-    """Return the database's URL when the suite runs on PostgreSQL and Redis, or None."""
+    """Return the database's URL if the suite runs on PostgreSQL and Redis, or None."""
     url = os.environ.get("DATABASE_URL", "")
     return url if url.startswith("postgres") and os.environ.get("REDIS_URL") else None
 
@@ -52,32 +52,32 @@ OFFERS: dict[str, tuple[Callable[[], str | None], str, str]] = {
 
 
 def is_required(marker: str) -> bool:
-    """Say whether a skipped test of this kind is a failure."""
+    """Return whether a skipped test of this kind counts as a failure."""
     return os.environ.get(OFFERS[marker][1], "") not in ("", "0")
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """The path of the browser that tests marked `browser` drive."""
+    """The path of the browser for tests marked `browser`."""
     return find_chromium() or pytest.fail("no Chromium was found; mark the test as browser")
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that all processes of a run have in common."""
+    """The folder shared by all processes of a run."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if WORKER in os.environ else own
 
 
 @pytest.fixture(scope="session", name="migrated")
 def migrated_file() -> Path:
-    """A migrated SQLite file to copy, for a database of one's own."""
+    """A migrated SQLite file to copy, for a separate database."""
     return migrated.file()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def static_files_found_once() -> Iterator[None]:
-    """Let each test client serve the static files that the first one found: a look for them takes as long as a page."""
+    """Let each test client reuse the static files found by the first one: finding them takes as long as a page."""
     middleware: Any = import_string("config.serving.static_files.StaticFiles")
     look = middleware.add_files_from_finders
     found: dict[str, Any] = {}
@@ -97,9 +97,9 @@ def static_files_found_once() -> Iterator[None]:
 def django_db_modify_db_settings(
     django_db_modify_db_settings: None, shared: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Let each test process begin with a copy of one migrated database.
+    """Start each test process with a copy of one migrated database.
 
-    Threads share the SQLite file: a database in memory cannot be shared safely.
+    Threads share the SQLite file, because a database in memory cannot be shared safely.
     """
     database = connections["default"]
     if not isinstance(database, PostgreSQL):
@@ -111,7 +111,7 @@ def django_db_modify_db_settings(
 
 
 def copy_file(make_empty: Callable[..., str], *args: Any, **kwargs: Any) -> str:
-    """Make the test database as Django does, with what is in the migrated file."""
+    """Create the test database as Django does, with the content of the migrated file."""
     name = str(make_empty(*args, **kwargs))
     shutil.copy(migrated.file(), name)
     return name
@@ -119,9 +119,9 @@ def copy_file(make_empty: Callable[..., str], *args: Any, **kwargs: Any) -> str:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Let tests empty the audit log, which the product's database refuses, and spare them what takes long.
+    """Allow tests to empty the audit log, and avoid slow operations.
 
-    At the end leave no session behind: PostgreSQL drops no database that a finished test's thread holds open.
+    At the end close all sessions: PostgreSQL does not drop a database that a finished test's thread holds open.
     """
     database = connections["default"]
     with django_db_blocker.unblock():
@@ -141,17 +141,17 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 
 def let_audit_entries_go() -> None:
-    """Take away the triggers that keep the audit log from being emptied; tests of them bring them back."""
+    """Drop the triggers that protect the audit log; tests of them create them again."""
     of_table = " ON approvals_auditentry" if connections["default"].vendor == "postgresql" else ""
     with connections["default"].cursor() as cursor:
         cursor.execute(f"DROP TRIGGER IF EXISTS audit_entries_are_kept{of_table}")
 
 
 def start_over_with(first: rows.Kept, patch: pytest.MonkeyPatch) -> None:
-    """Write what migrations wrote as soon as a test that commits has emptied the tables.
+    """Write the rows of the migrations again as soon as a committing test has emptied the tables.
 
-    Not when the next one begins: who takes over another process's tests may come to some that do not commit. Emptying
-    the tables must send no signal, which would write some of the rows: see `tests.conftest`.
+    Not when the next such test begins: a process may then run tests that do not commit. Emptying the tables must send
+    no signal, which would write some of the rows: see `tests.conftest`.
     """
     empty: Any = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined] # Django names no other place
 
@@ -164,19 +164,19 @@ def start_over_with(first: rows.Kept, patch: pytest.MonkeyPatch) -> None:
 
 
 def let_commits_be_lost(database: PostgreSQL) -> None:
-    """Wait for no disk in the test database: only a crash of PostgreSQL itself loses commits, and no test makes one."""
+    """Turn off synchronous commits in the test database: only a crash of PostgreSQL itself loses commits."""
     name = database.ops.quote_name(database.settings_dict["NAME"])
     with database.cursor() as cursor:
         cursor.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
-    # The sessions that are open began without it.
+    # Open sessions started without it.
     database.close()
     database.close_pool()
 
 
 def deletions(style: object, tables: Iterable[str], **kwargs: object) -> list[str]:
-    """Return one statement that empties tables of a few rows: to truncate them all takes a hundred times as long.
+    """Return one statement that empties tables of a few rows: truncating all takes a hundred times as long.
 
-    Foreign keys are checked when the transaction ends. Single audit entries cannot be deleted.
+    Foreign keys are checked at the end of the transaction. Single audit entries cannot be deleted.
     """
     kept = apps.get_model("approvals", "AuditEntry")._meta.db_table
     emptied = "".join(f'DELETE FROM "{table}"; ' for table in tables if table != kept)  # noqa: S608 (names of ours)
@@ -184,14 +184,14 @@ def deletions(style: object, tables: Iterable[str], **kwargs: object) -> list[st
 
 
 def end_sessions(database: PostgreSQL) -> None:
-    """End every session of the test database, from outside of it."""
+    """End every session of the test database, from another connection."""
     sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
     with database._nodb_cursor() as cursor:
         cursor.execute(sql, [database.settings_dict["NAME"]])
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Migrate what all processes that share the tests begin with, while they look for them."""
+    """Migrate the shared database while the worker processes collect tests."""
     if session.config.getoption("numprocesses", None) and WORKER not in os.environ:
         folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # pytest has no other way
         if migrated.is_for_postgresql():
@@ -200,16 +200,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector of garbage what stays until the end: thousands of tests, and all that they import.
+    """Exclude objects that live until the end from garbage collection: thousands of tests and their imports.
 
-    With so little left, what it calls a large share comes together all the time: it looks at everything less often.
+    With few objects left, the collector would run full collections all the time, so its threshold is raised.
     """
     gc.freeze()
     gc.set_threshold(*gc.get_threshold()[:2], 50)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, unless it must."""
+    """Skip tests that this machine cannot run, unless they are required."""
     for marker, (find, _, reason) in OFFERS.items():
         if find() is not None or is_required(marker):
             continue
@@ -222,7 +222,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn every skip of a required kind of test into a failure, whoever asked for it."""
+    """Turn every skip of a required kind of test into a failure."""
     report = yield
     for marker in OFFERS:
         skipped = report.skipped and not hasattr(report, "wasxfail")
@@ -232,7 +232,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many tests of each kind ran (CI refuses none), and what races and faults did."""
+    """Print the number of tests of each kind (CI requires some), and statistics of races and faults."""
     for marker in OFFERS:
         ran = sum(marker in report.keywords for report in terminalreporter.getreports("passed"))
         terminalreporter.write_line(f"{ran} {marker} test{'' if ran == 1 else 's'} ran")

@@ -1,1 +1,1 @@
-"""Composition: settings, URLs and the ASGI application that mounts the three layers."""
+"""Composition of the three layers: settings, URLs and the ASGI application."""

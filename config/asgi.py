@@ -1,7 +1,7 @@
-"""The one ASGI application: lifespan, pages and API with their waits, sockets, the MCP server.
+"""ASGI application: lifespan, pages and API, long polling, WebSockets, MCP server.
 
 `application` executes plans in this process, unless TOOLGATE_EXECUTOR leaves that to workers;
-`application_without_executor` leaves it to others in any case.
+`application_without_executor` never does.
 """
 
 import os
@@ -13,7 +13,7 @@ from django.conf import settings
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup(set_prefix=False)
 
-# Models are loaded only now.
+# Imported after django.setup(), because these modules import models.
 from config.serving.handler import ThreadedHandler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
 from config.serving.mcp import McpDoor, McpServer  # noqa: E402
@@ -23,12 +23,12 @@ from plans.routing import websocket_urlpatterns  # noqa: E402
 
 
 async def wait_for_call(call_id: str, seconds: float) -> str:
-    """Wait for a call on the feed of the loop that serves it; return the one that stands in for it then."""
+    """Wait for a call on the feed of this event loop; return the call that represents it afterwards."""
     return await current_feed().call_settled(call_id, seconds)
 
 
 def build_application(*, executes: bool) -> ProtocolTypeRouter:
-    """Put the application together."""
+    """Return the composed application."""
     mcp = McpServer()
     return ProtocolTypeRouter(
         {

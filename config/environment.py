@@ -1,12 +1,11 @@
-"""Values that settings are made of: keys made for a single machine, mail, PostgreSQL's options, limits of tools.
+"""Values of settings: generated keys, mail URL, PostgreSQL options, tool limits.
 
-Keys are made once, in a file only their owner can read. Mail goes where one URL says: `console:`, `file:FOLDER`,
-`smtp://…` or `smtps://…`, each with `?from=`; `smtp` speaks STARTTLS unless `?tls=off`, `smtps` is encrypted from the
-start.
+Keys are generated once, in a file readable only by its owner. Mail is configured by one URL: `console:`, `file:FOLDER`,
+`smtp://…` or `smtps://…`, each with `?from=`; `smtp` uses STARTTLS unless `?tls=off`, `smtps` TLS from the start.
 
-A connection to PostgreSQL is opened so that nothing waits without end for a lost process. A process may freeze, or its
-host lose power, inside a transaction. The server then ends that transaction by itself, and whoever waits for a row of
-it is told that the lock was not to be had, long before a lease is over.
+PostgreSQL connections are opened so that nothing waits forever for a lost process. A process may freeze, or its host
+lose power, inside a transaction. The server then ends that transaction, and statements waiting for one of its rows fail
+with a lock timeout, long before a lease expires.
 """
 
 import base64
@@ -39,7 +38,7 @@ KEY_GENERATORS: dict[str, Callable[[], str]] = {
 
 
 def load_or_create_keys(path: Path) -> dict[str, str]:
-    """Return the keys stored in `path`, first making the file (mode 0600) when it is missing, and keys it lacks."""
+    """Return the keys stored in `path`, first creating the file (mode 0600) and missing keys."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         _write_once(path, "".join(f"{name}={make()}\n" for name, make in KEY_GENERATORS.items()))
@@ -52,7 +51,7 @@ def _read_keys(text: str) -> dict[str, str]:
 
 
 def _add_missing_keys(path: Path) -> dict[str, str]:
-    """Add the keys that a file of an earlier version lacks; of several processes the first one does."""
+    """Add keys that a file of an earlier version lacks; the first of several processes wins."""
     with path.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         text = file.read()
@@ -63,7 +62,7 @@ def _add_missing_keys(path: Path) -> dict[str, str]:
 
 
 def check_secret_keys(keys: Sequence[str]) -> list[str]:
-    """Return the keys that secrets are kept with; raise ImproperlyConfigured naming the one that is none."""
+    """Return the encryption keys for secrets. Raises ImproperlyConfigured naming the invalid one."""
     if not keys:
         raise ImproperlyConfigured(
             "TOOLGATE_SECRET_KEYS must name at least one key. Make one with: python -c "
@@ -80,7 +79,7 @@ def check_secret_keys(keys: Sequence[str]) -> list[str]:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Write the whole file under another name and link it: the first of several processes wins."""
+    """Write a complete file under another name and link it: the first of several processes wins."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.touch(mode=0o600)
     draft.write_text(text, encoding="utf-8")
@@ -98,7 +97,7 @@ MAIL_OPTIONS = frozenset({"from", "tls"})
 
 
 class MailSettings(NamedTuple):
-    """How mail leaves: what Django's settings of the same names take."""
+    """Settings for outgoing mail: the values of Django's settings of the same names."""
 
     backend: str
     sender: str
@@ -112,12 +111,12 @@ class MailSettings(NamedTuple):
 
 
 def read_email_url(text: str) -> MailSettings:
-    """Return what a mail URL means. Raises ImproperlyConfigured, without repeating a password."""
+    """Return the settings in a mail URL. Raises ImproperlyConfigured, without repeating a password."""
     try:
         url = urlsplit(text)
         port = url.port
     except ValueError:
-        raise _mail_url_error("its host or port cannot be read") from None
+        raise _mail_url_error("its host or port is invalid") from None
     options = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
     _validate_mail_url(url, options)
     return MailSettings(
@@ -135,31 +134,33 @@ def read_email_url(text: str) -> MailSettings:
 
 def _validate_mail_url(url: SplitResult, options: dict[str, str]) -> None:
     if url.scheme not in MAIL_BACKENDS:
-        raise _mail_url_error(f"it begins with none of {', '.join(f'{scheme}:' for scheme in MAIL_BACKENDS)}")
+        raise _mail_url_error(f"it must begin with one of {', '.join(f'{scheme}:' for scheme in MAIL_BACKENDS)}")
     if url.scheme in MAIL_PORTS and not url.hostname:
-        raise _mail_url_error("it names no host")
+        raise _mail_url_error("it has no host")
     if url.scheme == "file" and not url.path:
-        raise _mail_url_error("it names no folder")
+        raise _mail_url_error("it has no folder")
     if unknown := sorted(options.keys() - MAIL_OPTIONS):
         raise _mail_url_error(f"it has unknown options: {', '.join(unknown)}")
     if options.get("tls", "off") != "off" or ("tls" in options and url.scheme != "smtp"):
         raise _mail_url_error("tls can only be off, and only for smtp")
     if any(character in options.get("from", "") for character in "\r\n"):
-        raise _mail_url_error("its sender has more than one line")
+        raise _mail_url_error("its sender must be a single line")
 
 
 def _mail_url_error(why: str) -> ImproperlyConfigured:
-    return ImproperlyConfigured(f"TOOLGATE_EMAIL_URL cannot be used: {why}. Write it as smtp://user:password@host:587.")
+    return ImproperlyConfigured(f"TOOLGATE_EMAIL_URL is invalid: {why}. Example: smtp://user:password@host:587.")
 
 
 LOCK_SECONDS = 5
-"""How long a statement waits for a lock; who may wait longer tries again (`catalog.core.transactions`)."""
+"""How long a statement waits for a lock; work that may wait longer is retried (`catalog.core.transactions`)."""
 IDLE_SECONDS = 15
-"""After which the server ends a transaction that says nothing. Nothing else is done while one is open, so that ours say
-something within milliseconds; shorter than five waits for a lock, and than a lease lasts."""
+"""Time after which the server ends an idle transaction; Toolgate's are never idle for more than milliseconds.
+
+Shorter than five lock waits, and than a lease.
+"""
 CONNECT_SECONDS = 5
 DEAD_PEER_SECONDS = 20
-"""After which either side gives a peer up that acknowledges nothing."""
+"""Time after which either side gives up an unresponsive peer."""
 
 SESSION_PARAMETERS: Mapping[str, str] = {
     "lock_timeout": f"{LOCK_SECONDS}s",
@@ -171,7 +172,7 @@ SESSION_PARAMETERS: Mapping[str, str] = {
 
 
 def postgresql_options(given: Mapping[str, Any], *, connections: int) -> dict[str, Any]:
-    """Return the OPTIONS of a database: what its URL gives (`sslmode`, a setting by `options`) comes before ours."""
+    """Return the OPTIONS of a database; options in its URL (`sslmode`, settings by `options`) take precedence."""
     sessions = " ".join(f"-c {name}={value}" for name, value in SESSION_PARAMETERS.items())
     return {
         "connect_timeout": CONNECT_SECONDS,
@@ -188,7 +189,8 @@ def postgresql_options(given: Mapping[str, Any], *, connections: int) -> dict[st
             "min_size": 2,
             "max_size": connections,
             "timeout": 10,
-            # Left alone it tries less and less often while the database is away, and is late when that is back.
+            # By default attempts become less and less frequent while the database is unavailable, and reconnecting is
+            # late.
             "reconnect_timeout": 3,
         },
     }
@@ -199,7 +201,7 @@ TOOL_LIMIT_PATTERN = re.compile(r"(?:([A-Za-z0-9_-]{1,64})=)?([0-9]{1,5})")
 
 
 def read_tool_limits(text: str) -> dict[str, int]:
-    """Return tool → limit out of "4,send_mail=1": a bare number is for every other tool, kept under "*"; 0 is none.
+    """Parse "4,send_mail=1" to limits by tool: a bare number is for all other tools, under "*"; 0 is no limit.
 
     Raises ImproperlyConfigured.
     """

@@ -1,4 +1,4 @@
-"""What the frame around every page shows: who is signed in, what waits, what runs. Asked only when drawn."""
+"""Data of the frame around every page: signed-in user, waiting requests, running plans. Loaded only if rendered."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +20,9 @@ from plans.store.selectors import running_plans
 
 @dataclass(frozen=True)
 class PageFrame:
-    """The frame's facts. `waiting` counts the requests that the person can answer; `now` sets the page's clock.
+    """Data of the frame. `waiting` counts the requests that the user can answer; `now` sets the page's clock.
 
-    `restored` says to administrators that the database was set back.
+    `restored` warns administrators that the database was restored from a backup.
     """
 
     signed_in: bool = False
@@ -38,17 +38,17 @@ class PageFrame:
 
     @property
     def can_plan(self) -> bool:
-        """Whether the person may ask for plans, and write them."""
+        """Whether the user may request and submit plans."""
         return not self.roles.isdisjoint({OPERATOR, ADMINISTRATOR})
 
 
 def frame_context(request: HttpRequest) -> dict[str, Any]:
-    """Give every template the frame's facts, at no cost to those that draw no frame."""
+    """Provide the frame's data to every template, lazily."""
     return {"shell": SimpleLazyObject(partial(frame_for_user, getattr(request, "user", AnonymousUser())))}
 
 
 def frame_for_user(user: User | AnonymousUser) -> PageFrame:
-    """Collect the frame's facts for one person."""
+    """Return the frame's data for one user."""
     now = f"{clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:
         return PageFrame(now=now)

@@ -1,4 +1,4 @@
-"""Checks of settings that are surely wrong or unsafe. Each raises ImproperlyConfigured, which names the remedy."""
+"""Checks of settings that are invalid or unsafe. Each raises ImproperlyConfigured naming the remedy."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,35 +9,35 @@ from django.core.exceptions import ImproperlyConfigured
 SETTING_PREFIX = "TOOLGATE_"
 TEST_PREFIXES = ("TOOLGATE_TEST_", "TOOLGATE_REQUIRE_", "TOOLGATE_NIGHTLY")
 MAX_TYPO_DISTANCE = 2
-"""Letters by which a misspelt name differs from the one that was meant."""
+"""Maximum edit distance between a misspelt name and the intended one."""
 MIN_DISTINCT_CHARACTERS = 6
-"""Different characters in a key: one letter repeated protects nothing."""
+"""Minimum number of different characters in a key."""
 
 
 def check_key(name: str, value: str, *, least: int) -> None:
-    """Require a key of at least `least` characters that are not the same few over and over."""
+    """Require a key of at least `least` characters, not the same few repeated."""
     if len(value) < least:
         raise ImproperlyConfigured(f"{name} must have at least {least} characters.")
     if len(set(value)) < MIN_DISTINCT_CHARACTERS:
-        raise ImproperlyConfigured(f"{name} repeats the same few characters; use random ones.")
+        raise ImproperlyConfigured(f"{name} repeats the same few characters. Use random ones.")
 
 
 def check_url_setting(name: str, value: str) -> None:
-    """Require an address with scheme and host, such as https://toolgate.example."""
+    """Require a URL with scheme and host, such as https://toolgate.example."""
     try:
         parts = urlsplit(value)
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         is_whole = False
     if not is_whole:
-        raise ImproperlyConfigured(f"{name} must be an address with its scheme, such as https://toolgate.example.")
+        raise ImproperlyConfigured(f"{name} must be a URL with its scheme, such as https://toolgate.example.")
 
 
 def check_hosts(hosts: Iterable[str]) -> None:
-    """Refuse hosts that stand for everybody's: `*`, and a whole top-level domain such as `.com`."""
+    """Refuse wildcard hosts: `*`, and an entire top-level domain such as `.com`."""
     for host in hosts:
         if host == "*" or (host.startswith(".") and "." not in host.strip(".")):
-            raise ImproperlyConfigured(f"ALLOWED_HOSTS must name hosts: {host} is refused when DEBUG is off.")
+            raise ImproperlyConfigured(f"ALLOWED_HOSTS must list host names: {host} is not allowed unless DEBUG is on.")
 
 
 def check_workspace(workspace: Path, kept: Iterable[Path]) -> None:
@@ -46,23 +46,23 @@ def check_workspace(workspace: Path, kept: Iterable[Path]) -> None:
     for path in kept:
         if path.resolve().is_relative_to(root):
             raise ImproperlyConfigured(
-                f"TOOLGATE_WORKSPACE must not contain {path}: tools read and write all that is in it."
+                f"TOOLGATE_WORKSPACE must not contain {path}, because tools can read and write everything in it."
             )
 
 
 def check_setting_names(given: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the names of ours that no setting has; refuse one that is a setting's but for a letter or two."""
+    """Return unknown names with Toolgate's prefix. Raises ImproperlyConfigured for one that is probably misspelt."""
     settings = set(known)
     unknown = sorted(name for name in given if name.startswith(SETTING_PREFIX) and name not in settings)
     for name in unknown:
         meant = min(settings, key=lambda setting: (edit_distance(name, setting), setting))
         if edit_distance(name, meant) <= MAX_TYPO_DISTANCE:
-            raise ImproperlyConfigured(f"There is no setting {name}; {meant} was probably meant.")
+            raise ImproperlyConfigured(f"Unknown setting {name}. Did you mean {meant}?")
     return [name for name in unknown if not name.startswith(TEST_PREFIXES)]
 
 
 def edit_distance(one: str, other: str) -> int:
-    """Return how many letters must be added, removed or replaced to turn one name into the other (Levenshtein)."""
+    """Return the Levenshtein distance of two names."""
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, 1):
         before, row[0] = row[0], number

@@ -1,4 +1,4 @@
-"""Every setting, read from the environment (`.env` is read too); an unsafe value refuses to start and is named."""
+"""Settings of Toolgate, read from the environment and `.env`. Unsafe values prevent the start and are named."""
 
 import os
 from pathlib import Path
@@ -36,9 +36,9 @@ if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):
 if ON_SQLITE:
     DATABASES["default"]["ENGINE"] = "config.db.sqlite"
     Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)
-    # Opening a connection costs more than most requests; threads that serve keep theirs.
+    # Opening a connection costs more than most requests, so that serving threads keep theirs.
     DATABASES["default"]["CONN_MAX_AGE"] = None
-    # The log's pages are copied into the file at every 4,000th, not every 1,000th: half as many, as most come again.
+    # Checkpoints of the write-ahead log every 4,000 pages instead of 1,000 copy half as many pages, as most recur.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 5,
@@ -50,9 +50,8 @@ if ON_SQLITE:
     }
 else:
     DATABASES["default"]["ENGINE"] = "config.db.postgresql"
-    # A connection for each thread there can be: of the web, of MCP, of the executor and as many written off, or back
-    # from a wait; the rest are the feed's readers, the previews' and the probes' threads, the ticker, and who renews
-    # leases.
+    # One connection for each possible thread: web, MCP, executor, as many again abandoned or returning from a wait; the
+    # rest are for the feed's readers, previews, probes, the ticker, and the renewal of leases.
     DATABASES["default"]["OPTIONS"] = environment.postgresql_options(
         DATABASES["default"].get("OPTIONS", {}), connections=WEB_THREADS + MCP_THREADS + 2 * TOOLGATE_THREADS + 13
     )
@@ -66,7 +65,7 @@ if TOOLGATE_EXECUTOR not in ("embedded", "procrastinate"):
 if TOOLGATE_EXECUTOR == "procrastinate" and ON_SQLITE:
     raise ImproperlyConfigured("TOOLGATE_EXECUTOR=procrastinate needs PostgreSQL: set DATABASE_URL=postgres://…")
 if TOOLGATE_EXECUTOR == "procrastinate" and not REDIS_URL:
-    raise ImproperlyConfigured("TOOLGATE_EXECUTOR=procrastinate needs REDIS_URL, to tell processes what is new.")
+    raise ImproperlyConfigured("TOOLGATE_EXECUTOR=procrastinate needs REDIS_URL, for notifications between processes.")
 
 # --- keys ----------------------------------------------------------------------------------------------------
 _generated = load_or_create_keys(VAR_DIR / "keys.env") if ON_SQLITE else {}
@@ -80,7 +79,7 @@ TOOLGATE_SECRET_KEYS = check_secret_keys(
 )
 
 # --- the audit log ---------------------------------------------------------------------------------------------
-# Beside the database, and not in it: what is set back with the database shows nothing.
+# Next to the database, not in it: a restored database must not contain its own proof.
 _data_path = Path(DATABASES["default"]["NAME"]) if ON_SQLITE else VAR_DIR / "toolgate"
 TOOLGATE_AUDIT_CHECKPOINTS = Path(
     env.str("TOOLGATE_AUDIT_CHECKPOINTS", "") or _data_path.with_name(f"{_data_path.stem}.checkpoints")
@@ -108,7 +107,7 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = TOOLGATE_HTTP
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_FAILURE_VIEW = "config.views.csrf_failure"
-# Probes and scrapes come over plain HTTP, from beside the proxy.
+# Probes and scrapes arrive over plain HTTP, bypassing the proxy.
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if TOOLGATE_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = TOOLGATE_HTTPS
@@ -150,7 +149,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
 ]
 if not ON_SQLITE:
-    # Its tables are there before TOOLGATE_EXECUTOR is switched, so that a setting is all there is to switch.
+    # Installed even before TOOLGATE_EXECUTOR is switched, so that its tables exist.
     INSTALLED_APPS.append("procrastinate.contrib.django")
 PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
@@ -203,20 +202,19 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_DIGEST = folder_digest(BASE_DIR / "static")
-# With DEBUG files change while they are served.
+# With DEBUG on, files may change while they are served.
 STATIC_URL = "static/" if DEBUG else f"static/{STATIC_DIGEST}/"
 WHITENOISE_IMMUTABLE_FILE_TEST = rf"^/static/{STATIC_DIGEST}/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = None
-# Served straight from the source folders, so that `serve` needs no collectstatic.
+# Served directly from the source folders, so that `serve` needs no collectstatic.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
 CHANNEL_LAYERS: dict[str, Any] = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        # It carries the text of models while they write (plans.live.streaming): who reads this Redis must not read
-        # that.
+        # Streamed model output passes through Redis (plans.live.streaming), and must not be readable there.
         "CONFIG": {"hosts": [REDIS_URL], "symmetric_encryption_keys": TOOLGATE_SECRET_KEYS},
     }
     if REDIS_URL
@@ -299,10 +297,10 @@ for _name, _number, _least, _most in (
     ("TOOLGATE_MAX_PENDING_PER_PLAN", TOOLGATE_MAX_PENDING_PER_PLAN, 0, 1_000_000),
 ):
     if not _least <= _number <= _most:
-        raise ImproperlyConfigured(f"{_name} must lie between {_least} and {_most}.")
+        raise ImproperlyConfigured(f"{_name} must be between {_least} and {_most}.")
 
 # --- mail ----------------------------------------------------------------------------------------------------
-# Without an address mails would only be printed: then nobody is told by mail.
+# Without this URL mails are only printed, so that notifications by mail are off.
 TOOLGATE_SENDS_MAIL = bool(env.str("TOOLGATE_EMAIL_URL", ""))
 _mail = read_email_url(env.str("TOOLGATE_EMAIL_URL", "") or "console:")
 EMAIL_BACKEND, DEFAULT_FROM_EMAIL, EMAIL_HOST, EMAIL_PORT = _mail.backend, _mail.sender, _mail.host, _mail.port

@@ -1,4 +1,4 @@
-"""Every URL of the product, mounted from the three layers: pages, the REST API and its OpenAPI document."""
+"""URL configuration: pages, the REST API and its OpenAPI document."""
 
 from csp.constants import SELF, UNSAFE_INLINE
 from csp.decorators import csp_update
@@ -12,13 +12,13 @@ from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
 from config.views import SignInView, admin_sign_in, home
 
-# JSON unless YAML is asked for; the page's own style element is the only inline style of the product.
+# JSON unless YAML is requested; the page's own style element is the only inline style of the product.
 api_document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2, OpenApiYamlRenderer])
 api_page = csp_update({"style-src": [SELF, UNSAFE_INLINE]})(SpectacularSwaggerSplitView.as_view(url_name="api-schema"))
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("catalog.api.urls")),
-    path("", include("plans.api.urls")),  # before the requests: approvals/slice/ would be one of them
+    path("", include("plans.api.urls")),  # before the requests, because approvals/slice/ would match one of them
     path("", include("approvals.api.urls")),
     path("schema/", api_document, name="api-schema"),
     path("docs/", api_page, name="api-docs"),

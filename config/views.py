@@ -1,4 +1,4 @@
-"""The front door: where signing in leads, and what is shown when nothing else can be."""
+"""Views of the front door: sign-in, home, and error pages."""
 
 import sys
 from typing import Any
@@ -22,12 +22,12 @@ from catalog.ui.requests import PageRequest, render_rejected_form, sign_in_requi
 
 
 class SignInForm(AuthenticationForm):
-    """Username and password, checked by the service that throttles; `retry_after` is set when it refused."""
+    """Sign-in form whose service throttles attempts; `retry_after` is set if it refused."""
 
     retry_after: int | None = None
 
     def clean(self) -> dict[str, Any]:
-        """Sign in with what was typed."""
+        """Authenticate with the submitted username and password."""
         username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if username is None or not password or self.request is None:
             return self.cleaned_data
@@ -43,13 +43,13 @@ class SignInForm(AuthenticationForm):
 
 
 class SignInView(LoginView):
-    """Lets people in; who is in already goes on, unless they are `again` to sign in, as a policy may ask."""
+    """Sign-in page; signed-in users are redirected unless they have to sign in `again`, as a policy may require."""
 
     template_name = "registration/sign_in.html"
     form_class = SignInForm
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the form again; with 429 when too many passwords were wrong."""
+        """Display the form again, with status 429 after too many wrong passwords."""
         response = super().form_invalid(form)
         retry_after = getattr(form, "retry_after", None)
         if retry_after is not None:
@@ -58,21 +58,21 @@ class SignInView(LoginView):
 
     @property
     def redirect_authenticated_user(self) -> bool:  # type: ignore[override] # Django's is an attribute
-        """Say whether who is signed in is sent on."""
+        """Return whether signed-in users are redirected."""
         return "again" not in self.request.GET
 
 
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
-    """Lead from the sign-in page of Django's admin to the one there is: passwords are taken at one place."""
+    """Redirect from the sign-in page of Django's admin, because passwords are handled in one place only."""
     if request.user.is_authenticated and not admin.site.has_permission(request):
         raise PermissionDenied("Only staff use the Django admin.")
     return redirect_to_login(request.GET.get("next") or "/admin/")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Refuse a form without a valid token. One of this site's own pages gets back what was typed into it.
+    """Refuse a form without a valid token. For one of this site's own pages, the input is displayed again.
 
-    A form of another site does not: it would choose what the page shows.
+    Not for a form of another site, which could otherwise choose what the page displays.
     """
     if request.headers.get("Sec-Fetch-Site") == "same-origin":
         return render_rejected_form(request, "403_csrf.html")
@@ -81,13 +81,13 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 @sign_in_required
 def home(request: PageRequest) -> HttpResponse:
-    """Lead who may decide to what waits for them, everyone else to the plans."""
+    """Redirect reviewers to the waiting requests, everyone else to the plans."""
     is_needed = has_role(request.user, REVIEWER, ADMINISTRATOR) and waiting_count(request.user)
     return redirect("approvals" if is_needed else "/plans/")
 
 
 def server_error_page(request: HttpRequest) -> HttpResponse:
-    """Answer where a view or middleware raised: 503 when the database was away, else 500. Neither asks it anything."""
+    """Return the error page: 503 if the database is unavailable, else 500. Neither uses the database."""
     error = sys.exc_info()[1]
     if isinstance(error, Exception) and is_unavailable(error):
         return HttpResponse(

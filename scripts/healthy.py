@@ -1,4 +1,4 @@
-"""Ends with 0 when the address given answers 200: the health check of a container, whatever host it is served as."""
+"""Health check of a container: exits with 0 if the given URL returns 200, under the first of ALLOWED_HOSTS."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ HOST = os.environ.get("ALLOWED_HOSTS", "localhost").split(",")[0].strip()
 
 
 def answers(url: str) -> bool:
-    """Say whether `url` answers 200 within three seconds."""
+    """Return whether `url` returns 200 within three seconds."""
     try:
         with urlopen(Request(url, headers={"Host": HOST}), timeout=3) as response:  # noqa: S310 (an address of this container)
             return bool(response.status == 200)

@@ -1,13 +1,12 @@
-"""Mutation check: does the fast tier find the faults of `planted_faults.toml`, 38 of 40 at least?
+"""Mutation check: the fast tier must find at least 38 of the 40 faults in `planted_faults.toml`.
 
 Run it as `python scripts/planted_faults.py` with the interpreter that runs the tests, whenever tests are deleted or
 moved to another tier. It copies the tracked files of this checkout to a temporary folder and never changes the checkout
-itself. There it plants one fault at a time, runs the tests that are most likely to fail and, if they pass, the whole
-fast tier, then restores the file. It prints one line per fault: the first test that failed, MISSED, or HANGS when the
-tests do not end: somebody would notice, but no test says what is wrong, so it does not count as found. A fault whose
-old text does not occur exactly once, or whose tests do not exist, is an error: the record must follow the code. The
-exit status is 1 when fewer than 38 faults are found (with --area or --name: when one is not), or when one could not be
-planted.
+itself. There it plants one fault at a time, runs the tests that are most likely to fail and, if they pass, the entire
+fast tier, then restores the file. It prints one line per fault: the first test that failed, MISSED, or HANGS if the
+tests do not end, which does not count as found, because no test names the fault. A fault whose old text does not occur
+exactly once, or whose tests do not exist, is an error: the record must follow the code. The exit status is 1 if fewer
+than 38 faults are found (with --area or --name: if one is not), or if one could not be planted.
 """
 
 import argparse
@@ -37,7 +36,7 @@ FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTI
 
 
 class OutOfDate(Exception):
-    """A fault does not fit the code or its tests any more."""
+    """A fault no longer matches the code or its tests."""
 
 
 class Hangs(Exception):
@@ -81,7 +80,7 @@ def planted_code(fault: Fault, root: Path) -> tuple[str, str]:
     try:
         compile(changed, fault.path, "exec")
     except SyntaxError as error:
-        raise OutOfDate(f"{fault.path} with the fault is no Python: {error}") from None
+        raise OutOfDate(f"{fault.path} with the fault is not valid Python: {error}") from None
     return text, changed
 
 
@@ -97,15 +96,15 @@ def planted(fault: Fault, root: Path) -> Iterator[None]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a module and delete its bytecode, which looks fresh when length and second of the change are the same."""
+    """Write a module and delete its bytecode, which looks current if size and second of the change are the same."""
     path.write_text(text, encoding="utf-8")
     Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def first_failure(root: Path, tests: Sequence[str]) -> str | None:
-    """Run tests of the fast tier on SQLite; return the id of the first that fails, None when none does.
+    """Run tests of the fast tier on SQLite; return the id of the first failing one, or None.
 
-    Raises OutOfDate when pytest cannot run them, and Hangs when it does not end.
+    Raises OutOfDate if pytest cannot run them, and Hangs if it does not end.
     """
     environment = {**os.environ, "DATABASE_URL": "", "REDIS_URL": ""}
     environment.pop("TOOLGATE_NIGHTLY", None)
@@ -132,7 +131,7 @@ def first_failure(root: Path, tests: Sequence[str]) -> str | None:
 
 
 def judge(fault: Fault, root: Path, *, likely_only: bool) -> Verdict:
-    """Plant a fault and let the tests look for it."""
+    """Plant a fault and run the tests."""
     try:
         with planted(fault, root):
             failure = first_failure(root, fault.tests)
@@ -146,7 +145,7 @@ def judge(fault: Fault, root: Path, *, likely_only: bool) -> Verdict:
 
 
 def copy_checkout(root: Path) -> None:
-    """Copy the tracked files of the checkout, with changes that are not committed."""
+    """Copy the tracked files of the checkout, including uncommitted changes."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
@@ -155,27 +154,27 @@ def copy_checkout(root: Path) -> None:
 
 
 def read_faults(areas: Sequence[str], names: Sequence[str]) -> list[Fault]:
-    """Return the faults of these areas and of these names; all of them when neither is given."""
+    """Return the faults of these areas and names; all of them without any."""
     faults = [Fault(**record) for record in tomllib.loads(RECORDS.read_text(encoding="utf-8"))["fault"]]
     unknown = {*areas, *names} - {each.area for each in faults} - {each.name for each in faults}
     if unknown:
-        sys.exit(f"There is no area or fault called {', '.join(sorted(unknown))}; --list shows all.")
+        sys.exit(f"Unknown area or fault: {', '.join(sorted(unknown))}. --list prints all.")
     return [each for each in faults if each.area in areas or each.name in names or not (areas or names)]
 
 
 def options() -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(description="Plant faults one by one and see whether the fast tier finds them.")
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(description="Plant faults one by one and check that the fast tier finds them.")
     parser.add_argument("--area", action="append", default=[], help="only faults of this area; may be repeated")
     parser.add_argument("--name", action="append", default=[], help="only the fault of this name; may be repeated")
     parser.add_argument("--list", action="store_true", help="list the faults, plant none")
     parser.add_argument("--likely-only", action="store_true", help="do not run the whole tier")
-    parser.add_argument("--baseline", action="store_true", help="first see that the tests pass without a fault")
+    parser.add_argument("--baseline", action="store_true", help="first check that the tests pass without a fault")
     return parser.parse_args()
 
 
 def check(faults: Sequence[Fault], root: Path, *, needed: int, likely_only: bool) -> bool:
-    """Plant the faults in turn and print what came of each; say whether enough are found and all could be planted."""
+    """Plant the faults in turn and print the results; return whether enough are found and all could be planted."""
     words = []
     for fault in faults:
         began = monotonic()
@@ -189,7 +188,7 @@ def check(faults: Sequence[Fault], root: Path, *, needed: int, likely_only: bool
 
 
 def main() -> bool:
-    """Do what the command line says; return whether the check passes."""
+    """Run the check; return whether it passes."""
     asked = options()
     faults = read_faults(asked.area, asked.name)
     if asked.list:

@@ -1,1 +1,1 @@
-"""Django's database backends as Toolgate uses them. Know no table."""
+"""Django's database backends, adapted to Toolgate's workload. Know no table."""

@@ -1,1 +1,1 @@
-"""What operators read of a process: health, metrics, log lines. Changes nothing."""
+"""Monitoring of a process: health checks, metrics, logs. Changes nothing."""

@@ -1,7 +1,7 @@
-"""Health for load balancers and people: no secrets, no names, no sign-in.
+"""Health checks for load balancers and people: no secrets, no names, no sign-in.
 
-Is this process up, and may it be sent work? What the database answers is found once a second at most, in a thread that
-may hang: a storm of probes costs one look, and a database that does not answer keeps neither a probe nor a web thread.
+`/healthz` is for liveness, `/readyz` for readiness. Database queries run at most once a second, in a background thread,
+so that a slow database blocks neither probes nor web threads.
 """
 
 import logging
@@ -37,7 +37,7 @@ PROBE_TIMEOUT_SECONDS = 1.5
 
 
 class CachedProbe(Generic[ValueT]):
-    """What `look` finds, at most `keep` seconds old."""
+    """Cached result of a function, at most `keep` seconds old."""
 
     def __init__(self, look: Callable[[], ValueT], keep: float = PROBE_CACHE_SECONDS) -> None:
         self._look = look
@@ -47,14 +47,14 @@ class CachedProbe(Generic[ValueT]):
         self._begun = float("-inf")
 
     def get(self) -> ValueT | None:
-        """Return what was found; None when it could not be, or not within `PATIENCE_SECONDS`."""
+        """Return the result, or None if the function failed or exceeded `PATIENCE_SECONDS`."""
         try:
             return self._looking().result(PROBE_TIMEOUT_SECONDS)
-        except (TooLong, Exception):  # noqa: BLE001 - what cannot be found is what the caller tells
+        except (TooLong, Exception):  # noqa: BLE001 - the caller reports a missing result
             return None
 
     def forget(self) -> None:
-        """Look anew when next asked."""
+        """Discard the cached result."""
         with self._lock:
             self._begun = float("-inf")
 
@@ -69,7 +69,7 @@ class CachedProbe(Generic[ValueT]):
     def _find(self, found: "Future[ValueT]") -> None:
         try:
             found.set_result(self._look())
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - passed on to the waiting caller
             found.set_exception(error)
         finally:
             connection.close()
@@ -77,23 +77,23 @@ class CachedProbe(Generic[ValueT]):
 
 log = logging.getLogger("toolgate.health")
 OK = "ok"
-UNKNOWN_RESULT = "unknown while the database does not answer"
+UNKNOWN_RESULT = "unknown while the database is unavailable"
 MAX_CLOCK_SKEW_SECONDS = 5.0
 MIGRATIONS_SHOWN = 3
 TRANSIENT_WRITE_ERRORS = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_ERROR")
-"""Why a write fails that the file would take: another is writing, or its tables are not there yet."""
+"""Errors of a write that are no fault of the file: another process is writing, or its tables do not exist yet."""
 
 
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Answer: the process is up. Asks nothing of anyone."""
+    """Return 200: the process is alive. Depends on nothing else."""
     return JsonResponse({"status": OK})
 
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when the process may be sent work, else 503; `checks` says what is wrong and what to do."""
-    found = _database_probe.get() or {"database": "does not answer in time: see that it runs and can be reached"}
+    """Return 200 if the process may receive work, else 503; `checks` has the problems and remedies."""
+    found = _database_probe.get() or {"database": "does not answer in time. Check that it runs and is reachable."}
     checks = {name: found.get(name, UNKNOWN_RESULT) for name in DATABASE_CHECKS}
     checks |= {name: check() for name, check in PROCESS_CHECKS.items()}
     ready = all(checks[name] == OK for name in REQUIRED_CHECKS)
@@ -102,15 +102,15 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def _log_changes(failing: list[str]) -> None:
-    """Log which checks fail when others do than before: probes ask every few seconds."""
+    """Log failing checks only when they change: probes arrive every few seconds."""
     if failing != _last_state.get("failing", []):
         _last_state["failing"] = failing
-        words, level = ("checks fail", logging.WARNING) if failing else ("every check is good again", logging.INFO)
+        words, level = ("checks fail", logging.WARNING) if failing else ("all checks pass again", logging.INFO)
         log.log(level, words, extra=log_extra(checks=",".join(failing)))
 
 
 def _run_database_checks() -> dict[str, str]:
-    """Ask the database everything, unless its own check fails: then the others cannot be known."""
+    """Run all database checks, or only the first one if it fails, because the others depend on it."""
     answers: dict[str, str] = {}
     for name, check in DATABASE_CHECKS.items():
         try:
@@ -126,14 +126,14 @@ def _check_database() -> str:
     try:
         writable = _file_takes_writes() if settings.ON_SQLITE else _server_takes_writes()
     except DatabaseError:
-        return "cannot be reached: see that it runs, and that DATABASE_URL names it"
+        return "unreachable. Check that it runs, and check DATABASE_URL."
     if settings.ON_SQLITE and _disk_is_full():
-        return "takes no writes: the disk of its file is full; free space on it"
-    return OK if writable else "takes no writes: it is read-only, a standby, or its disk is full"
+        return "not writable: the disk of its file is full. Free some space."
+    return OK if writable else "not writable: it is read-only, a standby, or its disk is full."
 
 
 def _disk_is_full() -> bool:
-    """Say whether the disk of the database's file is full: a write that is rolled back need not find out."""
+    """Return whether the disk of the database's file is full, which a rolled-back write may not reveal."""
     try:
         return is_disk_full(os.statvfs(Path(connection.settings_dict["NAME"]).parent))
     except OSError:
@@ -147,10 +147,10 @@ def _server_takes_writes() -> bool:
 
 
 def _file_takes_writes() -> bool:
-    """Say whether the file takes a write, by one that is rolled back; who finds another writing need not try.
+    """Return whether the file is writable, by a write that is rolled back; skipped if another process is writing.
 
-    A connection of its own: one that is open does not notice that the file has gone or may be written no more.
-    Raises DatabaseError when there is no such file.
+    Uses a new connection: an open one does not notice that the file was deleted or became read-only. Raises
+    DatabaseError if there is no such file.
     """
     name = str(connection.settings_dict["NAME"])
     try:
@@ -169,7 +169,7 @@ def _file_takes_writes() -> bool:
 
 
 def _check_migrations() -> str:
-    """Name migrations that are missing; once none is, this process does not look again."""
+    """Return missing migrations in words; once none is missing, this process does not check again."""
     if _last_state.get("migrations"):
         return OK
     executor = MigrationExecutor(connections[DEFAULT_DB_ALIAS])
@@ -177,51 +177,55 @@ def _check_migrations() -> str:
     if missing:
         names = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:MIGRATIONS_SHOWN])
         more = ", …" if len(missing) > MIGRATIONS_SHOWN else ""
-        return f"{len(missing)} to be applied ({names}{more}): run manage.py migrate"
+        return f"{len(missing)} not applied ({names}{more}). Run manage.py migrate."
     _last_state["migrations"] = True
     return OK
 
 
 def _check_audit() -> str:
-    """Say whether the audit log ends where its head and its checkpoints say; `verify_audit` looks at all of it."""
+    """Return whether the audit log ends where its head and checkpoints say; `verify_audit` checks all of it."""
     fault = chain_end_fault()
     if fault:
-        return f"{fault}: start nothing dangerous, keep the database as it is, run manage.py verify_audit"
+        return f"{fault}. Start nothing dangerous, keep the database unchanged, and run manage.py verify_audit."
     return detect_restore() or restart_reason() or checkpoint_write_fault() or OK
 
 
 def _check_clock() -> str:
-    """Say whether this machine's clock agrees with the database's, to which Toolgate keeps in any case."""
+    """Return whether this machine's clock agrees with the database's, which Toolgate uses in any case."""
     apart = abs(clock.offset_seconds())
-    return OK if apart < MAX_CLOCK_SKEW_SECONDS else f"{apart:.0f} s from the database's: set this machine's clock"
+    return OK if apart < MAX_CLOCK_SKEW_SECONDS else f"{apart:.0f} s from the database's. Set this machine's clock."
 
 
 def _check_tools() -> str:
-    """Say how many tools are other code here than in the catalog: their calls are left to other processes."""
+    """Return how many tools differ from the catalog: their calls are left to other processes."""
     count = sum(1 for tool in snapshot.callable_tools().values() if tool.drifted)
-    return f"{count} drifted: restart this process, or run manage.py sync_tools, which names them" if count else OK
+    return (
+        (f"{count} tools differ from the catalog. Restart this process, or run manage.py sync_tools, which lists them.")
+        if count
+        else OK
+    )
 
 
 def _check_cluster() -> str:
-    """Say whether anyone executes plans, here or elsewhere."""
+    """Return whether any process executes plans."""
     return (
         OK
         if hints.has_executor() or heartbeats.live_executors()
-        else "nobody executes plans: start a worker, or a server"
+        else "no process executes plans. Start a worker or a server."
     )
 
 
 def _check_executor() -> str:
-    """Say whether a thread is left to execute plans, where this process is one that does."""
+    """Return whether this process, if it executes plans, has free threads."""
     if hints.can_execute() or not hints.has_executor():
         return OK
-    return "no thread is left: tools past their time keep them; restart this process"
+    return "no free threads: tools past their deadline occupy them. Restart this process."
 
 
 def _check_late_tools() -> str:
-    """Say how many threads are kept by tools past their time; the log names the tools."""
+    """Return how many threads are occupied by tools past their deadline; the log names the tools."""
     count = len(hints.late_tools())
-    return f"keep {count} threads: see the log for which, and mend them" if count else OK
+    return f"occupy {count} threads. The log names the tools to fix." if count else OK
 
 
 _last_state: dict[str, object] = {}

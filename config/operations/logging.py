@@ -1,9 +1,9 @@
-"""The form of every log line, whoever writes it: Toolgate, Django, uvicorn or a tool; as text for people or as JSON.
+"""Format of all log lines, of Toolgate, Django, uvicorn and tools; text for people or JSON.
 
-A line has its words, the ids of what it belongs to (structlog's context variables) and the facts that its writer names
-(`catalog.core.tracing.log_extra`). What was raised is told by its type and where it came from: its message may hold
-arguments. Other `extra` of records is left out for the same reason, and Django's error pages and mails, with DEBUG on
-too, show no values. No value can end a line or paint a terminal.
+A line has an event, the ids of its context (structlog's context variables) and named fields
+(`catalog.core.tracing.log_extra`). Exceptions are logged by type and location, because their messages may contain
+arguments. Other `extra` attributes are dropped for the same reason, and Django's error pages and mails contain no
+values, even with DEBUG. Values cannot contain line breaks or terminal escapes.
 """
 
 import logging
@@ -41,9 +41,9 @@ def logging_config(style: str, level: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": "WARNING"},
         "loggers": {
             "toolgate": {"level": level},
-            # A statement's parameters are arguments and results: what Django says of statements is never logged.
+            # Parameters of statements are arguments and results, so Django's log of statements stays off.
             "django.db.backends": {"level": "INFO"},
-            # It says each second that Redis is gone; `plans.live.broadcast` says so once.
+            # It logs each second that Redis is unavailable; `plans.live.broadcast` does so once.
             "channels_redis": {"level": "CRITICAL"},
         },
     }
@@ -58,7 +58,7 @@ def formatter(style: str) -> logging.Formatter:
 
 
 def _build_line(logger: Any, method: str, event: LogLine) -> LogLine:
-    """Put a line together: when, how bad, who says so, the words, the ids, the facts, what was raised."""
+    """Build a line: time, level, logger, event, ids, fields, exception."""
     record: logging.LogRecord = event["_record"]
     line: LogLine = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -77,7 +77,7 @@ def _build_line(logger: Any, method: str, event: LogLine) -> LogLine:
 
 
 def _exception_facts(exc_info: object) -> dict[str, str]:
-    """Return the type of what was raised and where it came from."""
+    """Return the type and location of an exception."""
     if isinstance(exc_info, BaseException):
         exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
     if not isinstance(exc_info, tuple) or exc_info[0] is None:
@@ -91,7 +91,7 @@ def _truncate(text: str) -> str:
 
 
 def _render_line(logger: Any, method: str, line: LogLine) -> str:
-    """Render one line for people; the stack follows, each of its lines indented."""
+    """Render one line as text, followed by the indented stack."""
     stack = str(line.pop("stack", ""))
     head = [
         f"{line.pop('time')} {line.pop('level').upper()} {line.pop('logger')} {_escape_unprintable(line.pop('event'))}"
@@ -107,21 +107,21 @@ def _render_value(value: object) -> str:
 
 
 def _escape_unprintable(text: str) -> str:
-    """Return text in which every character that does not print is spelled out."""
+    """Return text with unprintable characters spelled out."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class RedactingReporterFilter(SafeExceptionReporterFilter):
-    """Hides what was sent and what variables held; names stay."""
+    """Hides submitted values and values of variables in error reports; names remain."""
 
     def is_active(self, request: HttpRequest | None) -> bool:
-        """Hide, whether DEBUG is on or off."""
+        """Hide values with and without DEBUG."""
         return True
 
     def get_post_parameters(self, request: HttpRequest | None) -> dict[str, Any]:
-        """Return the names of the fields that were sent."""
+        """Return the names of the submitted fields."""
         return dict.fromkeys(request.POST, self.cleansed_substitute) if request is not None else {}
 
     def get_traceback_frame_variables(self, request: HttpRequest | None, tb_frame: FrameType) -> ItemsView[str, Any]:

@@ -1,7 +1,6 @@
-"""/metrics, in the text format of Prometheus: what this process measured, and how things stand in the database.
+"""`/metrics` in the text format of Prometheus: measurements of this process, and gauges from the database.
 
-Nothing in it is personal, no label is an id; yet it says how much goes on here,
-so it is not for everyone: see `may_read`.
+Labels contain nothing personal and no ids; but activity is visible, so access is limited by `can_read_metrics`.
 """
 
 import os
@@ -36,21 +35,21 @@ _request_seconds = Histogram(
 
 
 def observe_request(view: str, method: str, status: int, seconds: float) -> None:
-    """Time one HTTP request."""
+    """Record the duration of one HTTP request."""
     _request_seconds.labels(view, method, f"{status // 100}xx").observe(seconds)
 
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer all measurements to who may read them; 403 to others."""
+    """Return all metrics to clients that may read them, else 403."""
     if not can_read_metrics(request):
-        reason = "Measurements are read on the machine itself, or with the token that TOOLGATE_METRICS_TOKEN names.\n"
+        reason = "Metrics can be read from this machine, or with the token in TOOLGATE_METRICS_TOKEN.\n"
         return HttpResponse(reason, status=403, content_type="text/plain; charset=utf-8")
     return HttpResponse(generate_latest(metrics_registry()), content_type=MEDIA_TYPE)
 
 
 def can_read_metrics(request: HttpRequest) -> bool:
-    """Say whether the request brings the token, or, where none is set, comes from this machine through no proxy."""
+    """Return whether the request has the token or, if none is configured, comes directly from this machine."""
     if token := settings.TOOLGATE_METRICS_TOKEN:
         given = request.headers.get("Authorization", "")
         return compare_digest(given.encode("utf-8", "replace"), f"Bearer {token}".encode())
@@ -62,7 +61,7 @@ def can_read_metrics(request: HttpRequest) -> bool:
 
 
 def metrics_registry() -> CollectorRegistry:
-    """Return what is to be shown: of this process, or of all that share a folder; and the database's facts."""
+    """Return the registry: of this process or of all that share a folder, and the database's gauges."""
     shown = CollectorRegistry(auto_describe=False)
     folder = os.environ.get(MULTIPROCESS_DIR_VARIABLE)
     if folder:
@@ -76,7 +75,7 @@ def metrics_registry() -> CollectorRegistry:
 
 
 def remove_dead_processes(folder: Path) -> None:
-    """Take away the gauges of processes that have ended: what they counted stays, what they held is gone."""
+    """Delete the gauges of processes that have ended; their counters remain."""
     for path in folder.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         if pid.isdigit() and not _is_alive(int(pid)):
@@ -94,13 +93,13 @@ def _is_alive(pid: int) -> bool:
 
 
 class DatabaseCollector(Collector):
-    """The gauges that are facts of the database, the same whichever process is asked; absent while it is away."""
+    """Gauges read from the database, the same in every process; absent while it is unavailable."""
 
     def __init__(self) -> None:
         self.fresh = CachedProbe(_collect_facts)
 
     def collect(self) -> Iterable[Metric]:
-        """Return them, at most a second old."""
+        """Return the gauges, at most a second old."""
         found = self.fresh.get()
         yield _gauge("toolgate_database_up", "1 when the database answered in time.", 0 if found is None else 1)
         if found is not None:
@@ -114,11 +113,11 @@ def _collect_facts() -> tuple[Backlog, int]:
 def _database_gauges(found: Backlog, alive: int) -> Iterator[Metric]:
     yield _gauge("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", found.ready)
     yield _gauge("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", found.oldest_ready)
-    yield _gauge("toolgate_steps_running", "Steps that a worker holds a lease of.", found.running)
-    yield _gauge("toolgate_approvals_waiting", "Requests that wait for people.", found.approvals)
+    yield _gauge("toolgate_steps_running", "Steps leased by a worker.", found.running)
+    yield _gauge("toolgate_approvals_waiting", "Requests waiting for approval.", found.approvals)
     yield _gauge("toolgate_approvals_oldest_seconds", "How long the oldest of them has waited.", found.oldest_approval)
-    yield _gauge("toolgate_outcomes_unknown", "Calls whose effect nobody knows until a person says.", found.unknown)
-    yield _gauge("toolgate_executors_alive", "Executing processes that were heard of in the last 15 seconds.", alive)
+    yield _gauge("toolgate_outcomes_unknown", "Calls with unknown outcome, to be settled by a person.", found.unknown)
+    yield _gauge("toolgate_executors_alive", "Executing processes seen in the last 15 seconds.", alive)
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:

@@ -1,7 +1,7 @@
-"""What is told of every HTTP request: one log line, one measurement, one span; and the id by which they are found.
+"""Request logging: one log line, one metric and one span for every HTTP request, and its id.
 
-Outermost of the middleware, so that it sees what the others refuse and every line that is logged inside carries the
-request's id.
+The outermost middleware, so that it includes requests refused by others, and every line logged inside has the request's
+id.
 """
 
 import logging
@@ -25,29 +25,29 @@ from config.operations import metrics
 SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 UNLOGGED_VIEWS = frozenset({"healthz", "readyz", "metrics", "static"})
-"""What asks so often, and says so little, that its lines are for DEBUG."""
+"""Frequent, uninteresting paths, logged at level DEBUG."""
 
 MIN_COMPRESSED_BYTES = 1000
-"""Bytes; less fits into one packet anyway."""
+"""Bytes; smaller responses fit into one packet anyway."""
 COMPRESSED_TYPES = re.compile(
     r"text/.+|application/((.+\+)?json|x-ndjson|javascript|yaml|(.+\+)?xml)|.+\+(json|xml|yaml)"
 )
 PARTIAL_CONTENT = 206
 
 REFUSED_BODY_KEY = "toolgate.refused_body"
-"""Key of a request's ASGI scope under which the handler notes the status with which it stopped reading the body."""
+"""Key in a request's ASGI scope of the status with which the handler stopped reading its body."""
 
 log = logging.getLogger("toolgate.http")
 
 
 class RequestLogMiddleware:
-    """Wraps everything that Django does for one request."""
+    """Logs, measures and traces one request around all other middleware."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer one request, and say so."""
+        """Process one request and log it."""
         headers = request.headers
         with request_ids(headers.get("X-Request-ID", ""), headers.get("traceparent", "")) as request_id:
             response = self._answer(request)
@@ -78,9 +78,9 @@ class RequestLogMiddleware:
 
 @contextmanager
 def request_ids(given_id: str, given_traceparent: str) -> Iterator[str]:
-    """Let what is logged and made inside belong to one request and its caller's trace; give the request's id.
+    """Bind log lines and spans inside to one request and its caller's trace; yield the request's id.
 
-    The id is the one that was given if it is harmless, else a new one.
+    The given id is used if it is harmless, else a new one.
     """
     request_id = given_id if SAFE_ID.fullmatch(given_id) else secrets.token_hex(8)
     traceparent = tracing.parse_traceparent(given_traceparent)
@@ -95,14 +95,14 @@ def request_ids(given_id: str, given_traceparent: str) -> Iterator[str]:
 
 
 def view_label(request: HttpRequest) -> str:
-    """Return the name of the view that was asked: never a path, of which there is no end."""
+    """Return the name of the request's view, because paths are unbounded."""
     if request.resolver_match is not None:
         return request.resolver_match.view_name or "unnamed"
     return "static" if request.path_info.startswith("/static/") else "none"
 
 
 def requester_label(request: HttpRequest) -> dict[str, int]:
-    """Return who asked as far as that is known already: the user's id, or the token's; nothing is looked up."""
+    """Return the requester as known so far: the user's or the token's id; nothing is loaded."""
     token = getattr(request, "auth", None)
     if isinstance(token, ApiToken):
         return {"token": token.pk, "user": token.user_id}
@@ -111,14 +111,14 @@ def requester_label(request: HttpRequest) -> dict[str, int]:
 
 
 class CompressionMiddleware(GZipMiddleware):
-    """Compresses texts for clients that take gzip, with padding of random length against BREACH.
+    """Compresses text for clients that accept gzip, with padding of random length against BREACH.
 
-    Left alone: short answers, content that is compressed already, parts of files, and streams of events, which must
-    arrive piece by piece.
+    Not compressed: short responses, already compressed content, partial content, and event streams, which must arrive
+    piece by piece.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Compress the response where that is worth it."""
+        """Compress the response if that is worthwhile."""
         is_short = isinstance(response, HttpResponse) and len(response.content) < MIN_COMPRESSED_BYTES
         if is_short or response.status_code == PARTIAL_CONTENT or request.method == "HEAD":
             return response
@@ -129,13 +129,13 @@ class CompressionMiddleware(GZipMiddleware):
 
 
 class RefusedBodyMiddleware:
-    """Answers requests whose body was not read to its end: 413 or 408, and the connection is closed."""
+    """Responds to requests whose body was not read completely: 413 or 408, and the connection is closed."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer before anything looks at the request."""
+        """Respond before any other middleware."""
         status = getattr(request, "scope", {}).get(REFUSED_BODY_KEY)
         if status is None:
             return self._get_response(request)

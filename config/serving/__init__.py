@@ -1,1 +1,1 @@
-"""Serving HTTP: request bodies, the thread of a request, static files, start and stop. Knows no page."""
+"""HTTP serving: request bodies, threads, static files, start and stop. Knows no page."""

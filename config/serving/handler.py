@@ -1,8 +1,8 @@
-"""How Django answers HTTP here: the body is read, one borrowed thread does all that Django does, the answer is sent.
+"""ASGI handler: reads the body, runs Django in one thread from a pool, and sends the response.
 
-Django's own ASGI handler takes a new thread for each request and crosses to it several times, which costs more than
-most of our requests. Threads are borrowed while Django works, never while a client sends or reads: a slow client
-keeps nobody waiting. There are as many as there are connections for them; what comes in a burst waits for its turn.
+Django's own handler starts a new thread for each request and switches to it several times, which costs more than most
+of our requests. A thread is used only while Django works, not while a client sends or reads, so that slow clients block
+nobody. There are as many threads as database connections for them; requests beyond that are queued.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from config.serving.request_body import BodyRefused, read_body
 ResultT = TypeVar("ResultT")
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 PROBE_THREADS = 2
-"""Kept for them: a database that is away holds all the others, which must not pass for a process that is."""
+"""Threads reserved for probes: an unavailable database blocks the others, but the process must not look dead."""
 
 
 class ThreadedHandler(ASGIHandler):
-    """Runs the whole chain of middleware and view as synchronous code in one borrowed thread."""
+    """Runs all middleware and the view as synchronous code in one thread from a pool."""
 
     def __init__(self) -> None:
         BaseHandler.__init__(self)
@@ -40,7 +40,7 @@ class ThreadedHandler(ASGIHandler):
         self._probed = ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="toolgate-probe")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request."""
+        """Respond to one request."""
         try:
             body = await read_body(scope, receive)
         except RequestAborted:
@@ -65,7 +65,7 @@ class ThreadedHandler(ASGIHandler):
         return await loop.run_in_executor(threads or self._threads, copy_context().run, function, *arguments)
 
     def _answer(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
-        """Return the response, complete unless it streams; the thread's connection is given back in any case."""
+        """Return the response, complete unless it streams; the thread's database connection is closed in any case."""
         try:
             with body:
                 response = self._respond(scope, body)
@@ -84,7 +84,7 @@ class ThreadedHandler(ASGIHandler):
         return response
 
     def _stream_in_threads(self, response: HttpResponseBase) -> HttpResponseBase:
-        """Let what streams (static files) be read in threads, piece by piece."""
+        """Read a streaming response (static files) in threads, piece by piece."""
         if isinstance(response, StreamingHttpResponse) and not response.is_async:
             response.block_size = self.chunk_size  # type: ignore[attr-defined]
             content = cast("Iterator[bytes]", response.streaming_content)
@@ -97,7 +97,7 @@ class ThreadedHandler(ASGIHandler):
 
 
 def _next_piece(content: Iterator[bytes]) -> bytes | None:
-    """Return the next piece, None at the end; the thread's connection is given back, as whoever reads may be slow."""
+    """Return the next piece, or None at the end; the thread's connection is closed, because the client may be slow."""
     try:
         return next(content, None)
     finally:

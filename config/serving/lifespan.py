@@ -1,4 +1,4 @@
-"""What lives as long as the serving process: the tools, the executor, the ticker and the feed."""
+"""Lifespan of the serving process: tools, executor, ticker and feed."""
 
 import asyncio
 import logging
@@ -23,9 +23,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Lifespan:
-    """The ASGI lifespan protocol; with `executes` off, this process serves and others execute.
+    """The ASGI lifespan protocol; without `executes`, other processes execute plans.
 
-    `around` gives what else lives as long as the process.
+    `around` returns a context manager for other parts with the lifespan of the process.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Lifespan:
         self._around = around
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Start, say so, and stop when told to. What start-up raises ends the server."""
+        """Start up, report it, and shut down on request. An exception at start-up ends the server."""
         await receive()
         async with self._run_lifespan():
             await send({"type": "lifespan.startup.complete"})
@@ -44,7 +44,7 @@ class Lifespan:
 
     @asynccontextmanager
     async def _run_lifespan(self) -> AsyncIterator[None]:
-        """Bring the catalog up to date, then run everything."""
+        """Synchronise the catalog, then run everything."""
         executes = await asyncio.to_thread(_prepare, executes=self._executes)
         tune_garbage_collector()
         async with executor_lifespan(ExecutorPool(settings.TOOLGATE_THREADS) if executes else None), self._around():
@@ -52,9 +52,9 @@ class Lifespan:
 
 
 def _prepare(*, executes: bool) -> bool:
-    """Bring the catalog up to the code of this process; say whether it executes, where it was meant to.
+    """Synchronise the catalog with this process's code; return whether the process executes plans.
 
-    A database that was set back is still read, with the tools that there are: people see what happened and what to do.
+    With a database restored from a backup nothing executes, but pages are served, so that people see what to do.
     """
     try:
         if fault := refresh_status() or detect_restore():

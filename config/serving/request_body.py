@@ -1,4 +1,4 @@
-"""Request bodies, read into memory before anything else happens: limited in size and in time, nothing on disk."""
+"""Request bodies: read into memory, limited in size and time, before any other processing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,13 +9,13 @@ from django.conf import settings
 from django.core.exceptions import RequestAborted
 
 READ_TIMEOUT_SECONDS = 60.0
-"""Time that a client has to send its whole body."""
+"""Maximum time for a client to send its entire body."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class BodyRefused(Exception):
-    """The body is too large (413) or came too slowly (408); the rest of it is not read."""
+    """The body is too large (413) or arrived too slowly (408); the rest of it is not read."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -23,10 +23,10 @@ class BodyRefused(Exception):
 
 
 async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
-    """Return the whole body.
+    """Return the entire body.
 
-    Raises BodyRefused as soon as the announced or the received size exceeds DATA_UPLOAD_MAX_MEMORY_SIZE bytes, or after
-    SECONDS; RequestAborted when the client has gone.
+    Raises BodyRefused once the announced or received size exceeds DATA_UPLOAD_MAX_MEMORY_SIZE bytes, or after SECONDS;
+    RequestAborted if the client disconnects.
     """
     limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     if _declared_length(scope) > limit:
@@ -50,6 +50,6 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
 
 
 def _declared_length(scope: dict[str, Any]) -> int:
-    """Return the length in the request's headers; 0 where there is none, or none that can be read."""
+    """Return the length in the request's headers; 0 if missing or invalid."""
     text = dict(scope["headers"]).get(b"content-length", b"")
     return int(text) if text.isdigit() else 0

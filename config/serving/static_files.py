@@ -1,7 +1,7 @@
-"""Static files under addresses that change with their content, so that browsers keep them for a year.
+"""Static files with content-dependent URLs, which browsers may cache for a year.
 
-One digest of all static files stands in their addresses (`/static/<digest>/app.js`): relative imports and URLs inside
-of them lead to the same place, nothing is collected or rewritten, and each process finds the digest by itself.
+URLs contain one digest of all static files (`/static/<digest>/app.js`), so that relative imports and URLs inside the
+files work unchanged. Nothing is collected or rewritten, and each process computes the digest itself.
 """
 
 import re
@@ -16,12 +16,12 @@ from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-un
 
 DIGEST_LENGTH = 12
 PACKAGES = ("django", "django-htmx", "djangorestframework", "drf-spectacular-sidecar")
-"""Packages whose static files are served beside our own: their content changes with their version."""
+"""Packages whose static files are served too: their content changes with their version."""
 OTHER_DIGEST_PATTERN = re.compile(rf"/static/[0-9a-f]{{{DIGEST_LENGTH}}}/")
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a digest of the files in a folder, by name and content, and of the packages' versions."""
+    """Return a digest of the names and contents of a folder's files, and of the packages' versions."""
     digest = sha256(" ".join(version(package) for package in PACKAGES).encode())
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         content = path.read_bytes()
@@ -30,9 +30,9 @@ def folder_digest(folder: Path) -> str:
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # it has no types
-    """Serves static files: as immutable under the present digest, to be asked for again under another one.
+    """Serves static files: immutable under the current digest, to be revalidated under another one.
 
-    While processes of two versions serve side by side, the page of one leads to the files of the other.
+    While processes of two versions run in parallel, a page of one may request files from the other.
     """
 
     FOREVER = 365 * 24 * 3600

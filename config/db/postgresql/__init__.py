@@ -1,1 +1,1 @@
-"""Django's PostgreSQL backend with fewer ways to the server and back; see `base`."""
+"""Django's PostgreSQL backend with fewer round trips; see `base`."""

@@ -1,8 +1,8 @@
-"""The database backend: PostgreSQL as Django ships it, with fewer ways to the server and back.
+"""Database backend for PostgreSQL with fewer round trips than Django's.
 
-A way costs more than most statements do, and whoever holds a lock makes others wait for each of its ways. BEGIN goes
-with the transaction's first statement; what was left with `CursorWrapper.leave` goes with the next one, at the latest
-with COMMIT (libpq's pipeline mode: https://www.postgresql.org/docs/current/libpq-pipeline-mode.html).
+A round trip costs more than most statements, and a lock is held during each. BEGIN is sent with the transaction's first
+statement; statements deferred with `CursorWrapper.leave` are sent with the next one, at the latest with COMMIT, in
+libpq's pipeline mode (https://www.postgresql.org/docs/current/libpq-pipeline-mode.html).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from psycopg.pq import TransactionStatus
 
 
 class PipelineCursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
-    """A cursor before whose statements goes what was left unsent on its connection."""
+    """A cursor that sends the connection's pending statements before its own."""
 
     wrapper: "DatabaseWrapper | None" = None
-    """Whose cursor it is; what Django does with a new connection it does without."""
+    """The owner of the cursor; None for Django's statements on a new connection."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> "PipelineCursor":
-        """Execute what was left, and the statement; without parameters it may be a script, which goes alone."""
+        """Execute pending statements and this one; without parameters it may be a script, which is sent alone."""
         if self.wrapper is None or not self.wrapper.unsent:
             return super().execute(query, params, **options)
         if params is None:
@@ -35,17 +35,17 @@ class PipelineCursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
         return self
 
     def executemany(self, *args: Any, **options: Any) -> None:
-        """Execute what was left, then the statement many times."""
+        """Execute pending statements, then this one many times."""
         self._send_pending()
         super().executemany(*args, **options)
 
     def copy(self, *args: Any, **options: Any) -> Any:
-        """Execute what was left, then COPY."""
+        """Execute pending statements, then COPY."""
         self._send_pending()
         return super().copy(*args, **options)
 
     def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
-        """Execute what was left, then the statement, row by row."""
+        """Execute pending statements, then this one, row by row."""
         self._send_pending()
         return super().stream(*args, **options)
 
@@ -55,32 +55,32 @@ class PipelineCursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
 
 
 class DeferredStatement(psycopg.Cursor[Any]):
-    """A cursor whose statement was left to the next one. Reading its result early sends everything left so far."""
+    """A cursor of a deferred statement. Reading its result sends all pending statements."""
 
     def __init__(self, wrapper: "DatabaseWrapper", sql: str, params: Sequence[Any] = ()) -> None:
-        """Leave a statement of the open transaction."""
+        """Defer a statement of the open transaction."""
         super().__init__(wrapper.connection)
         self.sql, self.params, self._wrapper = sql, params, wrapper
         wrapper.unsent.append(self)
 
     def send(self) -> None:
-        """Execute the statement, in a pipeline; the text of one without parameters goes with it each time."""
+        """Execute the statement in a pipeline; the text of one without parameters is sent each time."""
         preparing = self._wrapper.preparing() if self.params else {"prepare": False}
         super().execute(self.sql, self.params, **preparing)
 
     def fetchone(self) -> Any:
-        """Return the next row of the result; None when there is none."""
+        """Return the next row of the result, or None."""
         self._ensure_sent()
         return super().fetchone()
 
     def fetchall(self) -> list[Any]:
-        """Return the rows that are left of the result."""
+        """Return the remaining rows of the result."""
         self._ensure_sent()
         return super().fetchall()
 
     @property
     def rowcount(self) -> int:
-        """How many rows the statement changed, or its result has."""
+        """The number of rows that the statement changed or returned."""
         self._ensure_sent()
         return super().rowcount
 
@@ -90,7 +90,7 @@ class DeferredStatement(psycopg.Cursor[Any]):
 
 
 def send_statements(connection: psycopg.Connection, left: Sequence[DeferredStatement]) -> None:
-    """Execute statements in one way to the server. Raises what the first of them that failed raises."""
+    """Execute statements in one round trip. Raises the exception of the first one that failed."""
     if left:
         with _pipeline_after(connection, left):
             pass
@@ -98,7 +98,7 @@ def send_statements(connection: psycopg.Connection, left: Sequence[DeferredState
 
 @contextmanager
 def _pipeline_after(connection: psycopg.Connection, left: Sequence[DeferredStatement]) -> Iterator[None]:
-    """Send statements, then what the body executes; whoever leaves the body waits for all their results."""
+    """Send statements, then those executed in the body; on exit, wait for all their results."""
     with connection.pipeline():
         for each in left:
             each.send()
@@ -106,12 +106,12 @@ def _pipeline_after(connection: psycopg.Connection, left: Sequence[DeferredState
 
 
 class DeferringMixin:
-    """What our cursors can do that Django's cannot."""
+    """Deferred execution for cursors."""
 
     def leave(self: Any, sql: str, params: Sequence[Any]) -> DjangoCursorWrapper:
-        """Leave a statement to the next one, at the latest to COMMIT; return the cursor that will have its result.
+        """Defer a statement to the next one, at the latest to COMMIT; return the cursor that will have its result.
 
-        What it raises is raised there. Outside of a transaction it is executed at once.
+        Its errors are raised there. Outside a transaction it is executed at once.
         """
         if not self.db.in_atomic_block:
             self.execute(sql, params)
@@ -125,11 +125,11 @@ class DeferringMixin:
 
 
 class CursorWrapper(DeferringMixin, DjangoCursorWrapper):
-    """Django's cursor, which can leave a statement to the next one."""
+    """Django's cursor with deferred execution."""
 
 
 class CursorDebugWrapper(DeferringMixin, base.CursorDebugWrapper):
-    """The same where statements are logged."""
+    """The same with logging of statements."""
 
     def _leave(self, sql: str, params: Sequence[Any], *_: object) -> DeferredStatement:
         with self.debug_sql(sql, params):
@@ -137,19 +137,19 @@ class CursorDebugWrapper(DeferringMixin, base.CursorDebugWrapper):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """PostgreSQL with such cursors and transactions."""
+    """PostgreSQL with deferring cursors and transactions."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Begin with nothing left unsent."""
+        """Start without pending statements."""
         super().__init__(*args, **kwargs)
         self.unsent: list[DeferredStatement] = []
 
     def get_connection_params(self) -> dict[str, Any]:
-        """Return what Django connects with, and our cursors."""
+        """Return Django's connection parameters with these cursors."""
         return {**super().get_connection_params(), "cursor_factory": PipelineCursor}
 
     def create_cursor(self, name: str | None = None) -> Any:
-        """Open a cursor on the connection; one with a name is the server's, which begins with what was left."""
+        """Open a cursor on the connection; before a named, server-side one, pending statements are sent."""
         if name is not None:
             self.send_pending_statements()
             return self.connection.cursor(name, scrollable=False, withhold=self.get_autocommit())
@@ -166,21 +166,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return CursorDebugWrapper(cursor, self)
 
     def pop_pending_statements(self) -> list[DeferredStatement]:
-        """Return what was left, for who sends it."""
+        """Return the pending statements and forget them; the caller sends them."""
         left = self.unsent
         if left:
             self.unsent = []
         return left
 
     def send_pending_statements(self) -> None:
-        """Send what was left by itself."""
+        """Send the pending statements alone."""
         send_statements(self.connection, self.pop_pending_statements())
 
     def preparing(self) -> dict[str, Any]:
-        """Return how what goes in a pipeline is prepared: by its use, but not inside of a savepoint.
+        """Return the options for preparing statements in a pipeline: after repeated use, but not inside a savepoint.
 
-        psycopg forgets with a rollback what it had meant to prepare in a pipeline that failed; with one to a savepoint
-        it may not.
+        On a rollback psycopg discards prepared statements of a failed pipeline, but not on a rollback to a savepoint.
         """
         return {"prepare": False} if self.savepoint_ids else {}
 
@@ -192,10 +191,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _commit(self) -> None:
         left = self.pop_pending_statements()
         if self.connection is None or (len(left) == 1 and left[0].sql == "BEGIN"):
-            return  # nothing was said in this transaction
+            return  # no statement was sent in this transaction
         with debug_transaction(self, "COMMIT"), self.wrap_database_errors:
             if self.connection.pgconn.transaction_status == TransactionStatus.INERROR:
-                raise InFailedSqlTransaction("An error in this transaction was passed over: it cannot be committed.")
+                raise InFailedSqlTransaction("An error in this transaction was ignored, so it cannot be committed.")
             if left:
                 self.unsent = left
                 DeferredStatement(self, "COMMIT")
@@ -204,7 +203,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 self.connection.commit()
 
     def _savepoint_rollback(self, sid: str) -> None:
-        self.unsent = []  # its savepoint was sent after all that was left before it
+        self.unsent = []  # its savepoint was sent after all statements pending before it
         super()._savepoint_rollback(sid)  # type: ignore[misc]
 
     def _rollback(self) -> None:

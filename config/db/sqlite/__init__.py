@@ -1,1 +1,1 @@
-"""Django's SQLite backend with a fair lock of writers; see `base`."""
+"""Django's SQLite backend with a fair write lock; see `base`."""

@@ -1,10 +1,10 @@
-"""The database backend: SQLite as Django ships it, without the detours of each statement and transaction.
+"""Database backend for SQLite with a fair write lock and less overhead per statement than Django's.
 
-Django writes `%s` and SQLite reads `?`; finding and replacing them took a tenth of a durable step. What Django asks
-again for every cursor, fetch, BEGIN and COMMIT took another; where something watches the statements, it is asked.
+Replacing Django's `%s` by SQLite's `?` took a tenth of a durable step, so converted statements are cached. Repeated
+checks for every cursor, fetch, BEGIN and COMMIT took another tenth; they run only while statements are watched.
 
-Whoever writes takes a turn first. SQLite has one writer at a time, and lets the others sleep ever longer between two
-looks whether it is theirs: where one transaction follows the other, who looks seldom never wrote at all.
+Writers take turns. SQLite allows one writer at a time and lets the others sleep for growing intervals between attempts:
+while one transaction follows another, a thread that tries rarely never got the lock.
 """
 
 import sqlite3
@@ -21,11 +21,11 @@ CACHED_STATEMENTS = 1024
 WRITE_STATEMENTS = ("UPDATE", "INSERT", "DELETE", "REPLACE")
 
 _write_lock = threading.Lock()
-"""Who has it writes, of this process's threads; there is one file."""
+"""Held by the writing thread of this process; there is one database file."""
 
 
 class QmarkCursor(base.SQLiteCursorWrapper):
-    """A cursor whose statements are converted once."""
+    """A cursor with cached conversion of statements."""
 
     def convert_query(self, query: str, *, param_names: Iterable[str] | None = None) -> str:
         """Return the statement with SQLite's placeholders."""
@@ -40,15 +40,15 @@ def _convert_placeholders(query: str) -> str:
 
 
 class CursorWrapper(DjangoCursorWrapper):
-    """Django's cursor without the detours that only wrappers of statements and a start-up in progress need."""
+    """Django's cursor without checks that only statement wrappers and start-up need."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement changed."""
+        """The number of rows that the last statement changed."""
         return int(self.cursor.rowcount)
 
     def execute(self, sql: Any, params: Any = None) -> Any:
-        """Execute one statement. Raises what Django raises."""
+        """Execute one statement. Raises as Django does."""
         if self.db.execute_wrappers or params is None or isinstance(params, Mapping):
             return super().execute(sql, params)
         self.db.validate_no_broken_transaction()
@@ -65,7 +65,7 @@ class CursorWrapper(DjangoCursorWrapper):
                 raise
 
     def fetchone(self) -> Any:
-        """Return the next row; None when there is none. Raises what Django raises."""
+        """Return the next row, or None. Raises as Django does."""
         try:
             return self.cursor.fetchone()
         except sqlite3.Error:
@@ -73,7 +73,7 @@ class CursorWrapper(DjangoCursorWrapper):
                 raise
 
     def fetchall(self) -> Any:
-        """Return the rows that are left. Raises what Django raises."""
+        """Return the remaining rows. Raises as Django does."""
         try:
             return self.cursor.fetchall()
         except sqlite3.Error:
@@ -82,13 +82,13 @@ class CursorWrapper(DjangoCursorWrapper):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """SQLite with such cursors, whose threads take turns at writing."""
+    """SQLite with these cursors, and a fair lock for writing threads."""
 
     _holds_write_lock = False
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Write in the body, outside of a transaction, when it is this connection's turn."""
+        """Hold the write lock in the body, outside a transaction."""
         self._take_turn()
         try:
             yield
@@ -96,7 +96,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self._release_write_lock()
 
     def _take_turn(self) -> None:
-        """Wait for the turn as long as SQLite would for its lock; then go on without, and SQLite says what it says."""
+        """Acquire the write lock, waiting as long as SQLite would; after that SQLite itself decides."""
         if not self._holds_write_lock:
             self._holds_write_lock = _write_lock.acquire(timeout=self.settings_dict["OPTIONS"].get("timeout", 5.0))
 
@@ -143,7 +143,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _commit(self) -> None:
         self._commit_now()
-        self._release_write_lock()  # one that failed is rolled back next
+        self._release_write_lock()  # a failed commit is followed by a rollback
 
     def _commit_now(self) -> None:
         if self.connection is None or self.execute_wrappers or self.queries_logged:
