@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
+from django.utils.translation import gettext as _
 from django.views.defaults import server_error
 
 from approvals.requests.queries import waiting_count
@@ -65,7 +66,7 @@ class SignInView(LoginView):
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
     """Redirect from the sign-in page of Django's admin, because passwords are handled in one place only."""
     if request.user.is_authenticated and not admin.site.has_permission(request):
-        raise PermissionDenied("Only staff use the Django admin.")
+        raise PermissionDenied(_("Only staff can use the Django admin."))
     return redirect_to_login(request.GET.get("next") or "/admin/")
 
 

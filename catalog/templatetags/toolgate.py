@@ -12,6 +12,7 @@ from typing import Any
 from django import template
 from django.template.defaultfilters import truncatechars
 from django.utils.html import escape, format_html, format_html_join
+from django.utils.translation import gettext as _
 
 from catalog.access.roles import user_display_name
 from catalog.calls.statistics import Usage
@@ -77,10 +78,11 @@ def copyable(value: str) -> str:
     """Render an id that is copied on click; it is shortened in the middle."""
     short = value if len(value) <= 16 else f"{value[:10]}…{value[-4:]}"
     return format_html(
-        '<button class="id" type="button" data-copy="{0}" title="{0}"><span class="sr">Copy </span>{1}{2}</button>',
+        '<button class="id" type="button" data-copy="{0}" title="{0}"><span class="sr">{3} </span>{1}{2}</button>',
         value,
         revealed(short),
         icon("copy"),
+        _("Copy"),
     )
 
 
@@ -100,7 +102,7 @@ def initials(name: str) -> str:
 @register.filter
 def relative_time(moment: datetime | None) -> str:
     """Render the time since a moment, with the exact time in the tooltip; clock.js keeps it current."""
-    return _time(moment, labels.format_time_ago(moment), "data-ago") if moment else "never"
+    return _time(moment, labels.format_time_ago(moment), "data-ago") if moment else _("never")
 
 
 @register.filter
@@ -197,7 +199,9 @@ def locked(text: object) -> str:
 
 
 def _lock(name: str) -> str:
-    return format_html('<span class="kept">{}secret {}</span>', icon("lock", "i-s"), name) if name else ""
+    if not name:
+        return ""
+    return format_html('<span class="kept">{}{}</span>', icon("lock", "i-s"), _("secret %(name)s") % {"name": name})
 
 
 @register.filter

@@ -1,67 +1,79 @@
-"""How statuses, safety levels, times, durations and sizes are said on pages. One vocabulary; no markup."""
+"""Texts of statuses, safety levels, times, durations and sizes, common to all pages. No markup."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 
 from catalog.core import clock
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 
 @dataclass(frozen=True)
 class Badge:
-    """A status or level as people see it: label, icon of the sprite, hue class."""
+    """A status or level for display: text (translated on use), icon of the sprite, hue class."""
 
-    label: str
+    text: "StrOrPromise"
     icon: str
     hue: str
 
+    @property
+    def label(self) -> str:
+        """The text in the active language."""
+        return str(self.text)
+
 
 JUST_NOW_SECONDS = 5
-"""Below it nobody is told how long ago something was; clock.js agrees."""
+"""Shorter times are "just now", as in clock.js."""
 
 SAFETY_BADGES = {
-    "safe": Badge("Safe", "safe", "safe"),
-    "cautious": Badge("Cautious", "cautious", "cautious"),
-    "dangerous": Badge("Dangerous", "dangerous", "dangerous"),
+    "safe": Badge(_("Safe"), "safe", "safe"),
+    "cautious": Badge(_("Cautious"), "cautious", "cautious"),
+    "dangerous": Badge(_("Dangerous"), "dangerous", "dangerous"),
 }
 REVERSIBILITY_BADGES = {
-    "reversible": Badge("Reversible", "undoable", "lo"),
-    "restorable": Badge("Restorable", "undoable", "mid"),
-    "irreversible": Badge("Cannot be undone", "lock", "hi"),
+    "reversible": Badge(_("Reversible"), "undoable", "lo"),
+    "restorable": Badge(_("Restorable"), "undoable", "mid"),
+    "irreversible": Badge(_("Cannot be undone"), "lock", "hi"),
 }
-# Waiting is not a status: it is said instead of the status of whatever is still open.
+# Waiting is not a status: it is displayed in place of an open status.
 WAITING_BADGES = {
-    "approval": Badge("Waiting for approval", "hand", "human"),
-    "input": Badge("Waiting for an answer", "hand", "human"),
-    "outcome": Badge("Outcome unknown", "hand", "human"),
-    "calls": Badge("Waiting for its calls", "clock", "run"),
-    "retry": Badge("Retrying", "retry", "warn"),
+    "approval": Badge(_("Waiting for approval"), "hand", "human"),
+    "input": Badge(_("Waiting for an answer"), "hand", "human"),
+    "outcome": Badge(_("Outcome unknown"), "hand", "human"),
+    "calls": Badge(_("Waiting for its calls"), "clock", "run"),
+    "retry": Badge(_("Retrying"), "retry", "warn"),
 }
 STATUS_BADGES = {
-    "pending": Badge("Not started", "pending", "idle"),
-    "in_progress": Badge("Running", "run", "run"),
-    "running": Badge("Running", "run", "run"),
-    "created": Badge("Running", "run", "run"),
-    "ready": Badge("About to run", "clock", "run"),
+    "pending": Badge(_("Not started"), "pending", "idle"),
+    "in_progress": Badge(_("Running"), "run", "run"),
+    "running": Badge(_("Running"), "run", "run"),
+    "created": Badge(_("Running"), "run", "run"),
+    "ready": Badge(_("About to run"), "clock", "run"),
     "waiting": WAITING_BADGES["approval"],
     "held": WAITING_BADGES["approval"],
     "outcome_unknown": WAITING_BADGES["outcome"],
-    "completed": Badge("Done", "ok", "ok"),
-    "skipped": Badge("Skipped", "skip", "idle"),
-    "failed": Badge("Failed", "fail", "danger"),
-    "cancelled": Badge("Cancelled", "stop", "idle"),
-    "paused": Badge("Paused", "pause", "idle"),
-    "approved": Badge("Approved", "check", "ok"),
-    "consumed": Badge("Approved and run", "ok", "ok"),
-    "rejected": Badge("Rejected", "fail", "danger"),
-    "responded": Badge("Answered", "reply", "ok"),
-    "changes_requested": Badge("Changes requested", "edit", "warn"),
-    "expired": Badge("Expired", "expired", "idle"),
-    "withdrawn": Badge("Withdrawn", "undo", "idle"),
-    "revoked": Badge("Revoked", "undo", "danger"),
-    "invalidated": Badge("No longer valid", "retry", "warn"),
-    "superseded": Badge("Replaced", "retry", "idle"),
-    "enabled": Badge("Enabled", "ok", "ok"),
-    "disabled": Badge("Disabled", "off", "idle"),
+    "completed": Badge(_("Done"), "ok", "ok"),
+    "skipped": Badge(_("Skipped"), "skip", "idle"),
+    "failed": Badge(_("Failed"), "fail", "danger"),
+    "cancelled": Badge(_("Cancelled"), "stop", "idle"),
+    "paused": Badge(_("Paused"), "pause", "idle"),
+    "approved": Badge(_("Approved"), "check", "ok"),
+    "consumed": Badge(_("Approved and run"), "ok", "ok"),
+    "rejected": Badge(_("Rejected"), "fail", "danger"),
+    "responded": Badge(_("Answered"), "reply", "ok"),
+    "changes_requested": Badge(_("Changes requested"), "edit", "warn"),
+    "expired": Badge(_("Expired"), "expired", "idle"),
+    "withdrawn": Badge(_("Withdrawn"), "undo", "idle"),
+    "revoked": Badge(_("Revoked"), "undo", "danger"),
+    "invalidated": Badge(_("No longer valid"), "retry", "warn"),
+    "superseded": Badge(_("Replaced"), "retry", "idle"),
+    "enabled": Badge(_("Enabled"), "ok", "ok"),
+    "disabled": Badge(_("Disabled"), "off", "idle"),
 }
 OPEN_STATUSES = frozenset(
     {"pending", "in_progress", "running", "created", "ready", "waiting", "held", "outcome_unknown"}
@@ -69,58 +81,59 @@ OPEN_STATUSES = frozenset(
 
 
 def status_badge(status: str, waiting_for: str | None = None) -> Badge:
-    """Say a status; what is open and waits is said by what it waits for."""
+    """Return the badge of a status; for an open one that waits, the badge of `waiting_for`."""
     if waiting_for in WAITING_BADGES and status in OPEN_STATUSES:
         return WAITING_BADGES[waiting_for]
     return STATUS_BADGES.get(status) or Badge(status.replace("_", " ").capitalize(), "info", "idle")
 
 
 def safety_badge(level: str) -> Badge:
-    """Say a safety level."""
+    """Return the badge of a safety level."""
     return SAFETY_BADGES.get(level) or Badge(level.capitalize(), "info", "dangerous")
 
 
 def reversibility_badge(reversibility: str) -> Badge:
-    """Say what it costs to take a call back; what nobody knows is said as the worst."""
+    """Return the badge of a reversibility; an unknown one counts as irreversible."""
     return REVERSIBILITY_BADGES.get(reversibility) or REVERSIBILITY_BADGES["irreversible"]
 
 
 def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
-    """Say how long ago: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; clock.js agrees."""
+    """Return the time since a moment: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; as in clock.js."""
     seconds = int(((now or clock.now()) - moment).total_seconds())
     if seconds < JUST_NOW_SECONDS:
-        return "just now"
+        return gettext("just now")
     for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if seconds < limit:
-            return f"{seconds // size} {unit} ago"
-    return "yesterday" if seconds < 2 * 86400 else format_date(moment)
+            return gettext("%(time)s ago") % {"time": f"{seconds // size} {unit}"}
+    return gettext("yesterday") if seconds < 2 * 86400 else format_date(moment)
 
 
 def format_time_left(moment: datetime, now: datetime | None = None) -> str:
-    """Say how much time is left, rounded down; clock.js says the same."""
+    """Return the time left until a moment, rounded down; as in clock.js."""
     seconds = int((moment - (now or clock.now())).total_seconds())
     if seconds <= 0:
-        return "no time left"
+        return gettext("no time left")
     for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (2 * 86400, 3600, "h")):
         if seconds < limit:
-            return f"{seconds // size} {unit} left"
-    return f"{seconds // 86400} days left"
+            return gettext("%(time)s left") % {"time": f"{seconds // size} {unit}"}
+    days = seconds // 86400
+    return ngettext("%(count)d day left", "%(count)d days left", days) % {"count": days}
 
 
 def time_left_hue(moment: datetime, now: datetime | None = None) -> str:
-    """Name the class of a time that runs out: amber under five minutes, red under one; clock.js agrees."""
+    """Return the class of the time left: amber under five minutes, red under one; as in clock.js."""
     seconds = (moment - (now or clock.now())).total_seconds()
     return "t-danger" if seconds < 60 else "t-warn" if seconds < 300 else ""
 
 
 def format_date(moment: datetime) -> str:
-    """Say the day: 20 Nov 2026."""
+    """Return the date: 20 Nov 2026."""
     utc = moment.astimezone(UTC)
     return f"{utc.day} {utc:%b %Y}"
 
 
 def format_duration(milliseconds: float) -> str:
-    """Say a duration: 41 ms, 2.4 s, 12 s, 4 min 09 s, 2 h 05 min."""
+    """Return a duration: 41 ms, 2.4 s, 12 s, 4 min 09 s, 2 h 05 min."""
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
@@ -135,22 +148,22 @@ def format_duration(milliseconds: float) -> str:
 
 
 def format_timespan(seconds: int) -> str:
-    """Say a configured duration in its largest whole unit: 24 h, 15 min, 90 s."""
+    """Return a configured duration in its largest whole unit: 24 h, 15 min, 90 s."""
     whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
     size, unit = next(whole, (1, "s"))
     return f"{seconds // size} {unit}"
 
 
 def format_byte_size(count: int) -> str:
-    """Say a number of bytes: 588 bytes, 41 KB, 1.2 MB (1,024 bytes to the KB)."""
+    """Return a number of bytes: 588 bytes, 41 KB, 1.2 MB (1,024 bytes to the KB)."""
     if count < 1024:
-        return f"{count} byte" if count == 1 else f"{count} bytes"
+        return ngettext("%(count)d byte", "%(count)d bytes", count) % {"count": count}
     size = count / 1024
     return f"{size:.0f} KB" if size < 1024 else f"{size / 1024:.1f} MB"
 
 
 def name_initials(name: str) -> str:
-    """Cut a name to two letters: Rosa Méndez is RM, planner is PL."""
+    """Return the initials of a name: Rosa Méndez is RM, planner is PL."""
     words = name.replace("-", " ").replace("_", " ").split()
     if not words:
         return "?"

@@ -9,6 +9,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from catalog.definitions.levels import MAX_GRANT_HOURS, MAX_GRANT_USES, SafetyLevel
 from catalog.errors import ToolgateError
@@ -33,7 +35,7 @@ def submit_change(tool: Tool, sent: QueryDict, by: User) -> list[OverrideChange]
     what, reason = entered.get("what", ""), entered.get("reason", "").strip()
     try:
         if what not in FORM_READERS:
-            raise InvalidOverride("", "The form is incomplete. Reload the page.")
+            raise InvalidOverride("", _("The form is incomplete. Reload the page."))
         return apply_overrides(tool.name, FORM_READERS[what](entered), by=by, reason=reason)
     except ToolgateError as error:
         told = problem_for(error)
@@ -54,25 +56,26 @@ FORM_FIELDS = ("safety_level", "reason", "description_override", "categories", "
 def describe_changes(changes: list[OverrideChange]) -> str:
     """Return a sentence about the changes."""
     if not changes:
-        return "Nothing changed."
-    return f"{', '.join(dict.fromkeys(CHANGE_LABELS.get(each.kind, 'Changed') for each in changes))}."
+        return _("Nothing changed.")
+    labels = (str(CHANGE_LABELS[each.kind]) if each.kind in CHANGE_LABELS else _("Changed") for each in changes)
+    return f"{', '.join(dict.fromkeys(labels))}."
 
 
 CHANGE_LABELS = {
-    "tool.level_set": "Safety level changed",
-    "tool.categories_set": "Categories changed",
-    "tool.enabled": "Enabled",
-    "tool.disabled": "Disabled",
-    "tool.description_set": "Description changed",
-    "tool.grantable_set": "Grants changed",
-    "tool.implementation_set": "Implementations changed",
+    "tool.level_set": gettext_lazy("Safety level changed"),
+    "tool.categories_set": gettext_lazy("Categories changed"),
+    "tool.enabled": gettext_lazy("Enabled"),
+    "tool.disabled": gettext_lazy("Disabled"),
+    "tool.description_set": gettext_lazy("Description changed"),
+    "tool.grantable_set": gettext_lazy("Grants changed"),
+    "tool.implementation_set": gettext_lazy("Implementations changed"),
 }
 
 
 def _read_level(entered: Mapping[str, str]) -> dict[str, Any]:
     level = entered.get("safety_level", "")
     if level not in list(SafetyLevel):
-        raise InvalidOverride("safety_level", "Choose safe, cautious or dangerous.")
+        raise InvalidOverride("safety_level", _("Choose safe, cautious or dangerous."))
     return {"safety_level": level}
 
 
@@ -88,7 +91,7 @@ def _read_categories(entered: Mapping[str, str]) -> dict[str, Any]:
 
 def _read_enabled(entered: Mapping[str, str]) -> dict[str, Any]:
     if entered.get("enabled") not in ("yes", "no"):
-        raise InvalidOverride("", "The form is incomplete. Reload the page.")
+        raise InvalidOverride("", _("The form is incomplete. Reload the page."))
     return {"enabled": entered["enabled"] == "yes"}
 
 
@@ -96,11 +99,13 @@ def _read_implementations(entered: Mapping[str, str]) -> dict[str, Any]:
     """Return weight and switch of each implementation; an unchecked box is not sent."""
     wanted = []
     for name, text in entered.items():
-        word, _, number = name.partition("-")
+        word, _dash, number = name.partition("-")
         if word != "weight":
             continue
         if not _is_whole_number(number, 2**53) or not _is_whole_number(text.strip(), MAX_WEIGHT):
-            raise InvalidOverride(name, f"A weight must be a whole number from 0 to {MAX_WEIGHT:,}.")
+            raise InvalidOverride(
+                name, _("A weight must be a whole number from 0 to %(most)s.") % {"most": f"{MAX_WEIGHT:,}"}
+            )
         wanted.append({"id": int(number), "weight": int(text), "enabled": f"enabled-{number}" in entered})
     return {"implementations": wanted}
 
@@ -112,7 +117,7 @@ def _read_grantable(entered: Mapping[str, str]) -> dict[str, Any]:
     for name, most in (("max_hours", MAX_GRANT_HOURS), ("max_uses", MAX_GRANT_USES)):
         text = entered.get(name, "").strip()
         if not _is_whole_number(text, most):
-            raise InvalidOverride(name, f"This must be a whole number from 1 to {most:,}.")
+            raise InvalidOverride(name, _("This must be a whole number from 1 to %(most)s.") % {"most": f"{most:,}"})
         limits[name] = int(text)
     return {"grantable": limits}
 

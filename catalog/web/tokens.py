@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.conf import settings
@@ -14,6 +14,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.access import tokens
@@ -35,31 +37,34 @@ from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge
 from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 PAGE_SIZE = 50
 EXPIRES_SOON = timedelta(days=14)
 EXPIRY_DAYS = (7, 30, 90, 180, 365)
 USUAL_AGENT_SCOPES = ("tools:read", "calls:create", "plans:read", "approvals:read")
 MAX_KEY = 64
-SCOPE_SENTENCES: Mapping[str, str] = {
-    "tools:read": "Read the tools of the catalog and their schemas.",
-    "calls:create": "Call tools, over REST and MCP. Dangerous calls still wait for approval.",
-    "plans:read": "Read plans, calls, sessions and their results.",
-    "plans:write": "Submit, start, change and cancel plans.",
-    "approvals:read": "Read requests for approval.",
-    "approvals:decide": "Approve and reject requests as you.",
-    "catalog:write": "Change tools, sources and agents.",
-    "policies:write": "Change policies and make grants.",
-    "audit:read": "Read and verify the audit log.",
+SCOPE_SENTENCES: Mapping[str, "StrOrPromise"] = {
+    "tools:read": _("Read the tools of the catalog and their schemas."),
+    "calls:create": _("Call tools, over REST and MCP. Dangerous calls still wait for approval."),
+    "plans:read": _("Read plans, calls, sessions and their results."),
+    "plans:write": _("Submit, start, change and cancel plans."),
+    "approvals:read": _("Read requests for approval."),
+    "approvals:decide": _("Approve and reject requests as you."),
+    "catalog:write": _("Change tools, sources and agents."),
+    "policies:write": _("Change policies and make grants."),
+    "audit:read": _("Read and verify the audit log."),
 }
 KIND_LABELS: Mapping[str, Badge] = {
-    ApiToken.Kind.AGENT: Badge("Agent", "bot", "idle"),
-    ApiToken.Kind.PERSONAL: Badge("Personal", "human", "idle"),
+    ApiToken.Kind.AGENT: Badge(_("Agent"), "bot", "idle"),
+    ApiToken.Kind.PERSONAL: Badge(_("Personal"), "human", "idle"),
 }
 STANDINGS: Mapping[str, Badge] = {
-    "active": Badge("Active", "ok", "ok"),
-    "expires_soon": Badge("Expires soon", "clock", "warn"),
-    "expired": Badge("Expired", "expired", "idle"),
-    "revoked": Badge("Revoked", "stop", "idle"),
+    "active": Badge(_("Active"), "ok", "ok"),
+    "expires_soon": Badge(_("Expires soon"), "clock", "warn"),
+    "expired": Badge(_("Expired"), "expired", "idle"),
+    "revoked": Badge(_("Revoked"), "stop", "idle"),
 }
 
 
@@ -80,8 +85,8 @@ class NewTokenForm(TokenSettingsForm):
     """A new token, with the scopes that its owner's roles allow."""
 
     kind = forms.ChoiceField(choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
-    scopes = forms.MultipleChoiceField(error_messages={"required": "Choose at least one scope."})
-    days = forms.TypedChoiceField(choices=[(each, f"{each} days") for each in EXPIRY_DAYS], coerce=int)
+    scopes = forms.MultipleChoiceField(error_messages={"required": _("Choose at least one scope.")})
+    days = forms.TypedChoiceField(coerce=int)
     key = forms.CharField(max_length=MAX_KEY, widget=forms.HiddenInput)
 
     def __init__(self, owner: User, data: Any = None) -> None:
@@ -90,9 +95,13 @@ class NewTokenForm(TokenSettingsForm):
         initial = {"scopes": usual, "days": DEFAULT_TOKEN_DAYS, "key": secrets.token_urlsafe(18)}
         super().__init__(data, initial=initial)
         self.fields["scopes"].choices = [(scope, SCOPE_SENTENCES[scope]) for scope in allowed]  # type: ignore[attr-defined]
+        lifetimes = [
+            (days, ngettext("%(count)d day", "%(count)d days", days) % {"count": days}) for days in EXPIRY_DAYS
+        ]
+        self.fields["days"].choices = lifetimes  # type: ignore[attr-defined]
 
     @property
-    def scope_lines(self) -> list[tuple[str, str, bool, bool]]:
+    def scope_lines(self) -> list[tuple[str, "StrOrPromise", bool, bool]]:
         """Each scope with its description, whether agents cannot have it, and whether it is selected."""
         ticked = self["scopes"].value() or []
         choices = self.fields["scopes"].choices  # type: ignore[attr-defined]
@@ -126,7 +135,7 @@ class TokenRow:
         return user_display_name(self.token.user)
 
     @property
-    def scopes(self) -> list[tuple[str, str, bool]]:
+    def scopes(self) -> list[tuple[str, "StrOrPromise", bool]]:
         """Each scope with its description, and whether the owner's roles currently allow it."""
         owner = self.token.user
         return [(scope, SCOPE_SENTENCES.get(scope, ""), may_hold_scope(owner, scope)) for scope in self.token.scopes]
@@ -202,7 +211,9 @@ def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
 
     number = run_once(f"user:{request.user.pk}", f"token:{key}", digest(canonical_text(fields)), create)
     if not texts:
-        messages.info(request, "This token was already created. Its text was displayed then and is not stored.")
+        messages.info(
+            request, gettext("This token was already created. Its text was displayed then and is not stored.")
+        )
         return redirect("token", number)
     shown = {
         "section": "tokens",
@@ -235,7 +246,7 @@ def change_token(request: PageRequest, number: int) -> HttpResponse:
         return _render_detail(request, token, form, status=422)
     try:
         tokens.change_token(token, form.cleaned_data, by=request.user)
-        messages.success(request, "Saved.")
+        messages.success(request, gettext("Saved."))
     except ParameterError as error:
         form.add_problems(error)
         return _render_detail(request, token, form, status=422)
@@ -249,7 +260,7 @@ def change_token(request: PageRequest, number: int) -> HttpResponse:
 def reset_waits(request: PageRequest, number: int) -> HttpResponse:
     """Delete the learnt waits of a token's clients."""
     tokens.change_token(_token_or_404(request, number), {"learnt_waits": []}, by=request.user)
-    messages.success(request, "Learnt waits reset. The token's clients get the default waits again.")
+    messages.success(request, gettext("Learnt waits reset. The token's clients get the default waits again."))
     return redirect("token", number)
 
 
@@ -260,7 +271,7 @@ def revoke_token(request: PageRequest, number: int) -> HttpResponse:
     token = _token_or_404(request, number)
     try:
         tokens.revoke_token(token, by=request.user)
-        messages.success(request, f"Revoked: {token.name}.")
+        messages.success(request, gettext("Revoked: %(name)s.") % {"name": token.name})
     except Conflict as error:
         messages.warning(request, error.message)
     return redirect("token", number)

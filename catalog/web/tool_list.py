@@ -11,6 +11,7 @@ from zlib import crc32
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, Q
 from django.http import QueryDict
+from django.utils.translation import gettext_lazy as _
 
 from catalog.calls.statistics import Usage, usage_by_tool
 from catalog.inventory.search import MAX_QUERY_LENGTH, MAX_WORD_LENGTH, matching_words, name_match_rank
@@ -29,7 +30,7 @@ from catalog.schemas.description import parameter_count
 from catalog.ui.labels import SAFETY_BADGES, status_badge
 
 ENABLED_LABELS = {"true": "enabled", "false": "disabled"}
-LEGENDS = {"safety_level": "Safety", "category": "Category", "source": "Source", "enabled": "Status"}
+LEGENDS = {"safety_level": _("Safety"), "category": _("Category"), "source": _("Source"), "enabled": _("Status")}
 OPTIONS_SHOWN = 8
 """Number of choices of a facet that are displayed at once; the others can be expanded."""
 FacetSelection = Mapping[str, Sequence[str]]
@@ -115,7 +116,9 @@ def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> 
         counts = dict(beside.values_list(FACET_COLUMNS[name]).annotate(Count("pk")))
         values = {value: value == "true" if name == "enabled" else value for value in known[name]}
         facets.append(
-            Facet(legend, [_facet_option(name, value, counts.get(key, 0), chosen) for value, key in values.items()])
+            Facet(
+                str(legend), [_facet_option(name, value, counts.get(key, 0), chosen) for value, key in values.items()]
+            )
         )
     return FacetCounts(offered.count(), found.filter(facet_condition(chosen)).count(), facets)
 

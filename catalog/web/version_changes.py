@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from django.utils.translation import gettext as _
+
 from catalog.exports.providers import for_json
 from catalog.models import ToolVersion
 from catalog.schemas.description import ParameterRow, parameter_tables
@@ -39,7 +41,7 @@ class VersionChange:
             return []
         found = [*_contract_changes(self.old, self.new), *_parameter_changes(self.old, self.new)]
         if not found and not self.described:
-            found = [ChangeSentence("edit", "Schema", "written differently; parameters and limits are the same")]
+            found = [ChangeSentence("edit", _("Schema"), _("written differently; parameters and limits are the same"))]
         return found[:MOST_SENTENCES]
 
     @property
@@ -72,16 +74,16 @@ def _contract_changes(old: ToolVersion, new: ToolVersion) -> Iterator[ChangeSent
         if before[subject] != said:
             yield ChangeSentence("edit", subject, f"{before[subject]} → {said}")
     if old.output_schema != new.output_schema:
-        yield ChangeSentence("edit", "Result", "what it returns is described differently")
+        yield ChangeSentence("edit", _("Result"), _("the description of the result changed"))
 
 
 def _contract_terms(version: ToolVersion) -> Mapping[str, str]:
     return {
-        "Safety level": safety_badge(version.safety_level).label,
-        "Reversibility": reversibility_badge(version.reversibility).label,
-        "Tried again": "after a failure" if version.retry_safe else "never by itself",
-        "Time limit": f"{version.timeout:g} s",
-        "Output key": version.output_key or "none",
+        _("Safety level"): safety_badge(version.safety_level).label,
+        _("Reversibility"): reversibility_badge(version.reversibility).label,
+        _("Automatic retries"): _("after a failure") if version.retry_safe else _("none"),
+        _("Timeout"): f"{version.timeout:g} s",
+        _("Output key"): version.output_key or _("none"),
     }
 
 
@@ -89,13 +91,16 @@ def _parameter_changes(old: ToolVersion, new: ToolVersion) -> Iterator[ChangeSen
     before, after = _parameter_rows(old), _parameter_rows(new)
     for path, row in after.items():
         if path not in before:
-            need = "required" if row.required else "optional"
+            need = _("required") if row.required else _("optional")
             yield ChangeSentence(
-                "add", path, f"added: {row.kind}, {need}{_limits_suffix(row.limits)}", is_parameter=True
+                "add",
+                path,
+                _("added: %(type)s") % {"type": f"{row.kind}, {need}{_limits_suffix(row.limits)}"},
+                is_parameter=True,
             )
     for path in before:
         if path not in after:
-            yield ChangeSentence("del", path, "removed", is_parameter=True)
+            yield ChangeSentence("del", path, _("removed"), is_parameter=True)
     for path, row in after.items():
         for text in _row_differences(before[path], row) if path in before else ():
             yield ChangeSentence("edit", path, text, is_parameter=True)
@@ -110,17 +115,18 @@ def _row_differences(old: ParameterRow, new: ParameterRow) -> Iterator[str]:
     if old.kind != new.kind:
         yield f"{old.kind} → {new.kind}"
     if old.required != new.required:
-        yield "now required" if new.required else "now optional"
+        yield _("now required") if new.required else _("now optional")
     gone = [limit for limit in old.limits if limit not in new.limits]
     come = [limit for limit in new.limits if limit not in old.limits]
     if gone and come:
-        yield f"limits: {', '.join(gone)} → {', '.join(come)}"
+        yield _("limits: %(change)s") % {"change": f"{', '.join(gone)} → {', '.join(come)}"}
     elif gone:
-        yield f"no longer: {', '.join(gone)}"
+        yield _("no longer: %(limits)s") % {"limits": ", ".join(gone)}
     elif come:
-        yield f"now: {', '.join(come)}"
+        yield _("now: %(limits)s") % {"limits": ", ".join(come)}
     if old.description != new.description:
-        yield f"described as “{new.description}”" if new.description else "no longer described"
+        text = _("described as “%(text)s”") % {"text": new.description}
+        yield text if new.description else _("no longer described")
 
 
 def _limits_suffix(limits: tuple[str, ...]) -> str:

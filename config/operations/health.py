@@ -105,7 +105,7 @@ def _log_changes(failing: list[str]) -> None:
     """Log failing checks only when they change: probes arrive every few seconds."""
     if failing != _last_state.get("failing", []):
         _last_state["failing"] = failing
-        words, level = ("checks fail", logging.WARNING) if failing else ("all checks pass again", logging.INFO)
+        words, level = ("checks fail", logging.WARNING) if failing else ("every check is good again", logging.INFO)
         log.log(level, words, extra=log_extra(checks=",".join(failing)))
 
 
@@ -199,11 +199,7 @@ def _check_clock() -> str:
 def _check_tools() -> str:
     """Return how many tools differ from the catalog: their calls are left to other processes."""
     count = sum(1 for tool in snapshot.callable_tools().values() if tool.drifted)
-    return (
-        (f"{count} tools differ from the catalog. Restart this process, or run manage.py sync_tools, which lists them.")
-        if count
-        else OK
-    )
+    return (f"{count} drifted. Restart this process, or run manage.py sync_tools, which lists them.") if count else OK
 
 
 def _check_cluster() -> str:

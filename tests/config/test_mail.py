@@ -34,15 +34,15 @@ def test_the_console_and_a_folder_need_no_host():
 
 def test_a_url_that_means_nothing_is_refused_without_its_password():
     cases = [
-        ("mail.example.org", "begins with none"),
-        ("http://mail.example.org", "begins with none"),
-        ("smtp://:secret@", "names no host"),
-        ("smtp://user:secret@host:99999", "cannot be read"),
+        ("mail.example.org", "must begin with one of"),
+        ("http://mail.example.org", "must begin with one of"),
+        ("smtp://:secret@", "has no host"),
+        ("smtp://user:secret@host:99999", "its host or port is invalid"),
         ("smtp://user:secret@host?ssl=1", "unknown options: ssl"),
         ("smtp://host?tls=maybe", "tls can only be off"),
         ("smtps://host?tls=off", "tls can only be off"),
-        ("smtp://host?from=a%0Ab", "more than one line"),
-        ("file:", "names no folder"),
+        ("smtp://host?from=a%0Ab", "single line"),
+        ("file:", "has no folder"),
     ]
 
     def check(text, why):

@@ -46,7 +46,7 @@ def test_workspace_must_not_hold_what_is_kept_from_tools(tmp_path: Path):
 def test_misspelt_name_is_refused_with_the_one_that_was_meant():
     known = ["TOOLGATE_THREADS", "TOOLGATE_URL", "SECRET_KEY"]
     for name in ("TOOLGATE_THREAD", "TOOLGATE_TRHEADS", "TOOLGATE_URLS"):
-        with pytest.raises(ImproperlyConfigured, match=f"{name};"):
+        with pytest.raises(ImproperlyConfigured, match=f"{name}\\."):
             setting_checks.check_setting_names([name], known)
     given = ["TOOLGATE_THREADS", "TOOLGATE_SOMETHING_ELSE", "SECRET_KEYS", "TOOLGATE_TEST_SEED"]
     assert setting_checks.check_setting_names(given, known) == ["TOOLGATE_SOMETHING_ELSE"]

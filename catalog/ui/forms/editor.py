@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
 
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
@@ -110,7 +111,7 @@ class ArgumentsEditor:
     def _edit(self, wanted: str, place: str) -> None:
         """Add or remove a row, open or omit a part."""
         if not is_field_path(place):
-            raise_for_problems([ArgumentProblem("", "do", "The button names no place of this form; reload the page.")])
+            raise_for_problems([ArgumentProblem("", "do", _("This button does not match the form. Reload the page."))])
         fields = self.fields.settled()
         self.focus = _apply_edit(fields, wanted, place)
         self._take(fields)
@@ -153,5 +154,5 @@ def _parse_arguments(text: str) -> dict[str, Any]:
         raise_for_problems([ArgumentProblem(getattr(error, "path", ""), "json", error.message)])
         raise
     if not isinstance(value, dict):
-        raise_for_problems([ArgumentProblem("", "type", "The arguments are one JSON object: {…}.")])
+        raise_for_problems([ArgumentProblem("", "type", _("The arguments must be a JSON object: {…}."))])
     return value  # type: ignore[return-value] # anything else was refused

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge
 from catalog.schemas import ArgumentProblem
@@ -144,7 +146,7 @@ def build_form(schema: SchemaMapping, fields: FormFields) -> FormNode:
     Raises ParameterError for invalid numbers, and for more than MOST_DRAWN fields.
     """
     return _FormBuilder(schema, fields).build(
-        FormNode(name="", path="", label="Arguments", shape=field_type_of(schema, schema), required=True)
+        FormNode(name="", path="", label=_("Arguments"), shape=field_type_of(schema, schema), required=True)
     )
 
 
@@ -159,7 +161,7 @@ class _FormBuilder:
         """Complete one node and its children."""
         self.count += 1
         if self.count > MAX_RENDERED_FIELDS:
-            raise ParameterError("There are too many parameters for a form. Use JSON.")
+            raise ParameterError(_("There are too many parameters for a form. Use JSON."))
         blank.kind = self._kind(blank, depth)
         blank.type_label_text = type_label(blank.shape.schema, self.root)
         blank.limits = tuple(limit_labels(_schema_for_limits(blank), self.root))
@@ -320,7 +322,7 @@ class _FormReader:
 
     def _blank(self, field: FormNode) -> Any:
         if field.removable:
-            self.problems.append(ArgumentProblem(field.path, "required", "Fill this in or remove it."))
+            self.problems.append(ArgumentProblem(field.path, "required", _("Fill this in or remove it.")))
         return OMITTED
 
     def _list(self, field: FormNode) -> Any:
@@ -329,7 +331,7 @@ class _FormReader:
             items.pop()
         for child, item in zip(field.children, items, strict=False):
             if item is OMITTED and not child.removable:
-                self.problems.append(ArgumentProblem(child.path, "required", "This is required."))
+                self.problems.append(ArgumentProblem(child.path, "required", _("This is required.")))
         if not items and not field.given:
             return OMITTED
         return [item for item in items if item is not OMITTED]
@@ -346,9 +348,9 @@ class _FormReader:
 
     def _has_unused_name(self, row: FormNode, members: Mapping[str, Any]) -> bool:
         if row.key in members:
-            self.problems.append(ArgumentProblem(row.path, "duplicate_key", "A member with this name exists."))
+            self.problems.append(ArgumentProblem(row.path, "duplicate_key", _("A member with this name exists.")))
         elif not row.key:
-            self.problems.append(ArgumentProblem(row.path, "required", "Enter a name or remove it."))
+            self.problems.append(ArgumentProblem(row.path, "required", _("Enter a name or remove it.")))
         return bool(row.key) and row.key not in members
 
     def _union(self, field: FormNode) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
 
 from catalog.errors import ParameterError
 from catalog.schemas import ArgumentProblem, raise_for_problems
@@ -47,7 +48,7 @@ class FormFields:
             if not colon:
                 continue
             if word not in FIELD_PREFIXES or not is_field_path(path) or len(values) != 1:
-                problems.append(ArgumentProblem("", "unknown_field", "The form contains an unknown field."))
+                problems.append(ArgumentProblem("", "unknown_field", _("The form contains an unknown field.")))
                 break
             fields[name] = values[0].replace("\r\n", "\n")
         raise_for_problems(problems)
@@ -65,13 +66,7 @@ class FormFields:
         """Return the number of rows of a list. Raises ParameterError if it is invalid."""
         text = self.text("size", name) or "0"
         if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > MAX_LIST_ROWS:
-            raise_for_problems(
-                [
-                    ArgumentProblem(
-                        "", "size", f"A list in a form can have at most {MAX_LIST_ROWS} rows. Use JSON for more."
-                    )
-                ]
-            )
+            raise_for_problems([ArgumentProblem("", "size", _list_full_message())])
         return int(text)
 
     def places(self) -> frozenset[str]:
@@ -82,7 +77,7 @@ class FormFields:
     def add_row(self, name: str) -> int:
         """Add a row to a list and return its index. Raises ParameterError if the list is full."""
         if self.size(name) >= MAX_LIST_ROWS:
-            raise ParameterError(f"A list in a form can have at most {MAX_LIST_ROWS} rows. Use JSON for more.")
+            raise ParameterError(_list_full_message())
         self.put("size", name, str(self.size(name) + 1))
         return self.size(name) - 1
 
@@ -146,3 +141,7 @@ def _shifted_name(field: str, parent: list[str], gone: str) -> str | None:
         return None
     steps[at] = f"{sign}{number - (number > limit)}"
     return f"{word}:{'.'.join(steps)}"
+
+
+def _list_full_message() -> str:
+    return _("A list in a form can have at most %(most)d rows. Use JSON for more.") % {"most": MAX_LIST_ROWS}

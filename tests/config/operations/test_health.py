@@ -176,7 +176,7 @@ def test_missing_migrations_are_named(client, monkeypatch):
     missing = real(MigrationExecutor(connection), leaves, clean_start=True)[-4:]
     monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *arguments: missing)
     name = f"{missing[0][0].app_label}.{missing[0][0].name}"
-    assert checks(client)["migrations"].startswith(f"4 to be applied ({name}, ")
+    assert checks(client)["migrations"].startswith(f"4 not applied ({name}, ")
     monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *arguments: [])
     assert checks(client)["migrations"] == "ok"
     monkeypatch.setattr(MigrationExecutor, "migration_plan", fail)
