@@ -1,4 +1,4 @@
-"""What tests of the catalog share beside the cast."""
+"""Fixtures of the catalog's tests."""
 
 from collections.abc import Iterator
 

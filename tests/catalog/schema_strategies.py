@@ -1,4 +1,4 @@
-"""Schemas as tools have them, and documents that sometimes fit: for tests that hold for any schema."""
+"""Hypothesis strategies for schemas of tools and for documents that may match them."""
 
 from typing import Any
 

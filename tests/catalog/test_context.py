@@ -1,4 +1,4 @@
-"""What a handler is given: deadlines, resources and an unchangeable context."""
+"""Context of a call: deadlines, resources, immutability."""
 
 import dataclasses
 from collections.abc import Generator

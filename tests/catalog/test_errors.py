@@ -1,4 +1,4 @@
-"""The texts that people read when a call fails."""
+"""User messages of errors."""
 
 from catalog.errors import MalformedJSON, ParameterError, QueryTypeUnsupported, ToolError, UnknownTool
 

@@ -1,4 +1,4 @@
-"""The texts and shapes that models and clients read."""
+"""Texts and standard responses of results."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the shared template tags draw: words, escapes, hidden characters, diffs."""
+"""Output of the shared template tags: labels, escaping, hidden characters, diffs."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +34,6 @@ def test_safety_is_a_badge_with_icon_and_word() -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0"), (999, "999"), (10_020, "10,020")])
 def test_counts_are_written_as_people_do(count, said) -> None:
-    """With a comma for each thousand."""
     assert draw("{{ count|grouped }}", count=count) == said
 
 
@@ -174,5 +173,5 @@ def test_diff_escapes_and_reveals_both_sides() -> None:
     "text", ["", "plain", "exactly 10", "more than 10", "e\u0301" * 5, "e\u0301" * 11, "ﬁ<b>", "\n" * 12]
 )
 def test_shortened_cuts_as_truncatechars_does(text: str) -> None:
-    """Marks that belong to a letter are not counted, and letters of two characters are made one."""
+    """Combining marks are not counted, and composed."""
     assert draw("{{ text|shortened:10 }}", text=text) == draw("{{ text|truncatechars:10 }}", text=text)

@@ -1,4 +1,4 @@
-"""Log lines as tests of config read them."""
+"""Log fixtures of the configuration's tests."""
 
 from collections.abc import Iterator
 

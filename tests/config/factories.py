@@ -1,4 +1,4 @@
-"""Everything that is logged, taken down for a test, and an exception that must not be told."""
+"""Capture of log lines, and an exception whose message must not be logged."""
 
 import io
 import json

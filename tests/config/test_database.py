@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: none waits without end, whoever opened it."""
+"""PostgreSQL connections: none waits forever."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ def told_by(cursor) -> Mapping[str, str]:
 @pytest.mark.service
 @pytest.mark.django_db
 def test_no_connection_waits_for_ever():
-    """Neither Django's nor Procrastinate's: for a lock, inside a transaction, or for a host that is gone."""
+    """Django's and Procrastinate's: for a lock, inside a transaction, or for an unreachable host."""
     wanted = {"lock_timeout": "5s", "idle_in_transaction_session_timeout": "15s"}
     with connection.cursor() as cursor:
         assert told_by(cursor.connection) == wanted
@@ -35,14 +35,13 @@ def test_no_connection_waits_for_ever():
 
 @pytest.mark.service
 @pytest.mark.django_db(transaction=True)
-def test_the_check_of_invariants_may_think():
-    """It holds no row, and may take longer between two statements."""
+def test_invariant_check_has_longer_timeouts():
     with long_read_snapshot(), connection.cursor() as cursor:
         assert told_by(cursor.connection)["idle_in_transaction_session_timeout"] == "0"
 
 
 def test_what_the_url_says_stays():
-    """A certificate to be checked, or a timeout of the operator's own, which comes last and so counts."""
+    """A certificate to verify, or an operator's own timeout, which comes last and so counts."""
     options = environment.postgresql_options({"sslmode": "verify-full", "options": "-c lock_timeout=9s"}, connections=7)
     assert (options["sslmode"], options["pool"]["max_size"]) == ("verify-full", 7)
     assert options["options"].startswith("-c lock_timeout=5s")

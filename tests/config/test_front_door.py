@@ -1,4 +1,4 @@
-"""Signing in and out, and where the front door leads."""
+"""Sign-in, sign-out, and the home page's redirects."""
 
 import json
 import re
@@ -24,8 +24,7 @@ def sign_in(pages: Pages, status: int = 200, after: str = "", **fields: str):
     return response
 
 
-def test_a_page_asks_who_is_there():
-    """And leads back to where one wanted to go."""
+def test_page_redirects_to_sign_in():
     pages = Pages()
     response = pages.client.get("/tools/?q=x")
     assert response["Location"] == "/sign-in/?next=/tools/%3Fq%3Dx"
@@ -34,7 +33,6 @@ def test_a_page_asks_who_is_there():
 
 
 def test_a_form_that_comes_after_the_session_is_sent_back_with_what_was_typed(rosa):
-    """Without its passwords and what nobody types; nothing is kept of it."""
     pages = Pages(rosa)
     pages.open("/profile/notifications/")
     pages.client.cookies.pop(settings.SESSION_COOKIE_NAME)
@@ -47,7 +45,7 @@ def test_a_form_that_comes_after_the_session_is_sent_back_with_what_was_typed(ro
 
 @pytest.mark.parametrize(("site", "shows"), [("same-origin", True), ("cross-site", False), ("", False)])
 def test_a_form_with_an_old_token_is_sent_back_to_a_page_of_this_site_only(rosa, site, shows):
-    """Another site must not choose what a page of this one shows."""
+    """Another site must not choose what a page displays."""
     client = Pages(rosa).client
     response = client.post("/profile/notifications/", {"address": "typed text"}, headers={"Sec-Fetch-Site": site})
     assert response.status_code == 403
@@ -56,7 +54,6 @@ def test_a_form_with_an_old_token_is_sent_back_to_a_page_of_this_site_only(rosa,
 
 @pytest.mark.parametrize(("after", "leads"), [("", "/"), ("?next=/tools/", "/tools/"), ("?next=//evil.example/", "/")])
 def test_signing_in_leads_on_but_never_away(rosa, after, leads):
-    """Only to pages of this site."""
     response = sign_in(Pages(), 302, after, username="rosa", password="secret-rosa")
     assert response["Location"] == leads
     assert settings.SESSION_COOKIE_NAME in response.cookies
@@ -64,7 +61,6 @@ def test_signing_in_leads_on_but_never_away(rosa, after, leads):
 
 @pytest.mark.parametrize("fields", [{"username": "rosa", "password": "x"}, {"username": "\x00", "password": ""}, {}])
 def test_a_failure_does_not_say_which_field(rosa, fields):
-    """The name stays, the password does not."""
     response = sign_in(Pages(), **fields)
     page = response.content.decode()
     assert 'role="alert"' in page or "required" in page
@@ -86,15 +82,14 @@ def test_a_refused_sign_in_says_how_long_to_wait_and_is_kept_once(rosa):
     assert agent(rosa).get("approvals/").status_code == 200
 
 
-def test_the_admin_takes_no_passwords_of_its_own(rosa, admin):
-    """Whoever guesses passwords there is led to the page that counts."""
+def test_admin_sign_in_redirects_to_the_sign_in_page(rosa, admin):
+    """Sign-in attempts there would not be throttled."""
     assert Pages().client.get("/admin/login/?next=/admin/auth/")["Location"] == "/sign-in/?next=/admin/auth/"
     assert Pages().client.post("/admin/login/", {"username": "admin"}).status_code in (302, 403)
     Pages(rosa).open("/admin/login/?next=/admin/", 403)
 
 
-def test_signing_out_takes_a_form(rosa):
-    """A link cannot do it."""
+def test_signing_out_requires_a_post(rosa):
     pages = Pages(rosa)
     pages.open("/tools/")
     assert pages.client.get("/sign-out/").status_code == 405
@@ -111,16 +106,14 @@ def test_signing_out_takes_a_form(rosa):
         ("admin", True, "/approvals/"),
     ],
 )
-def test_home_is_where_one_is_needed(name, waits, leads, ben, request):
-    """Reviewers come to what waits, everyone else to the plans."""
+def test_home_redirects_by_role(name, waits, leads, ben, request):
     if waits:
         ask(ben)
     user = request.getfixturevalue(name)
     assert Pages(user).client.get("/")["Location"] == leads
 
 
-def test_pages_are_kept_by_nobody(rosa):
-    """Neither by proxies nor by the browser; parts and pages are told apart."""
+def test_pages_are_not_cached(rosa):
     response = Pages(rosa).client.get("/tools/")
     assert "no-store" in response["Cache-Control"]
     assert "HX-Target" in response["Vary"]
@@ -136,7 +129,6 @@ def links_of(pages: Pages, path: str, *, navigation: bool) -> set[str]:
 
 @pytest.mark.parametrize("name", ["ada", "admin"])
 def test_phones_lead_everywhere_too(request, name):
-    """What the sidebar leads to is in the bar at the foot, or one page further."""
     pages = Pages(request.getfixturevalue(name))
     near = links_of(pages, "/approvals/", navigation=False)
     further = {link for path in near for link in links_of(pages, path, navigation=False)}

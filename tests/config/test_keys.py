@@ -1,4 +1,4 @@
-"""Keys are made once where nobody gives any, and one that is none is named before anything starts."""
+"""Generated keys and errors of invalid keys."""
 
 import stat
 import threading
@@ -11,7 +11,6 @@ from config.environment import KEY_GENERATORS, check_secret_keys, load_or_create
 
 
 def test_keys_are_made_once_for_their_owner_alone(tmp_path):
-    """And are the same from then on."""
     path = tmp_path / "keys.env"
     made = load_or_create_keys(path)
     assert made.keys() == KEY_GENERATORS.keys()
@@ -21,7 +20,6 @@ def test_keys_are_made_once_for_their_owner_alone(tmp_path):
 
 
 def test_a_file_of_an_earlier_version_gets_what_it_lacks(tmp_path):
-    """What was there stays, and of several processes one makes the key."""
     path = tmp_path / "keys.env"
     path.write_text("SECRET_KEY=old\nTOOLGATE_AUDIT_KEY=older")
     found: list[dict[str, str]] = []
@@ -36,7 +34,6 @@ def test_a_file_of_an_earlier_version_gets_what_it_lacks(tmp_path):
 
 
 def test_a_wrong_key_is_named_by_its_place():
-    """Never by what it is."""
     with pytest.raises(ImproperlyConfigured, match="TOOLGATE_SECRET_KEYS: key 2 of 2") as refusal:
         check_secret_keys([Fernet.generate_key().decode(), "hunter2"])
     assert "hunter2" not in str(refusal.value)

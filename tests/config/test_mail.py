@@ -1,4 +1,4 @@
-"""TOOLGATE_EMAIL_URL: where mail goes, and what is refused."""
+"""TOOLGATE_EMAIL_URL: parsing and refused values."""
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured

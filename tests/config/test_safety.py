@@ -1,4 +1,4 @@
-"""Settings that start but are surely wrong: each is refused with its name."""
+"""Refusal of unsafe settings, with their names."""
 
 from pathlib import Path
 

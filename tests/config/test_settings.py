@@ -1,4 +1,4 @@
-"""Settings that make no sense refuse to start and say which they are."""
+"""Refusal of invalid settings, with their names."""
 
 import os
 import runpy
@@ -70,14 +70,14 @@ def test_a_process_with_a_wrong_setting_does_not_start() -> None:
 
 @pytest.mark.parametrize("missing", ["SECRET_KEY", "TOOLGATE_AUDIT_KEY", "TOOLGATE_SECRET_KEYS"])
 def test_no_key_is_made_up_on_postgresql(missing: str) -> None:
-    """Several machines would make several."""
+    """Several machines would generate different keys."""
     load(**ON_POSTGRESQL)
     with pytest.raises(ImproperlyConfigured, match=missing):
         load(**ON_POSTGRESQL | {missing: ""})
 
 
 def test_passwords_are_hashed_with_argon2() -> None:
-    """The tests use a faster hasher of their own."""
+    """The tests themselves use a faster hasher."""
     assert load()["PASSWORD_HASHERS"][0] == "django.contrib.auth.hashers.Argon2PasswordHasher"
     encoded = make_password("correct horse", hasher="argon2")
     assert encoded.startswith("argon2$argon2id$")
@@ -96,12 +96,10 @@ def test_passwords_are_hashed_with_argon2() -> None:
     ],
 )
 def test_limits_of_tools_are_a_number_for_all_and_for_each(text: str, limits: dict[str, int]) -> None:
-    """None where all of them are 0."""
     assert read_tool_limits(text) == limits
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "a=", "=1", "a=1,a=2", "1,2", "a b=1", "a=1;b=2"])
 def test_other_limits_of_tools_are_refused(text: str) -> None:
-    """With an example of what could stand there."""
     with pytest.raises(ImproperlyConfigured, match="4,send_mail=1"):
         read_tool_limits(text)

@@ -1,1 +1,1 @@
-"""Rules of the house, run as tests: what no linter knows. Each rule is also shown to fail."""
+"""House rules as tests that no linter covers. Each rule is also shown to fail."""

@@ -25,13 +25,12 @@ def own_clocks(root: Path) -> Iterator[str]:
 
 
 def test_nobody_else_reads_a_clock() -> None:
-    """`catalog.core.clock.now()` is there for it."""
+    """Use `catalog.core.clock.now()`."""
     assert list(own_clocks(ROOT)) == []
 
 
 @pytest.mark.parametrize("code", ["timezone.now()", "datetime.now(UTC)", "time.time()", "default(timezone.now)"])
 def test_a_clock_is_found(tmp_path: Path, code: str) -> None:
-    """Called or handed on; not in the module that may."""
     write(tmp_path, "plans/a.py", code)
     write(tmp_path, "catalog/core/clock.py", code)
     assert list(own_clocks(tmp_path)) == ["plans/a.py:1"]

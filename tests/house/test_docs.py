@@ -1,4 +1,4 @@
-"""What the code reads and says, the documents name: every setting and every kind of event."""
+"""The documentation contains every setting and every event type."""
 
 import re
 from pathlib import Path
@@ -26,20 +26,18 @@ def undocumented(names: set[str], text: str) -> list[str]:
     ids=["settings", "events"],
 )
 def test_every_name_is_documented(names: set[str], known: set[str]) -> None:
-    """A setting nobody can find is no setting, and clients rely on the kinds of events."""
+    """Operators rely on documented settings, clients on documented event types."""
     assert known <= names
     assert undocumented(names, documents(ROOT)) == []
 
 
 def test_settings_are_taken_from_the_code(tmp_path: Path) -> None:
-    """Neither more nor fewer."""
     code = "A_KEY = env.str('A_KEY', '')\nB = env.int('OTHER_KEY', 3)\nenv.read_env('.env')"
     write(tmp_path, "config/settings.py", code)
     assert settings_read(tmp_path) == {"A_KEY", "OTHER_KEY"}
 
 
 def test_a_missing_name_is_found(tmp_path: Path) -> None:
-    """Part of a longer word does not count."""
     write(tmp_path, "README.md", "`OTHER_KEY` and plan.created")
     write(tmp_path, "docs/events.md", "step.outcome_unknown")
     text = documents(tmp_path)

@@ -1,4 +1,4 @@
-"""A lower layer names no higher one in a string that is imported or related to: import-linter reads imports alone."""
+"""Layer rule for imports by string, which import-linter does not see."""
 
 import ast
 from collections.abc import Iterator

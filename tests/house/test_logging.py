@@ -1,4 +1,4 @@
-"""What is logged of an exception: its type and where it came from, never its message, which may hold arguments."""
+"""Logged exceptions: type and location only, because the message may contain arguments."""
 
 import ast
 from collections.abc import Iterator
@@ -21,11 +21,10 @@ def _speaks(call: ast.Call) -> bool:
 
 
 def test_no_exception_is_logged_with_its_message() -> None:
-    """`catalog.core.transactions.log_unexpected` is there for it."""
+    """Use `catalog.core.transactions.log_unexpected`."""
     assert list(spoken_exceptions(ROOT)) == []
 
 
 def test_such_a_line_is_found(tmp_path: Path) -> None:
-    """In either spelling."""
     write(tmp_path, "plans/a.py", "log.exception('broke')\nlog.error('broke', exc_info=True)\nlog.error('broke')\n")
     assert list(spoken_exceptions(tmp_path)) == ["plans/a.py:1", "plans/a.py:2"]

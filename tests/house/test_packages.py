@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md maps the packages that exist, no folder is a heap, and no test imports another test module."""
+"""ARCHITECTURE.md lists all packages, no folder is overfull, and no test module imports another."""
 
 import ast
 import re

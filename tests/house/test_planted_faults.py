@@ -26,7 +26,7 @@ script = load_script()
 
 @pytest.mark.parametrize("fault", script.read_faults([], []), ids=lambda fault: str(fault.name))
 def test_each_fault_can_be_planted(fault: Any) -> None:
-    """Its old text occurs once, the code with the fault compiles, and its tests are there."""
+    """Its old text occurs once, the code with the fault compiles, and its tests exist."""
     text, changed = script.planted_code(fault, ROOT)
     assert text != changed
 
@@ -36,7 +36,6 @@ def test_each_fault_can_be_planted(fault: Any) -> None:
     [{"old": "a = 0"}, {"old": "="}, {"new": "a ="}, {"path": "none.py"}, {"tests": ["tests/none.py::test_a"]}],
 )
 def test_out_of_date_records_are_found(tmp_path: Path, change: dict[str, Any]) -> None:
-    """An old text that is missing or occurs twice, code that is no Python, a missing file, a missing test."""
     write(tmp_path, "a.py", "a = 1\nb = 1\n")
     write(tmp_path, "tests/test_a.py", "")
     record: dict[str, Any] = {"name": "n", "area": "x", "path": "a.py", "old": "a = 1", "new": "a = 2", "why": "w"}

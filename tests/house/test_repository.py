@@ -1,4 +1,4 @@
-"""The repository stands on its own: no machine's paths, no registry's address, nothing left half done."""
+"""Repository hygiene: no local paths, no registry addresses, no unfinished work."""
 
 import re
 import tomllib
@@ -45,12 +45,10 @@ RULES = [left_over, addresses_in_locks]
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_repository_keeps(rule) -> None:
-    """Each rule in turn."""
     assert rule(ROOT) == []
 
 
 def test_locks_agree_and_pin_every_dependency() -> None:
-    """The development lock only adds, and nothing declared is missing."""
     runtime, development = (dict(PINNED.findall((ROOT / name).read_text(encoding="utf-8"))) for name in LOCKS)
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert runtime.items() <= development.items()
@@ -71,7 +69,6 @@ def test_locks_agree_and_pin_every_dependency() -> None:
     ],
 )
 def test_a_breach_is_found(tmp_path: Path, rule, path: str, text: str) -> None:
-    """Every rule can fail."""
     for name in LOCKS:
         write(tmp_path, name, "")
     assert rule(tmp_path) == []

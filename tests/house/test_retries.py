@@ -1,4 +1,4 @@
-"""Whoever opens a plan's transaction has it done again after a deadlock: a person is never told of one."""
+"""Transactions of plans are retried after a deadlock, so that no person sees one."""
 
 import ast
 from collections.abc import Iterator
@@ -33,11 +33,9 @@ def lost(root: Path) -> Iterator[str]:
 
 
 def test_every_plan_transaction_is_retried():
-    """But where it says who does that."""
     assert list(lost(ROOT)) == []
 
 
-def test_the_rule_bites(tmp_path):
-    """A plan transaction in a function that nothing repeats."""
+def test_breach_is_found(tmp_path):
     write(tmp_path, "plans/x.py", "def act():\n    with plan_transaction(1, 'x') as batch:\n        pass\n")
     assert len(list(lost(tmp_path))) == 1

@@ -1,4 +1,4 @@
-"""A status moves in two modules only, by conditional UPDATE; a new row may be born with one."""
+"""Statuses change in two modules only, by conditional UPDATE; a new row may be created with one."""
 
 import ast
 import re
@@ -59,7 +59,6 @@ def strays(root: Path) -> list[str]:
 
 
 def test_two_modules_write_statuses() -> None:
-    """Everyone else asks them."""
     assert strays(ROOT) == []
 
 
@@ -78,7 +77,6 @@ def test_two_modules_write_statuses() -> None:
     ],
 )
 def test_a_stray_write_is_found(tmp_path: Path, code: str) -> None:
-    """The rule can fail, except in the two modules."""
     write(tmp_path, "catalog/core/transactions.py", code)
     assert strays(tmp_path) == []
     write(tmp_path, "plans/engine/execution.py", code)
@@ -94,7 +92,6 @@ def test_a_stray_write_is_found(tmp_path: Path, code: str) -> None:
         "class Problem:\n    def __init__(self, status):\n        self.status = status",
     ],
 )
-def test_reading_and_birth_pass(tmp_path: Path, code: str) -> None:
-    """The rule does not cry wolf."""
+def test_reading_and_creation_pass(tmp_path: Path, code: str) -> None:
     write(tmp_path, "plans/engine/execution.py", code)
     assert strays(tmp_path) == []

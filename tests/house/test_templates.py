@@ -1,4 +1,4 @@
-"""Agents' text is data: no template turns escaping off or holds inline script or style, no code marks text as safe."""
+"""Safe templates: no disabled escaping, no inline script or style, no text marked safe."""
 
 import ast
 import re

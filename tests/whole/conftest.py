@@ -1,4 +1,4 @@
-"""The example module of the guide for tool authors in the catalog, and something to read of each kind."""
+"""Fixtures: the guide's example module in the catalog, and an object of each kind to read."""
 
 import pytest
 from django.contrib.auth.models import User

@@ -1,4 +1,4 @@
-"""The tools of the example module: the arguments of a call of each, and what it gives."""
+"""Tools of the example module with the arguments and result of a call of each."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever is sent, the API answers for it: never a 500, always a problem document."""
+"""Hostile requests to the API: never a 500, always a problem document."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""No audit, no dangerous start: where its entry cannot be written a dangerous call does not run. Safe ones go on."""
+"""Dangerous calls do not run if their audit entry cannot be written; safe ones do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -56,7 +56,6 @@ def try_to(plan: Plan) -> str:
 
 
 def test_an_approved_call_does_not_start(stage, ada, rosa):
-    """It starts once there is room again, by the same approval."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
     work_off(plan)
     approve(plan, rosa)
@@ -68,8 +67,7 @@ def test_an_approved_call_does_not_start(stage, ada, rosa):
 
 
 @pytest.mark.parametrize("tool", ["dangerous", "cautious"])
-def test_what_the_log_keeps_does_not_begin(stage, ada, tool):
-    """Neither is asked about nor runs."""
+def test_dangerous_call_does_not_begin(stage, ada, tool):
     plan = make_plan(ada, act(1, "x", tool))
     with no_room():
         try_to(plan)
@@ -77,8 +75,7 @@ def test_what_the_log_keeps_does_not_begin(stage, ada, tool):
     assert work_off(plan).status == ("in_progress" if tool == "dangerous" else "completed")
 
 
-def test_nobody_decides(stage, ada, rosa):
-    """A decision that cannot be kept is none."""
+def test_decision_is_refused(stage, ada, rosa):
     plan = make_plan(ada, act(1, "x", "dangerous"))
     work_off(plan)
     with no_room(), pytest.raises(DatabaseError), transaction.atomic():
@@ -87,7 +84,6 @@ def test_nobody_decides(stage, ada, rosa):
 
 
 def test_safe_calls_go_on(stage, ada):
-    """They leave no entry."""
     plan = make_plan(ada, act(1, "x"), act(2, "y", dependencies=[1]))
     with no_room():
         assert work_off(plan).status == "completed"
@@ -115,7 +111,7 @@ def space_again(checkpoints: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [full_disk, closed])
 def test_no_dangerous_call_starts_unwitnessed(stage, ada, rosa, checkpoints, spoil):
-    """It waits, others of its plan go on, and it starts by itself by the same approval."""
+    """It waits while others of its plan continue, and later starts by the same approval."""
     plan = make_plan(ada, act(1, "x", "dangerous"), act(2, "y"))
     work_off(plan)
     approve(plan, rosa)
@@ -131,7 +127,7 @@ def test_no_dangerous_call_starts_unwitnessed(stage, ada, rosa, checkpoints, spo
 
 
 def test_a_started_call_whose_checkpoint_fails_is_put_back(stage, ada, rosa, checkpoints):
-    """Its disk became full at that moment; the start does not count as an attempt."""
+    """The disk fills up at that moment; the start does not count as an attempt."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
     work_off(plan)
     approve(plan, rosa)

@@ -1,4 +1,4 @@
-"""A database that is away, busy or locked is a 503 that says when to ask again, over REST and on pages alike."""
+"""An unavailable, busy or locked database is a 503 with Retry-After, over REST and on pages."""
 
 import itertools
 import sqlite3
@@ -41,7 +41,6 @@ def failing(error: Exception) -> Any:
 
 @pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
 def test_over_rest_it_is_a_problem(ada, error):
-    """Whether reading or writing, with a token or by session."""
     rest, pages = Rest(ada), Pages(ada)
     with failing(error):
         assert_is_away(rest.get("plans/"))
@@ -50,7 +49,6 @@ def test_over_rest_it_is_a_problem(ada, error):
 
 
 def test_a_page_says_so_without_asking_the_database(ada):
-    """Where it is signed in or not: there is nobody's name on it."""
     pages = Pages(ada)
 
     def check(error, path):
@@ -63,8 +61,7 @@ def test_a_page_says_so_without_asking_the_database(ada):
     assert faults(check, itertools.product(AWAY, ["/plans/", "/", "/approvals/", "/sign-in/", "/admin/"])) == {}
 
 
-def test_a_fault_of_ours_is_none_of_the_database(ada):
-    """It is a 500 on both."""
+def test_other_database_errors_are_500(ada):
     rest, pages = Rest(ada), Pages(ada)
     with failing(ProgrammingError(CANARY)):
         assert rest.get("plans/").status_code == 500
@@ -72,7 +69,6 @@ def test_a_fault_of_ours_is_none_of_the_database(ada):
 
 
 def test_it_is_logged_as_what_it_is(ada, caplog):
-    """A warning, without the message, which may hold arguments."""
     rest = Rest(ada)
     with failing(AWAY[0]):
         rest.get("plans/")
@@ -81,9 +77,7 @@ def test_it_is_logged_as_what_it_is(ada, caplog):
 
 
 @pytest.mark.service
-def test_so_is_a_pool_without_a_free_connection(ada, monkeypatch):
-    """It was waited for."""
-
+def test_exhausted_pool_is_a_503(ada, monkeypatch):
     def fail(*args: object, **options: object) -> None:
         raise psycopg_pool.PoolTimeout(CANARY)
 
@@ -94,8 +88,7 @@ def test_so_is_a_pool_without_a_free_connection(ada, monkeypatch):
 
 
 @pytest.mark.service
-def test_so_is_a_plan_that_someone_has_locked(ada):
-    """The others are served."""
+def test_locked_plan_is_a_503(ada):
     stuck, other = (make_plan(ada, step(1)) for _ in range(2))
     rest = Rest(ada)
     with psycopg.connect(**connector_params()) as frozen:
@@ -105,8 +98,7 @@ def test_so_is_a_plan_that_someone_has_locked(ada):
     assert rest.post(f"plans/{stuck.public_id}/pause/").status_code == 200
 
 
-def test_so_is_a_file_that_another_program_writes_to(ada):
-    """Reading goes on."""
+def test_locked_file_is_a_503(ada):
     if connection.vendor != "sqlite":
         pytest.skip("SQLite alone has one writer.")
     rest = Rest(ada)

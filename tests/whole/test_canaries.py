@@ -125,10 +125,6 @@ def ends_without_leaks(nest):
 @pytest.mark.db
 @pytest.mark.parametrize("turn", range(len(PLACES)) if FULL else [0])
 def test_nothing_of_a_secret_is_stored_or_shown(keepers, nest, people, turn):
-    """Calls that run, wait, are approved, rejected and fail leave no trace of a secret in any of the six places.
-
-    Each of the four calls has secrets in all places; the turns put every shape into every place of every call.
-    """
     ada, rosa, *others = people
     firsts = [(turn + call) % len(PLACES) for call in range(4)]
     given = [nest.plant(*PLACES[first:], *PLACES[:first]) for first in firsts]
@@ -177,7 +173,7 @@ def see_requests(nest, viewer, requests):
 
 
 def test_a_placeholder_that_is_moved_brings_nothing_along(keepers, nest, ada, rosa):
-    """Neither into an edit nor into a changed step, nor among words that hide its shape."""
+    """Neither into an edit nor a changed step, nor into other text."""
     parameters = {"host": "h", "password": "correct horse battery", "note": nest.plant(PLACES[4])}
     plan = work_off(make_plan(ada, step(1, "wipe", parameters=parameters)))
     planned, request = make_plan(ada, step(1, "wipe", parameters=parameters), start=False), request_of(plan)
@@ -198,7 +194,6 @@ def test_a_placeholder_that_is_moved_brings_nothing_along(keepers, nest, ada, ro
 
 
 def test_refusals_and_errors_hold_nothing(keepers, nest, ada, monkeypatch):
-    """Of what was wrong, of what nobody expected, and of a page of Django's own."""
     given = nest.plant(PLACES[0])
     wrong = {"user": given, "password": given, "more": given}
     for path, body in (
@@ -220,7 +215,6 @@ def test_refusals_and_errors_hold_nothing(keepers, nest, ada, monkeypatch):
 
 
 def test_a_page_of_djangos_own_names_no_value(nest, ada, settings, monkeypatch):
-    """With DEBUG on, where it shows the stack."""
     settings.DEBUG = True
     given = nest.plant(PLACES[0])["v0"]
 
@@ -238,7 +232,6 @@ def test_a_page_of_djangos_own_names_no_value(nest, ada, settings, monkeypatch):
 
 
 def test_what_is_exported_and_drawn_for_all_holds_nothing(keepers, nest, ada, rosa):
-    """The list that sockets send, and the audit log as a file."""
     given = nest.plant(PLACES[4])
     work_off(make_plan(ada, step(1, "wipe", parameters={"host": "h", "password": "pw12", "note": given})))
     nest.keep("inbox", "".join(_render_inbox(WAITING, rosa).fragments.values()))
@@ -249,7 +242,6 @@ def test_what_is_exported_and_drawn_for_all_holds_nothing(keepers, nest, ada, ro
 
 
 def test_the_page_to_try_a_tool_holds_only_names_once_it_is_called(keepers, nest, ada):
-    """The field of a secret parameter, and any other that held one."""
     pages = Pages(ada)
     pages.open("/tools/jot/try/")
     given = nest.plant(PLACES[0])
@@ -260,8 +252,7 @@ def test_the_page_to_try_a_tool_holds_only_names_once_it_is_called(keepers, nest
     assert ends_without_leaks(nest) == []
 
 
-async def test_sockets_tell_nothing(keepers, nest, executor, ada):
-    """Neither of a plan that runs nor of what waits."""
+async def test_sockets_contain_no_secret(keepers, nest, executor, ada):
     given = await apart(nest.plant, PLACES[4])
     asks = step(2, "wipe", parameters={"host": "h", "password": "pw12", "note": given}, dependencies=[1])
     plan = await apart(make_plan, ada, step(1, "jot", parameters={"value": given}), asks)
@@ -274,7 +265,7 @@ async def test_sockets_tell_nothing(keepers, nest, executor, ada):
 
 
 def test_a_secret_that_is_stored_would_be_found(nest, ada):
-    """Else all the above would show nothing."""
+    """Otherwise the tests above would prove nothing."""
     name = next(iter(nest.plant(PLACES[0]).values()))
     type(ada).objects.filter(pk=ada.pk).update(first_name=name[:150])
     assert ends_without_leaks(nest)

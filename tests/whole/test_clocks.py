@@ -1,4 +1,4 @@
-"""Processes whose clocks are wrong: nothing is lost, expires early or starts late, for the database's time counts."""
+"""Processes with wrong clocks: nothing is lost, expires early or starts late."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -34,7 +34,6 @@ def wrong_clock(request, set_clock):
 
 @pytest.mark.usefixtures("short_leases", "executor", "wrong_clock")
 def test_plans_go_on_as_if_the_clock_were_right(stage, ada, rosa):
-    """Leases are renewed and none is lost, what is to be tried again is, and an approved call starts in its window."""
     leases: list[Any] = []
 
     def renewed() -> bool:
@@ -54,7 +53,6 @@ def test_plans_go_on_as_if_the_clock_were_right(stage, ada, rosa):
 
 
 def test_events_and_moments_follow_the_database(stage, ada, set_clock):
-    """The history of a plan reads in its order, whoever wrote it."""
     plan = make_plan(ada, act(1))
     set_clock(-HOUR)
     clock.refresh()
@@ -71,7 +69,7 @@ def lag(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monkeypatch):
-    """Also where the answer with the database's time came late: what was measured lies behind it then."""
+    """Also if the measured time lags behind the database's."""
     plan = make_plan(ada, act(1, tool="dangerous"), start=False)
     (early,) = slices.prepare_slice(plan, 1, by=rosa).asked
     decide(early, by=rosa, decision=approval(early))
@@ -84,7 +82,7 @@ def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monke
 
 
 def test_a_grant_is_used_after_it_was_made(stage, ada, admin, settings, monkeypatch):
-    """Though the process that uses it measures a time that lies behind."""
+    """Also if the measured time lags behind the database's."""
     let_be_granted(admin, settings, monkeypatch)
     made = grant(admin)
     lag(monkeypatch)
@@ -94,7 +92,7 @@ def test_a_grant_is_used_after_it_was_made(stage, ada, admin, settings, monkeypa
 
 
 def test_a_grant_that_is_made_while_a_start_waits_is_used_no_earlier(stage, ada, admin, settings, monkeypatch):
-    """Whoever starts a call has read the time before it waited for its requester's room."""
+    """A start reads the time before it waits for its requester's limit."""
     let_be_granted(admin, settings, monkeypatch)
     monkeypatch.setattr(limits, "lock_slots", lambda asking: grant(admin))
     assert run(ada).status == "completed"

@@ -1,4 +1,4 @@
-"""A database that was set back: nothing starts on it, and after a new epoch nothing runs that was approved before."""
+"""A restored database: nothing starts on it, and after a new epoch no earlier approval is used."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,8 +67,7 @@ def begin(reason: str = WHY) -> str:
     return said.getvalue()
 
 
-def test_it_is_noticed(world, settings, monkeypatch):
-    """By commands that would execute: they refuse."""
+def test_commands_refuse_to_execute(world, settings, monkeypatch):
     assert str(world.lost_seq) in detect_restore()
     settings.TOOLGATE_EXECUTOR = "procrastinate"
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", {})
@@ -78,15 +77,13 @@ def test_it_is_noticed(world, settings, monkeypatch):
 
 
 def test_what_was_approved_does_not_start(world, stage):
-    """Even where something executes already."""
     played = list(stage.played)
     with suppress(RestoredDatabase):
         work_off(world.approved)
     assert (stage.played, call_of(world.approved).status) == (played, "ready")
 
 
-def test_who_executes_claims_nothing_more(world, stage, monkeypatch):
-    """And the ticker leaves everything else alone: no request expires, no decision takes effect."""
+def test_executor_claims_nothing_more(world, stage, monkeypatch):
     monkeypatch.setattr(restore_guard, "_cached_fault", "")
     pool = ExecutorPool(threads=1)
     ticker, entries = Ticker(pool), AuditEntry.objects.count()
@@ -97,21 +94,18 @@ def test_who_executes_claims_nothing_more(world, stage, monkeypatch):
 
 
 def test_administrators_are_told_on_every_page(world, admin, rosa, monkeypatch):
-    """Pages are read as ever."""
     monkeypatch.setattr(restore_guard, "_cached_fault", detect_restore())
     assert "Nothing is started." in Pages(admin).open("/plans/")
     assert "Nothing is started." not in Pages(rosa).open("/plans/")
 
 
 def test_the_probe_says_so(world, client):
-    """503, and what to do."""
     from config.operations import health  # noqa: PLC0415 - it remembers what it has seen
 
     assert "manage.py new_epoch" in health._check_audit()
 
 
 def test_a_new_epoch_voids_what_was_open(world, stage):
-    """And says in the log why, and how much was lost; what was started waits for a person."""
     before = AuditEntry.objects.order_by("-seq")[0].seq
     assert f"{world.lost_seq - before:,}" in begin()
     assert detect_restore() == "" and verify().intact
@@ -121,8 +115,7 @@ def test_a_new_epoch_voids_what_was_open(world, stage):
     assert {request_of(each).status for each in (world.waiting, world.approved)} == {"invalidated"}
 
 
-def test_after_it_nothing_old_runs(world, stage, rosa):
-    """Each call is asked about anew, and then runs once."""
+def test_nothing_old_runs_after_a_new_epoch(world, stage, rosa):
     begin()
     ran = stage.values("dangerous")
     world.approved.steps.update(ready_at=clock.now())
@@ -135,7 +128,6 @@ def test_after_it_nothing_old_runs(world, stage, rosa):
 
 
 def test_the_log_goes_on_and_is_witnessed(world, stage, rosa):
-    """Checkpoints of entries that were lost are no fault any more; those of the new epoch count."""
     begin()
     world.waiting.steps.update(ready_at=clock.now())
     work_off(world.waiting)
@@ -146,7 +138,6 @@ def test_the_log_goes_on_and_is_witnessed(world, stage, rosa):
 
 
 def test_grants_end_with_their_epoch(world, admin):
-    """An epoch change beats a grant."""
     tool = Tool.objects.select_related("current_version").get(name="dangerous")
     Grant.objects.create(
         tool=tool,
@@ -175,7 +166,6 @@ def test_a_new_epoch_has_a_reason(world, reason):
 
 
 def test_a_new_epoch_that_was_cut_off_is_begun_again(world, stage, monkeypatch):
-    """What was ended stays ended, what was not is."""
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr("approvals.recovery._raise_epoch", lambda *_, **__: 1 / 0)
         begin()

@@ -1,4 +1,4 @@
-"""Every address that can be read answers with what it documents, on either database."""
+"""Every readable route responds as documented, on both databases."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def test_every_path_of_the_api_answers_as_documented(places: dict[str, str], adm
 
 
 def test_every_post_by_session_reads_its_body(places: dict[str, str], admin: User) -> None:
-    """Also one that fits nothing: the CSRF check of a session must not take the body from the view."""
+    """The CSRF check of a session must not consume the body."""
     client = Client(enforce_csrf_checks=True, raise_request_exception=False)
     client.force_login(admin)
     client.get("/plans/new/")
@@ -48,7 +48,6 @@ def test_every_post_by_session_reads_its_body(places: dict[str, str], admin: Use
 
 
 def test_every_page_without_a_parameter_is_shown(places: dict[str, str], admin: User) -> None:
-    """Or redirects, or takes nothing but a form."""
     client = Client(raise_request_exception=False)
     client.force_login(admin)
     pages = pages_without_parameters()

@@ -1,4 +1,4 @@
-"""The example module: a tool in each way of declaring is exported to everyone, tried on its page, called in a plan."""
+"""The example module: a tool of each way of declaring is exported, tried on its page, and called in a plan."""
 
 import json
 import re
@@ -96,7 +96,6 @@ def test_no_arguments_find_anything_but_the_contracts_errors(synced, name, data)
 
 
 def test_the_examples_of_the_guide_run(monkeypatch):
-    """Block by block, as one module."""
     guide = (EXAMPLES.parent / "tools.md").read_text()
     module = ModuleType("guide_for_tool_authors")
     monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -1,4 +1,4 @@
-"""A process that froze inside a transaction: others go past what it has locked, and on when the server ends it."""
+"""A process frozen inside a transaction: others skip its locked rows and continue after the server ends it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -64,7 +64,6 @@ def frozen(stuck: Plan, freeze: Freeze, request: pytest.FixtureRequest) -> psyco
 
 
 def test_nothing_else_waits_for_it(short_leases, stage, ada, stuck, frozen):
-    """Other plans end and leases are renewed; its plan goes on when the server has ended the transaction."""
     seen: set[tuple[str, object]] = set()
 
     def renewed(plan_ref: str) -> bool:
@@ -82,24 +81,23 @@ def test_nothing_else_waits_for_it(short_leases, stage, ada, stuck, frozen):
     assert_gapless(stuck)
 
 
-def test_one_thread_waits_for_it_and_no_other_follows(ada, stuck, frozen, executor):
-    """However often its plan is named: the others are for other plans."""
+def test_only_one_thread_waits_for_a_locked_plan(ada, stuck, frozen, executor):
     other = make_plan(ada, act(1))
     eventually(lambda: not executor._needs_help(stuck.pk), what="a thread that waits")
     eventually(lambda: is_over(other), what="the other plan's end")
     eventually(lambda: executor._needs_help(other.pk), what="a thread that is free for others")
 
 
-def test_who_asks_for_its_plan_is_not_kept_waiting(ada, stuck, freeze):
-    """They learn soon that it is locked, and may ask again."""
+def test_request_for_a_locked_plan_fails_soon(ada, stuck, freeze):
+    """Requesters get an error for the locked plan soon, and may retry."""
     freeze(stuck)
     with short_lock_timeout(), pytest.raises(OperationalError) as raised:
         pause_plan(stuck, by=Requester(ada))
     assert is_lock_timeout(raised.value)
 
 
-def test_what_was_done_is_kept_until_its_plan_is_free(stage, ada, freeze, monkeypatch):
-    """A finish tries for longer than a frozen process may have the plan."""
+def test_finish_waits_for_a_locked_plan(stage, ada, freeze, monkeypatch):
+    """A finish retries longer than a frozen process can hold the plan."""
     plan, tries = make_plan(ada, act(1, tool="cautious")), []
     lock = transactions.lock_plan
 

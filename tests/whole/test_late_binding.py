@@ -1,4 +1,4 @@
-"""Several implementations of one tool: chosen by weight when it is called, the same for a whole plan, and recorded."""
+"""Several implementations of a tool: chosen by weight, fixed for an entire plan, and recorded."""
 
 from collections import Counter
 

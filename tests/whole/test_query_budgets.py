@@ -1,4 +1,4 @@
-"""A page costs the same number of queries however much there is to show, and never more than its budget."""
+"""Query budgets of pages, independent of the amount of data."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,6 @@ def queries_of(client: Client, address: str) -> int:
 
 @pytest.mark.usefixtures("catalog", "workspace")
 def test_every_page_keeps_to_its_budget(ada: User, rosa: User, reader: User) -> None:
-    """With little and with more."""
     add_a_plan(ada, rosa)
     named, client = add_a_plan(ada, rosa), Client()
     named["draft"] = make_draft(reader, plan_named(named["plan"])).public_id
@@ -85,7 +84,6 @@ def add_a_private_plan(author: User, reviewer: User) -> None:
 @pytest.mark.usefixtures("stage")
 @pytest.mark.parametrize("page", PRIVATE_BUDGETS)
 def test_plans_with_private_data_cost_no_more_the_more_there_are(page: str, ada: User, rosa: User, vera: User) -> None:
-    """For who only looks on: what is private is found for all of them at once."""
     client = Client()
     client.force_login(vera)
     for _ in range(2):
@@ -109,7 +107,6 @@ def answers_of(author: User, reviewer: User, count: int) -> int:
 
 @pytest.mark.usefixtures("stage")
 def test_an_answer_among_many_keeps_to_its_budget(ada: User, rosa: User) -> None:
-    """What they share, as the tool and the rule, is read once for all."""
     answers_of(ada, rosa, 1)
     few, more = answers_of(ada, rosa, 2), answers_of(ada, rosa, 6)
     assert (more - few) % 4 == 0
@@ -118,7 +115,6 @@ def test_an_answer_among_many_keeps_to_its_budget(ada: User, rosa: User) -> None
 
 @pytest.mark.usefixtures("stage")
 def test_actions_over_rest_keep_to_their_budgets(ada: User, rosa: User, tomas: User) -> None:
-    """The request's relations are read once, for the answer."""
     rest, costs = Rest(rosa), {}
     waiting = request_of(work_off(make_plan(ada, act(1, "x", "dangerous"))))
     bodies = {

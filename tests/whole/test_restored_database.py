@@ -1,4 +1,4 @@
-"""What a server answers whose database was set back: why nothing is begun and what to do. Reading stays possible."""
+"""Responses of a server with a restored database: nothing starts, and reading works."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -130,36 +130,33 @@ def assert_refused(rest: Rest, door: str, path: str, body: Any) -> None:
     assert (AuditEntry.objects.count(), Call.objects.count(), Plan.objects.count()) == before, door
 
 
-def test_who_asks_is_told(world, ada):
-    """Whatever would start something, also before it is looked at."""
+def test_requests_are_refused_with_the_reason(world, ada):
     for name, door in ASKERS.items():
         assert_refused(Rest(ada), name, *door(world))
 
 
-def test_who_decides_is_told(world, rosa):
-    """A review there would be lost, or would answer what was answered; so would what is done about a request beside."""
+def test_decisions_are_refused_with_the_reason(world, rosa):
+    """A review there would be lost, or would answer an already answered request."""
     for name, door in REVIEWERS.items():
         assert_refused(Rest(rosa), name, *door(world))
     assert [request_of(plan).status for plan in (world.waiting, world.approved)] == ["pending", "approved"]
 
 
 def test_reading_stays_possible(world, ada, rosa):
-    """With the tools: a plan is judged as ever."""
     assert Rest(ada).get("plans/").status_code == 200
     assert Rest(rosa).get(f"approvals/{request_of(world.waiting).public_id}/").status_code == 200
     assert Rest(ada).post("plans/check/", PLAN).json()["valid"]
 
 
 def test_a_server_that_starts_there_loads_the_tools(world):
-    """Only their rows it leaves as they are, those of tools that it does not know too."""
+    """Rows of tools stay unchanged, including unknown ones."""
     with clean_registry():
         assert not lifespan._prepare(executes=False)
         assert get_tool("read_file")
     assert not Tool.objects.filter(registered=False).exists()
 
 
-def test_pages_say_it_where_it_is_pressed(world, ada, rosa, admin):
-    """Beside the banner that administrators see from the first page on."""
+def test_pages_display_the_reason(world, ada, rosa, admin):
     request, pages = request_of(world.waiting), Pages(rosa)
     pages.open(f"/approvals/?item={request.public_id}")
     fields = review(world) | {"confirmed": "1"}
@@ -172,7 +169,6 @@ def test_pages_say_it_where_it_is_pressed(world, ada, rosa, admin):
 
 
 def test_pages_say_it_of_what_is_done_beside_deciding(world, rosa):
-    """The request is shown as it was, with why."""
     pages, fields = Pages(rosa), {"until": later(), "to": "ada", "comment": "So."}
     done = {world.approved: ("undo", "revoke"), world.waiting: ("claim", "extend", "snooze", "delegate", "comment")}
     for plan, does in done.items():
@@ -184,8 +180,7 @@ def test_pages_say_it_of_what_is_done_beside_deciding(world, rosa):
         assert request_of(plan).status == request.status
 
 
-def test_who_asked_withdraws_nothing_there(world, ada):
-    """On their page of it."""
+def test_requester_cannot_withdraw(world, ada):
     request, pages = request_of(world.waiting), Pages(ada)
     pages.open(f"/approvals/?item={request.public_id}")
     assert "manage.py new_epoch" in pages.send(f"/approvals/{request.public_id}/withdraw/", {}, 409)
@@ -193,7 +188,6 @@ def test_who_asked_withdraws_nothing_there(world, ada):
 
 
 def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, checkpoints):
-    """At the next look."""
     checkpoints.unlink()
     assert restore_guard.refresh_status() == ""
     assert Rest(ada).post("calls/", CALL).status_code == 201
@@ -202,7 +196,7 @@ def test_a_database_that_is_itself_again_takes_everything(world, ada, rosa, chec
 
 
 def test_a_server_that_executes_nothing_takes_nothing(world, ada, checkpoints, monkeypatch):
-    """It was started on the backup; what it took would wait until it is started again."""
+    """It started on the backup, so accepted work would wait until a restart."""
     monkeypatch.setattr(restore_guard, "_needs_restart", False)
     assert not lifespan._prepare(executes=True)
     checkpoints.unlink()

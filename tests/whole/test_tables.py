@@ -1,4 +1,4 @@
-"""Tests find the tables as migrations left them, whichever test ran before."""
+"""Tests start with the tables as migrations left them."""
 
 import pytest
 from django.contrib.auth.models import Group, User

@@ -1,4 +1,4 @@
-"""Tools of every way of declaring, tried from their pages: the drawn form, sent as a browser sends it, calls them."""
+"""Tools of every way of declaring, tried from their pages with the form as a browser sends it."""
 
 import json
 from html.parser import HTMLParser
@@ -51,7 +51,6 @@ class SentForm(HTMLParser):
 
 @pytest.mark.parametrize("name", list(factories.CALLS))
 def test_a_tool_of_every_style_is_tried_from_its_page(ada, name):
-    """Written as JSON, drawn as a form, sent from there; it runs as any other call."""
     pages, path = Pages(ada), f"/tools/{name}/try/"
     assert "Try it" in pages.open(f"/tools/{name}/")
     pages.open(path)

@@ -1,4 +1,4 @@
-"""Long forms lead to what is wrong with them: the first wrong field takes the focus, and with it the screen."""
+"""Focus on the first invalid field of long forms."""
 
 from html.parser import HTMLParser
 

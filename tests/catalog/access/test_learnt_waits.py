@@ -1,4 +1,4 @@
-"""Waits that become shorter for clients that end them."""
+"""Learnt waits of MCP clients."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Throttled sign-in: waits by account and by address, at once and one after the other."""
+"""Throttling of sign-in by account and by address, sequential and concurrent."""
 
 from datetime import timedelta
 from functools import partial

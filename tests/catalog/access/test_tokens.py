@@ -1,4 +1,4 @@
-"""Bearer tokens: made once, kept as a digest, dead when they should be."""
+"""Bearer tokens: creation, storage as a digest, expiry and revocation."""
 
 import hashlib
 from datetime import timedelta

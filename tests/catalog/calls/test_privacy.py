@@ -1,4 +1,4 @@
-"""Masks: they keep the shape and say nothing; one field at a time is found by its path."""
+"""Masks of private data, and access to single fields by path."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 
 
 def test_a_mask_keeps_keys_lengths_and_types():
-    """And the frame of a standard response, which says nothing of anybody."""
+    """The frame of a standard response contains no personal data and is kept, too."""
     string = {PRIVATE_MARKER: "string"}
     assert mask_response(RESPONSE) == {
         "query_type": "by_email",
@@ -41,8 +41,8 @@ def test_a_mask_keeps_keys_lengths_and_types():
     }
 
 
-def test_the_words_of_a_failure_are_masked():
-    """They may quote what was asked for."""
+def test_error_texts_are_masked():
+    """Error texts may quote arguments."""
     shown = mask_response({"results": [], "success": False, "error": "Nobody is called jo@example.org"})
     assert shown == {"results": [], "success": False, "error": {PRIVATE_MARKER: "string"}}
 
@@ -55,20 +55,17 @@ def test_the_words_of_a_failure_are_masked():
     ],
 )
 def test_arguments_are_masked_by_name(hidden, shown):
-    """All of them where the tool itself returns private data."""
     assert hidden.mask_arguments({"to": "jo@example.org", "subject": "Hello"}) == shown
 
 
 def test_every_masked_value_has_its_path():
-    """In the order of the response."""
     paths = [field.path for field in masked_fields(RESPONSE)]
     results = [f"results.0.{name}" for name in ("name", "age", "vip", "note", "tags.0", "tags.1")]
     assert paths == ["parameters.email", *results, "source"]
 
 
 @given(VALUES)
-def test_nothing_but_types_is_left_of_a_value(value):
-    """Whatever its shape: one mask for each field, in its place."""
+def test_mask_keeps_only_types(value):
     masked = {"results": mask(value)}
     fields = list(masked_fields({"results": value}))
     assert [field.path for field in masked_fields(masked)] == [f"{field.path}.{PRIVATE_MARKER}" for field in fields]
@@ -86,12 +83,11 @@ def _texts(value):
     [("results.0.name", "Jo"), ("results.0.note", None), ("results.0.tags.1", "b"), ("results.0.none", [])],
 )
 def test_a_path_names_one_value(path, value):
-    """Dotted, with lists by their index; null is a value."""
+    """Dotted paths; lists by index; null is a value."""
     assert field_at(RESPONSE, path) == value
 
 
 def test_a_name_with_dots_is_found_at_the_end():
-    """Where it leads no further."""
     assert field_at({"results": {"jo@example.org": 1}}, "results.jo@example.org") == 1
 
 
@@ -107,7 +103,6 @@ def test_a_name_with_dots_is_found_at_the_end():
     ],
 )
 def test_a_path_that_names_no_value_is_refused_with_what_is_there(path, says):
-    """A person or a program can mend it."""
     with pytest.raises(ParameterError) as refusal:
         field_at(RESPONSE, path)
     assert refusal.value.message.startswith(says)

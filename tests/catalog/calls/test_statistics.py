@@ -1,4 +1,4 @@
-"""Implementations beside each other: how often, how well and how fast, over the tool's newest calls."""
+"""Statistics of implementations: calls, success rates, durations."""
 
 from datetime import timedelta
 

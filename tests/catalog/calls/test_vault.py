@@ -1,4 +1,4 @@
-"""How secrets are kept: encrypted under the first key, read under all, bound to their place, asked for in one query."""
+"""Stored secrets: encryption, key rotation, binding to their location, one query."""
 
 import json
 
@@ -24,8 +24,7 @@ def text(db):
     return sealed.text
 
 
-def test_what_is_kept_is_encrypted_and_comes_back(text, django_assert_num_queries):
-    """With one look into the database."""
+def test_stored_secret_is_encrypted_and_restored(text, django_assert_num_queries):
     row = CallSecret.objects.get()
     assert KEY not in text + row.ciphertext
     with django_assert_num_queries(1):
@@ -33,14 +32,13 @@ def test_what_is_kept_is_encrypted_and_comes_back(text, django_assert_num_querie
 
 
 def test_arguments_without_secrets_cost_no_query(db, django_assert_num_queries):
-    """However often they are asked for."""
     with django_assert_num_queries(0):
         assert vault.load_complete('{"a":1}', "plan_x") == {"a": 1}
         vault.store_secrets(HERE, ()) if vault.redact_arguments(None, {"a": 1}).secrets else None
 
 
-def test_keys_are_rotated_without_losing_what_waits(text, settings):
-    """A new first key encrypts, the old one still reads; without the old one the secret is gone."""
+def test_key_rotation_keeps_stored_secrets(text, settings):
+    """A new first key encrypts, the old one still decrypts; without the old one the secret is gone."""
     old, new = settings.TOOLGATE_SECRET_KEYS[0], Fernet.generate_key().decode()
     settings.TOOLGATE_SECRET_KEYS = [new, old]
     assert vault.load_complete(text, "plan_x") == {"note": f"use {KEY}"}
@@ -55,13 +53,11 @@ def test_keys_are_rotated_without_losing_what_waits(text, settings):
 
 @pytest.mark.parametrize("other", ["plan_y", "plan_"])
 def test_another_plan_has_other_secrets(text, other):
-    """A stored text that is copied brings nothing along."""
     with pytest.raises(SecretGone):
         vault.load_complete(text, other)
 
 
 def test_a_secret_is_bound_to_its_path(db):
-    """The same value elsewhere has another HMAC."""
     one, two = (json.loads(vault.redact_arguments(None, {name: KEY}).text)[name]["$secret"] for name in ("a", "b"))
     assert one != two
 
@@ -74,8 +70,7 @@ def put_back(text, arguments):
     return whole
 
 
-def test_a_secret_comes_back_where_it_stood(text):
-    """However often, and in other words."""
+def test_secret_is_restored_in_place(text):
     shown = '{"$secret":"aws_access_key"}'
     assert put_back(text, {"note": f"{shown} or {shown}!"}) == {"note": f"{KEY} or {KEY}!"}
     assert put_back(text, {"more": 1}) == {"more": 1}
@@ -93,22 +88,20 @@ def test_a_secret_comes_back_where_it_stood(text):
         ({"note": '{"$secret":"aws_access_key"} x{"$secret":"aws_access_key"}x'}, "note"),
     ],
 )
-def test_a_secret_is_taken_nowhere_else(text, arguments, path):
-    """Nor put among words that hide its shape, where nobody would cut it out again."""
+def test_secret_cannot_be_moved(text, arguments, path):
+    """Also not into other text that would hide its shape from detection."""
     with pytest.raises(ParameterError) as refusal:
         put_back(text, arguments)
     assert [(each["path"], each["code"]) for each in refusal.value.details["errors"]] == [(path, "secret_moved")]
     assert KEY not in str(refusal.value.details)
 
 
-def test_keeping_twice_keeps_once(text):
-    """As a retry of the transaction does."""
+def test_storing_a_secret_again_changes_nothing(text):
     vault.store_secrets(HERE, vault.redact_arguments(None, {"note": f"use {KEY}"}).secrets)
     assert CallSecret.objects.count() == 1
 
 
-def test_a_step_forgets_its_own(text):
-    """And a plan all that its steps have."""
+def test_secrets_of_a_step_are_deleted(text):
     vault.store_secrets(SecretScope("plan_x", "2"), vault.redact_arguments(None, {"b": KEY}).secrets)
     vault.delete_secrets(HERE)
     assert CallSecret.objects.get().step_ref == "2"

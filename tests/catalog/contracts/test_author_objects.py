@@ -1,4 +1,4 @@
-"""Objects that tool authors hold have the members that the contracts name."""
+"""Members that the contracts require of objects used by tool authors."""
 
 import pytest
 from pydantic import ValidationError

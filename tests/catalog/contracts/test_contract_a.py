@@ -1,4 +1,4 @@
-"""Contract A, plan-step ↔ tool: what it states about tools, one test a statement. Plans have theirs elsewhere."""
+"""Contract A, plan-step ↔ tool: its statements about tools. Those about plans are tested in tests/plans."""
 
 from typing import Any
 

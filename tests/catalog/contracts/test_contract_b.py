@@ -66,7 +66,6 @@ def test_the_example_registration_works_as_it_is_written():
 
 
 def test_a_handler_needs_no_annotations_that_the_type_gives():
-    """Whatever it calls its value; what it annotates itself is compared as ever."""
     found = LookupResult("abc-123", "https://...")
     handlers = (lambda params, *, context: ToolResult.ok(found), lambda wanted: found, lookup_handler)
     for handler in handlers:

@@ -1,4 +1,4 @@
-"""Contract B, dispatch and failure semantics: the table of situations row by row, deadlines, what is restored."""
+"""Contract B, dispatch and failure semantics: the table of situations, deadlines, restoration."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Contract C, the tool framework: tools as classes, the registry, what is logged, what a user is asked."""
+"""Contract C, the tool framework: class tools, registry, logs, questions to users."""
 
 import logging
 import sys
@@ -152,7 +152,6 @@ def test_a_class_without_name_or_description_is_refused_by_its_name(missing):
 
 
 def test_tool_registry():
-    """Tools are retrievable by name, in the order they were registered."""
     first, second = register_tool(BrokenTool()), register_tool(AskedTool())
     assert (get_tool("broken"), get_tool("asked"), get_tool("nope")) == (first.as_tool(), second.as_tool(), None)
     assert list(get_all_tools()) == ["broken", "asked"]

@@ -1,4 +1,4 @@
-"""What counts as JSON here, and that equal values give equal bytes."""
+"""JSON parsing, canonical text and digests."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The database's time in a process whose own clock is wrong."""
+"""The database's time in a process with a wrong clock."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,6 @@ def database_time() -> Any:
 @pytest.mark.service
 @pytest.mark.parametrize("wrong", [HOUR, -HOUR])
 def test_a_wrong_clock_changes_nothing(set_clock, wrong):
-    """Set before the first look at the database, and while the process runs."""
     set_clock(wrong)
     for measured in (False, True):
         if measured:
@@ -35,14 +34,13 @@ def test_a_wrong_clock_changes_nothing(set_clock, wrong):
 
 @pytest.mark.service
 def test_measured_time_is_never_ahead():
-    """What this process calls due is due for the database too."""
     clock.refresh()
     assert all(clock.now() <= database_time() for _ in range(200))
 
 
 @pytest.mark.service
-def test_a_slow_answer_says_too_little(monkeypatch):
-    """The measurement before it is kept, and it is time for another."""
+def test_slow_measurement_is_discarded(monkeypatch):
+    """A slow measurement is discarded and the previous one kept."""
     monkeypatch.setattr(clock, "_last_measurement", None)  # without one before it, any answer is taken
     clock.refresh()
     kept = clock._last_measurement
@@ -59,7 +57,6 @@ def test_a_slow_answer_says_too_little(monkeypatch):
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL has a clock of its own")
 def test_on_sqlite_there_is_one_clock(set_clock):
-    """All processes are on the machine that has the file."""
     clock.refresh()
     assert (clock.offset_seconds(), clock.is_stale()) == (0.0, False)
     set_clock(HOUR)

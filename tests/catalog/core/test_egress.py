@@ -1,4 +1,4 @@
-"""Where requests may go: public addresses and what is allowed by name, judged once, never redirected."""
+"""Egress guard: public and explicitly allowed addresses, one resolution, no redirects."""
 
 import ipaddress
 import socket
@@ -67,8 +67,6 @@ def test_public_addresses_may_be_reached(settings, address):
 
 
 def test_address_that_is_not_public_is_refused(settings):
-    """However it is written, and whatever carries it."""
-
     def check(address):
         settings.TOOLGATE_EGRESS_ALLOW = []
         assert not is_allowed("example.org", 443, ipaddress.ip_address(address))
@@ -90,8 +88,7 @@ def test_address_that_is_not_public_is_refused(settings):
         ("internal", "a.internal", 443, False),
     ],
 )
-def test_what_is_allowed_by_name_may_be_reached(settings, entry, host, port, allowed):
-    """A host, a host with its port, or a network."""
+def test_listed_address_is_allowed(settings, entry, host, port, allowed):
     settings.TOOLGATE_EGRESS_ALLOW = [entry]
     assert is_allowed(host, port, ipaddress.ip_address("10.1.2.3")) is allowed
 
@@ -123,8 +120,8 @@ def test_invalid_url_is_refused_before_it_is_resolved(monkeypatch):
     assert faults(check, cases) == {}
 
 
-def test_one_address_of_many_that_is_not_public_is_enough(settings, monkeypatch):
-    """Else whoever answers for the name chooses."""
+def test_one_private_address_of_many_is_refused(settings, monkeypatch):
+    """Otherwise the owner of the name could choose the address."""
     settings.TOOLGATE_EGRESS_ALLOW = []
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 443)) for each in ("93.184.215.14", "127.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
@@ -134,7 +131,7 @@ def test_one_address_of_many_that_is_not_public_is_enough(settings, monkeypatch)
 
 
 def test_the_name_is_resolved_once(settings, monkeypatch):
-    """The connection goes to the address that was judged, whatever the name means a moment later."""
+    """The connection goes to the checked address even if the name resolves differently later."""
     settings.TOOLGATE_EGRESS_ALLOW = ["hook.test"]
     with taking() as server:
         asked = []
@@ -164,8 +161,7 @@ def _connected(to: tuple[str, int], reached: list[str]) -> socket.socket:
 @pytest.mark.parametrize(
     ("status", "again"), [(301, False), (400, False), (404, False), (408, True), (429, True), (500, True), (503, True)]
 )
-def test_what_is_not_taken_says_whether_to_try_again(settings, status, again):
-    """A redirect is not followed."""
+def test_error_status_says_whether_to_retry(settings, status, again):
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
     with taking() as server:
         with pytest.raises(RequestNotSent, match=f"127.0.0.1 answered {status}") as refused:
@@ -182,16 +178,15 @@ def test_what_is_taken_arrives_whole(settings):
     assert (path, headers["X-One"], body) == ("/201", "1", b'{"a":1}')
 
 
-def test_a_server_without_a_certificate_of_its_name_is_not_sent_to(settings):
-    """Not even when it may be reached."""
+def test_server_without_valid_certificate_is_refused(settings):
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
     with taking() as server, pytest.raises(RequestNotSent, match="could not be reached") as refused:
         post_request(f"https://127.0.0.1:{server.server_port}/200", b"{}", {}, seconds=2)
     assert refused.value.again and ssl.HAS_SNI
 
 
-def test_nobody_there_is_said_without_the_path(settings):
-    """Addresses of chats hold tokens in it."""
+def test_connection_error_omits_the_path(settings):
+    """URLs of chat services contain tokens."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
     with pytest.raises(RequestNotSent) as refused:
         post_request("http://127.0.0.1:9/token-abc", b"{}", {}, seconds=2)
@@ -339,7 +334,7 @@ async def test_redirect_and_size_are_guarded(settings, answering, path, raised):
 
 
 async def test_name_that_changes_its_address_is_checked_for_each_connection(settings, monkeypatch, answering):
-    """A name that was public and resolves to this machine a moment later is not connected to."""
+    """A public name that later resolves to this machine is not connected to."""
     settings.TOOLGATE_EGRESS_ALLOW = []
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, *_, **__: [(2, 1, 6, "", ("127.0.0.1", port))])
     async with httpx2.AsyncClient(transport=AsyncGuardedTransport(), trust_env=False) as client:

@@ -1,4 +1,4 @@
-"""The workspace: no path leaves it, writes are whole and undoable, changed files are not overwritten."""
+"""Workspace: paths stay inside, writes are atomic and undoable, changed files are not overwritten."""
 
 import errno
 import fcntl
@@ -323,7 +323,6 @@ def fail_once_at(monkeypatch, name: str) -> None:
 @pytest.mark.parametrize("step", ["replace", "fsync"])
 @pytest.mark.parametrize("earlier", [None, "mine"])
 def test_a_write_that_fails_halfway_is_undone(workspace, root, monkeypatch, step, earlier):
-    """Whether it was taken or not, and whether it was the call's first."""
     (root / "note").write_text("old")
     if earlier:
         workspace.write_text("note", earlier)

@@ -1,4 +1,4 @@
-"""Rate limits: what a limit may say, and that nobody gets more than it says, however many ask at once."""
+"""Rate limits: parsing, and exact counts with concurrent callers."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -51,13 +51,11 @@ def refusal_of(wanted, seconds=0):
     ],
 )
 def test_a_limit_is_a_number_and_a_window(text, rates):
-    """Several stand with commas between them; the shortest window comes first."""
     assert parse_rate_limits(text, "send") == rates
     assert parse_rate_limits(",".join(map(str, rates)), "send") == rates
 
 
 def test_a_limit_that_cannot_be_read_is_refused():
-    """The refusal names the tool, the rule and what was written."""
     cases = [
         *("", "5", "0/min", "-1/min", "5/week", "5/min,", "5/min,6/min", "1.5/s", "9" * 10 + "/s"),
         *("1/0s", "1/100s", "1/25h", "1/2day", "1/60s,2/min", "1/-5s"),
@@ -73,13 +71,12 @@ def test_a_limit_that_cannot_be_read_is_refused():
 
 @pytest.mark.parametrize("options", [{"rate_limit": 5}, {"rate_limit": "5/min", "rate_limit_key": "a b"}])
 def test_a_tool_with_a_bad_limit_cannot_be_defined(options):
-    """Whatever kind of value it is."""
     with clean_registry(), pytest.raises(ToolDefinitionError, match=r"rate_limit.* of send"):
         tool(name="send", description="Try it.", **options)(lambda: None)
 
 
 def test_the_tools_of_a_group_share_its_limit():
-    """One that says none itself takes the group's; one without a group is its own."""
+    """A tool without a limit has its group's; one without a group has its own."""
     with clean_registry():
         first = tool(name="send", description="Try it.", rate_limit_key="mail", rate_limit="2/min")(lambda: None)
         second = tool(name="resend", description="Try it.", rate_limit_key="mail")(lambda: None)
@@ -91,7 +88,6 @@ def test_the_tools_of_a_group_share_its_limit():
 
 
 def test_a_full_window_refuses_until_it_ends(db):
-    """The refusal says how long to wait; then a new window begins with the next use."""
     assert [refusal_of(ration(), second) for second in (0, 20)] == [None, None]
     refusal = refusal_of(ration(), 25.5)
     assert (refusal.retry_after, refusal.code) == (35, "rate_limited")
@@ -101,14 +97,13 @@ def test_a_full_window_refuses_until_it_ends(db):
 
 
 def test_each_caller_and_each_group_has_its_own_count(db):
-    """Nobody uses up what is another's."""
     every = [ration("1/h"), ration("1/h", owner="token:1"), ration("1/h", group="lookup")]
     assert [refusal_of(each) for each in every] == [None, None, None]
     assert all(refusal_of(each) for each in every)
 
 
 def test_a_use_counts_in_every_window_or_in_none(db):
-    """What the hour refuses is not taken from the minute; the longest wait is told."""
+    """A use refused by the hour does not count in the minute; the longest wait is reported."""
     both = ration("2/min,3/h")
     assert [refusal_of(both, second) is None for second in (0, 1, 2, 60, 61)] == [True, True, False, True, False]
     assert dict(RateBucket.objects.values_list("group", "used")) == {"mail:min": 1, "mail:h": 3}
@@ -117,8 +112,7 @@ def test_a_use_counts_in_every_window_or_in_none(db):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("text", "passed"), [("7/h", 7), ("9/min,5/h", 5)])
-def test_no_more_pass_than_the_limit_says(text, passed):
-    """However many threads ask at the same moment."""
+def test_concurrent_uses_never_exceed_the_limit(text, passed):
     wanted = ration(text)
     results = at_once(*[lambda: acquire_use(wanted, now=NOON)] * THREADS)
     assert results.count(None) == passed
@@ -126,7 +120,6 @@ def test_no_more_pass_than_the_limit_says(text, passed):
 
 
 def test_a_pause_holds_between_two_uses(db):
-    """Beside the other limits; what it refuses counts in none of them."""
     paused = ration("1/30s,3/min", group="m" * 60)
     assert [refusal_of(paused, second) is None for second in (0, 1, 29.9, 30, 59)] == [True, False, False, True, False]
     assert refusal_of(paused, 31).retry_after == 29
@@ -135,7 +128,6 @@ def test_a_pause_holds_between_two_uses(db):
 
 
 def test_counts_that_are_over_are_cleared(db):
-    """What may still count stays."""
     refusal_of(ration(), -25 * 3600)
     refusal_of(ration(owner="user:2"))
     assert clear_rate_buckets(now=NOON) == 1
@@ -143,7 +135,6 @@ def test_counts_that_are_over_are_cleared(db):
 
 
 def test_a_use_is_given_back_to_the_windows_it_was_counted_in(db):
-    """Never to one that began later, and never below none."""
     both = ration("1/min,9/h")
     assert [refusal_of(both, second) for second in (0, 120)] == [None, None]
     release_use(both, counted_at=NOON)

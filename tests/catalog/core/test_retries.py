@@ -1,4 +1,4 @@
-"""Transactions that the database asks to do again: a few times, and only as a whole."""
+"""Retries of transactions after deadlocks and lock timeouts."""
 
 from collections.abc import Callable
 
@@ -42,8 +42,8 @@ def refusing(times: int, sqlstate: str, again=retry_on_deadlock) -> tuple[Callab
         ("SQLITE_BUSY", retry_on_lock),
     ],
 )
-def test_it_is_done_again_until_it_is_done(sqlstate, again):
-    """A deadlock is nobody's fault; a lock that was not to be had is waited for by those who have something to keep."""
+def test_transaction_is_retried_until_it_succeeds(sqlstate, again):
+    """Deadlocks are always retried; lock timeouts only for results that must be stored."""
     act, tries = refusing(MAX_ATTEMPTS - 1, sqlstate, again)
     assert (act(), len(tries)) == ("done", MAX_ATTEMPTS)
 
@@ -53,8 +53,7 @@ def test_it_is_done_again_until_it_is_done(sqlstate, again):
     ("times", "sqlstate", "made"),
     [(MAX_ATTEMPTS, "40P01", MAX_ATTEMPTS), (1, "55P03", 1), (1, "SQLITE_BUSY", 1), (1, "57P01", 1), (1, "", 1)],
 )
-def test_it_is_not_done_for_ever_nor_for_other_reasons(times, sqlstate, made):
-    """A database that goes away is another matter, and so is a row that someone has for long."""
+def test_retries_are_limited_to_lock_errors(times, sqlstate, made):
     act, tries = refusing(times, sqlstate)
     with pytest.raises(OperationalError):
         act()
@@ -62,8 +61,7 @@ def test_it_is_not_done_for_ever_nor_for_other_reasons(times, sqlstate, made):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_inside_another_transaction_it_is_not_done_again():
-    """That one is lost too."""
+def test_no_retry_inside_an_outer_transaction():
     act, tries = refusing(1, "40P01")
     with pytest.raises(OperationalError), transaction.atomic():
         act()
@@ -89,14 +87,13 @@ def caused(error: Exception, sqlstate: str) -> Exception:
         (ValueError(), False),
     ],
 )
-def test_what_is_said_of_a_database_that_is_away(error, away):
-    """The same may succeed in a moment, or it never will."""
+def test_unavailable_database_is_recognised(error, away):
     assert is_unavailable(error) == away
 
 
 @pytest.mark.django_db
-def test_a_table_that_is_missing_does_not_come_back():
-    """SQLite calls everything an operational error."""
+def test_missing_table_is_no_unavailable_database():
+    """SQLite reports every error as an OperationalError."""
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM no_such_table")
     assert not is_unavailable(raised.value)
@@ -104,8 +101,8 @@ def test_a_table_that_is_missing_does_not_come_back():
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("sqlstate", "done"), [("55P03", 2), ("57P01", None)])
-def test_one_row_that_is_taken_keeps_no_other_waiting(sqlstate, done):
-    """Of many that are due; when the database is away, all are left."""
+def test_locked_row_is_skipped(sqlstate, done):
+    """One locked row is skipped; an unavailable database ends the run."""
 
     def act(item: int) -> bool:
         if item == 1:
@@ -121,9 +118,7 @@ def test_one_row_that_is_taken_keeps_no_other_waiting(sqlstate, done):
 
 @pytest.mark.service
 @pytest.mark.django_db(transaction=True)
-def test_what_comes_again_by_itself_waits_for_a_lock_briefly():
-    """Half a second, and as long as before when it is done."""
-
+def test_short_lock_timeout_applies_inside_only():
     def waits(item: int) -> str:
         with connection.cursor() as cursor:
             cursor.execute("SHOW lock_timeout")

@@ -1,4 +1,4 @@
-"""Traces: what comes in is checked, what is made belongs together, and spans name ids alone."""
+"""Tracing: incoming trace contexts, spans of requests and steps, attributes without private data."""
 
 import sys
 from importlib.util import find_spec, module_from_spec
@@ -29,7 +29,6 @@ def spans(monkeypatch) -> InMemorySpanExporter:
 
 
 def test_a_traceparent_is_taken_as_the_standard_says():
-    """Anything else counts as none."""
     cases = [
         (GIVEN, GIVEN),
         (GIVEN.replace("00-", "cc-", 1), GIVEN),
@@ -50,8 +49,7 @@ def test_a_traceparent_is_taken_as_the_standard_says():
     assert faults(check, cases) == {}
 
 
-def test_what_is_made_here_belongs_to_the_trace_that_came_in():
-    """Else to a new one."""
+def test_new_span_belongs_to_the_incoming_trace():
     with tracing.remote_parent(GIVEN):
         assert tracing.current_traceparent() == GIVEN
     made = tracing.current_traceparent()
@@ -60,8 +58,7 @@ def test_what_is_made_here_belongs_to_the_trace_that_came_in():
     assert tracing.trace_id_of("") is None
 
 
-def test_without_a_collector_nothing_is_made(monkeypatch):
-    """The packages may be installed all the same."""
+def test_without_a_collector_there_are_no_spans(monkeypatch):
     for name in tracing.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
     assert (tracing.start_tracing(), tracing.tracer) == ("", None)
@@ -69,8 +66,7 @@ def test_without_a_collector_nothing_is_made(monkeypatch):
         tracing.add_span_attributes(outcome="completed")
 
 
-def test_a_collector_without_the_packages_is_said(monkeypatch):
-    """Serving goes on without spans."""
+def test_collector_without_packages_is_reported(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     monkeypatch.setitem(sys.modules, tracing.EXPORTER, None)
     assert "extra otel" in tracing.start_tracing()
@@ -78,7 +74,6 @@ def test_a_collector_without_the_packages_is_said(monkeypatch):
 
 
 def test_the_packages_of_the_extra_are_not_needed(monkeypatch):
-    """Whoever collects no spans need not install them."""
     for name in [*sys.modules, "opentelemetry.sdk"]:
         if name.startswith("opentelemetry.sdk"):
             monkeypatch.setitem(sys.modules, name, None)
@@ -92,7 +87,7 @@ def test_the_packages_of_the_extra_are_not_needed(monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_request_its_steps_and_their_calls_are_one_trace(spans, stage, ada):
-    """Though the steps run later, and elsewhere: the plan kept where it belongs."""
+    """Steps may run later and in another process: the plan stores its trace."""
     body = {"goal": "Try it", "steps": [act(1, SECRET), act(2, SECRET, tool="cautious", dependencies=[1])]}
     plan_ref = Rest(ada).post("plans/", body, traceparent=GIVEN).json()["id"]
     plan = work_off(ada.plans.get(public_id=plan_ref))
@@ -112,8 +107,6 @@ def test_a_request_its_steps_and_their_calls_are_one_trace(spans, stage, ada):
 
 @pytest.mark.django_db(transaction=True)
 def test_spans_hold_no_argument_result_or_message(spans, stage, ada, rosa):
-    """Not of what fails either."""
-
     def fail(value, context):
         raise ValueError(SECRET)
 

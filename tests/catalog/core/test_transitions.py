@@ -1,4 +1,4 @@
-"""A status moves along its table, by one conditional UPDATE, or not at all."""
+"""Status changes by conditional UPDATE."""
 
 import itertools
 
@@ -27,20 +27,17 @@ TABLES = [
 
 @pytest.mark.parametrize(("moves", "statuses"), TABLES)
 def test_a_table_names_every_status(moves, statuses):
-    """As a source, and no target outside of it."""
     assert set(moves) == set(statuses)
     assert set().union(*moves.values()) <= set(statuses)
 
 
 @pytest.mark.parametrize(("moves", "statuses"), TABLES)
 def test_sources_are_the_table_read_backwards(moves, statuses):
-    """Both ways say the same."""
     for source, target in itertools.product(statuses, repeat=2):
         assert (target in moves[source]) == (source in allowed_sources(moves, target))
 
 
 def test_a_call_moves_along_its_table_only(ada):
-    """Every pair of statuses."""
     call = held_call(ada)
     rows = Call.objects.filter(pk=call.pk)
     for source, target in itertools.product(CallStatus, repeat=2):
@@ -50,7 +47,6 @@ def test_a_call_moves_along_its_table_only(ada):
 
 
 def test_a_request_moves_along_its_table_only(ada):
-    """Every pair of statuses."""
     rows = ApprovalRequest.objects.filter(pk=ask(ada).pk)
     for source, target in itertools.product(RequestStatus, repeat=2):
         rows.update(status=source)
@@ -59,12 +55,10 @@ def test_a_request_moves_along_its_table_only(ada):
 
 
 def test_nothing_leaves_an_end():
-    """Completed, failed and cancelled are final."""
     assert {CallStatus.COMPLETED, CallStatus.FAILED, CallStatus.CANCELLED} == TERMINAL
 
 
 def test_a_move_that_finds_nothing_is_a_conflict(ada):
-    """The row stays as it was, its other fields too."""
     call = held_call(ada)
     with pytest.raises(Conflict):
         move(Call.objects.filter(pk=call.pk), to=CallStatus.OUTCOME_UNKNOWN, message="x")
@@ -73,7 +67,6 @@ def test_a_move_that_finds_nothing_is_a_conflict(ada):
 
 
 def test_a_move_writes_its_fields_with_the_status(ada):
-    """In the same statement."""
     call = held_call(ada)
     move(Call.objects.filter(pk=call.pk), to=CallStatus.FAILED, message="No.")
     assert Call.objects.get().message == "No."

@@ -1,4 +1,4 @@
-"""Examples as JSON: what a caller would write and get, in any way of declaring a tool; nothing a database refuses."""
+"""Examples as storable JSON, for each way of declaring a tool."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Refused declarations: what is said names the tool, the rule and the value."""
+"""Errors of refused declarations name the tool, the rule and the value."""
 
 from typing import Any
 

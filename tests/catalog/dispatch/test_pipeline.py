@@ -1,4 +1,4 @@
-"""The pipeline: refusals before anything runs, every way a handler can fail, and that nothing half-done stays."""
+"""Pipeline: validation before running, failures of handlers, restoration."""
 
 import asyncio
 import dataclasses
@@ -197,7 +197,7 @@ def test_a_call_past_its_deadline_is_not_begun():
 
 
 def test_a_late_result_holds_no_secret():
-    """The late outcome is kept as evidence, so it is scrubbed like the outcome itself."""
+    """The late outcome is stored as evidence, so it is scrubbed like the outcome itself."""
     stop = CancelToken()
 
     def answer(arguments: dict[str, Any]) -> ToolResult[Any]:
@@ -380,8 +380,8 @@ def test_what_runs_is_what_is_recorded_where_an_integer_is_given_as_a_float():
 
 
 @pytest.mark.parametrize("number", [2.0**53, 1e16, -1.5e17, 1e20])
-def test_a_number_that_is_recorded_as_an_integer_too_large_to_be_read_again_is_refused(number):
-    """A held call would start with arguments that nobody can read."""
+def test_float_recorded_as_too_large_integer_is_refused(number):
+    """A held call would start with unreadable arguments."""
 
     @tool
     def weigh(grams: float) -> float:

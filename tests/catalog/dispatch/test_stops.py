@@ -1,4 +1,4 @@
-"""Telling one running call to stop: its deadline passes, an async handler is cancelled, what it did is undone."""
+"""Cancellation of a running call."""
 
 import asyncio
 import threading
@@ -21,8 +21,7 @@ def stoppable(seconds: float = 60) -> tuple[CancelToken, ToolContext]:
     return stop, ToolContext(deadline=Deadline(clock.now() + timedelta(seconds=seconds), stop))
 
 
-def test_who_listens_is_told_once():
-    """Also one who listens only after it was told."""
+def test_listener_is_called_once():
     stop, told = CancelToken(), []
     stop.listen(lambda: told.append("before"))
     stop.tell()
@@ -31,8 +30,8 @@ def test_who_listens_is_told_once():
     assert (stop.told, told) == (True, ["before", "after"])
 
 
-def test_a_deadline_has_passed_for_who_was_told():
-    """However much time was left; two deadlines of one moment stay equal."""
+def test_deadline_of_a_cancelled_call_has_passed():
+    """Whatever time was left; deadlines at the same moment stay equal."""
     stop, context = stoppable()
     deadline = context.deadline
     assert deadline is not None and not deadline.expired() and deadline.remaining() > 0
@@ -41,8 +40,7 @@ def test_a_deadline_has_passed_for_who_was_told():
     assert deadline == Deadline(deadline.expires_at)
 
 
-def test_what_was_told_before_it_began_does_nothing():
-    """It says so."""
+def test_call_cancelled_before_start_does_nothing():
     played = []
     with clean_registry():
 
@@ -88,7 +86,7 @@ def hanging(begun: threading.Event, late: str) -> Any:
 
 @pytest.mark.parametrize("late", ["answers", "raises", "gives way"])
 def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any) -> None:
-    """Its cleaning up is over before its changes are undone; what it makes of the end is evidence."""
+    """Its clean-up ends before its changes are undone; its result is evidence."""
     begun = threading.Event()
     stop, context = stoppable()
     threading.Thread(target=tell_once, args=[begun, stop]).start()
@@ -102,8 +100,7 @@ def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any)
     assert said == {"answers": "all the same", "raises": "unknown_error", "gives way": None}[late]
 
 
-def test_a_handler_that_ends_before_it_is_told_has_run():
-    """Its result counts."""
+def test_result_before_cancellation_counts():
     with clean_registry():
 
         @tool

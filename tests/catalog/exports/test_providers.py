@@ -1,4 +1,4 @@
-"""What providers are sent: their published rules hold for every tool that ships, and for any schema a tool may have."""
+"""Exports follow the providers' published rules for every shipped tool and any accepted schema."""
 
 import json
 from pathlib import Path
@@ -149,7 +149,7 @@ def test_the_strict_form_requires_everything_and_lets_what_is_optional_be_null()
         ({"enum": ["x" * 60 + str(n) for n in range(260)]}, "more than 250 choices"),
     ],
 )
-def test_what_has_no_strict_form_says_why_and_is_sent_as_it_is(member, why):
+def test_inexpressible_schema_names_the_reason(member, why):
     assert why in why_not_strict(closed(m=member))
 
 
@@ -212,8 +212,8 @@ def test_a_long_description_is_cut_for_openai_only():
 
 
 @given(st.from_regex(CATALOG_NAME, fullmatch=True))
-def test_every_name_that_a_tool_may_have_is_one_that_each_provider_takes(name):
-    """So no form cuts or changes one; a longer name never is a tool's, and two tools never have the same."""
+def test_providers_accept_every_tool_name(name):
+    """So that no export truncates or changes a name."""
     judge(version_of(closed(), name=name))
     assert export_tool("openai", [version_of(closed(), name=name)])[0][0]["function"]["name"] == name
 

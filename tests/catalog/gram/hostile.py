@@ -1,4 +1,4 @@
-"""Twenty texts that a reader of gram must refuse or take in a moment: deep, long, wide, unfinished, or all of it.
+"""Twenty hostile gram texts that must be refused or parsed quickly: deep, long, wide, unfinished.
 
 Used by the tests and by whoever measures how long the worst input takes.
 """

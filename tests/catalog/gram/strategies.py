@@ -1,4 +1,4 @@
-"""Signatures and specifications as hypothesis makes them: everything that can be said, names and texts of any kind."""
+"""Hypothesis strategies for gram signatures and specifications."""
 
 from collections.abc import Callable
 from typing import Any

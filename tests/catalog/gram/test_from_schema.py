@@ -1,4 +1,4 @@
-"""Any tool as gram: legal, as near as gram comes, and honest about what it leaves out."""
+"""Conversion of JSON Schema to gram: valid, as close as possible, omissions listed."""
 
 from typing import Any
 
@@ -46,7 +46,6 @@ def test_what_gram_can_say_is_said(schema, node):
 
 @pytest.mark.parametrize("reference", ["#/$defs/a%20b~1c", "#town"])
 def test_references_mean_what_the_validator_takes_them_for(reference):
-    """Percent-encoded, or by an anchor."""
     town = {"$anchor": "town", "type": "integer"}
     whole = {"type": "object", "properties": {"a": {"$ref": reference}}, "$defs": {"a b/c": town}, "required": ["a"]}
     signature, _ = schema_to_signature(whole, {"type": "string"})

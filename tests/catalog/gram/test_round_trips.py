@@ -1,4 +1,4 @@
-"""What is written is read back as the same; what is not gram is refused with one kind of error only."""
+"""Round trips through gram text; invalid text raises TypeSignatureError only."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Type signatures: every form that is read, every way of being wrong with its place, and no other exception."""
+"""Type signatures: accepted forms, and errors with their location."""
 
 from typing import Any
 

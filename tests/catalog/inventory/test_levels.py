@@ -1,4 +1,4 @@
-"""Levels that change in code: what is raised holds at once, what is lowered waits for an administrator."""
+"""Level changes in code: raised levels apply at once, lowered ones wait for an administrator."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What administrators set about a tool: it holds at once, makes versions, stays after a sync, and is audited."""
+"""Administrators' overrides: effect, versions, persistence over syncs, audit entries."""
 
 import json
 
@@ -149,7 +149,7 @@ def test_categories_survive_the_next_sync_and_go_back_to_the_authors(rest):
     ]  # fmt: skip
 
 
-def test_a_tool_is_switched_off_and_on(rest):
+def test_tool_is_disabled_and_enabled(rest):
     assert rest.patch("tools/wipe/", {"enabled": False}).json()["enabled"] is False
     assert not called().enabled
     assert rest.patch("tools/wipe/", {"enabled": True}).json()["enabled"] is True

@@ -1,4 +1,4 @@
-"""Finding tools by words. The suite runs on SQLite and on PostgreSQL, so what is expected here is the same on both."""
+"""Search by words. The suite runs on SQLite and PostgreSQL, which must return the same results."""
 
 from collections.abc import Mapping
 
@@ -65,7 +65,7 @@ def found(text: str) -> set[str]:
 
 
 def test_words_find_tools(corpus):
-    """Each of them the start of a word, or any part of a word of the name; whatever the case, accents and order."""
+    """Each query word is the start of a word or any part of the name, ignoring case, accents and order."""
     cases = [
         ("read", "read_file write_file sendEmail unread-count"),
         ("READ", "read_file write_file sendEmail unread-count"),
@@ -99,7 +99,7 @@ def test_words_find_tools(corpus):
 
 
 def test_hostile_text_is_no_error(corpus):
-    """Operators are characters like others, and what holds no word finds nothing."""
+    """Operators are ordinary characters; text without words matches nothing."""
 
     def check(text):
         assert found(text) <= set(CORPUS)
@@ -109,7 +109,6 @@ def test_hostile_text_is_no_error(corpus):
 
 
 def test_hostile_text_is_answered_by_page_and_api(corpus, vera):
-    """A page shows the list or says that nothing fits; the API lists, or says what it does not take."""
     page, rest = Pages(vera).client, Rest(vera)
     texts = HOSTILE if counts.FULL else ["'", "%", "\x00", "a\x00b", "\U0010ffff", "‮read", "x" * 10_240, "读" * 3_000]
 
@@ -123,15 +122,14 @@ def test_hostile_text_is_answered_by_page_and_api(corpus, vera):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES)).map(" ".join)))
 def test_databases_find_what_the_words_say(corpus, text):
-    """Neither database cuts, folds or drops a word by rules of its own."""
     asked = search.search_words(text[:200])[:10]
     words = {row.tool.name: f"{row.name_words} {row.other_words}".split() for row in ToolText.objects.all()}
     fitting = {n for n, known in words.items() if all(any(word.startswith(a) for word in known) for a in asked)}
     assert found(text) == (fitting if asked else set())
 
 
-def test_names_come_before_what_only_mentions_them(corpus):
-    """The name itself, names that start so, names that have it, and then descriptions and parameters."""
+def test_name_matches_come_first(corpus):
+    """Order: equal name, name prefix, part of the name, other text."""
     say(make_tool("read"), "Anything.")
     search.index_changed_tools()
     near = (
@@ -144,7 +142,6 @@ def test_names_come_before_what_only_mentions_them(corpus):
 
 
 def test_a_new_version_is_found_by_its_own_words(corpus):
-    """In the transaction that changes it; the old words find it no more."""
     tool = Tool.objects.get(name="read_file")
     version = tool.versions.get()
     version.pk, version.number, version.fingerprint, version.description = None, 2, "e" * 64, "Peruse it."
@@ -156,13 +153,11 @@ def test_a_new_version_is_found_by_its_own_words(corpus):
 
 
 def test_an_index_that_is_current_is_left_alone(corpus, django_assert_num_queries):
-    """One look says that there is nothing to do."""
     with django_assert_num_queries(1):
         search.index_changed_tools()
 
 
 def test_sync_indexes_what_it_writes(catalog):
-    """And what an earlier release wrote without an index."""
     assert "read_file" in found("read")
     ToolText.objects.all().delete()
     assert found("read") == set()
@@ -171,7 +166,6 @@ def test_sync_indexes_what_it_writes(catalog):
 
 
 def test_a_text_too_long_to_index_is_found_by_its_beginning(corpus):
-    """Nothing that a tool says can make a row that a database refuses."""
     say(Tool.objects.get(name="read_file"), "first " + "é" * 3_000 + " " + " ".join(map(str, range(100_000))) + " last")
     ToolText.objects.all().delete()
     search.index_changed_tools()

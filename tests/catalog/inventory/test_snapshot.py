@@ -1,4 +1,4 @@
-"""What may be called, at hand: fresh within a second, without asking the database for more."""
+"""Snapshot of callable tools: fresh within a second, without further queries."""
 
 import pytest
 from django.db.models import F

@@ -1,4 +1,4 @@
-"""The registry as rows: versions that never change, tools that never vanish, changes that are said."""
+"""Synchronisation: immutable versions, unregistered tools, reported changes."""
 
 import json
 from io import StringIO

@@ -1,4 +1,4 @@
-"""The engine that judges arguments says what the reference implementation of JSON Schema says, for any schema."""
+"""Agreement of the validator with JSON Schema's reference implementation for any schema."""
 
 import jsonschema
 import jsonschema_rs

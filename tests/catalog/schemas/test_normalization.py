@@ -1,4 +1,4 @@
-"""Nulls for what is left out: what a part of a schema requires is looked up once, however many ways lead to it."""
+"""Dropped nulls of omitted members, with cached required members."""
 
 import sys
 from collections import Counter

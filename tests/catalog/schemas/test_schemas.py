@@ -1,4 +1,4 @@
-"""Which schemas are taken, how fast arguments are judged, and what a person is told."""
+"""Accepted schemas, speed of validation, and error messages."""
 
 from typing import Annotated, Any
 
@@ -298,7 +298,7 @@ def test_validate_tool_args_returns_what_fits_and_raises_with_the_path():
 
 @pytest.mark.parametrize("kind", ["integer", ["integer", "null"]])
 def test_float_beyond_exact_integers_does_not_fit_an_integer(kind):
-    """It is whole, but its text keeps an exponent, so a handler would be given a float."""
+    """The text of such a float has an exponent, so a handler would receive a float."""
     schema = {"type": "object", "properties": {"boxes": {"type": "array", "items": {"type": kind, "minimum": -1e301}}}}
     for number in (1e21, -1e300):
         with pytest.raises(ParameterError) as refusal:

@@ -1,4 +1,4 @@
-"""Known shapes of secrets are found wherever they stand; ordinary texts are left as they are, at little cost."""
+"""Detection of known shapes of secrets in linear time, without false positives in ordinary text."""
 
 import json
 import random
@@ -37,8 +37,6 @@ HOSTILE = (
 
 
 def test_a_secret_is_found_alone_and_inside_a_text():
-    """Also in JSON text, which is what every call is looked through as."""
-
     def check(shape):
         text, part = canary(shape, random.Random(1))  # noqa: S311 (no secret)
         for whole in (text, f"Use {text} now", f"a\n{text}\nb", f'"{text}"'):
@@ -50,9 +48,7 @@ def test_a_secret_is_found_alone_and_inside_a_text():
     assert faults(check, SHAPES) == {}
 
 
-def test_ordinary_texts_are_left_alone():
-    """Whoever reviews must be able to read them."""
-
+def test_ordinary_texts_contain_no_secrets():
     def check(text):
         assert find_secrets(text) == []
         assert redact_text(text) == text
@@ -61,19 +57,17 @@ def test_ordinary_texts_are_left_alone():
 
 
 def test_passwords_in_basic_credentials_are_told_from_words():
-    """They are base64 with a colon in it."""
     assert [match.kind for match in find_secrets("Basic dXNlcjpwYXNzd29yZA==")] == ["basic_credentials"]
     assert find_secrets("Basic knowledge") == []
 
 
 def test_of_two_shapes_that_overlap_the_longer_is_cut():
-    """So that nothing of either is left."""
     text = "postgres://app:x-ghp_" + "a1" * 18 + "@db/main"
     assert redact_text(text) == 'postgres://app:{"$secret":"url_password"}@db/main'
 
 
-def test_looking_takes_time_in_proportion_to_the_text():
-    """The pattern's own limits are what ends each try: 256 KiB of beginnings do not hang."""
+def test_detection_takes_linear_time():
+    """256 KiB of prefixes must not hang."""
 
     def check(piece):
         find_secrets(piece * (256 * 1024 // len(piece)))

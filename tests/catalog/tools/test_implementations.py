@@ -1,4 +1,4 @@
-"""Other code for the same tool: what fits its contract serves it, what does not is refused by name."""
+"""Further implementations of a tool: accepted if their types match the contract."""
 
 import pytest
 from pydantic import BaseModel

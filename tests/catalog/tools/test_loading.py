@@ -1,4 +1,4 @@
-"""Tools of a user's own: found in packages and modules, and what happens when one of those is broken."""
+"""Tools from installed packages and modules, and modules that fail to load."""
 
 import logging
 import sys
@@ -111,7 +111,7 @@ def test_a_package_that_cannot_be_imported_loses_its_own_tools_only(write, setti
         ),
     ],
 )
-def test_whatever_a_module_does_wrong_is_said_in_a_line_that_gives_nothing_away(write, settings, caplog, line, why):
+def test_import_error_is_reported_without_private_data(write, settings, caplog, line, why):
     write("odd_tools.py", line)
     settings.TOOLGATE_TOOLS = ["odd_tools"]
 

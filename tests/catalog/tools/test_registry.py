@@ -1,4 +1,4 @@
-"""Which tools a process has: the shipped ones, those of settings, and none inside a clean registry."""
+"""Contents of the registry: shipped tools, tools of settings, clean registries."""
 
 import sys
 from types import ModuleType
@@ -61,7 +61,6 @@ def test_tools_of_a_module_named_in_the_settings_are_registered(settings, monkey
 
 @pytest.mark.parametrize("name", ["ask_user", "plan_on", "compose_reply", "draft_plan"])
 def test_a_module_of_the_settings_takes_no_name_that_plans_give_a_meaning(settings, monkeypatch, name):
-    """With a model or without one, which has some of these names free."""
     module = ModuleType("taking_names")
     module.taken = define_tool(name, "Taken.", [], handler=lambda args: 1)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "taking_names", module)

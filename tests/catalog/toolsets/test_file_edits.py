@@ -1,4 +1,4 @@
-"""propose_file_edit: the change is shown in hunks, and an edit of a text that is no longer there is refused."""
+"""propose_file_edit: hunks in the preview, and refusal of stale originals."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Asking about the standard library shows no live value; evaluating computes and does nothing else."""
+"""Introspection tools: no live values, no side effects of evaluation."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""Registrations: looked up by what their holders know, and mailed once a person agrees."""
+"""Registration tools: look-up, and mail after approval."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Filling templates: plain replacement, a few number formats, nothing that computes."""
+"""Text templates: plain replacement and number formats."""
 
 import pytest
 

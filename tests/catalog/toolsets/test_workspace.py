@@ -1,4 +1,4 @@
-"""The workspace tools: previews show the exact change, and a file that changed since is left alone."""
+"""Workspace tools: exact previews, and refusal to change files modified since."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_files_are_listed_read_and_searched():
     assert value_of(search_files, {"text": "OLD"}) == [{"path": "reports/draft.md", "line": 1, "text": "Old line"}]
 
 
-def test_what_is_not_there_or_not_text_is_said(root):
+def test_missing_or_binary_file_is_refused(root):
     (root / "raw").write_bytes(b"\xff")
 
     assert "List the files" in invoke(read_file, {"path": "reports/none.md"}).message

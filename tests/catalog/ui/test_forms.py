@@ -1,4 +1,4 @@
-"""Forms made from schemas: what they spell is what was put in, whatever the schema and whatever the value."""
+"""Forms from JSON Schema: lossless conversion for any schema and value."""
 
 from typing import Any
 
@@ -43,14 +43,13 @@ def field_at(form: FormNode, path: str) -> FormNode:
 
 
 def test_an_empty_text_is_offered_where_it_fits():
-    """One that was given as JSON stays, although it does not fit."""
+    """An invalid empty text entered as JSON is kept."""
     short = schema(a=TEXT | {"minLength": 1}, b=TEXT)
     blank, given = build_form(short, FormFields({})), build_form(short, value_to_form(short, {"a": ""}))
     assert [field_at(form, path).may_be_empty for form in (blank, given) for path in "ab"] == [False, True, True, True]
 
 
-def test_a_form_spells_what_was_put_in():
-    """Fitting or not: switching between form and JSON changes nothing."""
+def test_form_round_trip_is_lossless():
     cases = [
         (TEXT, ["x", "", "a\nb", "a\r\nb", "\n first", "\x00", "ü\u202e", 5, None, ["x"]]),
         (WHOLE, [0, -3, 1.5, "3", "abc", True, 2**53 - 1, None]),
@@ -95,8 +94,7 @@ def spelled_again(document: dict[str, Any], value: dict[str, Any]) -> Any:
     return again
 
 
-def test_what_is_too_deep_or_too_much_is_json():
-    """Nothing is lost, and no form is larger than people can use."""
+def test_deep_or_large_values_become_json():
     deep: dict[str, Any] = {}
     for _ in range(40):
         deep = {"next": deep}
@@ -117,7 +115,7 @@ def requiring_itself(width: int) -> dict[str, Any]:
 
 
 def test_a_schema_that_requires_itself_ends():
-    """Deep, it becomes boxes of JSON; wide as well, it is no form."""
+    """Deep recursion becomes JSON fields; a wide one cannot be a form."""
     form = build_form(requiring_itself(20), FormFields())
     assert MAX_FORM_FIELDS <= sum(1 for _ in form.every()) <= MAX_RENDERED_FIELDS
     with pytest.raises(ParameterError):
@@ -146,7 +144,7 @@ class CountedFields(FormFields):
     ],
 )
 def test_rows_are_counted_before_they_are_made(sizes):
-    """A few fields that ask for very many rows cost no more than the largest form."""
+    """Fields that request very many rows cost no more than the largest form."""
     rows = {"type": "array", "items": TEXT}
     nested = {"type": "array", "items": {"type": "array", "items": rows}}
     fields = CountedFields(sizes)
@@ -157,7 +155,6 @@ def test_rows_are_counted_before_they_are_made(sizes):
 
 @pytest.mark.parametrize("reference", ["#/$defs/a%20b~1c", "#town"])
 def test_references_mean_what_the_validator_takes_them_for(reference):
-    """Percent-encoded, or by an anchor; each in its own document."""
     for kind, shown in (("integer", "number"), ("boolean", "choice"), ("integer", "number")):
         town = {"$anchor": "town", "type": kind}
         document = {"type": "object", "properties": {"a": {"$ref": reference}}, "$defs": {"a b/c": town}}
@@ -166,7 +163,7 @@ def test_references_mean_what_the_validator_takes_them_for(reference):
 
 
 def test_left_out_is_not_empty():
-    """A blank field is left out; empty texts and lists are asked for."""
+    """A blank field is omitted; empty texts and lists are selected explicitly."""
     document = schema(a=TEXT, b=TEXT, n=WHOLE, items={"type": "array", "items": TEXT}, o={"properties": {"x": TEXT}})
     assert spelled(document, value__a="", value__b="", value__n=" ") == {}
     assert spelled(document, given__a="1", value__n="7", given__items="1", given__o="1") == {
@@ -182,7 +179,6 @@ def test_left_out_is_not_empty():
 
 
 def test_null_is_asked_for():
-    """A tick beats the text beside it."""
     document = schema(a={"anyOf": [TEXT, {"type": "null"}]})
     assert spelled(document, value__a="x", null__a="1") == {"a": None}
 
@@ -199,15 +195,13 @@ def test_null_is_asked_for():
         ({"size__": "1", "key__+0": "n", "json__+0": "1"}, [("n", "duplicate_key")]),
     ],
 )
-def test_what_spells_nothing_is_a_problem(fields, expected):
-    """At its place."""
+def test_invalid_field_is_a_problem(fields, expected):
     document = schema(any={}, n=WHOLE, ns={"type": "array", "items": WHOLE})
     found = spelled(document, **({"value__n": "1"} | fields if "duplicate_key" in str(expected) else fields))
     assert [(path.strip("."), code) for path, code in found] == expected
 
 
 def test_a_discriminator_needs_no_choosing():
-    """It comes with its variant, also where it was missing."""
     assert spelled_again(schema(place=POINT), {"place": {}}) == {"place": {"kind": "point"}}
     document = schema(place={"oneOf": [POINT, TOWN]})
     assert spelled(document, pick__place="1", **{"value__place.name": "Bonn"}) == {
@@ -219,8 +213,7 @@ def test_a_discriminator_needs_no_choosing():
     ]
 
 
-def test_another_variant_starts_afresh():
-    """What was entered for the old one is forgotten."""
+def test_another_variant_starts_empty():
     fields = FormFields({"pick:u": "1", "was:u": "0", "size:u": "3", "value:u.0": "x", "value:v": "kept"})
     now, before = fields.settled(), fields.with_previous_variants()
     assert (now.text("pick", "u"), now.text("size", "u"), now.text("value", "v")) == ("1", None, "kept")
@@ -228,7 +221,6 @@ def test_another_variant_starts_afresh():
 
 
 def test_rows_are_added_and_removed():
-    """Those behind a removed row move up, with all inside."""
     document = schema(rows={"type": "array", "items": {"type": "array", "items": TEXT}})
     fields = value_to_form(document, {"rows": [["a"], ["b", "c"], ["d"]]})
     fields.remove_row("rows.0")
@@ -240,7 +232,6 @@ def test_rows_are_added_and_removed():
 
 
 def test_named_rows_are_removed_by_their_place():
-    """Beside entries of the same number."""
     document = {"type": "object", "additionalProperties": WHOLE}
     fields = value_to_form(document, {"a": 1, "b": 2, "c": 3})
     fields.remove_row("+1")
@@ -259,7 +250,7 @@ def test_named_rows_are_removed_by_their_place():
     ],
 )
 def test_a_member_is_offered_only_where_a_call_takes_one(document, is_offered):
-    """A call refuses names that an object with named members does not have, unless its schema says otherwise."""
+    """A call refuses undeclared members of an object that declares members, unless its schema allows them."""
     assert build_form(document, FormFields({})).takes_more is is_offered
 
 
@@ -268,20 +259,17 @@ def test_a_member_is_offered_only_where_a_call_takes_one(document, is_offered):
     ["value:a=1&value:a=2", "other:a=1", "value:a..b=1", "value:a%20b=1", "value:" + "a." * 40 + "a=1", ":a=1"],
 )
 def test_odd_names_are_refused(query):
-    """No form of ours sends them."""
     with pytest.raises(ParameterError):
         FormFields.read(QueryDict(query))
 
 
 @pytest.mark.parametrize("size", ["-1", "x", "201", "9" * 50, "\uff11"])
 def test_odd_sizes_are_refused(size):
-    """A size is a small number."""
     with pytest.raises(ParameterError, match="200 rows"):
         build_form(schema(a={"type": "array"}), FormFields({"size:a": size}))
 
 
-def test_a_list_of_the_form_ends_somewhere():
-    """JSON takes more."""
+def test_form_list_is_limited():
     with pytest.raises(ParameterError, match="JSON"):
         FormFields({"size:a": "200"}).add_row("a")
 
@@ -290,12 +278,10 @@ def test_a_list_of_the_form_ends_somewhere():
     ("text", "is_one"), [("", True), ("a.0.+1", True), ("a%2Eb", True), (".", False), ("a b", False)]
 )
 def test_paths(text, is_one):
-    """Strictly."""
     assert is_field_path(text) is is_one
 
 
-def test_problems_stand_at_their_fields():
-    """Or at the nearest one around; what belongs nowhere is returned."""
+def test_problems_are_assigned_to_their_fields():
     document = schema(a={"type": "array", "items": schema(b=TEXT)}, any={})
     form = build_form(document, value_to_form(document, {"a": [{"b": "x"}], "any": {"c": 1}}))
     loose = show_problems(
@@ -313,7 +299,6 @@ def test_problems_stand_at_their_fields():
 
 
 def test_the_variant_that_its_constant_tells_is_explained():
-    """Rather than saying that no variant fits."""
     point = {"type": "object", "properties": {"kind": {"const": "point"}, "x": {"type": "number"}}}
     town = {"type": "object", "properties": {"kind": {"const": "town"}, "name": {"type": "string", "minLength": 2}}}
     found = compile_schema({"oneOf": [point, town]}).problems({"kind": "town", "name": "B"})

@@ -1,4 +1,4 @@
-"""Administrators change a tool on its page: one form a thing, errors at the field, and nobody else may."""
+"""Administrators' forms on the tool page: effects, errors at fields, permissions."""
 
 from typing import Any
 
@@ -31,8 +31,7 @@ def version() -> ToolVersion:
     return ToolVersion.objects.get(pk=tool().current_version_id or 0)
 
 
-def test_a_tool_is_switched_off_and_on(admin):
-    """With a button, and a toast that says so."""
+def test_tool_is_disabled_and_enabled(admin):
     pages = Pages(admin)
     assert "Disabled." in change(pages, what="enabled", enabled="no")
     assert not tool().enabled and 'name="enabled" value="yes"' in pages.html
@@ -42,7 +41,6 @@ def test_a_tool_is_switched_off_and_on(admin):
 
 
 def test_lowering_a_level_needs_a_reason(admin):
-    """Raising it does not; the author's level stands beside it."""
     pages = Pages(admin)
     change(pages, what="level", safety_level="dangerous")
     change(pages, 422, what="level", safety_level="safe")
@@ -54,7 +52,6 @@ def test_lowering_a_level_needs_a_reason(admin):
 
 
 def test_a_description_is_written_over_the_authors(admin):
-    """Which stays in sight, and is taken back with a button."""
     pages, author = Pages(admin), tool().declared_description
     change(pages, what="description", description_override="Read <b>one</b> file.")
     page = pages.open(PAGE)
@@ -65,7 +62,6 @@ def test_a_description_is_written_over_the_authors(admin):
 
 
 def test_categories_are_set(admin):
-    """With commas between them, and back to the author's."""
     pages = Pages(admin)
     change(pages, what="categories", categories=" beta, alpha ,alpha,")
     assert [each.name for each in tool().categories.all()] == ["alpha", "beta"]
@@ -74,7 +70,6 @@ def test_categories_are_set(admin):
 
 
 def test_weights_and_switches_are_set(admin):
-    """Each implementation in its row."""
     row = Implementation.objects.get(tool__name="read_file")
     pages = Pages(admin)
     change(pages, what="implementations", **{f"weight-{row.pk}": "7"})
@@ -88,7 +83,7 @@ def test_weights_and_switches_are_set(admin):
 
 
 def test_invalid_change_is_refused_at_its_field(admin):
-    """The entered values are kept; a problem of the whole form has no field."""
+    """The input is kept; errors of the form itself have no field."""
     before, weight = tool().updated_at, f"weight-{Implementation.objects.get(tool__name='read_file').pk}"
     cases: list[tuple[str, dict[str, str]]] = [
         ("safety_level", {"what": "level", "safety_level": "x"}),
@@ -118,16 +113,14 @@ def test_invalid_change_is_refused_at_its_field(admin):
     assert tool().updated_at == before
 
 
-def test_a_category_that_cannot_be_is_told_at_its_field(admin):
-    """And what was entered stays there."""
+def test_invalid_category_is_refused_at_its_field(admin):
     pages = Pages(admin)
     change(pages, 422, what="categories", categories="beta, " + "x" * 65)
     assert 'aria-describedby="refused-categories"' in pages.html and f'value="beta, {"x" * 65}"' in pages.html
 
 
 @pytest.mark.parametrize("who", ["rosa", "ada", "vera"])
-def test_nobody_else_may(who, request):
-    """The forms are not shown, and sending one changes nothing."""
+def test_others_cannot_change_tools(who, request):
     pages = Pages(request.getfixturevalue(who))
     pages.open(PAGE)
     assert 'id="settings"' not in pages.html and 'id="switch"' not in pages.html
@@ -137,7 +130,6 @@ def test_nobody_else_may(who, request):
 
 
 def test_a_form_needs_its_token_and_a_tool(admin):
-    """GET changes nothing."""
     pages = Pages(admin)
     pages.open(CHANGE, 405)
     pages.open(PAGE)

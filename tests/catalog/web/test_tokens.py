@@ -1,4 +1,4 @@
-"""The pages of tokens: a new one shown once, its page, its end, and who sees which."""
+"""Token pages: creation, details, revocation, permissions."""
 
 import re
 

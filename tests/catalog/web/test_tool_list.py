@@ -1,4 +1,4 @@
-"""The tool pages without JavaScript: the list that the URL describes, and one tool."""
+"""Tool list and tool page without JavaScript."""
 
 import re
 from datetime import timedelta
@@ -56,19 +56,16 @@ def called(by, status: CallStatus = CallStatus.COMPLETED, name: str = "read_file
 
 
 def test_no_tools_yet(rosa):
-    """The page says how they come."""
     pages = Pages(rosa)
     pages.open("/tools/")
     assert 'data-empty="catalog"' in pages.html
 
 
 def test_dangerous_tools_come_first(rosa, shelf):
-    """Then by name."""
     assert listed(rosa) == list(SHELF)
 
 
 def test_the_url_is_the_state(rosa, shelf):
-    """Words in one facet widen, facets narrow."""
     cases = [
         ("?q=WRITE", "write_file", 6),
         ("?q=writ+no+file", "delete_file", 4),
@@ -93,7 +90,6 @@ def test_the_url_is_the_state(rosa, shelf):
 
 
 def test_a_search_puts_the_best_match_first(rosa, shelf):
-    """A name before a description that says it, unless another order is asked for."""
     pages = Pages(rosa)
     pages.open("/tools/?q=write")
     assert names(pages)[0] == "write_file"
@@ -102,7 +98,6 @@ def test_a_search_puts_the_best_match_first(rosa, shelf):
 
 
 def test_facets_count_beside_each_other(rosa, shelf):
-    """A facet counts what choosing it would show."""
     pages = Pages(rosa)
     page = pages.open("/tools/?safety_level=dangerous&category=filesystem")
     for count in ("Safe 2", "Dangerous 2", "filesystem 2", "finance 0", "tests 2", "Enabled 2", "2 of 6 tools"):
@@ -111,7 +106,6 @@ def test_facets_count_beside_each_other(rosa, shelf):
 
 
 def test_a_tool_in_two_categories_counts_once(rosa, shelf):
-    """In each of them, and once in all else."""
     Tool.objects.get(name="read_file").categories.add(Category.objects.get(name="finance"))
     page = Pages(rosa).open("/tools/?category=filesystem&category=finance")
     for count in ("Safe 3", "filesystem 4", "finance 2", "Enabled 5", "5 of 6 tools"):
@@ -119,14 +113,12 @@ def test_a_tool_in_two_categories_counts_once(rosa, shelf):
 
 
 def test_a_long_source_ends_its_lines_behind_dots(rosa, catalog):
-    """Not within a word, as far as the words fit."""
     pages = Pages(rosa)
     pages.open("/tools/")
     assert "catalog.<wbr>toolsets.<wbr>workspace<wbr>" in pages.html
 
 
-def test_many_choices_are_behind_a_press(rosa, shelf):
-    """Open when one of them is chosen."""
+def test_many_choices_are_collapsed(rosa, shelf):
     for number in range(9):
         make_tool("read_file").categories.add(Category.objects.create(name=f"zone {number}"))
     pages = Pages(rosa)
@@ -137,15 +129,13 @@ def test_many_choices_are_behind_a_press(rosa, shelf):
 
 
 def test_nothing_matches(rosa, shelf):
-    """The nearest spelling is offered, and a way back."""
     pages = Pages(rosa)
     assert "wirte_file" in pages.open("/tools/?q=wirte_file")
     assert 'data-empty="search"' in pages.html
     assert all(f'class="btn" href="/tools/{query}"' in pages.html for query in ("?q=write_file", ""))
 
 
-def test_what_filters_hide_is_said(rosa, shelf):
-    """How many disabled tools match, and how to search without filters."""
+def test_hidden_matches_are_mentioned(rosa, shelf):
     Tool.objects.filter(name="eval_form").update(enabled=False)
     pages = Pages(rosa)
     pages.open("/tools/?q=eval_form&enabled=true")
@@ -154,7 +144,6 @@ def test_what_filters_hide_is_said(rosa, shelf):
 
 
 def test_sources_that_could_not_be_loaded_are_named(rosa, shelf):
-    """With why, as text; the tools of the others are listed."""
     Source.objects.create(name="broken.tools", error="ModuleNotFoundError: No module named '<b>x'")
     pages = Pages(rosa)
     page = pages.open("/tools/")
@@ -164,7 +153,6 @@ def test_sources_that_could_not_be_loaded_are_named(rosa, shelf):
 
 
 def test_a_disabled_tool_is_dimmed(rosa, shelf):
-    """With a word, not by colour alone."""
     Tool.objects.filter(name="write_file").update(enabled=False)
     pages = Pages(rosa)
     assert "write_file Disabled" in pages.open("/tools/?q=write")
@@ -172,7 +160,6 @@ def test_a_disabled_tool_is_dimmed(rosa, shelf):
 
 
 def test_the_line_of_calls_ends_today(rosa, shelf):
-    """Calls of the last 14 days; older ones neither count nor sort."""
     called(rosa)
     old = called(rosa, name="list_files")
     Call.objects.filter(pk=old.pk).update(created_at=clock.now() - timedelta(days=14))
@@ -183,7 +170,6 @@ def test_the_line_of_calls_ends_today(rosa, shelf):
 
 
 def test_long_lists_have_pages(rosa, db):
-    """The pager keeps the filters."""
     for number in range(31):
         make_tool(f"tool_{number:02d}")
     pages = Pages(rosa)
@@ -193,8 +179,6 @@ def test_long_lists_have_pages(rosa, db):
 
 
 def test_no_query_breaks_the_list(rosa, shelf):
-    """What means nothing is left out, with a note."""
-
     def check(query):
         pages = Pages(rosa)
         pages.open(f"/tools/?{query}")
@@ -206,7 +190,6 @@ def test_no_query_breaks_the_list(rosa, shelf):
 
 
 def test_htmx_gets_results_and_an_address(rosa, shelf):
-    """Without what goes without saying; typing replaces the address, choosing adds one."""
     pages = Pages(rosa)
     headers = {"HX-Request": "true", "HX-Target": "results"}
     response = pages.client.get("/tools/?q=&safety_level=dangerous&sort=-level", headers=headers)
@@ -219,7 +202,6 @@ def test_htmx_gets_results_and_an_address(rosa, shelf):
 
 
 def test_a_tool_says_what_it_means_in_practice(rosa, catalog):
-    """By level, as the rules in force have it."""
     page = Pages(rosa).open("/tools/write_file/")
     assert "Every call waits for a person. 1 reviewer who did not ask for it, within 24 h." in page
     assert "Restorable" in page and "Not called in 14 days" in page
@@ -228,7 +210,6 @@ def test_a_tool_says_what_it_means_in_practice(rosa, catalog):
 
 
 def test_parameters_stand_with_type_and_limits(rosa, catalog):
-    """In words; a query type has a table of its own."""
     page = Pages(rosa).open("/tools/write_file/")
     assert "path string required Path of the file, relative to the workspace ≤ 1,024 chars" in page
     assert "2, of which 2 required" in page
@@ -241,7 +222,6 @@ def test_parameters_stand_with_type_and_limits(rosa, catalog):
     ("provider", "mark"), [("openai", "parameters"), ("mcp", "inputSchema"), ("json", "fingerprint")]
 )
 def test_schemas_are_what_the_api_sends(rosa, catalog, provider, mark):
-    """Tab by tab, and the tab is a page."""
     pages = Pages(rosa)
     page = pages.open(f"/tools/write_file/?schema={provider}")
     assert f'"{mark}"' in page
@@ -249,12 +229,10 @@ def test_schemas_are_what_the_api_sends(rosa, catalog, provider, mark):
 
 
 def test_the_choice_of_a_query_type_is_labelled(rosa, catalog):
-    """Like every other control of the form."""
     assert "Arguments required object" in Pages(rosa).open("/tools/sec_financial_data/")
 
 
-def test_a_schema_says_what_its_provider_is_not_told(rosa, catalog):
-    """Under the form that leaves it out, and under no other."""
+def test_export_warnings_are_displayed(rosa, catalog):
     pages = Pages(rosa)
     pages.open("/tools/sec_financial_data/")
     parts = {part.partition('"')[0]: part for part in pages.html.split('id="sp-')[1:]}
@@ -265,7 +243,6 @@ def test_a_schema_says_what_its_provider_is_not_told(rosa, catalog):
 
 
 def test_usage_counts_ended_calls(rosa, catalog):
-    """Calls, success, p95 and the last three."""
     for status in (CallStatus.COMPLETED, CallStatus.COMPLETED, CallStatus.COMPLETED, CallStatus.FAILED):
         called(rosa, status)
     page = Pages(rosa).open("/tools/read_file/")
@@ -274,14 +251,13 @@ def test_usage_counts_ended_calls(rosa, catalog):
 
 
 def test_without_a_role_only_ones_own_calls_are_listed(rosa, catalog):
-    """How often a tool is used is no secret; by whom is."""
+    """Usage counts are public; the callers are not."""
     called(rosa)
     page = Pages(person("nobody")).open("/tools/read_file/")
     assert "Calls 1" in page and "just now · 40 ms" not in page
 
 
 def test_hostile_texts_stay_texts(rosa, db):
-    """Descriptions and schemas come from servers that nobody here wrote."""
     make_tool("odd")
     hostile = "<script>alert(1)</script>\u202e"
     schema = {"type": "object", "properties": {hostile: {"enum": [hostile], "description": hostile}}}
@@ -294,7 +270,6 @@ def test_hostile_texts_stay_texts(rosa, db):
 
 
 def test_odd_schemas_do_not_break_the_page(rosa, db):
-    """Recursion, references that lead nowhere, unions, things that are no schemas."""
     make_tool("odd")
     loop = {"$ref": "#/$defs/node"}
     node = {"type": "object", "properties": {"next": loop, "all": {"type": "array", "items": loop}}}
@@ -304,6 +279,5 @@ def test_odd_schemas_do_not_break_the_page(rosa, db):
 
 
 @pytest.mark.parametrize("name", ["nothing", "a" * 300])
-def test_a_tool_that_is_not_there(rosa, name):
-    """404 in words."""
+def test_unknown_tool_is_404(rosa, name):
     assert "Page not found" in Pages(rosa).open(f"/tools/{name}/", 404)

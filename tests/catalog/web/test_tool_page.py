@@ -1,4 +1,4 @@
-"""One tool's page without JavaScript: parameters, schemas, examples, implementations, and what its versions changed."""
+"""Tool page without JavaScript: parameters, schemas, examples, implementations, version changes."""
 
 import re
 from typing import Any
@@ -45,7 +45,6 @@ def rows_of(document: dict[str, Any]) -> list[tuple[str, int, str, tuple[str, ..
 
 
 def test_unions_show_each_variant():
-    """By the constant that tells it, with what it has of its own."""
     town = {"type": "object", "properties": {"kind": {"const": "town"}, "name": TEXT}, "required": ["name"]}
     point = {"$ref": "#/$defs/point"}
     document = {
@@ -64,7 +63,6 @@ def test_unions_show_each_variant():
 
 
 def test_types_and_limits_in_words():
-    """Whatever the keyword."""
     cases = [
         ({"type": "array", "items": TEXT, "uniqueItems": True}, "list of string", "no duplicate entries"),
         ({"type": "array", "prefixItems": [TEXT, {"type": "integer"}]}, "list (string, integer)", ""),
@@ -90,7 +88,6 @@ def test_types_and_limits_in_words():
 
 
 def test_references_inside_query_types_are_followed(rosa, catalog):
-    """Their definitions stand inside a list of variants."""
     properties = {"inner": {"$ref": "#/oneOf/0/properties/parameters/$defs/Inner"}}
     inner = {"type": "object", "properties": {"deep": TEXT}}
     parameters = {"type": "object", "properties": properties, "$defs": {"Inner": inner}}
@@ -102,7 +99,6 @@ def test_references_inside_query_types_are_followed(rosa, catalog):
 
 
 def test_three_hundred_parameters_and_a_deep_schema(rosa, db):
-    """The page stands, and says what it left out."""
     deep: dict[str, Any] = TEXT
     for _ in range(14):
         deep = {"type": "object", "properties": {"next": deep}}
@@ -114,7 +110,6 @@ def test_three_hundred_parameters_and_a_deep_schema(rosa, db):
 
 
 def test_a_huge_hostile_description_stays_text(rosa, db):
-    """It scrolls within itself."""
     make_tool("odd")
     ToolVersion.objects.update(description="<b onclick=x>\u202e" + "word " * 4000)
     pages = Pages(rosa)
@@ -123,7 +118,6 @@ def test_a_huge_hostile_description_stays_text(rosa, db):
 
 
 def test_gram_is_text(rosa, catalog):
-    """Not JSON about a text."""
     pages = Pages(rosa)
     pages.open("/tools/write_file/?schema=gram")
     assert 'id="sp-gram" role="tabpanel" aria-labelledby="st-gram">' in pages.html
@@ -132,7 +126,6 @@ def test_gram_is_text(rosa, catalog):
 
 
 def test_examples_lead_to_the_form(rosa, db):
-    """Each with a link that works as a page, and by htmx writes into the form beside it."""
     tool = make_tool("odd")
     example = {"description": "<i>One</i>", "arguments": {"path": "a"}, "result": {"ok": True}}
     Tool.objects.filter(pk=tool.pk).update(examples=[example, example])
@@ -143,7 +136,6 @@ def test_examples_lead_to_the_form(rosa, db):
 
 
 def test_implementations_stand_with_their_outcomes(rosa, db):
-    """Also one that nothing offers any more."""
     tool = make_tool("odd")
     Implementation.objects.create(tool=tool, reference="there:b", digest="d" * 64, weight=30, enabled=False)
     page = Pages(rosa).open("/tools/odd/")
@@ -152,7 +144,6 @@ def test_implementations_stand_with_their_outcomes(rosa, db):
 
 
 def test_a_description_of_an_administrator_shows_the_authors(rosa, db):
-    """Beside it; so does a level."""
     tool = make_tool("odd")
     Tool.objects.filter(pk=tool.pk).update(
         description_override="Write a note.", declared_description="Author's.", level_override="dangerous",
@@ -186,25 +177,22 @@ def said(old: dict[str, Any], new: dict[str, Any], **fields: Any) -> list[str]:
     ],
 )
 def test_parameter_changes(db, old, new, expected):
-    """A sentence for each."""
     found = said(old, new)
     wanted = [each for each in expected if not each.endswith(": ")]
     assert len(found) == len(wanted) and all(text.startswith(start) for text, start in zip(found, wanted, strict=True))
 
 
 def test_contract_changes(db):
-    """By its words, not its fields."""
     found = said({}, {}, safety_level="safe", reversibility="irreversible", retry_safe=True, timeout=5)
     assert found == [
         "edit Safety level: Dangerous → Safe",
         "edit Reversibility: Restorable → Cannot be undone",
-        "edit Tried again: never by itself → after a failure",
-        "edit Time limit: 30 s → 5 s",
+        "edit Automatic retries: none → after a failure",
+        "edit Timeout: 30 s → 5 s",
     ]
 
 
 def test_versions_are_listed_each_beside_the_one_before(rosa, db):
-    """Newest first, twenty to a page, with the whole contract on request."""
     tool = make_tool("odd")
     for number in range(2, 25):
         new_version(tool, description=f"Description {number}.")
@@ -224,7 +212,6 @@ def test_versions_are_listed_each_beside_the_one_before(rosa, db):
 
 
 def test_a_description_that_changed_is_shown_word_by_word(rosa, db):
-    """On the tool's page too."""
     tool = make_tool("odd")
     new_version(tool, description="Write a <b>note</b> and send it.")
     pages = Pages(rosa)
@@ -233,7 +220,7 @@ def test_a_description_that_changed_is_shown_word_by_word(rosa, db):
 
 
 def test_an_older_version_that_is_current_again_is_named(rosa, db):
-    """Not what a newer one had changed, which does not hold any more."""
+    """Changes of the newer version no longer apply."""
     tool = make_tool("odd")
     first = tool.versions.get()
     new_version(tool, safety_level="cautious")
@@ -254,7 +241,6 @@ def standing(reader: User, name: str) -> list[str]:
 
 
 def test_a_tool_that_this_server_cannot_run_says_so(rosa, catalog):
-    """Its code is missing here, or is not what the catalog has."""
     make_tool("odd")
     assert standing(rosa, "odd") == ["not-loaded"]
     assert standing(rosa, "write_file") == []
@@ -265,7 +251,6 @@ def test_a_tool_that_this_server_cannot_run_says_so(rosa, catalog):
 
 
 def test_a_vanished_tool_is_disabled_and_offers_nothing_to_press(admin):
-    """On its page and in the API, while its switch is kept for when it comes back."""
     tool = make_tool("odd")
     Tool.objects.filter(pk=tool.pk).update(registered=False)
     pages = Pages(admin)

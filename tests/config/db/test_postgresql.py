@@ -1,4 +1,4 @@
-"""The database backend for PostgreSQL: what goes with another statement keeps its place, and its errors are heard."""
+"""PostgreSQL backend: order and errors of deferred statements."""
 
 from contextlib import suppress
 
@@ -35,7 +35,6 @@ def status() -> TransactionStatus:
 
 
 def test_a_transaction_begins_with_its_first_statement():
-    """And one without any costs no way to the server."""
     names()
     with transaction.atomic():
         assert status() == TransactionStatus.IDLE
@@ -73,8 +72,7 @@ def test_outside_of_a_transaction_nothing_is_left():
         assert beside.execute("SELECT name FROM catalog_category").fetchall() == [("at once",)]
 
 
-def test_an_error_is_heard_at_the_next_statement():
-    """Nothing of the transaction stays, and the next is a new one."""
+def test_deferred_error_is_raised_at_the_next_statement():
     with pytest.raises(IntegrityError), transaction.atomic():
         Category.objects.create(name="twice")
         leave("twice")
@@ -84,8 +82,7 @@ def test_an_error_is_heard_at_the_next_statement():
     assert names() == ["after"]
 
 
-def test_an_error_is_heard_at_the_commit():
-    """What was to be done after it is not done."""
+def test_deferred_error_is_raised_at_commit():
     told: list[str] = []
     with pytest.raises(IntegrityError), transaction.atomic():
         transaction.on_commit(lambda: told.append("committed"))
@@ -94,8 +91,8 @@ def test_an_error_is_heard_at_the_commit():
     assert (names(), told) == ([], [])
 
 
-def test_what_the_commit_itself_refuses_is_heard():
-    """What is checked when a transaction ends: a row that names another which is not there."""
+def test_error_of_the_commit_is_raised():
+    """A deferred foreign key fails at COMMIT."""
     with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
         cursor.leave("INSERT INTO catalog_tool_categories (tool_id, category_id) VALUES (%s, %s)", [0, 0])
     assert status() == TransactionStatus.IDLE
@@ -109,8 +106,7 @@ def test_a_broken_transaction_takes_nothing_more():
         leave("left")
 
 
-def test_a_savepoint_undoes_what_was_left_inside_of_it():
-    """And nothing that was left before it."""
+def test_savepoint_rollback_undoes_deferred_statements():
     with transaction.atomic():
         leave("outside")
         with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -119,8 +115,8 @@ def test_a_savepoint_undoes_what_was_left_inside_of_it():
     assert names() == ["outside"]
 
 
-def test_a_savepoint_heals_what_failed_inside_of_it():
-    """Whether or not it was sent, and whatever the connection had meant to prepare with it."""
+def test_savepoint_rollback_recovers_from_an_error():
+    """Whether it was sent or not, and whatever the connection had prepared."""
     for turn in range(4):
         with transaction.atomic():
             leave(f"outside {turn}")
@@ -136,8 +132,8 @@ def test_a_savepoint_heals_what_failed_inside_of_it():
     assert len(names()) == 4
 
 
-def test_an_error_that_was_passed_over_is_heard_at_the_commit():
-    """PostgreSQL would answer it with a rollback, which no one hears."""
+def test_ignored_error_is_raised_at_commit():
+    """PostgreSQL would silently roll back."""
     with pytest.raises(InternalError), transaction.atomic():
         leave("twice")
         leave("twice")
@@ -154,7 +150,6 @@ def test_what_is_left_is_sent_by_who_reads_its_result():
 
 
 def test_rows_may_be_locked_through_a_cursor_of_the_server():
-    """It ends with its transaction."""
     Category.objects.create(name="locked")
     with transaction.atomic():
         [found] = Category.objects.select_for_update().iterator()
@@ -178,7 +173,6 @@ def test_a_cursor_of_the_server_sees_what_was_left():
 
 
 def test_a_script_goes_alone():
-    """Several statements in one text, which no pipeline takes; and one statement many times."""
     with transaction.atomic(), connection.cursor() as cursor:
         leave("left")
         cursor.execute("INSERT INTO catalog_category (name) VALUES ('one'); SELECT 1")
@@ -187,8 +181,7 @@ def test_a_script_goes_alone():
     assert names() == ["between", "left", "one", "three", "two"]
 
 
-def test_nothing_is_left_to_the_next_who_has_the_connection():
-    """A transaction that ended with its connection closed begins nothing in another one."""
+def test_closed_connection_leaves_no_pending_statement():
     with pytest.raises(OperationalError), transaction.atomic():
         leave("left")
         connection.close()
@@ -196,8 +189,7 @@ def test_nothing_is_left_to_the_next_who_has_the_connection():
     assert (names(), status()) == ([], TransactionStatus.IDLE)
 
 
-def test_who_watches_the_statements_sees_what_was_left_where_it_was_left():
-    """And a transaction begin and end."""
+def test_watched_deferred_statements_keep_their_order():
     seen: list[str] = []
 
     def watch(execute, sql, *more):

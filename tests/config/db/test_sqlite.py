@@ -1,4 +1,4 @@
-"""The database backend for SQLite: what it leaves out is never an error's kind, nor what watches the statements."""
+"""SQLite backend: errors as in Django, watched statements, fair write lock."""
 
 import sqlite3
 import threading
@@ -30,7 +30,7 @@ def writer() -> Iterator[sqlite3.Connection]:
 
 
 def test_a_transaction_that_cannot_begin_fails_as_in_django(writer: sqlite3.Connection) -> None:
-    """Whoever does transactions again asks the error's cause for its name."""
+    """Retries look at the SQLite name of the error's cause."""
     with pytest.raises(OperationalError) as failed, transaction.atomic():
         pytest.fail("The other program has the lock.")
     assert getattr(failed.value.__cause__, "sqlite_errorname", "") == "SQLITE_BUSY"
@@ -53,7 +53,7 @@ def test_a_fetch_that_fails_does_so_as_in_django() -> None:
 
 
 def test_a_commit_that_fails_does_so_as_in_django_and_leaves_nothing() -> None:
-    """What is checked when a transaction ends: a row that names another which is not there."""
+    """A deferred foreign key fails at COMMIT."""
     with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("INSERT INTO catalog_tool_categories (tool_id, category_id) VALUES (%s, %s)", [0, 0])
     assert not connection.in_atomic_block
@@ -123,7 +123,7 @@ def create_in_a_transaction() -> None:
 
 @pytest.mark.parametrize("write", [create_in_a_transaction, lambda: Category.objects.create(name="second")])
 def test_a_thread_that_writes_waits_for_its_turn(write: Callable[[], object], turns: WatchedLock) -> None:
-    """It does not look now and then whether SQLite's lock is free."""
+    """It does not poll SQLite's lock."""
     write_in_a_thread(write, turns)
     assert [each.name for each in Category.objects.order_by("pk")][-2:] == ["first", "second"]
 

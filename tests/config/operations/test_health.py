@@ -1,4 +1,4 @@
-"""Probes: what they say of a process and of its database, in time, and to whom it is no secret."""
+"""Health checks: reported problems, response time, public content."""
 
 import itertools
 import os
@@ -56,20 +56,17 @@ def fail(*arguments: object, **options: object) -> None:
 
 
 def test_a_process_that_answers_is_up(client):
-    """It asks no database: this test may not."""
     assert client.get("/healthz").json() == {"status": "ok"}
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_with_its_database_is_ready(client, executor):
-    """Every check is named, whatever it says."""
     response = client.get("/readyz")
     assert (response.status_code, response.json()) == (200, {"ready": True, "checks": dict.fromkeys(NAMES, "ok")})
 
 
 @pytest.mark.django_db(transaction=True)
-def test_where_nobody_executes_that_is_said(client, catalog):
-    """This process can serve all the same; an executor elsewhere is enough."""
+def test_missing_executor_is_reported(client, catalog):
     response = client.get("/readyz")
     assert (response.status_code, response.json()["ready"]) == (200, True)
     assert response.json()["checks"]["cluster"] != health.OK
@@ -79,7 +76,6 @@ def test_where_nobody_executes_that_is_said(client, catalog):
 
 @pytest.mark.django_db(transaction=True)
 def test_drifted_tools_are_counted_and_stop_nothing(client, catalog):
-    """Their names are for those who may read the log."""
     Tool.objects.get(name="read_file").versions.update(fingerprint="f" * 64)
     snapshot.drop_snapshot()
     response = client.get("/readyz")
@@ -89,7 +85,6 @@ def test_drifted_tools_are_counted_and_stop_nothing(client, catalog):
 
 @pytest.mark.django_db(transaction=True)
 def test_without_its_database_a_process_is_not_ready(client, monkeypatch):
-    """What cannot be known is not said to be good."""
     monkeypatch.setattr(health, "_file_takes_writes", fail)
     monkeypatch.setattr(health, "_server_takes_writes", fail)
     response = client.get("/readyz")
@@ -100,8 +95,8 @@ def test_without_its_database_a_process_is_not_ready(client, monkeypatch):
     assert "secret" not in response.content.decode()
 
 
-def test_a_database_that_hangs_keeps_no_probe_for_long(monkeypatch):
-    """The look goes on in its own thread, and is the only one."""
+def test_hanging_database_does_not_block_probes(monkeypatch):
+    """The query continues in its own thread, and only once."""
     gate, looks = threading.Event(), itertools.count(1)
     held = health.CachedProbe(lambda: (next(looks), gate.wait(30)), keep=60)
     with monkeypatch.context() as patch:
@@ -113,7 +108,7 @@ def test_a_database_that_hangs_keeps_no_probe_for_long(monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_that_takes_no_writes_is_not_ready(client, monkeypatch):
-    """A standby answers every question all the same."""
+    """A standby still answers queries."""
     monkeypatch.setattr(health, "_file_takes_writes", lambda: False)
     monkeypatch.setattr(health, "_server_takes_writes", lambda: False)
     response = client.get("/readyz")
@@ -122,14 +117,12 @@ def test_a_database_that_takes_no_writes_is_not_ready(client, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_the_real_database_is_found_writable():
-    """And by the way that fits it."""
     assert health._file_takes_writes() if settings.ON_SQLITE else health._server_takes_writes()
 
 
 @pytest.mark.skipif(not settings.ON_SQLITE, reason="a server's disk is not this machine's")
 @pytest.mark.django_db(transaction=True)
 def test_full_disk_is_named(client, monkeypatch):
-    """Another fault than a file that is read-only, and with another remedy."""
     monkeypatch.setattr(health, "_file_takes_writes", lambda: False)
     said = checks(client)["database"]
     full = os.statvfs_result((4096, 4096, 100, 0, 0, 100, 0, 0, 0, 255))
@@ -142,7 +135,6 @@ def test_full_disk_is_named(client, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_checkpoints_that_cannot_be_written_are_named(client, checkpoints):
-    """No dangerous call starts meanwhile."""
     append_entry(AuditRecord(action="tool.changed"))
     assert checks(client)["audit"] == health.OK
     checkpoints.symlink_to("/dev/full")
@@ -152,7 +144,7 @@ def test_checkpoints_that_cannot_be_written_are_named(client, checkpoints):
 
 
 def test_file_takes_writes_unless_damaged_or_gone(tmp_path, monkeypatch):
-    """One that another is writing takes writes; one that has gone is not made anew."""
+    """A file being written by another process is writable; a deleted one is not created again."""
     file = tmp_path / "db.sqlite3"
     monkeypatch.setitem(connection.settings_dict, "NAME", file)
     with pytest.raises(DatabaseError):
@@ -170,7 +162,7 @@ def test_file_takes_writes_unless_damaged_or_gone(tmp_path, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_missing_migrations_are_named(client, monkeypatch):
-    """Once none is missing, nobody looks again."""
+    """Once none is missing, the check does not run again."""
     leaves = MigrationExecutor(connection).loader.graph.leaf_nodes("plans")
     real = MigrationExecutor.migration_plan
     missing = real(MigrationExecutor(connection), leaves, clean_start=True)[-4:]
@@ -185,23 +177,20 @@ def test_missing_migrations_are_named(client, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_an_audit_log_that_ends_elsewhere_than_its_head_is_not_ready(client):
-    """As after a restored backup, or a hand in the tables."""
     Instance.objects.update(audit_seq=7, audit_head="f" * 64)
     response = client.get("/readyz")
     assert (response.status_code, failing(response)) == (503, ["audit"])
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_clock_that_is_off_is_said(client, monkeypatch):
-    """Toolgate keeps to the database's, so this process still serves."""
+def test_clock_skew_is_reported(client, monkeypatch):
     monkeypatch.setattr(clock, "offset_seconds", lambda: -61.0)
     assert checks(client)["clock"].startswith("61 s ")
     assert client.get("/readyz").status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_fails_is_logged_once_when_it_changes(client, executor, monkeypatch, caplog):
-    """Probes ask every few seconds."""
+def test_failing_checks_are_logged_on_change(client, executor, monkeypatch, caplog):
     monkeypatch.setattr(clock, "offset_seconds", lambda: 61.0)
     checks(client), checks(client)
     monkeypatch.setattr(clock, "offset_seconds", lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Log lines: the same from every logger, text or JSON, without arguments, results or messages of exceptions."""
+"""Log format of all loggers, without arguments, results and messages of exceptions."""
 
 import logging
 import re
@@ -16,7 +16,6 @@ from tests.rest import Rest
 
 
 def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
-    """In this order; the time is UTC."""
     with bound_contextvars(request_id="r1", plan="plan_1"):
         logging.getLogger("toolgate.calls").info("call %s", "ended", extra=log_extra(call="call_1", duration_ms=1.5))
     [line] = lines.json()
@@ -29,14 +28,12 @@ def test_a_line_of_json_has_when_who_what_ids_and_facts(lines):
 
 
 def test_a_line_of_text_reads_the_same(words):
-    """What has a space in it stands in quotes."""
     with bound_contextvars(plan="plan_1"):
         logging.getLogger("uvicorn.error").warning("so it is", extra=log_extra(tool="a b", nothing=""))
     assert words.text[25:] == 'WARNING uvicorn.error so it is plan=plan_1 tool="a b" nothing=""\n'
 
 
 def test_no_value_ends_a_line_or_paints_a_terminal(both):
-    """Wherever it stands, in either style."""
     with bound_contextvars(request_id=HOSTILE):
         logging.getLogger("toolgate.x").error("it was %s", HOSTILE, extra=log_extra(tool=HOSTILE))
     for captured in both:
@@ -44,14 +41,12 @@ def test_no_value_ends_a_line_or_paints_a_terminal(both):
         assert captured.text.rstrip("\n").isprintable()
 
 
-def test_what_is_too_long_is_cut(both):
-    """A line is for reading."""
+def test_long_values_are_truncated(both):
     logging.getLogger("toolgate.x").error("x" * 100_000, extra=log_extra(tool="y" * 100_000))
     assert [len(captured.text) < 5000 for captured in both] == [True, True]
 
 
-def test_what_was_raised_is_told_without_its_message(both):
-    """By its type and where it came from, whoever logs it, also with everything `extra` that others add."""
+def test_exceptions_are_logged_without_message(both):
     error = raised()
     log_unexpected(error)
     logging.getLogger("django.request").error("broken", exc_info=error, extra={"request": CANARY})
@@ -63,7 +58,6 @@ def test_what_was_raised_is_told_without_its_message(both):
 
 
 def test_lines_of_structlog_come_out_the_same(lines):
-    """Tools may write them; what they bind is theirs."""
     with structlog.contextvars.bound_contextvars(job="j1"):
         structlog.get_logger("toolgate.mine").warning("done", count=3)
     [line] = lines.json()
@@ -73,13 +67,11 @@ def test_lines_of_structlog_come_out_the_same(lines):
 
 
 def test_statements_are_never_logged(settings):
-    """Their parameters are arguments and results."""
     assert settings.LOGGING["loggers"]["django.db.backends"]["level"] == "INFO"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_canary_in_arguments_results_and_errors_is_in_no_line(both, stage, ada, rosa):
-    """Of calls that run, fail, wait, are refused or are invalid: at every level, in both styles."""
     stage.acts |= {"safe": lambda value, context: CANARY, "cautious": lambda value, context: fail()}
     stage.acts["patient"] = lambda value, context: fail()
     stage.previews["dangerous"] = lambda value, context: fail()

@@ -1,4 +1,4 @@
-"""/metrics: what is counted and timed, how things stand, who may read it, and that nobody is named."""
+"""/metrics: values, access, no personal data."""
 
 import os
 import re
@@ -45,7 +45,6 @@ def seen(client):
 
 @pytest.mark.django_db(transaction=True)
 def test_steps_and_calls_are_counted_and_timed(client, stage, ada, seen):
-    """By level and by how they ended; waiting is timed too."""
     stage.acts["cautious"] = lambda value, context: 1 / 0
     work_off(make_plan(ada, act(1), act(2, tool="cautious", dependencies=[1])))
     assert seen('toolgate_step_seconds_count{level="safe",outcome="completed"}') == 1
@@ -57,7 +56,6 @@ def test_steps_and_calls_are_counted_and_timed(client, stage, ada, seen):
 
 @pytest.mark.django_db(transaction=True)
 def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
-    """Requests, and steps that nobody has claimed."""
     plan = make_plan(ada, act(1, tool="dangerous"))
     assert (seen("toolgate_steps_ready"), seen("toolgate_approvals_waiting")) == (1, 0)
     work_off(plan)
@@ -70,8 +68,7 @@ def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_how_things_stand_costs_one_statement_over_indexes(stage, django_assert_num_queries):
-    """However many plans there were."""
+def test_database_gauges_cost_one_indexed_query(stage, django_assert_num_queries):
     with django_assert_num_queries(1):
         found = statements.count_backlog()
     assert (found.ready, found.running, found.unknown, found.oldest_ready) == (0, 0, 0, 0.0)
@@ -84,7 +81,6 @@ def test_how_things_stand_costs_one_statement_over_indexes(stage, django_assert_
 
 @pytest.mark.django_db(transaction=True)
 def test_steps_of_paused_plans_are_not_in_the_queue(client, stage, ada, seen):
-    """Nobody may claim them."""
     plan = make_plan(ada, act(1))
     assert seen("toolgate_steps_ready") == 1
     pause_plan(plan, by=Requester(ada))
@@ -93,7 +89,7 @@ def test_steps_of_paused_plans_are_not_in_the_queue(client, stage, ada, seen):
 
 @pytest.mark.django_db(transaction=True)
 def test_requests_are_timed_by_the_name_of_their_view(ada, client, seen):
-    """Never by their path, of which there is no end, and as one for each class of answers."""
+    """Paths are unbounded, and statuses are grouped by class."""
     Rest(ada).get("plans/plan_nowhere/")
     client.get("/nowhere/at/all/")
     client.generic("BREW", "/healthz")
@@ -103,8 +99,6 @@ def test_requests_are_timed_by_the_name_of_their_view(ada, client, seen):
 
 
 def test_without_the_database_the_other_metrics_are_served(client, monkeypatch):
-    """What cannot be counted is left out, not said to be nothing."""
-
     def fail() -> None:
         raise DatabaseError
 
@@ -128,7 +122,6 @@ def test_without_the_database_the_other_metrics_are_served(client, monkeypatch):
     ],
 )
 def test_without_a_token_only_this_machine_may_read(client, db, address, headers, status):
-    """A proxy beside the process speaks for others, and says so."""
     assert client.get("/metrics", headers=headers, REMOTE_ADDR=address).status_code == status
 
 
@@ -136,8 +129,7 @@ def test_without_a_token_only_this_machine_may_read(client, db, address, headers
     ("given", "status"),
     [(None, 403), ("Bearer wrong", 403), ("Bearer ", 403), ("Bearer scrape-scrape-scrape", 200), ("Bearer é", 403)],
 )
-def test_where_a_token_is_set_it_is_asked_for(client, db, settings, given, status):
-    """From wherever; this machine needs it too."""
+def test_configured_token_is_required(client, db, settings, given, status):
     settings.TOOLGATE_METRICS_TOKEN = "scrape-scrape-scrape"
     headers = {"Authorization": given} if given else {}
     assert client.get("/metrics", headers=headers, REMOTE_ADDR="10.0.0.7").status_code == status
@@ -160,7 +152,7 @@ print(generate_latest(metrics.metrics_registry()).decode())
 
 @pytest.mark.slow
 def test_processes_that_share_a_folder_are_added_up(tmp_path):
-    """What a process counted stays when it has ended; what it held is gone."""
+    """Counters of an ended process stay; its gauges are removed."""
     environment = {**os.environ, MULTIPROCESS_DIR_VARIABLE: str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
 
     def run(code: str) -> str:

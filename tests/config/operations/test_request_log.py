@@ -1,4 +1,4 @@
-"""One line for each HTTP request, and the id by which its other lines are found."""
+"""Request log lines and request ids."""
 
 import gzip
 import json
@@ -33,7 +33,6 @@ def requests(lines: Captured) -> list[dict[str, object]]:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_request_leaves_one_line(lines, ada):
-    """Who asked is told by number, the path without its query."""
     rest = Rest(ada)
     rest.get("tools/", q=CANARY)
     [line] = requests(lines)
@@ -47,8 +46,7 @@ def test_a_request_leaves_one_line(lines, ada):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_has_signed_in_is_told_too(lines, ada, client):
-    """Once the page has looked who it is; who has not is nobody."""
+def test_signed_in_user_is_logged(lines, ada, client):
     client.get("/sign-in/")
     client.force_login(ada)
     client.get("/plans/")
@@ -58,22 +56,19 @@ def test_who_has_signed_in_is_told_too(lines, ada, client):
 
 @pytest.mark.parametrize("given", ["a", "0123-ABC_x.y", "x" * 64])
 def test_a_harmless_id_is_kept_and_sent_back(client, lines, given):
-    """So that lines of several systems are found by one id."""
     assert client.get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"] == given
     assert [line["request_id"] for line in requests(lines)] == [given]
 
 
 @pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a\tb", "é", "a/b", '"'])
-def test_any_other_is_replaced(client, lines, given):
-    """Nothing hostile goes into the log or back."""
+def test_invalid_request_id_is_replaced(client, lines, given):
     made = client.get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"]
     assert re.fullmatch("[0-9a-f]{16}", made)
     assert [line["request_id"] for line in requests(lines)] == [made]
 
 
 @pytest.mark.urls("tests.config.operations.test_request_log")
-def test_lines_inside_carry_the_id_and_what_broke_is_told_once(lines, db):
-    """Without its message."""
+def test_inner_lines_have_the_id_and_errors_are_logged_once(lines, db):
     Client(raise_request_exception=False).get("/broken/", headers={"X-Request-ID": "r1"})
     found = [(line["logger"], line["level"], line["request_id"]) for line in lines.json()]
     assert found == [
@@ -83,8 +78,7 @@ def test_lines_inside_carry_the_id_and_what_broke_is_told_once(lines, db):
     assert "ValueError" in lines.text
 
 
-def test_probes_are_for_who_debugs(client, lines, db):
-    """What asks every few seconds says little; what is not there is no probe."""
+def test_probes_are_logged_at_debug_level(client, lines, db):
     client.get("/healthz"), client.get("/static/nothing.css"), client.get("/nowhere/\x1b")
     assert [(line["view"], line["level"], line["status"]) for line in requests(lines)] == [
         ("healthz", "debug", 200), ("static", "debug", 404), ("none", "info", 404),
@@ -93,7 +87,6 @@ def test_probes_are_for_who_debugs(client, lines, db):
 
 
 def test_a_trace_that_comes_in_is_named(client, lines):
-    """A broken one is none."""
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     client.get("/healthz", headers={"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"})
     client.get("/healthz", headers={"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01\n{CANARY}"})
@@ -107,7 +100,6 @@ def compressed(response: HttpResponseBase, **headers: str) -> HttpResponseBase:
 
 
 def test_long_texts_are_compressed_with_padding_of_random_length() -> None:
-    """Pages, JSON, and what streams in pieces such as static files."""
     text = "a" * 5000
     for media_type in ("text/html; charset=utf-8", "application/json", "application/problem+json", "text/css"):
         for response in (HttpResponse(text, media_type), StreamingHttpResponse([text], content_type=media_type)):
@@ -128,6 +120,5 @@ def test_long_texts_are_compressed_with_padding_of_random_length() -> None:
         StreamingHttpResponse(["data: a\n\n"], content_type="text/event-stream"),
     ],
 )
-def test_what_gains_nothing_or_must_not_wait_is_not_compressed(response: HttpResponseBase) -> None:
-    """Short answers, other content, parts of files, streams of events."""
+def test_unsuitable_responses_are_not_compressed(response: HttpResponseBase) -> None:
     assert "Content-Encoding" not in compressed(response)

@@ -1,4 +1,4 @@
-"""How requests meet threads: few of them, borrowed for as long as Django works, their connections given back."""
+"""ASGI handler: threads are used only while Django works, and connections are closed."""
 
 import asyncio
 import threading
@@ -91,14 +91,13 @@ def asking(handler: ThreadedHandler, method: str, address: str) -> HttpCommunica
 
 
 async def test_a_burst_waits_for_its_turn(handler: ThreadedHandler) -> None:
-    """Nobody is refused, and no more run at once than there are connections for."""
     responses = await asyncio.gather(*(get(handler, "/crowded/") for _ in range(10 * PLACES)))
     assert {response["status"] for response in responses} == {200}
     assert max(most) == PLACES
 
 
 async def test_probes_are_answered_while_every_thread_waits(handler: ThreadedHandler) -> None:
-    """As when the database is away: that is no reason to restart the process."""
+    """An unavailable database is no reason to restart the process."""
     gate.clear()
     held = [asyncio.ensure_future(get(handler, "/held/")) for _ in range(2 * PLACES)]
     assert (await get(handler, "/healthz"))["status"] == 200
@@ -107,8 +106,7 @@ async def test_probes_are_answered_while_every_thread_waits(handler: ThreadedHan
     assert {response["status"] for response in await asyncio.gather(*held)} == {200}
 
 
-async def test_who_sends_slowly_keeps_no_thread(handler: ThreadedHandler) -> None:
-    """As many as there are threads have begun to send, and someone else is answered."""
+async def test_slow_senders_occupy_no_thread(handler: ThreadedHandler) -> None:
     begun = [asking(handler, "POST", "/plain/") for _ in range(PLACES)]
     for each in begun:
         await each.send_input({"type": "http.request", "body": b"x", "more_body": True})
@@ -119,7 +117,6 @@ async def test_who_sends_slowly_keeps_no_thread(handler: ThreadedHandler) -> Non
 
 
 async def test_a_file_is_sent_whole(handler: ThreadedHandler) -> None:
-    """It streams: its pieces are read in threads."""
     source = configured.BASE_DIR / "static" / "app.js"
     client = asking(handler, "GET", static("app.js"))
     await client.send_input({"type": "http.request", "body": b""})
@@ -131,7 +128,6 @@ async def test_a_file_is_sent_whole(handler: ThreadedHandler) -> None:
 
 @pytest.mark.service
 async def test_a_thread_keeps_no_connection_that_others_could_use(handler: ThreadedHandler) -> None:
-    """Whatever became of the request."""
     await get(handler, "/plain/")
     client = asking(handler, "GET", "/broken/")
     await client.send_input({"type": "http.request", "body": b""})
@@ -147,7 +143,6 @@ def _holds_a_connection() -> bool:
 
 @pytest.mark.service
 def test_there_is_a_connection_for_every_thread() -> None:
-    """The pool is as large as all who may ask it at once."""
     pool = configured.DATABASES["default"]["OPTIONS"]["pool"]
     ticker, looks = 1, 2
     beside = feed.READERS + ticker + looks

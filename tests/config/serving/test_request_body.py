@@ -1,4 +1,4 @@
-"""Bodies that are too large or too slow, refused on any path before anybody is asked who they are."""
+"""Request bodies that are too large or too slow are refused before authentication."""
 
 import json
 from typing import Any

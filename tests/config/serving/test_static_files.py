@@ -1,4 +1,4 @@
-"""Static files under addresses that change with their content."""
+"""Static files with content-dependent URLs."""
 
 import re
 from pathlib import Path
