@@ -34,7 +34,7 @@ class CancelToken:
 
     @property
     def told(self) -> bool:
-        """Whether the call is cancelled."""
+        """True if the call is cancelled."""
         return self._told
 
     def tell(self) -> None:
@@ -111,7 +111,7 @@ class Session:
 
     @property
     def changed(self) -> bool:
-        """Whether anything differs from the last snapshot."""
+        """True if anything differs from the last snapshot."""
         return self._values != self._before
 
     def snapshot(self) -> Any:
@@ -146,7 +146,7 @@ class Deadline:
 
     @property
     def stopped(self) -> bool:
-        """Whether the call was cancelled, whatever time it had left."""
+        """True if the call was cancelled, whatever time it had left."""
         return self.stop is not None and self.stop.told
 
     def remaining(self) -> float:
@@ -200,7 +200,7 @@ class UndoResult:
 
     @property
     def all(self) -> bool:
-        """Whether there were changes, and all of them were undone."""
+        """True if there were changes, and all of them were undone."""
         return self.some and not self.failed
 
 

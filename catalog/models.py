@@ -104,7 +104,7 @@ class Tool(models.Model):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether the tool is enabled and offered by a source; `enabled` is kept for when a source offers it again."""
+        """True if the tool is enabled and offered by a source; `enabled` is kept for when a source offers it again."""
         return self.enabled and self.registered
 
 
@@ -239,7 +239,7 @@ class ApiToken(models.Model):
 
     @property
     def is_live(self) -> bool:
-        """Whether the token is neither revoked nor expired."""
+        """True if the token is neither revoked nor expired."""
         return self.revoked_at is None and self.expires_at > clock.now()
 
 
@@ -364,7 +364,7 @@ class Call(models.Model):
 
     @property
     def left_earlier(self) -> bool:
-        """Whether the handler left running belongs to an earlier attempt."""
+        """True if the handler left running belongs to an earlier attempt."""
         return bool(self.left_running_at and self.started_at and self.left_running_at < self.started_at)
 
     def error_response(self, message: str) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _mail_url_error(why: str) -> ImproperlyConfigured:
 
 
 LOCK_SECONDS = 5
-"""How long a statement waits for a lock; work that may wait longer is retried (`catalog.core.transactions`)."""
+"""Lock timeout of a statement; work that may wait longer is retried (`catalog.core.transactions`)."""
 IDLE_SECONDS = 15
 """Time after which the server ends an idle transaction; Toolgate's are never idle for more than milliseconds.
 

@@ -38,7 +38,7 @@ class PageFrame:
 
     @property
     def can_plan(self) -> bool:
-        """Whether the user may request and submit plans."""
+        """True if the user may request and submit plans."""
         return not self.roles.isdisjoint({OPERATOR, ADMINISTRATOR})
 
 

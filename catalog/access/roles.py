@@ -50,7 +50,7 @@ def roles_of(user: User | AnonymousUser) -> frozenset[str]:
 
 
 def has_role(user: User | AnonymousUser, *names: str) -> bool:
-    """Say whether the user has one of the roles."""
+    """Return whether the user has one of the roles."""
     return not roles_of(user).isdisjoint(names)
 
 

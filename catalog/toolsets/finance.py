@@ -49,7 +49,7 @@ class FinancialFactsParams(BaseModel):
 
 
 class CompanyInfoParams(BaseModel):
-    """Which company."""
+    """The company to look up."""
 
     ticker: Ticker
 

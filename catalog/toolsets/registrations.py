@@ -31,7 +31,7 @@ class LookupParams(BaseModel):
 
 
 class EmailParams(BaseModel):
-    """Which mail to which registration."""
+    """The mail to send, and its registration."""
 
     registration_id: str = Field(description="Your registration ID, such as R-20400", max_length=32)
     document: Document = Field(default="confirmation", description="What to send again")

@@ -77,7 +77,7 @@ class Facet:
 
     @property
     def is_open(self) -> bool:
-        """Whether one of the expandable choices is selected."""
+        """True if one of the expandable choices is selected."""
         return any(option.chosen for option in self.more)
 
 
@@ -180,7 +180,7 @@ class ToolListQuery:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether any facet has a selection."""
+        """True if any facet has a selection."""
         return any(self.chosen.values())
 
     @property

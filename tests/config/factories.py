@@ -32,7 +32,7 @@ class Captured:
 
 
 def capture(*styles: str) -> Iterator[list[Captured]]:
-    """Let the root logger and Toolgate's take everything down in each style."""
+    """Capture the lines of the root logger and Toolgate's in each style."""
     root, own = logging.getLogger(), logging.getLogger("toolgate")
     before = root.level, own.level
     captured = [Captured(style) for style in styles]

@@ -44,7 +44,7 @@ ON_POSTGRESQL = {
 
 
 def load(**environment: str) -> dict[str, Any]:
-    """Run the settings' module anew in a changed environment; return what it sets."""
+    """Run the settings module in a changed environment; return its settings."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"DEBUG": "0", **environment}.items():
             patch.setenv(name, value)

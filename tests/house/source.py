@@ -82,7 +82,7 @@ def settings_read(root: Path) -> set[str]:
 
 
 def where(root: Path, path: Path, line: int = 1) -> str:
-    """Name a place as editors and people do."""
+    """Return a location as path and line."""
     return f"{path.relative_to(root)}:{line}"
 
 

@@ -18,7 +18,7 @@ ELSEWHERE = {
 
 
 def opens(function: ast.AST) -> bool:
-    """Say whether a function's body opens a plan transaction."""
+    """Return whether a function's body opens a plan transaction."""
     items = [item.context_expr for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items]
     return any(isinstance(item, ast.Call) and getattr(item.func, "id", "") in OPENING for item in items)
 

@@ -16,7 +16,7 @@ NAMING_METHODS = {"save", "asave", "bulk_update", "abulk_update", "setattr", "bu
 
 
 def names_status(node: ast.AST) -> bool:
-    """Say whether a literal anywhere below is the word status."""
+    """Return whether a literal anywhere below is the word status."""
     return any(isinstance(leaf, ast.Constant) and leaf.value == "status" for leaf in ast.walk(node))
 
 

@@ -12,7 +12,7 @@ from tests import answers
 
 @pytest.fixture
 def document(client, db):
-    """The OpenAPI document as it is served."""
+    """The served OpenAPI document."""
     response = client.get("/api/v1/schema/")
     assert response["Content-Type"].startswith("application/json")
     return response.json()

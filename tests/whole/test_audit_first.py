@@ -38,7 +38,7 @@ ROOM = {
 
 @contextmanager
 def no_room() -> Iterator[None]:
-    """Let the database take no audit entry, as on a full disk or for a role that may not."""
+    """Make the database refuse audit entries, as with a full disk or a missing permission."""
     with connection.cursor() as cursor:
         for statement in FULL[connection.vendor]:
             cursor.execute(statement)
@@ -91,19 +91,19 @@ def test_safe_calls_go_on(stage, ada):
 
 
 def full_disk(checkpoints: Path) -> None:
-    """Let nothing more be written to the file of checkpoints, whose disk is full."""
+    """Make writing the checkpoints' file fail, as on a full disk."""
     checkpoints.unlink(missing_ok=True)
     checkpoints.symlink_to("/dev/full")
 
 
 def closed(checkpoints: Path) -> None:
-    """Let the file of checkpoints be one that cannot be opened."""
+    """Make opening the checkpoints' file fail."""
     checkpoints.unlink(missing_ok=True)
     checkpoints.mkdir()
 
 
 def space_again(checkpoints: Path) -> None:
-    """Let the file of checkpoints be written again, and look as the ticker does."""
+    """Make the checkpoints' file writable again, and run the ticker's check."""
     (checkpoints.rmdir if checkpoints.is_dir() else checkpoints.unlink)()
     RestoreMonitor().look()
     Step.objects.exclude(ready_at=None).update(ready_at=clock.now())

@@ -31,7 +31,7 @@ def assert_is_away(response: Any) -> None:
 
 
 def failing(error: Exception) -> Any:
-    """Let every statement fail with this error."""
+    """Make every statement fail with this error."""
 
     def fail(*args: object) -> None:
         raise error

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Nest:
-    """What was planted, and everything that was captured since."""
+    """The planted canaries, and all output captured since."""
 
     def __init__(self):
         self.dice = random.Random(7)  # noqa: S311 (no secret)

@@ -62,7 +62,7 @@ def test_events_and_moments_follow_the_database(stage, ada, set_clock):
 
 
 def lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what this process measures lie behind the database's time from now on, as after an answer that came late."""
+    """Make this process's measurement of the database's clock lag behind, as after a slow answer."""
     measured = clock._last_measurement
     assert measured is not None
     monkeypatch.setattr(clock, "_last_measurement", replace(measured, moment=measured.moment - timedelta(seconds=0.4)))

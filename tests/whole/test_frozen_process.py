@@ -26,7 +26,7 @@ Freeze = Callable[[Plan], psycopg.Connection]
 
 @pytest.fixture
 def freeze(transactional_db: None) -> Iterator[Freeze]:
-    """A way to lock a plan as a process does that then says nothing more, until the server is told to lose patience."""
+    """A function that locks a plan like a frozen process, until the server's idle timeout is lowered."""
     opened: list[psycopg.Connection] = []
 
     def lock(plan: Plan) -> psycopg.Connection:
@@ -42,7 +42,7 @@ def freeze(transactional_db: None) -> Iterator[Freeze]:
 
 
 def is_over(plan: Plan) -> bool:
-    """Say whether the plan is completed."""
+    """Return whether the plan is completed."""
     return Plan.objects.get(pk=plan.pk).status == "completed"
 
 
@@ -57,7 +57,7 @@ def stuck(stage: Stage, ada: User) -> Plan:
 
 @pytest.fixture
 def frozen(stuck: Plan, freeze: Freeze, request: pytest.FixtureRequest) -> psycopg.Connection:
-    """Who froze with the stuck plan, before the threads here begin to work."""
+    """A process frozen with the stuck plan, before the threads here begin to work."""
     found = freeze(stuck)
     request.getfixturevalue("executor")
     return found
@@ -119,6 +119,6 @@ def test_finish_waits_for_a_locked_plan(stage, ada, freeze, monkeypatch):
 
 
 def end_once(frozen: psycopg.Connection, is_time: Callable[[], bool]) -> None:
-    """Let the server end the frozen transaction once it is time."""
+    """Let the server's idle timeout end the frozen transaction."""
     eventually(is_time, what="a second try")
     frozen.execute("SET LOCAL idle_in_transaction_session_timeout = '50ms'")

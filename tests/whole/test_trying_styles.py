@@ -25,7 +25,7 @@ class SentForm(HTMLParser):
         self.feed(form[: form.index("</form>")])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take fields, ticked boxes and chosen options."""
+        """Collect fields, checked boxes and selected options."""
         given = {name: value or "" for name, value in attrs}
         if tag == "input" and (given.get("type") != "checkbox" or "checked" in given):
             self.fields[given["name"]] = given.get("value", "")
@@ -44,7 +44,7 @@ class SentForm(HTMLParser):
             self._writing = ""
 
     def handle_data(self, data: str) -> None:
-        """Take what stands in a textarea."""
+        """Collect the text of a textarea."""
         if self._writing:
             self.fields[self._writing] += data
 

@@ -77,7 +77,7 @@ class FormNode:
 
     @property
     def fixed(self) -> bool:
-        """Whether the schema allows only one value, which is always sent."""
+        """True if the schema allows only one value, which is always sent."""
         schema = self.shape.schema
         stated = self.required or ("const" in schema and schema.get("default", ...) == schema["const"])
         return self.kind == "choice" and len(self.shape.options) == 1 and stated
@@ -90,19 +90,19 @@ class FormNode:
 
     @property
     def is_secret(self) -> bool:
-        """Whether the input is masked."""
+        """True if the input is masked."""
         schema = self.shape.schema
         return bool(schema.get("writeOnly") or schema.get("x-secret") or schema.get("format") == "password")
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether blank and empty text are different inputs; then a valid empty text can be chosen explicitly."""
+        """True if blank and empty text are different inputs; then a valid empty text can be chosen explicitly."""
         is_offered = self.given or not self.shape.schema.get("minLength")
         return self.kind in ("text", "area") and not self.is_item and is_offered
 
     @property
     def takes_more(self) -> bool:
-        """Whether rows may be added."""
+        """True if rows may be added."""
         schema = self.shape.schema
         if self.kind == "list":
             opens = self.open or not schema.get("prefixItems")

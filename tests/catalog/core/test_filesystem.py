@@ -306,7 +306,7 @@ def test_restore_leaves_alone_what_someone_else_wrote_since(workspace, root):
 
 
 def fail_once_at(monkeypatch, name: str) -> None:
-    """Let the next call of `os.<name>` on a folder, or any for replace, fail; fsync only after the file's own."""
+    """Make the next call of `os.<name>` on a folder fail (replace: any; fsync: only after the file's own)."""
     real = getattr(os, name)
     failed: list[bool] = []
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.db
 
 
 class Refused(Exception):
-    """What a driver raises."""
+    """Stand-in for a driver's exception."""
 
     def __init__(self, name: str) -> None:
         is_sqlite = name.startswith("SQLITE")

@@ -20,7 +20,7 @@ SECRET = "yrano-canary-72"
 
 @pytest.fixture
 def spans(monkeypatch) -> InMemorySpanExporter:
-    """What a collector would be sent."""
+    """The spans that a collector would receive."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

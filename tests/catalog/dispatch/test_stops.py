@@ -56,7 +56,7 @@ def test_call_cancelled_before_start_does_nothing():
 
 
 def tell_once(begun: threading.Event, stop: CancelToken) -> None:
-    """Tell a call to stop as soon as its handler runs."""
+    """Cancel a call as soon as its handler runs."""
     assert begun.wait(60)
     stop.tell()
 

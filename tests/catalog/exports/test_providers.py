@@ -34,7 +34,7 @@ def version_of(schema: dict[str, Any], **fields: Any) -> ToolVersion:
 
 
 def judge(version: ToolVersion) -> None:
-    """Hold every provider's form of a tool against the provider's rules."""
+    """Check every provider's export of a tool against the provider's rules."""
     for strictly in (False, True):
         (tool,), notes = export_tool("openai", [version], strictly=strictly)
         is_strict = strictly and tool["function"]["strict"]

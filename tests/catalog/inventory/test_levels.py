@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("own_tools_only")
 
 
 def code_says(level):
-    """Let the code of `greet` declare a level, and sync."""
+    """Declare a level for `greet` in code, and sync."""
 
     @tool(name="greet", safety_level=level, reversibility="reversible")
     def greet(name: str) -> str:

@@ -54,7 +54,7 @@ def corpus(db):
 
 
 def say(tool: Tool, description: str, properties: Mapping[str, object] | None = None) -> None:
-    """Let a tool's current version say something else."""
+    """Change texts of a tool's current version."""
     schema = {"type": "object", "properties": properties or {}}
     tool.versions.update(description=description, input_schema=schema)
 

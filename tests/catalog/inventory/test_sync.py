@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.db, pytest.mark.usefixtures("own_tools_only")]
 
 
 def greet(level="safe", description="Greet someone.", categories=("words",)):
-    """Register the tool `greet`, as it is at this time."""
+    """Register the tool `greet` with these attributes."""
 
     @tool(name="greet", description=description, safety_level=level, categories=categories)
     def function(name: str) -> str:
@@ -137,7 +137,7 @@ def test_every_change_is_in_the_audit_log():
 
 
 def audit_is_last(statements):
-    """Say whether the catalog is written, then the audit log, and the catalog no more."""
+    """Return whether the catalog is written first, then the audit log, and not the catalog again."""
     writes = [sql for sql in statements if sql.startswith(("INSERT", "UPDATE"))]
     catalog = [at for at, sql in enumerate(writes) if '"catalog_' in sql]
     audit = [at for at, sql in enumerate(writes) if "approvals_" in sql]

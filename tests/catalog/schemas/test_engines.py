@@ -15,7 +15,7 @@ from tests import counts
 from tests.catalog.schema_strategies import anything, documents, with_definitions
 from tests.corpus import faults
 
-# What JSON Schema asks for, and Python's expressions and binary fractions do not give the reference.
+# Requirements of JSON Schema that Python's regular expressions and binary fractions deny the reference.
 KNOWN_DIFFERENCES = [
     ({"pattern": "^a$"}, "a\n", False, "Python's $ also matches before a last line break"),
     ({"pattern": "^\\d$"}, "٣", False, "ECMA-262 knows ten digits, Python those of every script"),

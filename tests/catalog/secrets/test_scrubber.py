@@ -15,7 +15,7 @@ NAMED = f'{{"{PLACEHOLDER_KEY}":"password"}}'
 
 @pytest.fixture
 def scrub():
-    """What replaces one password."""
+    """A scrubber for one password."""
     return Scrubber([Secret("password", "password", VALUE, "")])
 
 

@@ -22,12 +22,12 @@ def change(pages: Pages, status: Any = 200, **fields: Any) -> str:
 
 
 def tool() -> Tool:
-    """Return the tool as it is now."""
+    """Return the tool's current row."""
     return Tool.objects.select_related("current_version").get(name="read_file")
 
 
 def version() -> ToolVersion:
-    """Return what it promises now."""
+    """Return the tool's current version."""
     return ToolVersion.objects.get(pk=tool().current_version_id or 0)
 
 

@@ -155,7 +155,7 @@ def test_a_description_of_an_administrator_shows_the_authors(rosa, db):
 
 
 def said(old: dict[str, Any], new: dict[str, Any], **fields: Any) -> list[str]:
-    """Return what is said of the change from one schema to another."""
+    """Return the sentences about a change from one schema to another."""
     tool = with_schema({"type": "object", "properties": old})
     new_version(tool, input_schema={"type": "object", "properties": new}, **fields)
     change = pair_versions(list(tool.versions.order_by("-number")))[0]

@@ -116,7 +116,7 @@ def test_savepoint_rollback_undoes_deferred_statements():
 
 
 def test_savepoint_rollback_recovers_from_an_error():
-    """Whether it was sent or not, and whatever the connection had prepared."""
+    """Both if it was sent and not, and whatever the connection had prepared."""
     for turn in range(4):
         with transaction.atomic():
             leave(f"outside {turn}")

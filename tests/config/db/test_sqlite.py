@@ -74,14 +74,14 @@ class WatchedLock:
         self.is_waited_for = threading.Event()
 
     def acquire(self, timeout: float) -> bool:
-        """Take the lock, or wait for it."""
+        """Acquire the lock."""
         if self._lock.acquire(blocking=False):
             return True
         self.is_waited_for.set()
         return self._lock.acquire(timeout=timeout)
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
 
@@ -94,7 +94,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> WatchedLock:
 
 
 def write_in_a_thread(write: Callable[[], object], turns: WatchedLock) -> None:
-    """Let a thread write that SQLite gives no time to wait, while this one is in the middle of a transaction."""
+    """Write in a thread without SQLite's busy timeout, while this one is inside a transaction."""
     failures: list[OperationalError] = []
 
     def live() -> None:

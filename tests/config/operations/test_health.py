@@ -27,7 +27,7 @@ NAMES = ["database", "migrations", "audit", "clock", "tools", "cluster", "execut
 
 @pytest.fixture(autouse=True)
 def anew():
-    """Let every test look for itself."""
+    """Clear cached results before every test."""
     health._database_probe.forget()
     health._last_state.clear()
     yield
@@ -36,7 +36,7 @@ def anew():
 
 
 def checks(client) -> dict[str, str]:
-    """Ask anew, and return what is said."""
+    """Return a fresh readiness response."""
     health._database_probe.forget()
     found: dict[str, str] = client.get("/readyz").json()["checks"]
     return found

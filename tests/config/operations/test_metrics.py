@@ -27,7 +27,7 @@ LINE = re.compile(r'[a-z_]+(?:\{(?:[a-z]+="[A-Za-z0-9_.:+-]*",?)+\})? [0-9.e+-]+
 
 
 def read(client, **headers: str) -> dict[str, float]:
-    """Ask for everything, looked at anew; return the value of each series."""
+    """Return the value of each series from a fresh scrape."""
     metrics._database.fresh.forget()
     response = client.get("/metrics", headers=headers)
     assert (response.status_code, response["Content-Type"][:10]) == (200, "text/plain")

@@ -26,13 +26,13 @@ most: list[int] = []
 
 
 def plain(request: HttpRequest) -> HttpResponse:
-    """Ask the database."""
+    """Query the database."""
     User.objects.count()
     return HttpResponse(b"done")
 
 
 def crowded(request: HttpRequest) -> HttpResponse:
-    """Ask the database, then wait until every thread there may be has come so far."""
+    """Query the database, then wait until all threads have done so."""
     running.append(threading.current_thread().name)
     most.append(len(running))
     User.objects.count()
@@ -42,13 +42,13 @@ def crowded(request: HttpRequest) -> HttpResponse:
 
 
 def broken(request: HttpRequest) -> HttpResponse:
-    """Ask the database, then end as no view should."""
+    """Query the database, then raise an uncaught exception."""
     User.objects.count()
     raise Ended
 
 
 class Ended(BaseException):
-    """What no view should raise, and Django does not catch."""
+    """An exception that Django does not catch."""
 
 
 def held(request: HttpRequest) -> HttpResponse:

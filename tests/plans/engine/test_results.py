@@ -34,7 +34,7 @@ def deep(levels: int) -> Any:
 REFUSED = {
     "a byte too much": (
         "x" * (MAX_RESULT - 1),
-        f"returned {MAX_RESULT + 1:,} bytes; at most {MAX_RESULT:,}",
+        f"returned {MAX_RESULT + 1:,} bytes. At most {MAX_RESULT:,}",
     ),
     "many small parts": (["xy"] * 300_000, f"returned {300_000 * 5 + 1:,} bytes"),
     "NaN": (float("nan"), "returned a float that is not JSON"),
