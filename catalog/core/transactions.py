@@ -29,7 +29,7 @@ def log_unexpected(error: BaseException) -> None:
     """
     name, away = type(error).__name__, isinstance(error, Exception) and is_unavailable(error)
     where = "".join(traceback.format_tb(error.__traceback__))
-    words, level = ("Database unavailable: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
+    words, level = ("The database was away: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
     log.log(level, words, name, extra=log_extra(stack=where))
 
 

@@ -47,8 +47,8 @@ REFUSED = {
     "an object": (Custom(), "returned a Custom that is not JSON"),
     "an object inside": ({"a": Custom()}, "returned a dict that is not JSON"),
     "a circle": (circle(), "returned a list that is not JSON"),
-    "too deep": (deep(100), "nests deeper than 64 levels"),
-    "a huge integer": (10**400, "returned a int that is not JSON: An integer lies beyond"),
+    "too deep": (deep(100), "is nested deeper than 64 levels"),
+    "a huge integer": (10**400, "returned a int that is not JSON: An integer is beyond"),
     "half a character": ("\ud800", "returned a str that is not JSON"),
     "half a character inside": ({"\udfff": 1}, "returned a dict that is not JSON"),
 }
