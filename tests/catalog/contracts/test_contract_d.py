@@ -227,7 +227,7 @@ def test_a_specification_binds_to_the_tool_that_matches_it(specification, tool):
     ("tool", "reason"),
     [
         (None, "no tool 'sayHello'; it has nothing"),
-        (create_tool("sayHello", "Other", SCHEMA, greet), "The description differs: .* specified .*, found 'Other'"),
+        (create_tool("sayHello", "Other", SCHEMA, greet), "The description differs: specified .*, found 'Other'"),
         (
             create_tool("sayHello", DESCRIPTION, SCHEMA | {"properties": {"name": {"type": "integer"}}}, greet),
             'differs: properties.name.type is specified as "string", and found as "integer"',
