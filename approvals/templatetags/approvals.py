@@ -1,13 +1,12 @@
-"""Template tags of approvals: what policies mean for a tool, ages of previews, figures of the insights.
-
-Nothing is decided here.
-"""
+"""Template tags of approvals: effect of the policies on a tool, ages of previews, figures of the insights."""
 
 from collections.abc import Iterable
 from datetime import datetime
 
 from django import template
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
 
 from approvals.models import ApprovalRequest
 from approvals.notifications.messages import KIND_LABELS
@@ -23,21 +22,20 @@ from catalog.ui.labels import format_duration, format_timespan
 
 register = template.Library()
 RUNS_WITHOUT_APPROVAL = {
-    "safe": "It reads only, so every call runs by itself.",
-    "cautious": "It changes something, so every call runs by itself and is kept in the audit log.",
+    "safe": gettext_noop("The tool only reads data, so calls run at once."),
+    "cautious": gettext_noop("Calls run at once and are recorded in the audit log."),
 }
-CONDITIONAL_POLICIES = "{count} polic{ies} with higher priority may decide otherwise, depending on the arguments."
 
 
 @register.filter
 def notice_kind(kind: str) -> str:
-    """Say what a notice is about."""
-    return KIND_LABELS.get(kind, kind)
+    """Return the label of a notification's kind."""
+    return _(KIND_LABELS.get(kind, kind))
 
 
 @register.simple_tag
 def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
-    """Say what happens to calls of a tool: `lead`, `rest`, and in `depends` whether some policies look at the call."""
+    """Return sentences on what happens to a tool's calls: `lead`, `rest`, and `depends` on conditional policies."""
     facts = CallFacts(
         tool_name=tool.name,
         safety_level=SafetyLevel(version.safety_level),
@@ -47,24 +45,28 @@ def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
     )
     answers = verdicts_for_tool(facts)
     count = len(answers.conditional)
-    depends = CONDITIONAL_POLICIES.format(count=count, ies="y" if count == 1 else "ies") if count else ""
-    return _verdict_sentences(answers.otherwise, version.safety_level) | {"depends": depends}
+    depends = ngettext(
+        "%(count)s policy with higher priority may decide otherwise, depending on the arguments.",
+        "%(count)s policies with higher priority may decide otherwise, depending on the arguments.",
+        count,
+    ) % {"count": count}
+    return _verdict_sentences(answers.otherwise, version.safety_level) | {"depends": depends if count else ""}
 
 
 def _verdict_sentences(verdict: GateDecision, level: str) -> dict[str, str]:
     if isinstance(verdict, Deny):
-        return {"lead": "Every call is refused.", "rest": verdict.message}
+        return {"lead": _("Every call is refused."), "rest": verdict.message}
     if isinstance(verdict, Hold) and isinstance(verdict.terms, Rule):
-        return {"lead": "Every call waits for a person.", "rest": _rule_sentence(verdict.terms)}
-    return {"lead": "Runs without approval.", "rest": RUNS_WITHOUT_APPROVAL.get(level, "Every call runs by itself.")}
+        return {"lead": _("Every call needs approval."), "rest": _rule_sentence(verdict.terms)}
+    rest = RUNS_WITHOUT_APPROVAL.get(level, gettext_noop("Calls run at once."))
+    return {"lead": _("Runs without approval."), "rest": _(rest)}
 
 
 def _rule_sentence(rule: Rule) -> str:
-    others = "" if rule.allow_self_review else " who did not ask for it"
-    return (
-        f"{people_in_words(rule.stages)}{others}, within {format_timespan(rule.expires_seconds)}. "
-        "If nobody answers, the call does not run and the agent is told so."
-    )
+    words = {"people": people_in_words(rule.stages), "time": format_timespan(rule.expires_seconds)}
+    if rule.allow_self_review:
+        return _("By %(people)s within %(time)s. If nobody answers, the call fails.") % words
+    return _("By %(people)s other than the requester, within %(time)s. If nobody answers, the call fails.") % words
 
 
 NO_VALUE = "\N{EN DASH}"
@@ -72,7 +74,7 @@ NO_VALUE = "\N{EN DASH}"
 
 @register.filter
 def rounded_percent(share: float | None) -> str:
-    """Say a share: 96 %; an en dash of nothing. All is said only of all, nothing only of nothing."""
+    """Format a share as 96 %, None as an en dash. Only exactly 0 and 1 are shown as 0 % and 100 %."""
     if share is None:
         return NO_VALUE
     return f"{share if share in (0, 1) else min(0.99, max(0.01, share)):.0%}".replace("%", " %")
@@ -80,13 +82,13 @@ def rounded_percent(share: float | None) -> str:
 
 @register.filter
 def seconds(span: float | None) -> str:
-    """Say a span: 12 s, 4 min 09 s; an en dash of nothing."""
+    """Format a duration as 12 s or 4 min 09 s, None as an en dash."""
     return NO_VALUE if span is None else format_duration(span * 1000)
 
 
 @register.filter
 def previewed_at(held: ApprovalRequest) -> datetime:
-    """Return when the tool said what the call would do: its target may have changed since, and is looked at again."""
+    """Return the time of the preview; the target may have changed since, so it is checked again at the start."""
     return current_round(held).created_at
 
 

@@ -1,4 +1,4 @@
 """Pages of approvals, grants, policies, insights, notifications and the audit log: views, forms, page objects.
 
-It translates between browsers and the packages below, and must not know the REST API. No module below may import it.
+It must not import the REST API, and no module below may import it.
 """

@@ -1,4 +1,4 @@
-"""The form that makes a grant out of an approved request: proposed, edited, held against history, sent."""
+"""Form that creates a grant from an approved request: its proposed values, their check against history, saving."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.utils.translation import gettext, gettext_noop
 
 from approvals.errors import GrantRefused
 from approvals.grants.conditions import check_grant_conditions, conditions_sentence
@@ -26,27 +27,31 @@ from catalog.errors import ToolgateError
 from catalog.rest.problems import problem_for
 
 OPERATOR_LABELS = {
-    "": "Choose…",
-    "equals": "is exactly",
-    "in": "is one of (a line each)",
-    "starts_with": "starts with",
-    "ends_with": "ends with",
-    "contains": "contains",
-    "matches": "matches the pattern",
-    "less_than": "is less than",
-    "greater_than": "is more than",
-    "exists": "may be anything",
+    "": gettext_noop("Choose…"),
+    "equals": gettext_noop("is exactly"),
+    "in": gettext_noop("is one of (one per line)"),
+    "starts_with": gettext_noop("starts with"),
+    "ends_with": gettext_noop("ends with"),
+    "contains": gettext_noop("contains"),
+    "matches": gettext_noop("matches the pattern"),
+    "less_than": gettext_noop("is less than"),
+    "greater_than": gettext_noop("is greater than"),
+    "exists": gettext_noop("can be anything"),
 }
 TEXT_OPERATORS = ("equals", "in", "starts_with", "ends_with", "contains", "matches", "exists")
 NUMBER_OPERATORS = ("equals", "in", "less_than", "greater_than", "exists")
 OTHER_OPERATORS = ("equals", "exists")
-SCOPE_LABELS = {"plan": "This plan only", "session": "The session {}", "requester": "Everything that {} asks for"}
+SCOPE_LABELS = {
+    "plan": gettext_noop("This plan only"),
+    "session": gettext_noop("Session %(name)s"),
+    "requester": gettext_noop("All calls of %(name)s"),
+}
 FIELD_BY_PATH = {"expires_at": "hours", "max_uses": "uses", "scope": "scope", "scope_ref": "scope"}
 
 
 @dataclass(slots=True)
 class ConditionField:
-    """One argument in the form."""
+    """Fields of one argument: the condition's operator and value."""
 
     number: int
     part: ArgumentProposal
@@ -56,12 +61,12 @@ class ConditionField:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text in the request."""
+        """True if the argument is a string in the request."""
         return isinstance(self.part.value, str)
 
     @property
     def operators(self) -> list[tuple[str, str]]:
-        """What may be chosen, with words; a secret may only be anything."""
+        """Operators to choose from, with labels; for a secret only `exists`."""
         known: Sequence[str] = OTHER_OPERATORS
         if self.is_text:
             known = TEXT_OPERATORS
@@ -69,17 +74,17 @@ class ConditionField:
             known = NUMBER_OPERATORS
         elif isinstance(self.part.value, dict) and self.part.value:
             known = ("exists",)
-        return [(word, OPERATOR_LABELS[word]) for word in ("", *known)]
+        return [(word, gettext(OPERATOR_LABELS[word])) for word in ("", *known)]
 
     @property
     def seen(self) -> list[str]:
-        """What it was in the calls like this, as texts."""
+        """The argument's values in similar calls, as texts."""
         return [value_as_text(value) for value in self.part.seen]
 
     def row(self) -> GrantCondition:
-        """Return the row as it is written. Raises GrantRefused."""
+        """Return the condition as entered. Raises GrantRefused if a field is missing or invalid."""
         if self.operator not in dict(self.operators) or not self.operator:
-            raise GrantRefused(f"arguments.{self.number}", "Choose what this may be.")
+            raise GrantRefused(f"arguments.{self.number}", gettext("Choose a condition."))
         if self.operator == "exists":
             return {"path": self.part.path, "operator": "exists"}
         return {"path": self.part.path, "operator": self.operator, "value": self._read()}
@@ -95,18 +100,18 @@ class ConditionField:
         try:
             return parse_json(text)
         except ToolgateError:
-            message = "This is no text in the request: write it as JSON, such as 5 or true."
+            message = gettext("This argument is not text. Write its value as JSON, such as 5 or true.")
             raise GrantRefused(f"arguments.{self.number}", message) from None
 
 
 def value_as_text(value: Any) -> str:
-    """Return a value as the form shows it."""
+    """Return a value as text for a form field: strings unchanged, anything else as JSON."""
     return value if isinstance(value, str) else canonical_text(value)
 
 
 @dataclass(slots=True)
 class GrantForm:
-    """The form as it stands: what is proposed or was entered, what is wrong, what history says."""
+    """Proposed or submitted values with their errors; `tested` compares them with past calls."""
 
     proposal: Proposal
     rows: list[ConditionField]
@@ -119,28 +124,29 @@ class GrantForm:
 
     @property
     def request(self) -> ApprovalRequest:
-        """The request it is made out of."""
+        """The request that the grant is created from."""
         return self.proposal.request
 
     @property
     def scopes(self) -> list[tuple[str, str]]:
-        """The scopes that may be chosen, with words, narrowest first."""
-        return [(scope, SCOPE_LABELS[scope].format(ref)) for scope, ref in self.proposal.scopes.items()]
+        """Scopes to choose from with their labels, narrowest first."""
+        scopes = self.proposal.scopes.items()
+        return [(scope, gettext(SCOPE_LABELS[scope]) % {"name": ref}) for scope, ref in scopes]
 
     @property
     def in_words(self) -> str:
-        """What calls it would be about; empty while something is to be chosen."""
+        """Sentence that describes the covered calls; empty while the form is incomplete."""
         try:
             return conditions_sentence(self.checked())
         except ToolgateError:
             return ""
 
     def checked(self) -> list[GrantCondition]:
-        """Return the rows in their plain form. Raises ParameterError naming the row."""
+        """Return the conditions in canonical form. Raises ParameterError that names the row."""
         return check_grant_conditions([each.row() for each in self.rows])
 
     def note(self, error: ToolgateError) -> None:
-        """Tell what is wrong at its field."""
+        """Show an error at the field it is about."""
         told = problem_for(error)
         self.answered_with = told.status if told else 422
         errors = (told.errors if told else ()) or [{"path": "", "message": error.message}]
@@ -154,7 +160,7 @@ class GrantForm:
 
 
 def initial_grant_form(request: ApprovalRequest, by: User) -> GrantForm:
-    """Return the form with what is proposed. Raises NotAllowed for who may not make a grant out of this request."""
+    """Return the form with proposed values. Raises NotAllowed if `by` may not create a grant from this request."""
     why_not = may_create_from(request, by)
     if why_not is not None:
         raise NotAllowed(why_not)
@@ -170,7 +176,7 @@ def _condition_field(number: int, part: ArgumentProposal, row: GrantCondition | 
 
 
 def bind_grant_form(request: ApprovalRequest, by: User, sent: Mapping[str, str]) -> GrantForm:
-    """Return the form as it was sent, held against history. Raises NotAllowed."""
+    """Return the submitted form with its comparison with past calls. Raises NotAllowed."""
     form = initial_grant_form(request, by)
     for each in form.rows:
         each.operator = sent.get(f"operator-{each.number}", "")
@@ -185,7 +191,7 @@ def bind_grant_form(request: ApprovalRequest, by: User, sent: Mapping[str, str])
 
 
 def submit_grant_form(form: GrantForm, by: User) -> Grant | None:
-    """Make the grant; None where something is wrong, which the form then says."""
+    """Create the grant and return it; return None after adding errors to the form."""
     try:
         request, hours = form.request, _whole_number("hours", form.hours)
         terms = GrantTerms(
@@ -205,5 +211,5 @@ def submit_grant_form(form: GrantForm, by: User) -> Grant | None:
 def _whole_number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 7):
         field_name = "expires_at" if name == "hours" else "max_uses"
-        raise GrantRefused(field_name, "This must be a whole number of at least 1.")
+        raise GrantRefused(field_name, gettext("Enter a whole number of at least 1."))
     return int(text)

@@ -1,4 +1,4 @@
-"""Pages of grants: the list of active and ended grants, revoking one, and making one from an approved request."""
+"""Pages of grants: the list of active and ended grants, revocation, and creation from an approved request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from django.db.models import Prefetch, QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.grants.conditions import conditions_for, conditions_sentence
@@ -23,13 +25,17 @@ from catalog.ui.requests import PageRequest, sign_in_required
 MAX_ACTIVE_GRANTS = 200
 MAX_ENDED_GRANTS = 50
 MAX_USES_SHOWN = 10
-"""How many of the calls that ran by a grant its line names."""
-SCOPE_PHRASES = {"plan": "in plan {}", "session": "in session {}", "requester": "asked for by {}"}
+"""Number of calls listed under a grant."""
+SCOPE_PHRASES = {
+    "plan": gettext_noop("in plan %(name)s"),
+    "session": gettext_noop("in session %(name)s"),
+    "requester": gettext_noop("requested by %(name)s"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class GrantLine:
-    """One grant in words."""
+    """One grant of the list with its description."""
 
     grant: Grant
     status: GrantStatus
@@ -37,29 +43,29 @@ class GrantLine:
 
     @property
     def conditions(self) -> str:
-        """What a call must be like."""
+        """Conditions that a call must meet."""
         return conditions_sentence(self.rows)
 
     @property
     def scope(self) -> str:
-        """Whose calls it is about."""
-        return SCOPE_PHRASES[self.grant.scope].format(self.grant.scope_ref)
+        """Plan, session or requester whose calls are covered."""
+        return _(SCOPE_PHRASES[self.grant.scope]) % {"name": self.grant.scope_ref}
 
     @property
     def used(self) -> list[GrantUse]:
-        """The last calls that ran by it, newest first."""
+        """The last calls that ran under the grant, newest first."""
         used: list[GrantUse] = self.grant.last_used  # type: ignore[attr-defined] # see _lines
         return used
 
     @property
     def maker(self) -> str:
-        """Who made it."""
+        """Display name of the user who created the grant."""
         return user_display_name(self.grant.created_by)
 
 
 @dataclass(frozen=True, slots=True)
 class GrantsPage:
-    """What the page is made from."""
+    """Grants on the page; `marked` is the id of the highlighted one."""
 
     active: list[GrantLine]
     ended: list[GrantLine]
@@ -68,13 +74,13 @@ class GrantsPage:
 
     @property
     def ended_in_words(self) -> str:
-        """How many of those that have ended are listed."""
+        """Number of ended grants on the page, marked as partial when the list is cut."""
         count = len(self.ended)
-        return f"the last {count}" if count == MAX_ENDED_GRANTS else str(count)
+        return _("the last %(count)s") % {"count": count} if count == MAX_ENDED_GRANTS else str(count)
 
 
 def grants_page(viewer: User, query: Mapping[str, str]) -> GrantsPage:
-    """Return the grants the viewer may see; `?grant=` marks one."""
+    """Return the grants the viewer may see; `?grant=` highlights one."""
     active = _lines(viewer, grants_for(viewer, active=True).order_by("-pk")[:MAX_ACTIVE_GRANTS])
     ended = _lines(viewer, grants_for(viewer, active=False).order_by("-pk")[:MAX_ENDED_GRANTS])
     return GrantsPage(active, ended, may_revoke_grant(viewer), query.get("grant", ""))
@@ -90,7 +96,7 @@ def _lines(viewer: User, grants: QuerySet[Grant]) -> list[GrantLine]:
 @require_safe
 @sign_in_required
 def grants(request: PageRequest) -> HttpResponse:
-    """Show the grants in force and those that have ended."""
+    """Show active and ended grants."""
     page = grants_page(request.user, request.GET)
     return render(request, "approvals/grants.html", {"section": "approvals", "page": page})
 
@@ -98,10 +104,10 @@ def grants(request: PageRequest) -> HttpResponse:
 @require_POST
 @sign_in_required
 def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """End a grant."""
+    """Revoke a grant."""
     try:
         revoke_grant(grants_for(request.user).get(public_id=public_id), by=request.user)
-        messages.success(request, "Revoked. Calls like these wait for people again.")
+        messages.success(request, _("Grant revoked. Matching calls need approval again."))
     except Grant.DoesNotExist:
         raise Http404 from None
     except Conflict as error:
@@ -112,7 +118,7 @@ def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """Propose a grant out of an approved request; a POST holds what was entered against history, or makes it."""
+    """Show the form that creates a grant from an approved request; a POST checks it against history, or saves it."""
     held = _request_or_404(request, public_id)
     form = (
         bind_grant_form(held, request.user, request.POST.dict())
@@ -124,7 +130,7 @@ def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
         and request.POST.get("do") == "make"
         and submit_grant_form(form, request.user) is not None
     ):
-        messages.success(request, "Remembered. Calls like this run without asking until it ends.")
+        messages.success(request, _("Grant created. Matching calls run without approval until it ends."))
         return redirect("grants")
     return render(request, "approvals/grant.html", {"section": "approvals", "form": form}, status=form.answered_with)
 

@@ -1,10 +1,11 @@
-"""Page of the insights: how people decide, over some days, with bars as numbers for SVG attributes."""
+"""Page of the insights: review statistics over a number of days, with bar geometry for SVG attributes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day, insights_for
@@ -18,7 +19,7 @@ AGE_WIDTH = 160
 
 @dataclass(frozen=True, slots=True)
 class DayBar:
-    """One day: left edge, width, and the tops and heights of what was approved and of all else, on top of it."""
+    """Stacked bar of one day: left edge, width, and top and height of approvals and of all other answers above them."""
 
     day: Day
     x: float
@@ -31,7 +32,7 @@ class DayBar:
 
 @dataclass(frozen=True, slots=True)
 class AgeBar:
-    """One class of age: what it is called, how many, how long its bar is."""
+    """Bar of one age group: label, number of requests, length."""
 
     label: str
     count: int
@@ -39,7 +40,7 @@ class AgeBar:
 
 
 def parse_days(query: QueryDict) -> int:
-    """Read for how many days the page is asked; what means nothing is the usual number."""
+    """Return the requested number of days within the allowed range; the default if it is missing or invalid."""
     days = parse_number(query.get("days", ""), most_digits=3)
     return USUAL_DAYS if days is None else min(max(days, LEAST_DAYS), MOST_DAYS)
 
@@ -65,7 +66,7 @@ def _day_bar(day: Day, left: float, pitch: float, unit: float) -> DayBar:
 
 
 def age_bars(ages: Sequence[Age]) -> list[AgeBar]:
-    """Return a bar for each class of age, the youngest first."""
+    """Return a bar for each age group, youngest first."""
     most = max(1, *(age.count for age in ages), 1)
     before = [None, *(age.under for age in ages)]
     return [
@@ -76,14 +77,16 @@ def age_bars(ages: Sequence[Age]) -> list[AgeBar]:
 
 def _age_label(under: int | None, since: int | None) -> str:
     if under is None:
-        return f"Over {format_timespan(since or 0)}"
-    return f"{format_timespan(since)} to {format_timespan(under)}" if since else f"Under {format_timespan(under)}"
+        return _("Over %(time)s") % {"time": format_timespan(since or 0)}
+    if not since:
+        return _("Under %(time)s") % {"time": format_timespan(under)}
+    return _("%(start)s to %(end)s") % {"start": format_timespan(since), "end": format_timespan(under)}
 
 
 @require_safe
 @sign_in_required
 def insights(request: PageRequest) -> HttpResponse:
-    """Show how people decided."""
+    """Show review statistics."""
     found = insights_for(request.user, parse_days(request.GET))
     shown = {"found": found, "bars": day_bars(found.per_day), "ages": age_bars(found.ages), "choices": CHOICES}
     return render(request, "approvals/insights.html", {"section": "approvals", **shown})

@@ -1,8 +1,9 @@
-"""The pages of notifications: how I am told, and what was sent to whom."""
+"""Pages of notifications: a user's preferences, and the log of deliveries."""
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import Delivery
@@ -17,7 +18,7 @@ PAGE_SIZE = 100
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def preferences(request: PageRequest) -> HttpResponse:
-    """Show how I am told, and change it."""
+    """Show and change the user's notification preferences."""
     problem = None
     if request.method == "POST":
         try:
@@ -35,7 +36,7 @@ def preferences(request: PageRequest) -> HttpResponse:
 @require_safe
 @sign_in_required
 def deliveries(request: PageRequest) -> HttpResponse:
-    """Show administrators what was sent to whom, newest first."""
+    """Show administrators the deliveries, newest first."""
     status, before = request.GET.get("status", ""), parse_number(request.GET.get("before", ""))
     found = list(deliveries_for(request.user, status, before)[: PAGE_SIZE + 1])
     older = found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None
@@ -46,10 +47,10 @@ def deliveries(request: PageRequest) -> HttpResponse:
 @require_POST
 @sign_in_required
 def retry_delivery_page(request: PageRequest, number: int) -> HttpResponse:
-    """Send a notice that failed once more, and lead back to the list."""
+    """Queue a failed delivery again and return to the list."""
     try:
         retry_delivery(deliveries_for(request.user).get(pk=number), by=request.user)
-        messages.success(request, "It is sent once more.")
+        messages.success(request, _("Notification queued again."))
     except (Delivery.DoesNotExist, OverflowError):
         raise Http404 from None
     except Conflict as error:

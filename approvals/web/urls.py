@@ -1,4 +1,4 @@
-"""Where the pages of approvals and of the audit log are."""
+"""URL patterns of the pages of approvals, policies, notifications and the audit log."""
 
 from django.urls import path
 

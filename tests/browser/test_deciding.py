@@ -49,7 +49,7 @@ def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
     expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
     expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
     expect(page.locator("#waiting-side")).to_contain_text("1")
-    expect(page.locator("#toasts")).to_contain_text("Approved. It starts in")
+    expect(page.locator("#toasts")).to_contain_text("Approved. The call starts in")
     press_approve(page)
     for answered in (second, first):
         expect(page.locator(f'#toasts form[action*="{answered.public_id}"]')).to_be_visible()
@@ -226,7 +226,7 @@ def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, ro
     page.locator(f"#q-{second.public_id} a").click()
     expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{first.public_id}")
     sent.pop().continue_()
-    expect(page.locator("#toasts")).to_contain_text("Approved. It starts in")
+    expect(page.locator("#toasts")).to_contain_text("Approved. The call starts in")
     expect(page.locator(f"#q-{first.public_id}")).to_have_count(0)
     expect(page.locator(f"#detail[data-shown=q-{second.public_id}]")).to_be_visible()
 

@@ -1,6 +1,6 @@
-"""The editor of a policy as a form: its fields from stored terms or from what was sent, and the document they make.
+"""Form of the policy editor: fields from a stored policy or a submission, and the document they describe.
 
-Everything is said in the units of people: minutes, days, values as they are typed. What is wrong is told at its field.
+Durations are in the units of the form (minutes, days), values as typed. Errors are kept by field.
 """
 
 import json
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies.terms import term_columns
@@ -27,22 +29,22 @@ LIST_OPERATORS = frozenset({"in", "not_in"})
 FIELDS_WITH_WARNINGS = ("tool", "category", "source", "safety_level", "requester", "plan")
 ROW_KEY_FIELDS = {"row": "path", "stage": "group"}
 LABELS = {
-    "match.arguments": "Arguments",
-    "stages": "Who must agree",
-    "requester": "Asked for by",
-    "plan": "In the plan",
-    "hours": "During",
-    "effect": "Outcome",
-    "message": "What the agent is told",
-    "expires_minutes": "Minutes to answer",
-    "on_expiry": "When nobody answers",
-    "escalate_to": "Which other group",
-    "min_review_seconds": "Seconds on screen",
-    "fresh_sign_in_minutes": "Minutes since they signed in",
-    "min_role_age_days": "Days in the group",
-    "notify": "Also tell",
+    "match.arguments": gettext_noop("Arguments"),
+    "stages": gettext_noop("Who must agree"),
+    "requester": gettext_noop("Asked for by"),
+    "plan": gettext_noop("In the plan"),
+    "hours": gettext_noop("During"),
+    "effect": gettext_noop("Outcome"),
+    "message": gettext_noop("What the agent is told"),
+    "expires_minutes": gettext_noop("Minutes to answer"),
+    "on_expiry": gettext_noop("When nobody answers"),
+    "escalate_to": gettext_noop("Which other group"),
+    "min_review_seconds": gettext_noop("Seconds on screen"),
+    "fresh_sign_in_minutes": gettext_noop("Minutes since they signed in"),
+    "min_role_age_days": gettext_noop("Days in the group"),
+    "notify": gettext_noop("Also tell"),
 }
-"""How the form calls its fields, where that is not their name."""
+"""Labels of fields whose label is not their name."""
 UNITS = {
     "expires_seconds": ("expires_minutes", 60),
     "min_review_seconds": ("min_review_seconds", 1),
@@ -55,9 +57,9 @@ REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
 
 @dataclass(slots=True)
 class PolicyForm:
-    """What stands in the fields, by their names, with the rows of conditions and stages; and what is wrong with it.
+    """Values of the fields by name, rows of conditions and stages, and problems by field.
 
-    `warnings` are about what names nothing today, by field, or `row-0` and `stage-0` for the rows as they are here.
+    `warnings` are about terms that match nothing at present, by field, or by `row-0` and `stage-0` for rows.
     """
 
     fields: dict[str, str]
@@ -68,7 +70,7 @@ class PolicyForm:
 
     @property
     def warnings_by_field(self) -> dict[str, str]:
-        """The warnings by the places that were sent: every one that may have a warning, most of them without."""
+        """Warning of each place in the submitted form that may have one; most are empty."""
         beside = {name: self.warnings.get(name, "") for name in FIELDS_WITH_WARNINGS}
         for kind, rows in (("row", self.rows), ("stage", self.stages)):
             sent = {
@@ -80,24 +82,24 @@ class PolicyForm:
 
     @property
     def row_numbers(self) -> list[tuple[int, dict[str, str], str]]:
-        """The rows with their numbers and problems, and an empty one to fill in."""
+        """Conditions with their numbers and problems, followed by an empty row."""
         shown = [*self.rows, {"path": "", "operator": "equals", "value": ""}]
         return [(n, row, self._problem_of(f"match.arguments.{n}.")) for n, row in enumerate(shown[:MAX_CONDITIONS])]
 
     @property
     def stage_numbers(self) -> list[tuple[int, dict[str, str], str]]:
-        """The stages with their numbers and problems, and an empty one to fill in."""
+        """Stages with their numbers and problems, followed by an empty row."""
         shown = [*self.stages, {"group": "", "count": "1"}]
         return [(n, stage, self._problem_of(f"stages.{n}.")) for n, stage in enumerate(shown[:MAX_STAGES])]
 
     @property
     def told(self) -> list[str]:
-        """The problems one after the other, each with the label of its field."""
+        """All problems, each with the label of its field."""
         return [f"{_label_of(path)}: {message}" if path else message for path, message in self.problems.items()]
 
     @property
     def others(self) -> list[str]:
-        """The problems that belong to no field shown here."""
+        """Problems that belong to no field of the form."""
         return [message for path, message in self.problems.items() if path == ""]
 
     def _problem_of(self, start: str) -> str:
@@ -105,16 +107,16 @@ class PolicyForm:
 
 
 def _label_of(path: str) -> str:
-    """Return how the form calls the field of a problem; rows and groups are counted from 1."""
+    """Return the label of a problem's field; rows and groups are numbered from 1."""
     number = next((int(part) + 1 for part in path.split(".") if part.isdecimal()), 0)
-    for start, label in (("match.arguments", "Argument"), ("stages", "Group")):
+    for start, label in (("match.arguments", _("Argument")), ("stages", _("Group"))):
         if path.startswith(start):
-            return f"{label} {number}" if number else LABELS[start]
-    return LABELS.get(path, path.replace("_", " ").capitalize())
+            return f"{label} {number}" if number else _(LABELS[start])
+    return _(LABELS.get(path, path.replace("_", " ").capitalize()))
 
 
 def form_from_policy(policy: Policy, revision: PolicyRevision) -> PolicyForm:
-    """Return the form of stored terms, or of a policy that is to be made."""
+    """Return the form filled with a policy's terms; an unsaved policy has no id in it."""
     fields = {"name": policy.name, "order": str(policy.order), "message": revision.message}
     fields["policy"] = policy.public_id if policy.pk else ""
     fields |= {name: getattr(revision, name) for name in (*TEXT_FIELDS, *CHOICE_FIELDS)}
@@ -129,7 +131,7 @@ def form_from_policy(policy: Policy, revision: PolicyRevision) -> PolicyForm:
 
 
 def parse_policy_form(sent: QueryDict) -> PolicyForm:
-    """Return what was sent; rows that nothing was typed into are left out."""
+    """Return the submitted form without its empty rows."""
     fields = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
     rows = [_numbered_fields(fields, f"row-{n}-", ("path", "operator", "value")) for n in range(MAX_CONDITIONS)]
     stages = [_numbered_fields(fields, f"stage-{n}-", ("group", "count")) for n in range(MAX_STAGES)]
@@ -137,7 +139,7 @@ def parse_policy_form(sent: QueryDict) -> PolicyForm:
 
 
 def document_from_form(form: PolicyForm) -> dict[str, Any]:
-    """Return the policy that the form says; raise ParameterError with the places of what cannot be read."""
+    """Return the policy document of a form. Raises ParameterError with the fields that cannot be parsed."""
     fields = form.fields
     document: dict[str, Any] = {
         "name": fields.get("name", ""),
@@ -160,15 +162,15 @@ def document_from_form(form: PolicyForm) -> dict[str, Any]:
 
 
 def policy_of_form(form: PolicyForm) -> Policy | None:
-    """Return the policy that a form changes; None where it makes one."""
+    """Return the policy that a form edits; None for the form of a new policy."""
     public_id = form.fields.get("policy", "").replace("\x00", "")[:40]
     return Policy.objects.filter(public_id=public_id).select_related("revision").first() if public_id else None
 
 
 def check_form(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
-    """Return the form with what is wrong with it, and the columns of a draft; none when something is.
+    """Return the form with its problems and the columns of a draft, which are empty if there are problems.
 
-    Addresses are only counted: saving checks them, and knows those that are kept.
+    Notification addresses are not validated here; saving does that and keeps the stored ones.
     """
     try:
         document = document_from_form(form)
@@ -180,13 +182,13 @@ def check_form(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
 
 
 def form_with_errors(form: PolicyForm, error: ParameterError) -> PolicyForm:
-    """Return the form with an error's problems at their fields."""
+    """Return the form with the problems of an error at their fields."""
     problems = {_field_for_path(each["path"]): each["message"] for each in error.details.get("errors", ())}
     return replace(form, problems=problems or {"": error.message})
 
 
 def _field_for_path(path: str) -> str:
-    """Return the field at which a problem of the document is told."""
+    """Return the field that shows a problem at this path of the document."""
     if path.startswith(("match.arguments", "stages")):
         return path
     if path.startswith("notify."):
@@ -200,7 +202,7 @@ def _numbered_fields(fields: Mapping[str, str], start: str, names: Sequence[str]
 
 
 def _parse_condition(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return one row; a value is read as JSON where it is some, else as the text it is."""
+    """Return one condition; a value that is not valid JSON is used as text."""
     path, operator, text = row["path"].strip(), row["operator"], row["value"]
     if operator in ("exists", "missing"):
         return {"path": path, "operator": operator}
@@ -218,7 +220,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def _value_as_typed(operator: str, value: Any) -> str:
-    """Return a value as it would be typed: quoted only where it would be read as something else."""
+    """Return a value as a person would type it, quoted only if it would otherwise be parsed as something else."""
     if operator in ("exists", "missing"):
         return ""
     if isinstance(value, str) and (operator in LITERAL_OPERATORS or _json_or_text(value) == value):
@@ -235,7 +237,7 @@ def _parse_seconds(text: str, size: int, named: str) -> int | None:
     if not text:
         return None if named == "expires_minutes" else 0
     if not NUMBER.fullmatch(text):
-        raise field_error(named, "invalid", "Write a number, such as 15 or 1.5.")
+        raise field_error(named, "invalid", _("Enter a number, such as 15 or 1.5."))
     return round(float(text) * size)
 
 

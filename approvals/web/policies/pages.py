@@ -1,4 +1,4 @@
-"""The pages of policies: the list in its order, one with its editor and history, and what rules would say of a call."""
+"""Contexts of the policy pages: the ordered list, one policy with its editor and history, and the simulator."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.http import Http404
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
@@ -33,9 +34,9 @@ MAX_MENU_CHOICES = 500
 
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
-    """Terms in words: the sentence, what else they ask of people, and a warning; empty while they are not complete.
+    """Summary of a policy form: its sentence, further requirements and a warning; empty while the form is incomplete.
 
-    `place` says between which other policies it is asked.
+    `place` describes the policy's position in the order.
     """
 
     sentence: str
@@ -45,7 +46,7 @@ class PolicySummary:
 
 
 def policy_list_page(viewer: User) -> dict[str, Any]:
-    """Return the list. Raises NotAllowed for who has no role."""
+    """Return the context of the list. Raises NotAllowed for users without a role."""
     _require_role(viewer)
     rows = list(services.policies_for(viewer))
     ended = list(services.policies_for(viewer, ended=True))
@@ -57,14 +58,14 @@ def policy_list_page(viewer: User) -> dict[str, Any]:
 
 
 def _holds_dangerous_calls(policy: Policy) -> bool:
-    """Say whether a policy has people review dangerous calls, or some of them."""
+    """Return True if a policy holds dangerous calls, or some of them, for approval."""
     terms = policy.revision
     is_about = terms is not None and terms.safety_level in ("", "dangerous")
     return policy.enabled and is_about and terms is not None and terms.effect == PolicyRevision.Effect.HOLD
 
 
 def policy_page(viewer: User, public_id: str, form: PolicyForm | None = None) -> dict[str, Any]:
-    """Return one policy: its form, as stored or as sent, its sentence and its history. Raises Http404, NotAllowed."""
+    """Return the context of one policy: form, summary and history. Raises Http404 and NotAllowed."""
     _require_role(viewer)
     policy = policy_or_404(viewer, public_id)
     if policy.revision is None:
@@ -80,9 +81,9 @@ def policy_page(viewer: User, public_id: str, form: PolicyForm | None = None) ->
 
 
 def new_policy_page(viewer: User, form: PolicyForm | None = None) -> dict[str, Any]:
-    """Return the form of a policy that is to be made. Raises NotAllowed for who may not make any."""
+    """Return the context of the form for a new policy. Raises NotAllowed for users who may not create policies."""
     if not services.may_change_policy(viewer):
-        raise NotAllowed("Only an administrator may make policies.")
+        raise NotAllowed("Only administrators may create policies.")
     stages = [{"group": "reviewer", "count": 1}]
     blank = PolicyRevision(effect=PolicyRevision.Effect.HOLD, stages=stages, number=0)
     if form is None:
@@ -94,9 +95,9 @@ def new_policy_page(viewer: User, form: PolicyForm | None = None) -> dict[str, A
 
 
 def simulator_page(viewer: User, asked: Mapping[str, str]) -> dict[str, Any]:
-    """Return the simulator, with what the rules say of the call that the form asks about.
+    """Return the context of the simulator, with the verdict on the call in the form, if any.
 
-    A form, not an address: its arguments belong into no history and no log.
+    The call is submitted by POST so that its arguments do not end up in browser histories and access logs.
     """
     _require_role(viewer)
     shown: dict[str, Any] = {"asked": asked, "tools": Tool.objects.filter(registered=True)[:MAX_MENU_CHOICES]}
@@ -111,9 +112,9 @@ def simulator_page(viewer: User, asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 def run_backtest(viewer: User, form: PolicyForm, policy: Policy | None) -> BackTest | None:
-    """Replay past calls with what the form says; None while it is not complete. Raises NotAllowed."""
+    """Replay past calls under the form's policy; return None if the form is incomplete. Raises NotAllowed."""
     if not services.may_change_policy(viewer):
-        raise NotAllowed("Only an administrator may try policies on past calls.")
+        raise NotAllowed("Only administrators may test policies on past calls.")
     form, columns = check_form(form)
     if not columns:
         return None
@@ -127,12 +128,12 @@ def run_backtest(viewer: User, form: PolicyForm, policy: Policy | None) -> BackT
 
 
 def backtest_cursor(form: PolicyForm) -> str:
-    """Return the call that a form asks to go on from with its test, to older ones; empty for the newest."""
+    """Return the id of the call at which the next page of a back-test starts; empty for the newest."""
     return form.fields.get("do", "").partition(":")[2][:64]
 
 
 def summarise_policy_form(form: PolicyForm) -> PolicySummary:
-    """Say what a form means, as it stands; the form gets what is wrong with it, or is worth a second look."""
+    """Return the summary of a form, and set the form's problems and warnings."""
     checked_form, columns = check_form(form)
     if not columns:
         form.problems = form.problems or checked_form.problems
@@ -147,28 +148,28 @@ def _warning(columns: Mapping[str, Any]) -> str:
         return ""
     levels = matched_levels(columns)
     if levels == {"dangerous"}:
-        return (
-            "All that this is about is dangerous, and no policy lets dangerous calls run without people: it lets none."
-        )
+        return _("This policy allows nothing: all matching calls are dangerous, and those always need approval.")
     if "dangerous" in levels or not levels:
-        return "No policy lets dangerous calls run without people: for them, the next rules are asked."
+        return _("Dangerous calls always need approval: for them, the next matching policy decides.")
     return ""
 
 
 def _order_sentence(form: PolicyForm) -> str:
-    """Say after and before which others a policy is asked: of those with one number, the older first."""
+    """Return a sentence on the policy's position; policies of the same order number are sorted by age."""
     own = policy_of_form(form)
     here = (_effective_order(form, own), own.pk if own else math.inf)
     rows = Policy.objects.filter(ended_at=None).order_by("order", "pk").values_list("order", "pk", "name")
     before = [name for order, pk, name in rows if (order, pk) < here]
     after = [name for order, pk, name in rows if (order, pk) > here]
     if not before:
-        return f"Asked first, before “{after[0]}”." if after else ""
-    return f"Asked after “{before[-1]}”, before “{after[0]}”." if after else f"Asked last, after “{before[-1]}”."
+        return _("First, before “%(after)s”.") % {"after": after[0]} if after else ""
+    if not after:
+        return _("Last, after “%(before)s”.") % {"before": before[-1]}
+    return _("After “%(before)s”, before “%(after)s”.") % {"before": before[-1], "after": after[0]}
 
 
 def typed_order(form: PolicyForm) -> int | None:
-    """Return the order that was typed; None for an empty field, and after all others for what is no number."""
+    """Return the order number in the form: None if empty, and a number after all others if invalid."""
     text = form.fields.get("order", "").strip()
     if not text:
         return None
@@ -177,7 +178,7 @@ def typed_order(form: PolicyForm) -> int | None:
 
 
 def _effective_order(form: PolicyForm, policy: Policy | None) -> int:
-    """Return where the policy of a form stands: with an empty field where it was, a new one before all others."""
+    """Return the order number; if the field is empty, a policy keeps its own and a new one comes first."""
     order = typed_order(form)
     if order is None:
         return policy.order if policy else services.BEFORE_ALL_OTHERS
@@ -185,7 +186,7 @@ def _effective_order(form: PolicyForm, policy: Policy | None) -> int:
 
 
 def policy_or_404(viewer: User, public_id: str) -> Policy:
-    """Return a policy that the viewer may read; raise Http404."""
+    """Return a policy that the viewer may read. Raises Http404."""
     try:
         return services.policy_for(viewer, public_id)
     except Policy.DoesNotExist:
@@ -196,28 +197,31 @@ def _run_simulation(asked: Mapping[str, str]) -> Simulation:
     try:
         arguments = parse_json(asked.get("arguments") or "{}")
     except MalformedJSON as problem:
-        raise ParameterError(f"The arguments are no JSON: {problem.message}") from None
+        message = _("The arguments are not valid JSON: %(problem)s") % {"problem": problem.message}
+        raise ParameterError(message) from None
     if not isinstance(arguments, dict):
-        raise ParameterError("The arguments must be a JSON object, such as " + json.dumps({"path": "a.txt"}) + ".")
+        example = json.dumps({"path": "a.txt"})
+        raise ParameterError(_("The arguments must be a JSON object, such as %(example)s.") % {"example": example})
     return simulate(
         asked["tool"], arguments, asked.get("requester", "").strip(), _parse_simulated_time(asked.get("at", "").strip())
     )
 
 
 def _parse_simulated_time(text: str) -> datetime | None:
-    """Return the moment that was typed, in UTC unless it says otherwise; None for none. Raises ParameterError."""
+    """Return the time in the form, in UTC unless it has an offset; None if empty. Raises ParameterError."""
     try:
         moment = parse_datetime(text)
-    except ValueError:  # well written, but on no calendar
+    except ValueError:  # well-formed, but not a valid date
         moment = None
     if text and moment is None:
-        raise_for_problems([ArgumentProblem("at", "invalid", "Write a day and a time, such as 2030-01-31 18:30.")])
+        message = _("Enter a date and a time, such as 2030-01-31 18:30.")
+        raise_for_problems([ArgumentProblem("at", "invalid", message)])
     return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
 
 def _require_role(viewer: User) -> None:
     if not can_see_all(viewer):
-        raise NotAllowed("Policies are read by people with a role.")
+        raise NotAllowed("Only users with a role may read policies.")
 
 
 def _base_context(viewer: User) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The review desk: the inbox, one request in detail, its decision and edit forms, batches."""
+"""Review pages: the inbox, the detail of a request, its decision and edit forms, batches."""

@@ -1,6 +1,6 @@
-"""Actions on a request other than its decision: which are offered to a user, and carrying them out.
+"""Actions on a request other than its decision: which ones a user may take, and carrying them out.
 
-`Bar` lists the buttons below a request and the choices of their menus; `act` performs an action by its name.
+`ReviewActions` lists the buttons and menu choices; `perform_action` carries out an action by its name.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from django.contrib.auth.models import User
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
 
 from approvals.grants.services import GRANTABLE_STATUSES, may_create_from
 from approvals.models import ApprovalRequest, Review
@@ -35,25 +36,25 @@ from catalog.ui.labels import format_time_left
 MAX_REASONS_OFFERED = 3
 REJECTIONS_SEARCHED = 20
 MORNING_HOUR = 9
-"""The hour, UTC, at which a request put off until another day comes back."""
+"""The hour, UTC, at which a request snoozed until another day returns."""
 
 
 class SnoozeChoice(NamedTuple):
-    """A time until which a request can be put off: what the menu says, and the time as the form sends it."""
+    """A time until which a request can be snoozed: label in the menu, and the form's value."""
 
     label: str
     value: str
 
 
 class DelegateChoice(NamedTuple):
-    """Someone to whom a request can be handed."""
+    """A user to whom a request can be delegated."""
 
     username: str
     name: str
 
 
 class ReviewActions:
-    """The actions on a request, loaded whole, for one viewer; each is worked out when it is asked for."""
+    """Actions of one viewer on a request from `with_related`; each property is computed on access."""
 
     def __init__(self, request: ApprovalRequest, viewer: User) -> None:
         self.request = request
@@ -61,56 +62,56 @@ class ReviewActions:
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether an answer is still waited for and there is time to give it."""
+        """True if the request is pending and has not expired."""
         return self.request.status == RequestStatus.PENDING and self.request.expires_at > clock.now()
 
     @cached_property
     def why_not(self) -> str | None:
-        """Why the viewer may not decide; None when they may."""
+        """Reason for which the viewer may not decide; None if they may."""
         return may_decide(self.request, self.viewer)
 
     @cached_property
     def may_answer(self) -> bool:
-        """Whether the viewer may answer now."""
+        """True if the viewer may decide now and has not done so yet."""
         return self.is_open and self.why_not is None and not self.has_answered
 
     @cached_property
     def has_answered(self) -> bool:
-        """Whether the viewer's vote is counted already, and others are waited for."""
+        """True if the viewer's vote already counts and others are still missing."""
         reviews = self.request.reviews.all()
         return self.is_open and any(each.counts and each.person_id == self.viewer.pk for each in reviews)
 
     @property
     def may_extend(self) -> bool:
-        """Whether the viewer may give it half an hour more: it will soon expire."""
+        """True if the viewer may extend the deadline, which is possible shortly before it."""
         return self.is_open and self.why_not is None and extension_objection(self.request, clock.now()) is None
 
     @property
     def own(self) -> bool:
-        """Whether the viewer is among those who asked: with leave of the policy they review themselves."""
+        """True if the viewer is one of the requesters; they may review it only if the policy allows self-review."""
         return is_requester(self.request, self.viewer)
 
     @cached_property
     def delegator_name(self) -> str:
-        """In whose place the viewer decides; empty when by their own right."""
+        """Name of the user on whose behalf the viewer decides; empty if the viewer may decide in their own right."""
         giver = delegator_of(self.request, self.viewer)
         return user_display_name(giver) if giver else ""
 
     @property
     def needs_reason(self) -> bool:
-        """Whether a rejection needs a reason."""
+        """True if a rejection needs a reason."""
         return needs_reason(self.request)
 
     @property
     def may_withdraw(self) -> bool:
-        """Whether the viewer may take the request back: it is theirs, and nothing has run."""
+        """True if the viewer may withdraw the request: it is theirs, and nothing has run."""
         return self.request.status in (RequestStatus.PENDING, RequestStatus.APPROVED) and is_requester(
             self.request, self.viewer
         )
 
     @property
     def may_revoke(self) -> bool:
-        """Whether the viewer may stop what was approved and has not started; in the undo window one undoes instead."""
+        """True if the viewer may revoke an approval that was not used; within the undo window they undo it instead."""
         request = self.request
         return (
             request.status == RequestStatus.APPROVED
@@ -120,81 +121,81 @@ class ReviewActions:
 
     @property
     def may_create_grant(self) -> bool:
-        """Whether the viewer may make a grant out of it."""
+        """True if the viewer may create a grant from the request."""
         return self.request.status in GRANTABLE_STATUSES and may_create_from(self.request, self.viewer) is None
 
     @property
     def may_ask(self) -> bool:
-        """Whether the viewer may write into the thread."""
+        """True if the viewer may comment."""
         return agent_token_of(self.viewer) is None
 
     @cached_property
     def claimed_by(self) -> str:
-        """Who looks after the request; empty when nobody does."""
+        """Name of the user who has claimed the request; empty if it is unclaimed."""
         holder = claimant_of(self.request, clock.now())
         return user_display_name(holder) if holder else ""
 
     @property
     def claimed_by_me(self) -> bool:
-        """Whether the viewer looks after it."""
+        """True if the viewer has claimed the request."""
         holder = claimant_of(self.request, clock.now())
         return holder is not None and holder.pk == self.viewer.pk
 
     @property
     def claim_time_left(self) -> str:
-        """How long the claim holds."""
+        """Time left of the claim, as text."""
         return format_time_left(self.request.claimed_until) if self.request.claimed_until else ""
 
     @property
     def snoozed_until(self) -> datetime | None:
-        """Until when the viewer does not want to see it: `request_for` reads it with the request."""
+        """Time until which the viewer has snoozed the request, which `request_for` loads; None if they have not."""
         until: datetime | None = self.request.snoozed_until  # type: ignore[attr-defined] # see with_snooze
         return until if until and until > clock.now() else None
 
     @property
     def snooze_choices(self) -> list[SnoozeChoice]:
-        """When it can come back: later today, tomorrow, after the weekend, all before it expires."""
+        """Times to snooze until: later today, tomorrow, after the weekend, all before the request expires."""
         now, ends = clock.now(), self.request.expires_at
         morning = (now + timedelta(days=1)).replace(hour=MORNING_HOUR, minute=0, second=0, microsecond=0)
         monday = morning + timedelta(days=(7 - morning.weekday()) % 7)
         half = now + (ends - now) / 2
         offered = [
-            ("15 minutes", now + timedelta(minutes=15)),
-            ("1 hour", now + timedelta(hours=1)),
-            ("4 hours", now + timedelta(hours=4)),
-            ("until tomorrow, 09:00 UTC", morning),
-            ("until Monday, 09:00 UTC", monday),
+            (_("15 minutes"), now + timedelta(minutes=15)),
+            (_("1 hour"), now + timedelta(hours=1)),
+            (_("4 hours"), now + timedelta(hours=4)),
+            (_("until tomorrow, 09:00 UTC"), morning),
+            (_("until Monday, 09:00 UTC"), monday),
         ]
         times = [SnoozeChoice(label, format_utc(at)) for label, at in dict(offered).items() if at < ends]
-        return times or [SnoozeChoice("half of the time left", format_utc(half))]
+        return times or [SnoozeChoice(_("half of the time left"), format_utc(half))]
 
     @cached_property
     def candidates(self) -> list[DelegateChoice]:
-        """The people to whom the viewer may hand it: everyone else who may decide it."""
+        """Users to whom the viewer may delegate: all others who may decide the request."""
         people = other_deciders(self.request, self.viewer)
         return [DelegateChoice(person.get_username(), user_display_name(person)) for person in people]
 
     @cached_property
     def delegate_name(self) -> str:
-        """To whom the viewer has handed it; empty for nobody."""
+        """Name of the user to whom the viewer has delegated; empty for none."""
         given = (each for each in self.request.delegations.all() if each.by_id == self.viewer.pk)
         return next((user_display_name(each.to) for each in given), "")
 
     @cached_property
     def reasons(self) -> list[str]:
-        """The last reasons with which the viewer rejected anything: offered again, first in line."""
+        """The viewer's most recent rejection reasons, offered for reuse."""
         mine = Review.objects.filter(person=self.viewer.pk, verdict=ReviewVerdict.REJECT).exclude(comment="")
         said = mine.order_by("-id").values_list("comment", flat=True)[:REJECTIONS_SEARCHED]
         return list(dict.fromkeys(text.strip() for text in said if len(text) <= 200))[:MAX_REASONS_OFFERED]
 
     @property
     def response_schema(self) -> object:
-        """The schema that an answer in the tool's place must keep to; None where any text does."""
+        """JSON Schema for an answer instead of the tool; None if any text is allowed."""
         return self.request.tool_version.output_schema
 
     @property
     def expects_json_response(self) -> bool:
-        """Whether an answer in the tool's place is read as JSON unless told otherwise: a text would not fit."""
+        """True if an answer instead of the tool defaults to JSON because the output schema allows no string."""
         schema = self.request.tool_version.output_schema
         kinds = schema.get("type") if isinstance(schema, dict) else "string"
         return "string" not in (kinds if isinstance(kinds, list) else [kinds])
@@ -202,36 +203,36 @@ class ReviewActions:
 
 Action = Callable[[ApprovalRequest, User, QueryDict], str]
 HIDING_ACTIONS = frozenset({"snooze"})
-"""After these, the page goes on to the next request."""
+"""Actions after which the page opens the next request."""
 
 
 def perform_action(action: str, request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    """Do it and return what the person is told.
+    """Perform an action and return its success message.
 
-    Raises KeyError for no action of ours; NotAllowed, Conflict and ParameterError as the action itself does.
+    Raises KeyError for an unknown action, and NotAllowed, Conflict and ParameterError from the action itself.
     """
     return ACTIONS[action](request, by, form)
 
 
 def _claim(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.claim(request, by=by)
-    return "Claimed: others see that you look after it. They may decide it all the same."
+    return _("Claimed: others see that you are working on it. They can still decide it.")
 
 
 def _release(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.release(request, by=by)
-    return "Released."
+    return _("Claim released.")
 
 
 def _extend(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     until = coordination.extend(request, by=by).expires_at
-    return f"Extended: it can be answered until {until:%-d %b %H:%M} UTC."
+    return _("Deadline extended until %(time)s UTC.") % {"time": f"{until:%-d %b %H:%M}"}
 
 
 def _snooze(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     until = _parse_snooze_time(form.get("until", ""))
     coordination.snooze(request, by=by, until=until)
-    return f"Snoozed until {until:%-d %b %H:%M} UTC, for you alone."
+    return _("Snoozed until %(time)s UTC, for you only.") % {"time": f"{until:%-d %b %H:%M}"}
 
 
 def _parse_snooze_time(text: str) -> datetime:
@@ -240,43 +241,41 @@ def _parse_snooze_time(text: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise field_error("until", "invalid", "Choose one of the times in the menu.")
+        raise field_error("until", "invalid", _("Choose one of the times in the menu."))
     return moment
 
 
 def _unsnooze(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.unsnooze(request, by=by)
-    return "It is back in your list."
+    return _("Back in your list.")
 
 
 def _delegate(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     username = form.get("to", "")
     person = find_active_user(username) if username else None
     if username and person is None:
-        raise field_error("to", "invalid", "There is nobody of this name with an account in use.")
+        raise field_error("to", "invalid", _("There is no active user with this name."))
     if person is None and by.pk not in {each.by_id for each in request.delegations.all()}:
-        raise field_error("to", "required", "Choose who is to answer in your place.")
+        raise field_error("to", "required", _("Choose a user to delegate to."))
     coordination.delegate(request, by=by, to=person)
-    return (
-        f"{user_display_name(person)} may answer in your place now."
-        if person
-        else "Nobody answers in your place any more."
-    )
+    if person is None:
+        return _("Delegation removed.")
+    return _("Delegated to %(name)s, who can now answer on your behalf.") % {"name": user_display_name(person)}
 
 
 def _comment(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     coordination.comment(request, by=by, text=form.get("comment", "").replace("\r\n", "\n"))
-    return "Added to the thread. It decides nothing."
+    return _("Comment added.")
 
 
 def _withdraw(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     lifecycle.withdraw(request, by=by, reason=form.get("comment", "").replace("\r\n", "\n"))
-    return "Withdrawn. It does not run."
+    return _("Request withdrawn. The call will not run.")
 
 
 def _revoke(request: ApprovalRequest, by: User, form: QueryDict) -> str:
     decisions.revoke(request, by=by, comment=form.get("comment", "").replace("\r\n", "\n"))
-    return "Revoked. It does not run."
+    return _("Approval revoked. The call will not run.")
 
 
 ACTIONS: Mapping[str, Action] = {

@@ -1,4 +1,4 @@
-"""Several requests on one page: what differs between them in one table, one answer for all, what became of each."""
+"""Batch review: several requests on one page with a table of their differences, one decision, and its results."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from catalog.errors import ToolgateError
 
 
 class BatchReview:
-    """What the page shows of the selected requests; `results` once they were answered, else why they were not."""
+    """The selected requests; after a submission `results` of each, or `setback`, the reason for which it failed."""
 
     def __init__(self, viewer: User, requests: Sequence[ApprovalRequest]) -> None:
         self.viewer = viewer
@@ -31,45 +31,45 @@ class BatchReview:
 
     @cached_property
     def request_details(self) -> list[RequestDetail]:
-        """The briefing on each."""
+        """Detail of each request."""
         return details_for(self.requests, self.viewer)
 
     @cached_property
     def waiting(self) -> list[ApprovalRequest]:
-        """Those that can be answered still."""
+        """Requests that are still pending."""
         return [request for request in self.requests if request.status == RequestStatus.PENDING]
 
     @property
     def tool(self) -> str:
-        """The tool that all are of; empty when they are of several."""
+        """Name of the tool of all requests; empty if they have different tools."""
         tools = {request.call.tool_name for request in self.requests}
         return next(iter(tools)) if len(tools) == 1 else ""
 
     @cached_property
     def obstacle(self) -> str | None:
-        """Why they cannot be approved together; None when they can."""
+        """Reason for which they cannot be approved together; None if they can."""
         return batch_objection(self.waiting, ReviewVerdict.APPROVE)
 
     @property
     def second_press(self) -> str:
-        """Why approving takes a second press; empty where one press is enough."""
+        """Reason for which approving needs a second press; empty if one press is enough."""
         reasons = [each.second_press for each in self.request_details if each.request in self.waiting]
         return next(filter(None, reasons), "")
 
     @property
     def needs_reason(self) -> bool:
-        """Whether a rejection needs a reason."""
+        """True if a rejection needs a reason."""
         return any(each.actions.needs_reason for each in self.request_details)
 
     @cached_property
     def names(self) -> list[str]:
-        """The arguments that are not the same in all."""
+        """Names of the arguments that differ between the requests."""
         every = dict.fromkeys(name for each in self.request_details for name in each.arguments)
         return [name for name in every if not self._is_shared(name)]
 
     @cached_property
     def shared(self) -> list[ArgumentRow]:
-        """The arguments that are the same in all."""
+        """Arguments that are the same in all requests."""
         first = self.request_details[0].arguments if self.request_details else {}
         return [render_argument(name, value) for name, value in first.items() if self._is_shared(name)]
 
@@ -79,7 +79,7 @@ class BatchReview:
 
     @cached_property
     def rows(self) -> list[tuple[RequestDetail, list[ArgumentRow | None]]]:
-        """Each request with its values of the arguments that differ."""
+        """Each request with its values of the differing arguments."""
         return [(each, [_argument(each.arguments, name) for name in self.names]) for each in self.request_details]
 
 
@@ -93,26 +93,26 @@ def _argument(arguments: Mapping[str, Any], name: str) -> ArgumentRow | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchResultLine:
-    """What became of one request: its title and the answer of `approvals.reviews.batch`."""
+    """Result of one request in a batch: its title and the result of `approvals.reviews.batch`."""
 
     title: str
     item: BatchItemResult
 
     @property
     def is_done(self) -> bool:
-        """Whether the answer was recorded."""
+        """True if the decision was recorded."""
         return not self.item.detail
 
 
 def load_batch(viewer: User, ids: Sequence[str]) -> BatchReview:
-    """Return the requests of these ids that the viewer may see, oldest first."""
+    """Return the requests with these ids that the viewer may see, oldest first."""
     wanted = [public_id.replace("\x00", "")[:64] for public_id in ids[: MAX_BATCH_ITEMS + 1]]
     found = with_related(requests_for(viewer).filter(public_id__in=wanted)).order_by("opened_at", "id")
     return BatchReview(viewer, list(found))
 
 
 def submit_batch(viewer: User, form: QueryDict) -> BatchReview:
-    """Give one answer to the requests that are checked, each with the digest that was on the screen."""
+    """Record one decision on the checked requests, each with the digest that was displayed."""
     items = [BatchItem(*text.split(":", 1)) for text in form.getlist("item") if text.count(":") == 1]
     several = load_batch(viewer, [item.id for item in items])
     several.comment = form.get("comment", "").replace("\r\n", "\n")

@@ -1,6 +1,6 @@
-"""Result of the call behind a decided request, as the request's page shows it while it runs and when it has ended.
+"""Result of a decided request's call, shown on the request's page while the call runs and after it has ended.
 
-A private result is shown to nobody here: its values are revealed one by one on the page of its step, and audited there.
+Private results are never shown here: their values are revealed one at a time on the step's page, and audited.
 """
 
 import json
@@ -14,14 +14,14 @@ from catalog.secrets.placeholders import without_macs
 from catalog.states import TERMINAL, CallStatus
 
 EXECUTED_STATUSES = frozenset({RequestStatus.APPROVED, RequestStatus.CONSUMED, RequestStatus.RESPONDED})
-"""Requests whose call runs, or is answered by a person: every other end says itself why nothing ran."""
+"""Statuses of requests whose call runs or was answered by a reviewer; all others explain why nothing ran."""
 MAX_RESULT_SHOWN = 4_000
-"""Characters of a response on the page."""
+"""Maximum number of characters of a response on the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The state of a call, and the beginning of its response as indented JSON; empty when there is none to show."""
+    """State of a call and the beginning of its response as indented JSON, empty if there is none to show."""
 
     call: Call
     request_status: str
@@ -31,39 +31,39 @@ class CallResult:
 
     @property
     def has_begun(self) -> bool:
-        """True once the call has left the queue of what waits to start."""
+        """True once the call has left the start queue."""
         return self.call.status not in (CallStatus.CREATED, CallStatus.HELD, CallStatus.READY)
 
     @property
     def is_running(self) -> bool:
-        """True while the tool is at work."""
+        """True while the tool is running."""
         return self.call.status == CallStatus.RUNNING
 
     @property
     def has_failed(self) -> bool:
-        """True when it ended with a message instead of a result."""
+        """True if the call ended with a message instead of a result."""
         return self.call.status in (CallStatus.FAILED, CallStatus.CANCELLED)
 
     @property
     def is_cut(self) -> bool:
-        """True when there is more of the response than is shown."""
+        """True if the response is longer than the text shown."""
         return self.size > len(self.text)
 
     @property
     def looks_again(self) -> str:
-        """The interval of asking again; empty when nothing more will happen, or only a person can settle it."""
+        """Polling interval; empty if the call is final or only a person can resolve it."""
         if self.call.status in (*TERMINAL, CallStatus.OUTCOME_UNKNOWN):
             return ""
         return "1s" if self.has_begun else "3s"
 
     @property
     def mark(self) -> str:
-        """The state that has been shown: the page asks for what is newer."""
+        """Identifier of the displayed state, which the page sends when it polls for a newer one."""
         return f"{self.request_status}-{self.call.status}-{self.call.attempt}"
 
 
 def result_of(request: ApprovalRequest) -> CallResult | None:
-    """Return the result of a request's call so far; None for a request whose call is not carried out."""
+    """Return the current result of a request's call; None if the request did not lead to one."""
     if request.status not in EXECUTED_STATUSES:
         return None
     call = request.call

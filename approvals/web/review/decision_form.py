@@ -1,6 +1,6 @@
-"""Decision form of a request: its fields, the decision made from them, and the page after success or failure.
+"""Decision form of a request: its fields, the decision made from them, and the result that the page shows.
 
-After a failure everything is still filled in, and the message stands at its field.
+After a failure the submitted values are kept and the message is shown at its field.
 """
 
 import json
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import QueryDict
+from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
@@ -33,11 +34,11 @@ HTTP_STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 @dataclass(frozen=True, slots=True)
 class DecisionForm:
-    """What was entered: the verdict, the digest that was on the screen, the note, and whether it was said twice.
+    """Submitted values: the verdict, the digest that was displayed, the comment, and the second press.
 
-    `hunks` are those left checked, None where there was nothing to choose; an approval of none is a rejection.
-    `response` is what is to be answered in the tool's place, as it was written; `as_json` says how to read it.
-    `sent_from` names the form: what was written goes back into it when it was not recorded.
+    `hunks` are the checked ones, None if there was no choice; approving none of them is a rejection.
+    `response` is the text of an answer instead of the tool; with `as_json` it is parsed as JSON.
+    `sent_from` names the form that gets the values back if the decision is not recorded.
     """
 
     verdict: str
@@ -54,7 +55,7 @@ class DecisionForm:
 
     @classmethod
     def read(cls, form: QueryDict) -> "DecisionForm":
-        """Read the form; browsers end lines with two characters, texts here with one."""
+        """Parse a submission; CRLF line ends become LF."""
         verdict, _, effect = form.get("verdict", "").partition(":")
         hunks = _read_hunks(form) if verdict == ReviewVerdict.APPROVE and form.get("choosing") == "1" else None
         if hunks == ():
@@ -74,18 +75,18 @@ class DecisionForm:
 
     @property
     def written(self) -> str:
-        """All that was written, for a request that takes no answer any more."""
+        """All submitted text, for display after the request was closed by someone else."""
         arguments = json.dumps(self.arguments, indent=2, ensure_ascii=False) if self.arguments else ""
         return "\n\n".join(text for text in (self.comment, self.response, arguments) if text.strip())
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "DecisionForm":
-        """Return the answer that lets the call run with these arguments."""
+        """Return the form with edited arguments."""
         return replace(self, arguments=arguments)
 
     def decision(self) -> Decision:
-        """Return the decision that was entered. Raises ParameterError for an unknown verdict, and for invalid JSON."""
+        """Return the decision. Raises ParameterError for an unknown verdict and for invalid JSON."""
         if self.verdict not in ReviewVerdict.values:
-            raise field_error("verdict", "invalid", "Choose to approve or to reject.")
+            raise field_error("verdict", "invalid", gettext("Choose a decision, such as approve or reject."))
         verdict = ReviewVerdict(self.verdict)
         return Decision(
             verdict=verdict,
@@ -100,7 +101,8 @@ class DecisionForm:
 
     def _response(self) -> Any:
         if not self.response.strip():
-            raise field_error("response", "required", "Write the answer that the agent gets in the tool's place.")
+            message = gettext("Write the answer that the agent gets instead of the tool's result.")
+            raise field_error("response", "required", message)
         if not self.as_json:
             return self.response
         try:
@@ -114,7 +116,7 @@ def _read_text(form: QueryDict, name: str) -> str:
 
 
 INVALID_HUNK = 10**9
-"""Stands for a hunk that a page never offered; there is none of this number."""
+"""Placeholder for an invalid hunk number; no hunk has this number, so it is refused."""
 
 
 def _read_hunks(form: QueryDict) -> tuple[int, ...]:
@@ -124,9 +126,9 @@ def _read_hunks(form: QueryDict) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DecisionError:
-    """Why an answer was not recorded: the sentence, the field that it is about, and the answer as it was.
+    """Failure of a submission: its kind, the message, the field it is about, and the submitted form.
 
-    `change` is what has changed meanwhile, where that is the reason.
+    For the kind `changed`, `change` compares the request with what the reviewer saw.
     """
 
     kind: Literal["taken", "changed", "forbidden", "field", "again"]
@@ -143,12 +145,12 @@ class DecisionError:
 
     @classmethod
     def from_error(cls, error: ToolgateError, answer: DecisionForm | None = None) -> "DecisionError":
-        """Return the setback that an error means."""
+        """Return the failure for an exception."""
         kinds: dict[int, Literal["taken", "forbidden", "field"]] = {409: "taken", 403: "forbidden", 422: "field"}
         return cls(kinds[http_status_for(error)], error.message, answer, _field_for_error(error))
 
     def of(self, request: ApprovalRequest) -> "DecisionError":
-        """Return it with what happened told apart: another answer came first, or what is asked has changed."""
+        """Return the failure with `taken` replaced by `changed` if the request is open but was edited meanwhile."""
         stale = self.answer is not None and self.answer.seen_digest != request.digest
         return replace(self, kind="changed") if self.kind == "taken" and stale and _is_open(request) else self
 
@@ -161,7 +163,7 @@ ERROR_FIELDS = ("comment", "response", "typed", "sign_in", "review", "until", "t
 
 
 def _field_for_error(error: ToolgateError) -> str:
-    """Return the field of the bar at which an error is told."""
+    """Return the field of the bar that shows an error."""
     details = getattr(error, "details", None) or {}
     name = str(details.get("field") or "").partition(".")[0]
     name = {"text": "comment"}.get(name, name)
@@ -169,31 +171,46 @@ def _field_for_error(error: ToolgateError) -> str:
 
 
 def http_status_for(error: ToolgateError) -> int:
-    """Return the HTTP status of an error that a decision may raise."""
+    """Return the HTTP status for an exception of a decision."""
     return next(status for kind, status in HTTP_STATUS_BY_ERROR.items() if isinstance(error, kind))
 
 
 SUCCESS_MESSAGES = {
-    ReviewVerdict.APPROVE: "Approved. It starts",
-    ReviewVerdict.REJECT: "Rejected. The requester will be notified",
-    ReviewVerdict.RESPOND: "Answered in place of the tool. The requester will be notified",
-    ReviewVerdict.REQUEST_CHANGES: "Changes requested. The requester will be notified",
+    ReviewVerdict.APPROVE: gettext_noop("Approved. The call starts now."),
+    ReviewVerdict.REJECT: gettext_noop("Rejected. The requester is notified now."),
+    ReviewVerdict.RESPOND: gettext_noop("Answered instead of the tool. The requester is notified now."),
+    ReviewVerdict.REQUEST_CHANGES: gettext_noop("Changes requested. The requester is notified now."),
 }
+COUNTDOWN_MESSAGES = {
+    ReviewVerdict.APPROVE: gettext_noop("Approved. The call starts in"),
+    ReviewVerdict.REJECT: gettext_noop("Rejected. The requester is notified in"),
+    ReviewVerdict.RESPOND: gettext_noop("Answered instead of the tool. The requester is notified in"),
+}
+"""Messages of decisions that can be undone; the page adds the seconds left."""
+
+
+def has_undo_window(verdict: str) -> bool:
+    """Return True if decisions with this verdict can be undone for some seconds."""
+    return bool(settings.TOOLGATE_UNDO_SECONDS) and verdict != ReviewVerdict.REQUEST_CHANGES
 
 
 def success_message(verdict: str, request: ApprovalRequest | None = None) -> str:
-    """Say what happens now to a request that was answered; within the time to undo, its countdown follows."""
+    """Return the message after a decision; for one that can be undone it ends before the seconds left."""
     if request is not None and _is_open(request):
-        return "Your answer is recorded. It waits for the others who must agree."
-    now = not settings.TOOLGATE_UNDO_SECONDS or verdict == ReviewVerdict.REQUEST_CHANGES
-    return f"{SUCCESS_MESSAGES.get(ReviewVerdict(verdict), 'Done')} {'now.' if now else 'in'}"
+        return gettext("Your approval is recorded. Approvals of others are still missing.")
+    sentences = COUNTDOWN_MESSAGES if has_undo_window(verdict) else SUCCESS_MESSAGES
+    return gettext(sentences[ReviewVerdict(verdict)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionResult:
-    """What became of an answer: the sentence that says so, or the setback and its HTTP status."""
+    """Result of a submission: the success message, or the failure and its HTTP status.
+
+    `undoable`: the message is that of a decision that can be undone.
+    """
 
     said: str = ""
+    undoable: bool = False
     setback: DecisionError | None = None
     status: int = 200
     editing: EditForm | None = None
@@ -202,7 +219,7 @@ class DecisionResult:
 
 
 def submit_decision(held: ApprovalRequest, by: User, form: QueryDict) -> DecisionResult:
-    """Record the decision that a form sent. The edit that it makes, if any, is worked out once, here."""
+    """Record the submitted decision. An edit that it contains is computed only once, here."""
     answer, editing = DecisionForm.read(form), None
     if _is_edit(answer, form):
         editing, error = validate_submission(held, by, form)
@@ -224,11 +241,12 @@ def submit_decision(held: ApprovalRequest, by: User, form: QueryDict) -> Decisio
         request = decide(held, by=by, decision=answer.decision(), edit=edit)
     except ToolgateError as error:
         return replace(_failure_result(held, by, error, answer, form), subject=subject)
-    return DecisionResult(said=success_message(answer.verdict, request))
+    undoable = has_undo_window(answer.verdict) and not _is_open(request)
+    return DecisionResult(said=success_message(answer.verdict, request), undoable=undoable)
 
 
 def edit_check_result(editing: EditForm, form: QueryDict) -> DecisionResult:
-    """Return what a check of edited arguments leads to: nothing is recorded, what was typed stays."""
+    """Return the result of checking edited arguments: nothing is recorded and the input is kept."""
     subject = subject_of_edit(editing.request, editing.edit) if editing.edit else None
     return DecisionResult(
         editing=editing,
@@ -239,14 +257,14 @@ def edit_check_result(editing: EditForm, form: QueryDict) -> DecisionResult:
 
 
 def detail_after_decision(briefing: RequestDetail, outcome: DecisionResult) -> RequestDetail:
-    """Return a briefing that says what the rule asks of what was made of the request, with what was typed already."""
+    """Return the detail with the requirements of the submitted edit and the submitted confirmation."""
     return briefing if outcome.confirmation is None else briefing.after(outcome.confirmation, outcome.subject)
 
 
 def _edit_for_answer(held: ApprovalRequest, answer: DecisionForm, editing: EditForm | None) -> Edit | Unset | None:
-    """Return the edit that an answer makes of the request; None for none, and UNSET for what `decide` must refuse.
+    """Return the edit of a submission: None for none, and UNSET if `decide` must refuse it.
 
-    Raises what `decide` raises.
+    Raises the same exceptions as `decide`.
     """
     if answer.arguments is not None and editing is not None:
         return editing.edit
@@ -264,7 +282,7 @@ def _failure_result(
         setback = replace(setback, change=change_since_seen(now, answer.seen_digest))
     editing = None
     if _is_edit(answer, form) and setback.kind in ("field", "changed") and ReviewActions(now, by).may_answer:
-        editing, _ = validate_submission(now, by, form)  # compared with what is asked now
+        editing, _ = validate_submission(now, by, form)  # compare the input with the request's current state
     return DecisionResult(
         setback=setback, status=http_status_for(error), editing=editing, confirmation=answer.confirmation
     )

@@ -1,6 +1,6 @@
 """Detail of one request for its reviewers: effect, targets, requester, and users who may decide it.
 
-Texts of agents are passed on complete and unchanged; the templates escape them and spell out hidden characters.
+Texts from agents are passed on complete and unchanged; the templates escape them and spell out hidden characters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.utils.translation import gettext
 
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import candidate_reviewers, extra_approval_reason, is_input_author, may_decide
@@ -49,7 +50,7 @@ from catalog.text.diff import MAX_DIFF_ROWS, Hunk, HunkedDiff, TextDiff, diff_te
 
 
 class RequestDetail:
-    """All that the page shows of one request, to one viewer; each part is worked out when it is asked for."""
+    """One request as its page shows it to one viewer; each property is computed on access."""
 
     def __init__(
         self,
@@ -71,48 +72,48 @@ class RequestDetail:
         self.preview: Mapping[str, Any] = {} if hidden else current_round(request).preview_json or {}
 
     def after(self, submitted: Confirmation, edited: ApprovalSubject | None) -> "RequestDetail":
-        """Return the briefing after an answer that was not recorded: with what was typed, and what was made of it."""
+        """Return the detail after a failed submission, with the submitted confirmation and edit."""
         return RequestDetail(self.request, self.viewer, self.hidden, submitted, edited)
 
     @cached_property
     def secrets(self) -> list[SecretField]:
-        """Where in the arguments secrets are."""
+        """Positions of secrets in the arguments."""
         return secret_fields(self.arguments)
 
     @property
     def nested_secrets(self) -> list[SecretField]:
-        """Those of them that are a part of an argument; the others are revealed where the argument stands."""
+        """Secrets inside of an argument; a secret that is a whole argument is revealed at the argument."""
         whole = {each.secret for each in self.named_arguments}
         return [field for field in self.secrets if field not in whole]
 
     @cached_property
     def may_reveal(self) -> bool:
-        """Say whether the viewer may see them."""
+        """True if the viewer may see the secrets."""
         return may_reveal(self.request, self.viewer)
 
     @property
     def kind(self) -> str:
-        """What the tool shows of its effect: diff, rows, text or none."""
+        """Kind of the tool's preview: diff, rows, text or none."""
         return str(self.preview.get("kind", "none"))
 
     @cached_property
     def title(self) -> tuple[str, str, str]:
-        """The summary, cut before and after the argument that it is about, if it names that."""
+        """The summary split into the text before its target, the target, and the text after it."""
         summary = str(self.preview.get("summary", ""))
         if not summary:
-            return ("Run ", self.request.call.tool_name, "")
+            return (gettext("Run") + " ", self.request.call.tool_name, "")
         target = find_target(self.request, self.arguments, summary)
         lead, _, rest = summary.partition(target) if target else (summary, "", "")
         return (describe_placeholders(lead), describe_placeholders(target), describe_placeholders(rest))
 
     @cached_property
     def change(self) -> TextDiff | None:
-        """The change from what is there to what would be; None when the tool shows none."""
+        """The change that the tool previews; None if its preview is no diff."""
         return diff_texts(self.preview.get("before"), self.preview.get("after")) if self.kind == "diff" else None
 
     @cached_property
     def hunks(self) -> tuple[Hunk, ...]:
-        """The parts of the change that the viewer may accept one by one; nothing where there is nothing to choose."""
+        """Hunks of the change that the viewer may accept individually; empty if there is no choice."""
         part = find_divisible_change(current_round(self.request), self.request.call.tool_name) if self.change else None
         if part is None or not self.may_answer:
             return ()
@@ -121,17 +122,17 @@ class RequestDetail:
 
     @property
     def is_cut(self) -> bool:
-        """Say whether the change is too long for a page to draw it whole; it is then decided as one."""
+        """True if the change is too long to be shown in full; it can then only be decided as a whole."""
         return self.change is not None and len(self.change.rows) > MAX_DIFF_ROWS
 
     @property
     def progress(self) -> str:
-        """How far a change that is accepted in parts has come; empty for any other."""
+        """Progress of a change that is accepted in parts; empty for any other."""
         return hunk_progress(self.request) if self.change else ""
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
-        """Bytes before and after; None where there is, or will be, nothing."""
+        """Bytes before and after; None for a target that does not exist before or after."""
         texts = (self.preview.get("before"), self.preview.get("after"))
         before, after = (None if text is None else len(text.encode(errors="replace")) for text in texts)
         return (before, after)
@@ -143,17 +144,17 @@ class RequestDetail:
 
     @property
     def columns(self) -> list[str]:
-        """The names in the rows, in the order they first appear."""
+        """Names of the columns of `rows`, in the order of their first appearance."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     @cached_property
     def table(self) -> list[list[Any]]:
-        """The rows' values, column by column."""
+        """Values of `rows` in the order of `columns`."""
         return [[row.get(name, "") for name in self.columns] for row in self.rows]
 
     @cached_property
     def named_arguments(self) -> list[ArgumentRow]:
-        """Every argument in full, then the defaults that the call leaves to the tool."""
+        """All arguments in full, followed by the tool's defaults for those left out."""
         given = [self._argument(name, value) for name, value in self.arguments.items()]
         properties = self.request.tool_version.input_schema.get("properties", {})
         defaults = (
@@ -175,103 +176,103 @@ class RequestDetail:
 
     @cached_property
     def duplicates(self) -> list[ApprovalRequest]:
-        """The others that wait for the very same call."""
+        """Other open requests for an identical call."""
         return duplicates_of(self.viewer, self.request)
 
     @cached_property
     def warnings(self) -> ArgumentWarnings:
-        """What is to be said before what the agent wrote is read."""
+        """Warnings about the text that the agent wrote."""
         return argument_warnings(self.arguments, self.reason)
 
     @cached_property
     def actions(self) -> ReviewActions:
-        """What the viewer may do about it."""
+        """Actions that the viewer may take."""
         return ReviewActions(self.request, self.viewer)
 
     @property
     def may_answer(self) -> bool:
-        """Say whether the viewer may answer now."""
+        """True if the viewer may decide now."""
         return self.actions.may_answer
 
     @property
     def is_open(self) -> bool:
-        """Say whether an answer is still waited for and there is time to give it."""
+        """True if the request is pending and has not expired."""
         return self.actions.is_open
 
     @property
     def why_not(self) -> str | None:
-        """Why the viewer may not decide; None when they may."""
+        """Reason for which the viewer may not decide; None if they may."""
         return self.actions.why_not
 
     @cached_property
     def rule(self) -> Rule:
-        """The rule that holds it."""
+        """The rule that holds the call."""
         return rule_for(self.request)
 
     @cached_property
     def confirmation(self) -> ConfirmationRequirements:
-        """What the rule asks of the viewer before an approval counts; of what they made of it, once that is known."""
+        """Requirements that the viewer must meet for an approval to count, for their edit if there is one."""
         return confirmation_requirements(self.request, self.viewer, self.edited or self.subject, self.submitted)
 
     @property
     def terms(self) -> ConfirmationTerms:
-        """The terms that say what approving takes: those of what the viewer made of it, once that is known."""
+        """Terms of an approval, of the viewer's edit if there is one."""
         return (self.edited or self.subject).terms
 
     @property
     def subject(self) -> ApprovalSubject:
-        """What is asked, and by which terms."""
+        """Subject of an approval without an edit: the terms and the target."""
         return ApprovalSubject(self.request.policy_revision, self.title[1])
 
     @cached_property
     def vote_progress(self) -> QuorumProgress:
-        """How far the people who must agree have agreed."""
+        """Progress of the approvals that the rule requires."""
         return quorum_progress(self.request)
 
     @cached_property
     def timeline(self) -> list[TimelineEntry]:
-        """What happened to it, oldest first."""
+        """History of the request, oldest first."""
         return timeline_of(self.request)
 
     @cached_property
     def drift(self) -> RenderedRequestChange | None:
-        """What changed since the request that this one replaces was open; None where nothing did."""
+        """Changes since the request that this one replaces; None if there are none."""
         return None if self.is_private else render_request_change(self.request)
 
     @cached_property
     def revised(self) -> RenderedEdits | None:
-        """What reviewers made of the arguments; None where they stand as they were asked for."""
+        """Changes of reviewers to the arguments; None if there are none."""
         return None if self.is_private else render_edits(self.request)
 
     @cached_property
     def result(self) -> CallResult | None:
-        """The call's result so far, once the request is decided; None where its call is not carried out."""
+        """Current result of the call; None if the request is undecided or its call does not run."""
         return result_of(self.request)
 
     @property
     def editing(self) -> EditForm:
-        """The form in which the viewer writes other arguments, filled with those that are asked for."""
+        """Form for editing the arguments, filled with the current ones."""
         return initial_form(self.request, self.viewer)
 
     @cached_property
     def who_may(self) -> list[str]:
-        """The people who may decide: members of the groups that are asked, and to whom one of them handed it."""
+        """Names of the users who may decide: members of the rule's groups, and users they delegated to."""
         people = candidate_reviewers(get_user_model().objects.filter(is_active=True), self.request)
         handed = {each.to_id: each.to for each in self.request.delegations.all()}
         found = people.distinct().order_by("first_name", "username")
-        # A delegation counts only as long as who gave it might decide.
+        # A delegation counts only while the user who made it may decide.
         return [
             user_display_name(each) for each in found if each.pk not in handed or may_decide(self.request, each) is None
         ]
 
     @property
     def after_expiry(self) -> str:
-        """What becomes of it when nobody answers in time: another group is asked once."""
+        """Sentence on what happens if nobody answers in time."""
         return expiry_consequence(self.rule.on_expiry, "" if self.request.escalated_at else self.rule.escalate_to)
 
     @property
     def lacking(self) -> int:
-        """How many people's approvals are missing, the viewer's among them."""
+        """Number of missing approvals, including the viewer's."""
         asked = sum(stage.count for stage in self.vote_progress.lacking)
         if not self.one_more:
             return asked
@@ -279,34 +280,34 @@ class RequestDetail:
 
     @cached_property
     def one_more(self) -> str:
-        """Why one more person must approve than the policy asks for; empty where none must."""
+        """Reason for which one more approval is needed than the policy requires; empty if none is."""
         return extra_approval_reason(self.request, self.viewer) if self.is_open else ""
 
     @property
     def is_irreversible(self) -> bool:
-        """Say whether nothing brings back what the call changes."""
+        """True if the call cannot be undone."""
         return self.request.tool_version.reversibility == Reversibility.IRREVERSIBLE
 
     @property
     def second_press(self) -> str:
-        """Why approving takes a second press, as the button says it; empty where one press is enough."""
+        """Reason for which approving needs a second press, for the button; empty if one press is enough."""
         if self.is_irreversible:
-            return "this cannot be undone"
-        return "read the warning first" if self.warnings.any else ""
+            return gettext("this cannot be undone")
+        return gettext("read the warning first") if self.warnings.any else ""
 
     @cached_property
     def answer(self) -> Review | None:
-        """The review that counts, if there is one."""
+        """The last review that counts; None if there is none."""
         return last_review(self.request)
 
     @property
     def status_text(self) -> str:
-        """Where the request stands, in a sentence."""
+        """Status of the request as a sentence."""
         return status_sentence(self.request)
 
     @property
     def undo_seconds(self) -> int:
-        """Seconds left in which the viewer may take their answer back; 0 when they may not."""
+        """Seconds left in which the viewer can undo their decision; 0 if they cannot."""
         request, review = self.request, self.answer
         if review is None or review.person_id != self.viewer.pk or request.effective_at is None or request.applied_at:
             return 0
@@ -314,15 +315,15 @@ class RequestDetail:
 
     @cached_property
     def precedent(self) -> list[tuple[ApprovalRequest, Review | None, str]]:
-        """The last answers about the same tool, with their reviews and who gave them, for who may see them."""
+        """Recent decisions on the same tool with their reviews and reviewers; empty if the viewer may not see them."""
         earlier = precedents_for(self.request) if can_see_all(self.viewer) else []
         return [(each.request, each.review, answered_by(each.request)) for each in earlier]
 
 
 def find_target(request: ApprovalRequest, arguments: Mapping[str, Any], summary: str) -> str:
-    """Return what a call is about, as its summary says it: the first text that its tool needs; empty where in doubt.
+    """Return the target of a call: its first required text argument, if the summary contains it; empty if in doubt.
 
-    Which parameter that is, only the tool's author says: an argument that repeats the summary is about nothing.
+    The schema, which the tool's author wrote, selects the parameter, so that an agent cannot choose another as target.
     """
     schema = request.tool_version.input_schema
     properties = schema.get("properties", {})
@@ -333,17 +334,17 @@ def find_target(request: ApprovalRequest, arguments: Mapping[str, Any], summary:
 
 
 def subject_of_edit(request: ApprovalRequest, edit: Edit) -> ApprovalSubject:
-    """Return what is approved by an edit."""
+    """Return the subject of an approval with this edit."""
     summary = str((edit.preview or {}).get("summary", ""))
     return ApprovalSubject(edit.rule, find_target(request, edit.arguments, summary))
 
 
 def detail_for(request: ApprovalRequest, viewer: User) -> RequestDetail:
-    """Return the briefing on a request that was loaded whole."""
+    """Return the detail of a request from `with_related`."""
     return details_for([request], viewer)[0]
 
 
 def details_for(requests: Sequence[ApprovalRequest], viewer: User) -> list[RequestDetail]:
-    """Return the briefing on each of these requests; what is private in them is asked for once."""
+    """Return the detail of each request; private parts are loaded in one query for all."""
     hidden = hidden_from(viewer, requests)
     return [RequestDetail(request, viewer, hidden.get(request.call_id)) for request in requests]

@@ -1,6 +1,6 @@
-"""Edit and approve: what the page shows while a reviewer writes other arguments, as a form or as JSON.
+"""Form for "edit and approve": a reviewer changes the arguments as form fields or as JSON.
 
-The check is that of `approvals.reviews.edits`; nothing is stored before the answer is sent.
+`approvals.reviews.edits` checks the arguments; nothing is stored before the decision is sent.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from catalog.ui.forms.editor import ArgumentsEditor
 
 @dataclass(slots=True, kw_only=True)
 class EditForm(ArgumentsEditor):
-    """The arguments as a reviewer would have them, beside those that were asked for.
+    """A reviewer's arguments next to the requested ones.
 
-    `edit` is what the check made of them; with `cannot_run` it refused them. Neither: nothing is changed yet.
+    `edit` is the result of a successful check; `cannot_run` is True after a failed one.
     """
 
     request: ApprovalRequest
@@ -35,25 +35,25 @@ class EditForm(ArgumentsEditor):
 
     @property
     def by_agent(self) -> bool:
-        """Whether an agent gave the arguments that were asked for, and no person."""
+        """True if the requested arguments were written by an agent."""
         token = self.request.call.token
         return token is not None and token.kind == ApiToken.Kind.AGENT
 
     @property
     def before(self) -> Mapping[str, Any]:
-        """The arguments that are asked for now."""
+        """The current arguments of the request."""
         return current_round(self.request).arguments_json
 
     @property
     def change(self) -> TextDiff | None:
-        """The arguments asked for beside the reviewer's, line by line; None while those are not sound."""
+        """Line-by-line comparison of the current and the edited arguments; None while those are invalid."""
         return (
             diff_texts(arguments_as_lines(self.before), arguments_as_lines(self.edit.arguments)) if self.edit else None
         )
 
     @property
     def preview_change(self) -> TextDiff | None:
-        """What the tool would change now, or else what it shows now beside what it showed; None where that is alike."""
+        """The change previewed for the edit, or the difference to the current preview; None if there is none."""
         shown = (self.edit.preview if self.edit else None) or {}
         if shown.get("kind") == "diff":
             return diff_texts(shown.get("before"), shown.get("after"))
@@ -62,12 +62,12 @@ class EditForm(ArgumentsEditor):
 
     @property
     def changes(self) -> int:
-        """How many arguments are different."""
+        """Number of changed arguments."""
         return len(self.edit.fields) if self.edit else 0
 
     @property
     def all_problems(self) -> list[str]:
-        """All that is wrong, each with its place."""
+        """All problems, each with its path."""
         at_fields = (
             f"{each.path}: {text}" for each in (self.form.every() if self.form else ()) for text in each.problems
         )
@@ -75,23 +75,23 @@ class EditForm(ArgumentsEditor):
 
     @property
     def raised(self) -> int:
-        """How many people the rule needs for what is written, where they are more than before; else 0."""
+        """Number of approvals that the edit needs, if it needs more than before; else 0."""
         quorum = self.edit.quorum if self.edit else 0
         return quorum if quorum > current_round(self.request).quorum else 0
 
     @property
     def counts(self) -> bool:
-        """Whether the reviewer's own approval counts for what they write: not where several people must agree."""
+        """True if the reviewer's approval of their own edit counts; it does not if several people must approve."""
         return self.edit is None or (self.edit.quorum == 1 and self.edit.rule.editor_may_approve)
 
     def check(self) -> Mapping[str, Any]:
-        """Return the arguments, checked. Raises what `check_edit` raises."""
+        """Check the arguments and return them. Raises the same exceptions as `check_edit`."""
         arguments = self.arguments()
         self.edit = check_edit(self.request, arguments)
         return arguments
 
     def check_while_editing(self) -> None:
-        """Check what is written while its form changes: what is wrong with it is not told before somebody asks."""
+        """Check the arguments while the form changes; problems are not shown until the user asks for a check."""
         try:
             if self.arguments() != self.before:
                 self.check()
@@ -99,13 +99,13 @@ class EditForm(ArgumentsEditor):
             self.cannot_run = True
 
     def refuse(self, error: ToolgateError) -> None:
-        """Say that this cannot run, and put what is wrong where it belongs."""
+        """Mark the arguments as refused and show the error at its field."""
         self.edit, self.cannot_run = None, True
         self.answered_with = self.show_error(error)
 
 
 def initial_form(request: ApprovalRequest, viewer: User) -> EditForm:
-    """Return the form filled with what is asked for, the cursor in its first field."""
+    """Return the form filled with the current arguments, with focus on its first field."""
     editing = _empty_form(request, viewer)
     editing.fill(editing.before)
     editing.render_or_show_json()
@@ -115,7 +115,7 @@ def initial_form(request: ApprovalRequest, viewer: User) -> EditForm:
 
 
 def bind_form(request: ApprovalRequest, viewer: User, sent: QueryDict) -> EditForm:
-    """Do what a button of the form says, else check what is written; `answered_with` is the HTTP status."""
+    """Return the submitted form after its button's action or a check; `answered_with` is the HTTP status."""
     editing = _empty_form(request, viewer)
     wanted, _, place = sent.get("do", "check").partition(":")
     try:
@@ -134,7 +134,7 @@ def bind_form(request: ApprovalRequest, viewer: User, sent: QueryDict) -> EditFo
 def validate_submission(
     request: ApprovalRequest, viewer: User, sent: QueryDict
 ) -> tuple[EditForm, ToolgateError | None]:
-    """Return the arguments that were sent to be approved, checked, or what is wrong with them."""
+    """Return the form of arguments submitted for approval, and the error if they are invalid."""
     editing = _empty_form(request, viewer)
     try:
         editing.read(sent)

@@ -1,4 +1,4 @@
-"""The inbox as a page asks for it: which list, which requests, which of them is open beside it. Never writes."""
+"""The inbox: a list of requests and the selected request in detail. Never writes."""
 
 import json
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery, p
 from django.db.models.functions import Left
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext
 from rest_framework.exceptions import ValidationError
 
 from approvals.models import ApprovalRequest, Review, Round
@@ -28,16 +29,16 @@ from catalog.secrets.placeholders import describe_placeholders
 from catalog.ui.requests import parse_number
 
 ARGUMENT_VIEWS = ("json", "edit", "respond")
-"""Beside its usual look: the raw arguments, the form that changes them, the form that answers in the tool's place."""
+"""Alternative views of a request: arguments as JSON, edit form, form to answer instead of the tool."""
 REQUESTS_PER_PAGE = 50
-# A stored preview begins with its summary; the texts after it are not read to fill a list.
+# A stored preview begins with its summary, so that a list need not read the texts after it.
 SUMMARY_PREFIX = '{"summary": '
 SUMMARY_PREFIX_LENGTH = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class InboxQuery:
-    """What the URL asks for: a list, an item, a view of its arguments, where the list goes on."""
+    """Query parameters of the inbox; `ignored` is an unknown value of `status`."""
 
     status: str = ""
     item: str = ""
@@ -47,7 +48,7 @@ class InboxQuery:
 
     @classmethod
     def read(cls, params: QueryDict) -> "InboxQuery":
-        """Read a URL; what means nothing is noted and left out."""
+        """Return the query of a URL; invalid values are ignored."""
         status = params.get("status", "")
         known = status if status in SAVED_VIEWS else ""
         item = params.get("item", "").replace("\x00", "")[:64]
@@ -58,7 +59,7 @@ class InboxQuery:
 
 @dataclass(frozen=True, slots=True)
 class UndoableDecision:
-    """A decision that its reviewer may still take back: on which request, what it would do, what was answered."""
+    """A decision that its reviewer can still undo: the request's id and summary, the message, and the seconds left."""
 
     id: str
     summary: str
@@ -68,10 +69,11 @@ class UndoableDecision:
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """All that the page shows. `opened` says that the URL names the request; `missing`, that it is not to be seen.
+    """One page of a list and the selected request.
 
-    `status` names the view. `before` requests stand before this page of it; the list goes on at `older` or `later`.
-    What is counted is counted when it is drawn.
+    `status` is the name of the view, `before` the number of requests on earlier pages, `older` or `later` the cursor of
+    the next page. `opened` is True if the URL names the request; `missing` is that id if the viewer may not see it.
+    Counts are computed on access.
     """
 
     status: str
@@ -97,43 +99,43 @@ class Inbox:
 
     @property
     def counts(self) -> ViewCounts:
-        """How many requests stand in each view of what waits."""
+        """Number of requests in each view of open requests."""
         return self.queues.counts
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of open requests."""
         return self.queues.waiting
 
     @property
     def undoable(self) -> UndoableDecision | None:
-        """The last decision that the viewer may still take back."""
+        """The last decision that the viewer can still undo; None if there is none."""
         return last_undoable(self.viewer)
 
     @property
     def total(self) -> int:
-        """The number of requests in the view, on all of its pages; of what was decided only this page is counted."""
+        """Number of requests on all pages of the view; decided requests are only counted on this page."""
         if self.status == DECIDED:
             return len(self.requests)
         return self.waiting if self.status == WAITING else int(getattr(self.counts, self.status))
 
     @property
     def through(self) -> int:
-        """The place of the last request of this page in the view, from 1."""
+        """Position of this page's last request in the view, from 1."""
         return self.before + len(self.requests)
 
     @property
     def position(self) -> int | None:
-        """The place of the request that is shown in what waits, from 1; None when it is not in the view."""
+        """Position of the selected request in the view, from 1; None if it is not in it."""
         ids = [request.pk for request in self.requests]
         shown = self.shown.request.pk if self.shown and self.status != DECIDED else None
         return self.before + ids.index(shown) + 1 if shown in ids else None
 
 
 def inbox_for(viewer: User, asked: InboxQuery) -> Inbox:
-    """Return the inbox that a URL asks for, in a fixed number of queries.
+    """Return the inbox for a URL, in a fixed number of queries.
 
-    The list is the page on which the named request stands, where it stands in the view.
+    If the view contains the named request, the list is the page with that request.
     """
     named = _find_request(viewer, asked.item)
     status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
@@ -153,20 +155,20 @@ def inbox_for(viewer: User, asked: InboxQuery) -> Inbox:
 
 
 def inbox_list(viewer: User, view: str = WAITING) -> Inbox:
-    """Return the list of one view alone: no request open beside it, nothing counted but what waits."""
+    """Return the list of one view without a selected request; only open requests are counted."""
     return _list_page(viewer, view)
 
 
 def next_request_id(viewer: User, view: str, request: ApprovalRequest) -> str:
-    """Return the id of the request to open when this one is answered: the next in the list, else its first.
+    """Return the id of the request to open after this one is decided: the next in the list, else its first.
 
-    Empty when there is no other.
+    Returns an empty string if there is no other request.
     """
     queues = Queues(viewer)
     page = _page_keys(queues, view, _start_of_page(queues, view, request))
     ids = _ids_in_order(page.rows)
     following = ids[ids.index(request.public_id) + 1 :] if request.public_id in ids else ids
-    if not following:  # another page follows, or the list begins anew
+    if not following:  # continue with the next page or, after the last one, with the first
         following = _ids_in_order(_page_keys(queues, view, page.next).rows)
     return next((each for each in following if each != request.public_id), "")
 
@@ -177,7 +179,7 @@ def _ids_in_order(rows: Sequence[ApprovalRequest]) -> list[str]:
 
 
 def last_undoable(viewer: User) -> UndoableDecision | None:
-    """Return the last decision that the viewer may still take back; None when there is none."""
+    """Return the last decision that the viewer can still undo; None if there is none."""
     now = clock.now()
     waiting = requests_for(viewer).filter(status__in=UNDOABLE, applied_at=None, effective_at__gt=now)
     mine = _load_listed_fields(waiting.filter(reviews__person=viewer.pk, reviews__undone_at=None).distinct())
@@ -192,7 +194,7 @@ def last_undoable(viewer: User) -> UndoableDecision | None:
 
 
 def summary_of(viewer: User, request: ApprovalRequest) -> str:
-    """Return what a call would do, as a list names it to this viewer."""
+    """Return a call's summary as this viewer may see it."""
     return _summary(viewer, _load_listed_fields(ApprovalRequest.objects.filter(pk=request.pk)).get())
 
 
@@ -215,8 +217,8 @@ def _list_page(
 
 
 def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
-    """Return one page of a view, by age."""
-    page = _page_keys(queues, view, cursor)  # what is sorted is narrow, what is shown is then fetched by key
+    """Return one page of a view, sorted by age."""
+    page = _page_keys(queues, view, cursor)  # sort narrow rows first, then fetch the wide ones by key
     keys = [row.pk for row in page.rows]
     found = _load_listed_fields(ApprovalRequest.objects.filter(pk__in=keys))
     rows = (found.prefetch_related(REVIEWS_PREFETCH) if view == DECIDED else found).in_bulk() if keys else {}
@@ -224,14 +226,14 @@ def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[A
 
 
 def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
-    """Return one page of a view, no more than keys: what waits oldest first, what was decided newest first."""
+    """Return the keys of one page of a view: open requests oldest first, decided ones newest first."""
     order = "-id" if view == DECIDED else "opened_at"
     place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
     return paginate(queues.of(view).only("pk", "opened_at"), order=order, at=PageParameters(REQUESTS_PER_PAGE, place))
 
 
 def _by_plan(rows: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
-    """Sort the rows of a page as the list shows them: those of a plan together, where the first of them stands."""
+    """Sort the rows of a page for display: those of a plan together, at the position of its first row."""
     places: dict[str, int] = {}
     for place, row in enumerate(rows):
         places.setdefault(row.plan_ref or row.public_id, place)
@@ -239,7 +241,7 @@ def _by_plan(rows: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
 
 
 def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | None:
-    """Return how many requests of a view of what waits are older than this one; None when it is not in the view."""
+    """Return the number of older requests in a view of open requests; None if the view lacks this request."""
     older = Q(opened_at__lt=request.opened_at) | Q(opened_at=request.opened_at, pk__lt=request.pk)
     counts = {"before": Count("pk", filter=older), "here": Count("pk", filter=Q(pk=request.pk))}
     found = queues.of(view).aggregate(**counts)
@@ -247,7 +249,7 @@ def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | 
 
 
 def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageCursor | None:
-    """Return where the page of a view begins on which a request stands; None for the first page, and for no page."""
+    """Return the cursor of the page that contains a request; None for the first page or if the view lacks it."""
     if view == DECIDED or request.status != RequestStatus.PENDING:
         return None
     start = (_count_before(queues, view, request) or 0) // REQUESTS_PER_PAGE * REQUESTS_PER_PAGE
@@ -258,7 +260,7 @@ def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageC
 
 
 def inbox_url(public_id: str = "", **more: str) -> str:
-    """Return the address of the inbox with this request open."""
+    """Return the URL of the inbox with this request open."""
     parts = {name: value for name, value in {"item": public_id, **more}.items() if value}
     return f"/approvals/?{urlencode(parts)}" if parts else "/approvals/"
 
@@ -269,7 +271,7 @@ def _parse_decided_cursor(before: str) -> PageCursor | None:
 
 
 def _parse_waiting_cursor(after: str) -> PageCursor | None:
-    """Read where a list of what waits goes on: none where that is no moment."""
+    """Return the cursor of a list of open requests; None if it holds no valid time."""
     try:
         cursor = PageCursor.read(after[:1000])
         return cursor if cursor is not None and parse_datetime(str(cursor.value)) else None
@@ -293,12 +295,12 @@ LISTED_FIELDS = (
     "tool_version__reversibility",
     *("claimed_until", "claimed_by__username", "claimed_by__first_name", "claimed_by__last_name"),
 )
-"""What a list shows of a request: never the arguments, the results and the texts of previews."""
+"""Columns for lists of requests: never arguments, results and the texts of previews."""
 REVIEWS_PREFETCH = Prefetch("reviews", Review.objects.select_related("person").order_by("id"))
 
 
 def _load_listed_fields(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
-    """Load what a list shows, who answered what was decided aside."""
+    """Load the columns for lists; reviewers are prefetched separately with `REVIEWS_PREFETCH`."""
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
     start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
     listed = requests.select_related("call", "tool_version", "claimed_by").only(*LISTED_FIELDS)
@@ -306,20 +308,21 @@ def _load_listed_fields(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[Appr
 
 
 def _with_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
-    """Name in a list what each call would do, as the page of its request does for this viewer."""
+    """Set `summary` and `answered_by` on each request, as this viewer may see them."""
     listed = list(requests)
     if not can_see_private(viewer):
         prefetch_related_objects(listed, "call__requesters", "delegations")
     hidden = hidden_from(viewer, listed) if listed else {}
     for request in listed:
-        summary = "" if request.call_id in hidden else parse_summary(request.preview_start)  # type: ignore[attr-defined] # see _lean
-        request.summary = describe_placeholders(summary) or f"Run {request.call.tool_name}"  # type: ignore[attr-defined] # for pages
+        summary = "" if request.call_id in hidden else parse_summary(request.preview_start)  # type: ignore[attr-defined] # see _load_listed_fields
+        run = gettext("Run %(tool)s") % {"tool": request.call.tool_name}
+        request.summary = describe_placeholders(summary) or run  # type: ignore[attr-defined] # for pages
         request.answered_by = answered_by(request)  # type: ignore[attr-defined] # for pages
     return listed
 
 
 def parse_summary(start: str) -> str:
-    """Return the summary with which a stored preview begins; empty when it has none."""
+    """Return the summary from the beginning of a stored preview; empty if it has none."""
     if not start.startswith(SUMMARY_PREFIX):
         return ""
     try:

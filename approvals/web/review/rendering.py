@@ -1,8 +1,8 @@
-"""Arguments of a call as reviewers read them, and the changes since the request was opened.
+"""Arguments of a call as shown to reviewers, and changes to them since the request was opened.
 
-Each argument is shown in full, with its size, and with a warning for each part that cannot be read. Changes are those
-from the request that this one replaces, and those that reviewers made. Texts of agents are passed on unchanged; the
-templates escape them and spell out hidden characters.
+Arguments are shown in full, with size and with a warning for each unreadable part. Changes are compared with the
+replaced request, and with the arguments before edits. Texts from agents are passed on unchanged; the templates escape
+them and spell out hidden characters.
 """
 
 import json
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext
 
 from approvals.models import ApprovalRequest, Round
 from approvals.requests.lifecycle import RequestChange, find_request_change
@@ -25,20 +27,20 @@ if TYPE_CHECKING:
 
 
 LONG_ARGUMENT_BYTES = 1024
-"""From this size on (bytes) a value is shown with its size and lines, so that nobody takes a part for the whole."""
+"""From this size on (bytes), size and line count are shown so that nobody mistakes the visible part for all of it."""
 
 
-# What stands for a secret: in a text only as intake refuses it to everyone, in JSON as `as_text` writes it. Whatever
-# else looks like it is what an agent wrote, and is shown as that.
+# Placeholders of secrets: in text in the form that intake refuses from everyone, in JSON as `value_as_display_text`
+# writes them. Any other similar text was written by an agent and is shown unchanged.
 _SECRET_IN_TEXT = re.compile(r'\{"\$secret": ?"([\w.-]{1,80})"\}')
 _SECRET_IN_JSON = re.compile(r'\{\s+"\$secret": "([\w.-]{1,80})"\s+\}|\{\\"\$secret\\": ?\\"([\w.-]{1,80})\\"\}')
 
 
 @dataclass(frozen=True)
 class ArgumentRow:
-    """One argument as it would be used; `is_json` tells its text from one that is JSON itself.
+    """One argument as the call would use it; `is_json` is True if `text` is JSON of a value that is not a string.
 
-    `is_before`, `is_after`: the change below begins, ends with its text. `secret`: it is one as a whole.
+    `is_before` and `is_after`: the text is the old or new side of the previewed change. `secret`: the value is one.
     """
 
     name: str
@@ -61,12 +63,12 @@ class ArgumentRow:
 
     @property
     def is_long(self) -> bool:
-        """Say whether the size is worth saying."""
+        """True if size and line count are shown."""
         return self.size >= LONG_ARGUMENT_BYTES
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """The text in pieces, each with the name of the secret that stood after it; empty after the last."""
+        """The text split at secrets: each piece with the name of the secret after it, empty for the last."""
         found, end = [], 0
         for mark in (_SECRET_IN_JSON if self.is_json else _SECRET_IN_TEXT).finditer(self.text):
             found.append((self.text[end : mark.start()], mark[mark.lastindex or 0]))
@@ -75,21 +77,21 @@ class ArgumentRow:
 
     @cached_property
     def blank_stretches(self) -> list[str]:
-        """The first long stretches of nothing in it, each counted: a change draws empty lines one by one."""
+        """Notes on the first three long runs of blank lines or spaces, which could push text out of view."""
         return [part.note for part in inspect_text(self.text) if part.kind == "nothing"][:3]
 
     @cached_property
     def opaque(self) -> list[EncodedRun]:
-        """What of it nobody can read."""
+        """Encoded parts, which no reviewer can read."""
         return encoded_runs(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentWarnings:
-    """What is to be said before anybody reads what an agent wrote.
+    """Warnings about text that an agent wrote.
 
-    `hidden` counts characters that do not show, `odd` words that may be read as others; `claims` are phrases that say
-    what only Toolgate could know.
+    `hidden` is the number of invisible characters, `odd` the number of words with confusable letters; `claims` are
+    phrases that pretend to come from Toolgate, such as "already approved".
     """
 
     hidden: int
@@ -98,29 +100,29 @@ class ArgumentWarnings:
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to say."""
+        """True if there is any warning."""
         return bool(self.hidden or self.odd or self.claims)
 
 
 def argument_warnings(arguments: Mapping[str, Any], reason: str) -> ArgumentWarnings:
-    """Return what is to be said about the arguments and the reason of a call."""
+    """Return the warnings about a call's arguments and reason."""
     texts = [*_texts_in(arguments), reason]
     hidden, odd = sum(map(count_hidden, texts)), sum(len(confusable_words(text)) for text in texts)
     return ArgumentWarnings(hidden, odd, approval_claims("\n".join(texts)))
 
 
 def render_argument(name: str, value: Any, **more: Any) -> ArgumentRow:
-    """Return an argument with the text of its value, and with more fields of it."""
+    """Return an `ArgumentRow` for a value; `more` are further fields."""
     return ArgumentRow(name, value_as_display_text(value), is_json=not isinstance(value, str), **more)
 
 
 def value_as_display_text(value: Any) -> str:
-    """Return a value as a person reads it: a text as it is, anything else as JSON."""
+    """Return a value for display: strings unchanged, anything else as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def arguments_as_lines(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as lines to compare, texts as they are: a changed line of a long text is one changed line."""
+    """Return arguments as lines for a diff; multi-line strings keep their lines, so that a diff marks single lines."""
     parts = []
     for name, value in sorted(arguments.items()):
         if isinstance(value, str) and "\n" in value:
@@ -141,20 +143,20 @@ def _texts_in(value: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RenderedRequestChange:
-    """Why a request was opened anew; `rows` compares what was asked and shown before with what is now."""
+    """Reason for which a request replaced another, and the comparison of both."""
 
     change: RequestChange
 
     @property
     def rows(self) -> diff.TextDiff | None:
-        """Both sides, line by line; None where both read the same."""
+        """Line-by-line comparison; None if both sides are equal."""
         rows = diff.diff_texts(_round_as_lines(self.change.before), _round_as_lines(self.change.after))
         return rows if rows.added or rows.removed else None
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedEdits:
-    """Arguments as reviewers left them: by whom, when last, and `rows` that compare them with what was asked for."""
+    """Edits by reviewers: their names, the time of the last edit, and the comparison with the requested arguments."""
 
     who: str
     at: datetime
@@ -162,20 +164,20 @@ class RenderedEdits:
 
 
 def render_request_change(request: ApprovalRequest) -> RenderedRequestChange | None:
-    """Return what changed since the request that this one replaces was open; None where nothing did; two queries."""
+    """Return the changes since the request that this one replaces; None if there are none. Runs two queries."""
     change = find_request_change(request)
     return RenderedRequestChange(change) if change else None
 
 
 def change_since_seen(request: ApprovalRequest, seen_digest: str) -> diff.TextDiff | None:
-    """Return what changed since somebody looked at a request, by the digest that they saw; None when it was not its."""
+    """Return the changes since the round with this digest; None if the digest is not one of the request's."""
     rounds = {each.digest: each for each in request.rounds.all()}
     seen, now = rounds.get(seen_digest), rounds.get(request.digest)
     return diff.diff_texts(_round_as_lines(seen), _round_as_lines(now)) if seen and now and seen != now else None
 
 
 def render_edits(request: ApprovalRequest) -> RenderedEdits | None:
-    """Return what reviewers changed of the arguments since they were asked for; None where nobody did; no query."""
+    """Return the edits by reviewers; None if there are none. Runs no query."""
     rounds = sorted(request.rounds.all(), key=lambda each: each.number)
     first, now = rounds[0], next(each for each in rounds if each.number == request.round_number)
     if first.arguments == now.arguments:
@@ -188,16 +190,21 @@ def render_edits(request: ApprovalRequest) -> RenderedEdits | None:
 
 
 def effect_lines(preview: Mapping[str, Any] | None) -> str:
-    """Return what a tool shows of its effect as lines to compare: what it says, what is there, what it makes of it."""
+    """Return a preview as lines for a diff: summary, text before, text after, and rows."""
     shown = preview or {}
     rows = shown.get("rows") or () if shown.get("kind") == "rows" else ()
     told = {
-        "(what the tool says)": shown.get("summary"),
-        "(what is there)": shown.get("before"),
-        "(what it makes of it)": shown.get("after"),
+        gettext("(summary)"): shown.get("summary"),
+        gettext("(before)"): shown.get("before"),
+        gettext("(after)"): shown.get("after"),
     }
     lines = [f"{name}: {describe_placeholders(value_as_display_text(text))}\n" for name, text in told.items() if text]
-    return "".join([*lines, *(f"(row) {describe_placeholders(json.dumps(row, ensure_ascii=False))}\n" for row in rows)])
+    return "".join(
+        [
+            *lines,
+            *(f"{gettext('(row)')} {describe_placeholders(json.dumps(row, ensure_ascii=False))}\n" for row in rows),
+        ]
+    )
 
 
 def _round_as_lines(round_: Round) -> str:

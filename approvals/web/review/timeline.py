@@ -1,11 +1,14 @@
-"""What happened to one request, oldest first: asked, edited, answered, undone, said; and how far its stages are filled.
+"""Timeline of one request, oldest first, and the progress of its approvals.
 
-Comments and reasons are passed on whole; the templates escape them, and say which an agent wrote.
+Comments and reasons are passed on in full; the templates escape them and mark those that an agent wrote.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import approvals_of, is_requester, missing_stages
@@ -22,9 +25,15 @@ VERDICT_MARKS = {
 }
 
 
+EFFECT_NOTES = {
+    "skip": gettext_noop("The step is skipped."),
+    "cancel_plan": gettext_noop("The rest of the plan is cancelled."),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
-    """One line: when, who did what, and their words. `counts` says that a vote stands in the round judged now."""
+    """One entry of the timeline. `counts` is True for a vote that counts in the current round."""
 
     at: datetime
     who: str = ""
@@ -39,20 +48,20 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """One stage of the rule: how many of which group, and how many of them have agreed."""
+    """One stage of the rule and the number of its approvals so far."""
 
     stage: Stage
     given: int
 
     @property
     def is_filled(self) -> bool:
-        """Whether nobody of it is missing."""
+        """True if the stage has all approvals it needs."""
         return self.given >= self.stage.count
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumProgress:
-    """How far the people who must agree have agreed."""
+    """Progress of the approvals that a rule requires."""
 
     stages: list[StageProgress]
     agreed: list[str]
@@ -60,17 +69,17 @@ class QuorumProgress:
 
     @property
     def needed(self) -> int:
-        """How many people must agree."""
+        """Number of approvals needed."""
         return sum(each.stage.count for each in self.stages)
 
     @property
     def given(self) -> int:
-        """How many have agreed."""
+        """Number of approvals given."""
         return sum(each.given for each in self.stages)
 
 
 def quorum_progress(request: ApprovalRequest) -> QuorumProgress:
-    """Return how far a request, loaded whole, has come."""
+    """Return the progress of a request from `with_related`."""
     lacking = missing_stages(request)
     left = {stage.group: stage.count for stage in lacking}
     shown = [StageProgress(each, each.count - left.get(each.group, 0)) for each in rule_for(request).stages]
@@ -78,22 +87,26 @@ def quorum_progress(request: ApprovalRequest) -> QuorumProgress:
 
 
 def timeline_of(request: ApprovalRequest) -> list[TimelineEntry]:
-    """Return what happened to a request, loaded whole, oldest first; no query more."""
+    """Return the timeline of a request from `with_related`, oldest first. Runs no further query."""
     return sorted(_timeline_entries(request), key=lambda moment: moment.at)
 
 
 def _timeline_entries(request: ApprovalRequest) -> Iterator[TimelineEntry]:
     asked_by = request.call.token.name if request.call.token else ""
-    by = asked_by or (user_display_name(request.call.requested_by) if request.call.requested_by else "Somebody")
+    by = asked_by or (user_display_name(request.call.requested_by) if request.call.requested_by else _("Someone"))
     yield TimelineEntry(
-        at=request.opened_at, who=by, did="asked", icon="bot" if asked_by else "human", is_agent=bool(asked_by)
+        at=request.opened_at,
+        who=by,
+        did=_("requested approval"),
+        icon="bot" if asked_by else "human",
+        is_agent=bool(asked_by),
     )
     for each in sorted(request.rounds.all(), key=lambda round_: round_.number):
         if each.number > 1:
             who = user_display_name(each.editor) if each.editor else ""
-            did = "changed what is asked" if who else "What was asked before stands again"
+            did = _("edited the arguments") if who else _("The edit was undone")
             yield TimelineEntry(
-                at=each.created_at, who=who, did=did, icon="edit", note="Earlier answers count no more."
+                at=each.created_at, who=who, did=did, icon="edit", note=_("Earlier votes no longer count.")
             )
     for review in request.reviews.all():
         yield from _review_entries(request, review)
@@ -101,16 +114,17 @@ def _timeline_entries(request: ApprovalRequest) -> Iterator[TimelineEntry]:
         yield TimelineEntry(
             at=said.at,
             who=user_display_name(said.person),
-            did="wrote, through an agent" if said.is_agent else "wrote",
+            did=_("commented through an agent") if said.is_agent else _("commented"),
             icon="bot" if said.is_agent else "human",
             said=said.text,
             is_agent=said.is_agent,
         )
     for handed in request.delegations.all():
-        did = f"asked {user_display_name(handed.to)} to answer in their place"
+        did = _("delegated to %(name)s") % {"name": user_display_name(handed.to)}
         yield TimelineEntry(at=handed.at, who=user_display_name(handed.by), did=did, icon="human")
     if request.escalated_at:
-        did = f"Nobody had answered, so {request.escalated_to or 'others'} may answer too"
+        group = request.escalated_to or _("others")
+        did = _("Nobody answered in time; %(group)s can answer now too") % {"group": group}
         yield TimelineEntry(at=request.escalated_at, did=did, icon="expired", hue="warn")
     if request.status in END_SENTENCES:
         ended = request.call.finished_at or request.decided_at or request.expires_at
@@ -122,19 +136,17 @@ def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[Timeli
     icon, hue = VERDICT_MARKS[verdict]
     notes = []
     if review.on_behalf_of:
-        notes.append(f"In the place of {user_display_name(review.on_behalf_of)}.")
+        notes.append(_("On behalf of %(name)s.") % {"name": user_display_name(review.on_behalf_of)})
     if is_requester(request, review.person):
-        notes.append("Their own request: the policy allows that.")
+        notes.append(_("Their own request; the policy allows self-review."))
     if review.round.number != request.round_number:
-        notes.append("For an earlier version; it counts no more.")
+        notes.append(_("For an earlier version; no longer counts."))
     if review.verdict == ReviewVerdict.REJECT and review.effect != "fail":
-        notes.append(
-            {"skip": "The step is skipped.", "cancel_plan": "The rest of the plan is refused too."}[review.effect]
-        )
+        notes.append(_(EFFECT_NOTES[review.effect]))
     yield TimelineEntry(
         at=review.at,
         who=user_display_name(review.person),
-        did=verdict.label.lower(),
+        did=str(verdict.label).lower(),
         icon=icon,
         hue=hue if review.counts else "",
         said=review.comment,
@@ -142,6 +154,4 @@ def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[Timeli
         counts=review.counts,
     )
     if review.undone_at:
-        yield TimelineEntry(
-            at=review.undone_at, who=user_display_name(review.person), did="took that back", icon="undo"
-        )
+        yield TimelineEntry(at=review.undone_at, who=user_display_name(review.person), did=_("undid this"), icon="undo")

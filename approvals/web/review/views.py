@@ -1,6 +1,6 @@
-"""Views of the review desk: inbox, request, decision and edit forms, batch, revealing a secret.
+"""Views of the review pages: inbox, request, decision and edit forms, batch, revealing a secret.
 
-Everything works with plain forms; htmx gets the parts that change.
+All of them work with plain forms; requests by htmx get fragments.
 """
 
 from dataclasses import replace
@@ -8,6 +8,7 @@ from dataclasses import replace
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import ApprovalRequest
@@ -32,16 +33,14 @@ from approvals.web.review.inbox import Inbox, InboxQuery, inbox_for, inbox_list,
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 
-COUNTDOWN_SUFFIX = " in"
-"""The end of a sentence that the seconds to undo follow."""
 UNDO = "undo"
-"""Marks the message of a decision that can be taken back: the last such decision is shown in its place."""
+"""Tag of a message about a decision that can be undone: the page shows the last such decision instead."""
 
 
 @require_safe
 @sign_in_required
 def inbox(request: PageRequest) -> HttpResponse:
-    """Show what waits, or what was decided, and one request."""
+    """Show a list of requests and one request in detail."""
     shown = inbox_for(request.user, InboxQuery.read(request.GET))
     template = "approvals/_pane.html" if is_fragment_request(request, "pane") else "approvals/inbox.html"
     return render(request, template, _inbox_context(shown), status=404 if shown.missing else 200)
@@ -50,7 +49,7 @@ def inbox(request: PageRequest) -> HttpResponse:
 @require_safe
 @sign_in_required
 def result(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show what became of a decided request's call; a page that has shown it already is told nothing (204)."""
+    """Show the result of a decided request's call; 204 if the page already shows the current state."""
     about = detail_for(request_or_404(request, public_id), request.user)
     if about.result is None or request.GET.get("seen") == about.result.mark:
         return HttpResponse(status=204)
@@ -61,13 +60,13 @@ def result(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def decision(request: PageRequest, public_id: str) -> HttpResponse:
-    """Record an answer and open the next request."""
+    """Record a decision and open the next request."""
     held = request_or_404(request, public_id)
     following = next_request_id(request.user, _list_view(request), held)
     outcome = submit_decision(held, request.user, request.POST)
     if outcome.setback is not None:
         return decision_response(request, public_id, outcome)
-    if outcome.said.endswith(COUNTDOWN_SUFFIX):
+    if outcome.undoable:
         messages.success(request, outcome.said, extra_tags=UNDO)
     else:
         messages.success(request, f"{summary_of(request.user, held)}: {outcome.said}")
@@ -77,7 +76,7 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def edit(request: PageRequest, public_id: str) -> HttpResponse:
-    """Change the form in which a reviewer writes other arguments, or check them; nothing is stored."""
+    """Change the form of edited arguments, or check them; nothing is stored."""
     held = request_or_404(request, public_id)
     editing = bind_form(held, request.user, request.POST)
     outcome = edit_check_result(editing, request.POST)
@@ -94,7 +93,7 @@ def edit(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def undo(request: PageRequest, public_id: str) -> HttpResponse:
-    """Take one's own answer back."""
+    """Undo one's own decision."""
     held = request_or_404(request, public_id)
     try:
         decisions.undo_decision(held, by=request.user)
@@ -102,14 +101,14 @@ def undo(request: PageRequest, public_id: str) -> HttpResponse:
         return decision_response(
             request, public_id, DecisionResult(setback=DecisionError.from_error(error), status=http_status_for(error))
         )
-    messages.success(request, f"{summary_of(request.user, held)}: Taken back. It waits again.")
+    messages.success(request, f"{summary_of(request.user, held)}: {_('Decision undone. The request is open again.')}")
     return decision_response(request, public_id)
 
 
 @require_POST
 @sign_in_required
 def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
-    """Do something else about a request: look after it, put it off, hand it on, write, withdraw, revoke."""
+    """Perform an action other than a decision: claim, snooze, delegate, comment, withdraw, revoke and so on."""
     if name not in ACTIONS:
         raise Http404
     held = request_or_404(request, public_id)
@@ -128,7 +127,7 @@ def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
 
 
 def request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
-    """Return a request that the viewer may see; raise Http404."""
+    """Return a request that the viewer may see. Raises Http404."""
     try:
         return request_for(request.user, public_id)
     except ApprovalRequest.DoesNotExist:
@@ -136,14 +135,14 @@ def request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
 
 
 def page_context(request: PageRequest, public_id: str) -> dict[str, object]:
-    """Return what the page shows of a request, beside the list that the form was sent from."""
+    """Return the context of a request's page with the list that the form was sent from."""
     return _inbox_context(inbox_for(request.user, InboxQuery(_list_view(request), public_id, "")))
 
 
 def decision_response(
     request: PageRequest, public_id: str, outcome: DecisionResult | None = None, view: str = ""
 ) -> HttpResponse:
-    """Show where the inbox stands after an answer: parts for htmx, a page for setbacks, else another address."""
+    """Return the inbox after a submission: fragments for htmx, a page after failures, otherwise a redirect."""
     status, by_htmx = _list_view(request), "HX-Request" in request.headers
     address = inbox_url(public_id, status=status.replace(WAITING, ""))
     if outcome is None and not by_htmx:
@@ -160,13 +159,13 @@ def decision_response(
 
 
 def _list_view(request: PageRequest) -> str:
-    """Return the view of what waits that the form was sent from."""
+    """Return the list that the form was sent from."""
     status = request.POST.get("status", "")
     return status if status in OPEN_VIEWS else WAITING
 
 
 def _error_view(outcome: DecisionResult | None) -> str:
-    """Return the view in which a setback is shown: that of the form which the answer was written in."""
+    """Return the view that shows a failure: the one with the submitted form."""
     if outcome is None or outcome.setback is None:
         return ""
     if outcome.editing is not None:
@@ -190,7 +189,7 @@ def _inbox_context(shown: Inbox, outcome: DecisionResult | None = None) -> dict[
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def batch_review(request: PageRequest) -> HttpResponse:
-    """Show what differs between the selected requests; answer them when the form was sent."""
+    """Show the differences between the selected requests; a POST decides them."""
     if request.method == "POST":
         shown = submit_batch(request.user, request.POST)
         return _render_batch(request, shown, 422 if shown.setback else 200)
@@ -208,7 +207,7 @@ def _render_batch(request: PageRequest, shown: BatchReview, status: int) -> Http
 @require_POST
 @sign_in_required
 def reveal(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one secret in its place, to who may see it."""
+    """Show one secret of the arguments to a user who may see it."""
     held = request_or_404(request, public_id)
     try:
         field = reveal_field(held, request.POST.get("path", ""), by=request.user)

@@ -203,10 +203,10 @@ def test_htmx_gets_results_and_an_address(rosa, shelf):
 
 def test_a_tool_says_what_it_means_in_practice(rosa, catalog):
     page = Pages(rosa).open("/tools/write_file/")
-    assert "Every call waits for a person. 1 reviewer who did not ask for it, within 24 h." in page
+    assert "Every call needs approval. By 1 reviewer other than the requester, within 24 h." in page
     assert "Restorable" in page and "Not called in 14 days" in page
     assert "Runs without approval. It reads only" in Pages(rosa).open("/tools/read_file/")
-    assert "kept in the audit log" in Pages(rosa).open("/tools/eval_form/")
+    assert "recorded in the audit log" in Pages(rosa).open("/tools/eval_form/")
 
 
 def test_parameters_stand_with_type_and_limits(rosa, catalog):
