@@ -1,4 +1,4 @@
 """Addresses and senders of messages: mail, signed webhooks, chats.
 
-It delivers one message to one address. It must not know approvals, people or the outbox.
+A sender delivers one message to one address. The package must not import approval logic, users or the outbox.
 """

@@ -1,4 +1,4 @@
-"""Where notices go: mail, signed webhooks, chats; each is one address, kept encrypted and shown without secrets."""
+"""Notification addresses for mail, signed webhooks and chats, stored encrypted and displayed without secrets."""
 
 import hashlib
 import re
@@ -18,20 +18,20 @@ from catalog.errors import ParameterError, field_error
 MAIL, WEBHOOK, CHAT = "mail", "webhook", "chat"
 MAX_ADDRESS_LENGTH = 1000
 ADDRESS_FORMATS = (
-    "Write a mail address, an https:// address for signed webhooks, or a chat's address such as slack://… or ntfys://…"
+    "Enter a mail address, an https:// URL for signed webhooks, or a chat address such as slack://… or ntfys://…"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One place that notices are sent to: its channel, and the whole text, which may hold a token."""
+    """One notification address: its channel and full text, which may contain a token."""
 
     channel: str
     text: str
 
     @property
     def shown(self) -> str:
-        """The address without what is secret in it: of a mail all, of others the scheme and the host."""
+        """The address without secrets: a mail address in full, of others only scheme and host."""
         if self.channel == MAIL:
             return self.text[:255]
         parts = urlsplit(self.text)
@@ -40,25 +40,28 @@ class Address:
 
     @property
     def key(self) -> str:
-        """What tells addresses apart without saying which they are."""
+        """Hash that identifies the address without revealing it."""
         return hashlib.sha256(keyring().fingerprint(self.text).encode()).hexdigest()
 
     def encrypted(self) -> str:
-        """Return it as it is stored."""
+        """Return the encrypted text for storage."""
         return keyring().encrypt(self.text)
 
     def kept(self) -> dict[str, str]:
-        """Return what lists of addresses keep of it."""
+        """Return the JSON form for stored lists of addresses."""
         return {"channel": self.channel, "ciphertext": self.encrypted(), "shown": self.shown}
 
 
 def decrypt_address(channel: str, ciphertext: str) -> Address:
-    """Return a stored address. Raises cryptography.fernet.InvalidToken when its key is not known any more."""
+    """Return a stored address. Raises cryptography.fernet.InvalidToken if its key is no longer available."""
     return Address(channel, keyring().decrypt(ciphertext))
 
 
 def read_address(text: str) -> Address:
-    """Return what an address means; resolves nothing. Raises ParameterError for what is none, without repeating it."""
+    """Parse an address without resolving its host.
+
+    Raises ParameterError for an invalid address; the message does not repeat it, since it may contain a token.
+    """
     text = text.strip()
     if not text or len(text) > MAX_ADDRESS_LENGTH or not text.isprintable() or re.search(r"\s", text):
         raise _address_error(ADDRESS_FORMATS)
@@ -101,7 +104,7 @@ def _address_error(message: str) -> ParameterError:
 
 @register()
 def check_installation_addresses(app_configs: object, **kwargs: object) -> list[Error]:
-    """Refuse to start with an address that cannot be used; which, by its number: it may hold a token."""
+    """Report unusable installation addresses by their position, since the text may contain a token."""
     problems = []
     for number, text in enumerate(settings.TOOLGATE_NOTIFY_URLS, start=1):
         try:

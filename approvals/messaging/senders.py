@@ -1,12 +1,11 @@
 """Senders of webhooks and chat messages.
 
 A webhook is one POST of JSON with `Toolgate-Signature: t=UNIX_SECONDS,v1=HEX`, where HEX is the HMAC-SHA256 of
-`UNIX_SECONDS.BODY` under TOOLGATE_WEBHOOK_KEY. Receivers compare both, and refuse messages that are older than a few
-minutes.
+`UNIX_SECONDS.BODY` under TOOLGATE_WEBHOOK_KEY. Receivers should verify it and reject messages older than a few minutes.
 
-Each form of chat address is checked to its last character, so that none can name a host, a file or a second address.
-ntfy is sent to like a webhook: its host is checked and redirects are not followed. The others need the extra `notify`
-(apprise), of which only services with hosts of their own are used.
+Chat addresses must match a strict pattern in full, so that none can name another host, a file or a second address. ntfy
+is called like a webhook: its host is checked and redirects are not followed. The other services need the extra
+`notify` (apprise); only services with fixed hosts are allowed.
 """
 
 import base64
@@ -26,7 +25,7 @@ from catalog.core import clock, egress
 from catalog.core.canonical_json import canonical_text
 
 PLAIN = r"[A-Za-z0-9._~:/@#+=-]+"
-"""No question mark: apprise's options name files and hosts. No comma: it would begin another address."""
+"""No question mark, since apprise options can name files and hosts; no comma, which separates addresses."""
 APPRISE_PATTERNS = {
     "slack": re.compile(rf"slack://{PLAIN}"),
     "discord": re.compile(rf"discord://{PLAIN}"),
@@ -36,29 +35,30 @@ APPRISE_PATTERNS = {
         r"/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/?(\?pa=yes)?"
     ),
 }
-"""Of what apprise knows those that post to hosts of their service: others run programs, write files, go anywhere."""
+"""apprise services that post to their own hosts; others can run programs, write files or call any host."""
 NTFY_PATTERN = re.compile(r"ntfys?://(([^@/?#\s,]+@)?[A-Za-z0-9.:\[\]-]+/)?[A-Za-z0-9_-]{1,64}/?")
 NTFY_CLOUD = "ntfy.sh"
 SCHEMES = {*APPRISE_PATTERNS, "ntfy", "ntfys"}
-APPRISE_MISSING = "Chats need the extra notify: install apprise beside Toolgate (pip install 'toolgate[notify]')."
+APPRISE_MISSING = "Chat addresses need the extra `notify`: run pip install 'toolgate[notify]'."
 TIMEOUT_SECONDS = 10.0
 
 
 def is_apprise_installed() -> bool:
-    """Say whether chats that go through apprise can be sent to here."""
+    """Return True if apprise is installed."""
     return find_spec("apprise") is not None
 
 
 def check_chat(address: str) -> str:
-    """Return the scheme of an address that may be sent to; resolves nothing. Raises RequestNotSent."""
+    """Return the scheme of a valid chat address without resolving its host. Raises RequestNotSent for others."""
     scheme = address.partition("://")[0]
     form = NTFY_PATTERN if scheme in ("ntfy", "ntfys") else APPRISE_PATTERNS.get(scheme)
     if form is None:
-        raise egress.RequestNotSent(f"Chats are {', '.join(f'{each}://' for each in sorted(SCHEMES))}.", again=False)
+        known = ", ".join(f"{each}://" for each in sorted(SCHEMES))
+        raise egress.RequestNotSent(f"Unknown kind of chat address. Known are {known}.", again=False)
     if form is not NTFY_PATTERN and not is_apprise_installed():
         raise egress.RequestNotSent(APPRISE_MISSING, again=False)
     if not form.fullmatch(address):
-        message = f"This is no {scheme}:// address as they are taken here: without options, and to its service's hosts."
+        message = f"Invalid {scheme}:// address. It must have no options and use the service's own host."
         raise egress.RequestNotSent(message, again=False)
     if form is NTFY_PATTERN:
         egress.check_url(_parse_ntfy_address(address)[0])
@@ -66,9 +66,7 @@ def check_chat(address: str) -> str:
 
 
 def send_chat(address: str, subject: str, body: str) -> None:
-    """Post a message. Raises `catalog.core.egress.RequestNotSent`; its words hold nothing of the address but scheme and
-    host.
-    """
+    """Post a message. Raises `catalog.core.egress.RequestNotSent`, whose message contains only scheme and host."""
     if check_chat(address) in APPRISE_PATTERNS:
         _send_apprise(address, subject, body)
     else:
@@ -76,7 +74,7 @@ def send_chat(address: str, subject: str, body: str) -> None:
 
 
 def _parse_ntfy_address(address: str) -> tuple[str, str, str]:
-    """Return the server's URL, the topic, and who sends: a token, `user:password`, or nobody."""
+    """Return server URL, topic and credentials: a token, `user:password`, or an empty string."""
     scheme, _, rest = address.partition("://")
     place, _, topic = rest.rstrip("/").rpartition("/")
     who, _, host = place.rpartition("@")
@@ -98,21 +96,25 @@ def _send_apprise(address: str, subject: str, body: str) -> None:
     apprise = import_module("apprise")
     storage = apprise.PersistentStoreMode.MEMORY
     asset = apprise.AppriseAsset(storage_mode=storage, http_redirects=False)
-    service = apprise.Apprise.instantiate(address, asset=asset)  # one address; `add` would take a list of them
+    service = apprise.Apprise.instantiate(address, asset=asset)  # `add` would accept a list of addresses
     scheme = urlsplit(address).scheme
     if service is None:
-        raise egress.RequestNotSent(f"This {scheme}:// address cannot be read.", again=False)
+        raise egress.RequestNotSent(f"Invalid {scheme}:// address.", again=False)
     sender = apprise.Apprise(asset=asset)
     sender.add(service)
     if not sender.notify(title=subject, body=body, body_format=apprise.NotifyFormat.TEXT):
-        raise egress.RequestNotSent(f"{scheme} did not say that it took it.", unsure=True)  # apprise tells no more
+        message = f"{scheme} did not confirm the message."  # apprise returns no details
+        raise egress.RequestNotSent(message, unsure=True)
 
 
 SIGNATURE_HEADER = "Toolgate-Signature"
 
 
 def post_webhook(url: str, kind: str, document: Mapping[str, Any], *, identity: str = "") -> None:
-    """Send a document under `kind`; `identity` is the same for repeats. Raises `catalog.core.egress.RequestNotSent`."""
+    """Post a JSON document of type `kind`; retries send the same `identity`, which receivers use to deduplicate.
+
+    Raises `catalog.core.egress.RequestNotSent`.
+    """
     body = canonical_text({"type": kind, **document}).encode()
     seconds = str(int(clock.now().timestamp()))
     headers = {
@@ -125,11 +127,11 @@ def post_webhook(url: str, kind: str, document: Mapping[str, Any], *, identity: 
 
 
 def webhook_signature(seconds: str, body: bytes) -> str:
-    """Return the MAC of a body sent at a time."""
+    """Return the signature of a body sent at this Unix time."""
     return hmac.new(_key(), f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()
 
 
 def _key() -> bytes:
-    """Return the key that receivers know; without one nobody can check the signature, and nobody can forge it."""
+    """Return the configured key; without one, a key that no receiver knows, so that nobody can forge signatures."""
     own = settings.TOOLGATE_WEBHOOK_KEY.encode()
     return own or hmac.digest(settings.SECRET_KEY.encode(), b"toolgate webhooks", hashlib.sha256)

@@ -1,4 +1,4 @@
-"""Notifications: who is notified of what, the outbox, its delivery, and users' preferences.
+"""Notifications: recipients of each event, the outbox, its delivery, and users' preferences.
 
-It must not know how requests are reviewed, grants, the queue's views, or pages and REST.
+It must not import reviews, grants, the queue, pages or REST.
 """

@@ -1,9 +1,9 @@
-"""Sending what is in the outbox: after commit, in a thread of its own, each notice at most once.
+"""Delivery of the outbox: after commit, in a separate thread, each notification at most once.
 
-A delivery is taken by one conditional UPDATE (due → sending) and ended by another. What was surely not taken is tried
-again, later and later. Where nobody knows whether it arrived (a process that ended in between, a server that fell
-silent after a mail or a message was handed over) it is not sent again but shown as failed. A notice more would be a
-second alarm; one less is made up for by the reminder. Webhooks name each notice, so that theirs are sent again.
+A delivery is claimed by one conditional UPDATE (due → sending) and finished by another. A failure before acceptance is
+retried with growing delays. If acceptance is unknown (the process ended, or the server fell silent after the handover),
+the delivery is not retried but marked as failed: a duplicate would be a false alarm, and a reminder makes up for a
+missing one. Webhooks carry an idempotency key and are retried in that case too.
 """
 
 import logging
@@ -36,16 +36,16 @@ Status = Delivery.Status
 SEND_BATCH_SIZE = 50
 RETRY_DELAYS = tuple(timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200))
 LOST_AFTER = timedelta(minutes=10)
-LOST_MESSAGE = "The process ended while it was sent: whether it arrived is not known, and it is not sent again."
-UNSURE_MESSAGE = "Whether it arrived is not known, and it is not sent again."
+LOST_MESSAGE = "The process ended during the delivery. It may have arrived and is not retried."
+UNSURE_MESSAGE = "It may have arrived and is not retried."
 MAX_ERROR_LENGTH = 255
 PERMANENT_FAILURE_CODE = 500
-"""The SMTP statuses from here on will not change."""
+"""SMTP status codes from here on are permanent failures."""
 RETENTION_DAYS = 90
 
 
 def send_due() -> int:
-    """Send what is due; return how many were taken on."""
+    """Send due deliveries and return the number that this process claimed."""
     now = clock.now()
     lost = Delivery.objects.filter(status=Status.SENDING, due_at__lte=now)
     try_move(lost, to=Status.FAILED, last_error=LOST_MESSAGE)
@@ -56,29 +56,29 @@ def send_due() -> int:
 
 @retry_on_deadlock
 def retry_delivery(delivery: Delivery, *, by: User) -> None:
-    """Let a notice that failed be sent once more, by who may read the log of all; what was answered since is not sent.
+    """Queue a failed delivery again; a notification that has been answered since is dropped when it is due.
 
-    Whoever asks for it has read why it failed: where that is not known, it may arrive twice.
-    Raises NotAllowed, and Conflict when it did not fail.
+    If it is unknown whether the first attempt arrived, the retry may be a duplicate.
+    Raises NotAllowed for users other than administrators, and Conflict if the delivery did not fail.
     """
     if agent_token_of(by) is not None or not has_role(by, ADMINISTRATOR):
-        raise NotAllowed("Only administrators have notices sent once more.")
+        raise NotAllowed("Only administrators may retry notifications.")
     with transaction.atomic():
         if not try_move(Delivery.objects.filter(pk=delivery.pk), to=Status.DUE, due_at=clock.now()):
-            raise Conflict("Only what failed is sent once more.")
+            raise Conflict("Only failed notifications can be sent again.")
         record_fact("notifications.retried", by=by, notifications=f"delivery_{delivery.pk}", channel=delivery.channel)
 
 
 def has_due_deliveries() -> bool:
-    """Say whether there is something to send, or to be found lost."""
+    """Return True if a delivery is due, or one in progress has been lost."""
     unsent = Delivery.objects.filter(status__in=(Status.DUE, Status.SENDING), due_at__lte=clock.now())
     return unsent.exists()
 
 
 def clear_deliveries(*, now: datetime, limit: int = 1000) -> int:
-    """Delete some of the deliveries that ended and are older than 90 days; return how many.
+    """Delete up to `limit` finished deliveries older than 90 days; return the number deleted.
 
-    The oldest are those with the smallest keys: only so many are looked at, however long the log is.
+    Only the `limit` rows with the smallest keys are examined, so that the cost does not grow with the log.
     """
     oldest = Delivery.objects.order_by("pk").values("pk")[:limit]
     ended = Delivery.objects.filter(pk__in=oldest, status__in=(Status.SENT, Status.FAILED, Status.DROPPED))
@@ -87,7 +87,7 @@ def clear_deliveries(*, now: datetime, limit: int = 1000) -> int:
 
 
 def _send(key: int) -> bool:
-    """Take one delivery and send it; False when another process has it."""
+    """Claim one delivery and send it; return False if another process has claimed it."""
     mine = Delivery.objects.filter(pk=key)
     if not try_move(mine.filter(due_at__lte=clock.now(), status=Status.DUE), to=Status.SENDING, due_at=_lease()):
         return False
@@ -95,17 +95,17 @@ def _send(key: int) -> bool:
     of_call = ("call__version", "call__requested_by", "call__token")
     delivery = mine.select_related(*related, *of_call).get()
     if not is_still_due(delivery):
-        try_move(mine, to=Status.DROPPED, last_error="Answered before it was to be sent.")
+        try_move(mine, to=Status.DROPPED, last_error="Answered before the notification was due.")
         return True
     try:
         SENDERS[delivery.channel](decrypt_address(delivery.channel, delivery.address), build_notice(delivery), delivery)
     except RequestNotSent as error:
         _handle_not_sent(delivery, error)
     except InvalidToken:
-        _schedule_retry(delivery, "The key that the address was kept with is gone.", again=False)
+        _schedule_retry(delivery, "The encryption key of the address is no longer available.", again=False)
     except Exception as error:  # noqa: BLE001 - logged without its message
         log_unexpected(error)
-        _handle_not_sent(delivery, RequestNotSent(f"It could not be sent: {type(error).__name__}.", unsure=True))
+        _handle_not_sent(delivery, RequestNotSent(f"Delivery failed: {type(error).__name__}.", unsure=True))
     else:
         try_move(mine, to=Status.SENT, sent_at=clock.now(), attempts=delivery.attempts + 1, last_error="")
     return True
@@ -116,7 +116,7 @@ def _lease() -> datetime:
 
 
 def _handle_not_sent(delivery: Delivery, error: RequestNotSent) -> None:
-    """Try again what surely was not taken, and what its receiver can tell to be a repeat: a webhook."""
+    """Retry a delivery that certainly failed, and a webhook, whose receiver can detect a duplicate."""
     if error.unsure and delivery.channel != WEBHOOK:
         _schedule_retry(delivery, f"{error} {UNSURE_MESSAGE}", again=False)
     else:
@@ -124,18 +124,18 @@ def _handle_not_sent(delivery: Delivery, error: RequestNotSent) -> None:
 
 
 def _schedule_retry(delivery: Delivery, error: str, *, again: bool) -> None:
-    """Note why it was not sent; try again after a pause that grows, or give up."""
+    """Record the error, and schedule a retry with a growing delay or give up."""
     mine: QuerySet[Delivery] = Delivery.objects.filter(pk=delivery.pk, status=Status.SENDING)
     noted = {"attempts": delivery.attempts + 1, "last_error": error[:MAX_ERROR_LENGTH]}
     if again and delivery.attempts < len(RETRY_DELAYS):
         try_move(mine, to=Status.DUE, due_at=clock.now() + RETRY_DELAYS[delivery.attempts], **noted)
     else:
-        log.warning("a notice was given up; its line in the log of deliveries says why")
+        log.warning("notification failed permanently; see the log of deliveries for the reason")
         try_move(mine, to=Status.FAILED, **noted)
 
 
 def _mail(address: Address, notice: Notice, delivery: Delivery) -> None:
-    """Hand a mail over. Raises RequestNotSent; after the headers it may have arrived all the same."""
+    """Send a mail. Raises RequestNotSent, with `unsure` if the server may have accepted it."""
     headers = {"Auto-Submitted": "auto-generated", "X-Toolgate-Event": notice.kind}
     connection = get_connection()
     mail = EmailMessage(notice.subject, notice.body, to=[address.text], headers=headers, connection=connection)
@@ -147,10 +147,12 @@ def _mail(address: Address, notice: Notice, delivery: Delivery) -> None:
         mail.send()
     except (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused) as error:
         code = _smtp_code(error)
-        raise RequestNotSent(f"The mail server refused it: {code}.", again=code < PERMANENT_FAILURE_CODE) from None
+        raise RequestNotSent(
+            f"The mail server refused the message: {code}.", again=code < PERMANENT_FAILURE_CODE
+        ) from None
     except OSError as error:
         raise RequestNotSent(
-            f"The mail server did not say that it took it: {type(error).__name__}.", unsure=True
+            f"The mail server did not confirm the message: {type(error).__name__}.", unsure=True
         ) from None
     finally:
         with suppress(OSError):
@@ -158,7 +160,7 @@ def _mail(address: Address, notice: Notice, delivery: Delivery) -> None:
 
 
 def _smtp_code(error: smtplib.SMTPSenderRefused | smtplib.SMTPRecipientsRefused) -> int:
-    """Return the status that a server refused the sender or the one recipient with."""
+    """Return the status code with which the server refused the sender or the recipient."""
     if isinstance(error, smtplib.SMTPSenderRefused):
         return error.smtp_code
     return max(code for code, _ in error.recipients.values())
@@ -177,21 +179,21 @@ SENDERS: Mapping[str, Callable[[Address, Notice, Delivery], None]] = {MAIL: _mai
 
 
 class DeliveryThread:
-    """The thread that sends, there only while something is due: what is slow to take it holds up nothing else."""
+    """Thread that sends due deliveries, so that slow receivers block nothing else; it ends when none are due."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
     def look(self) -> None:
-        """Begin to send when something is due and nobody here is sending."""
+        """Start the thread if a delivery is due and the thread is not running."""
         is_sending = self._thread is not None and self._thread.is_alive()
         if not is_sending and not self._stopping.is_set() and has_due_deliveries():
             self._thread = threading.Thread(target=self._send_all, name="toolgate-notices", daemon=True)
             self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Begin nothing more, and wait a moment for what is being sent."""
+        """Start no further deliveries, and wait up to `seconds` for the current one."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
@@ -200,7 +202,7 @@ class DeliveryThread:
         try:
             while not self._stopping.is_set() and send_due():
                 pass
-        except Exception as error:  # noqa: BLE001 - the next look sends what is left
+        except Exception as error:  # noqa: BLE001 - the next start sends the rest
             log_unexpected(error)
         finally:
             connection.close()

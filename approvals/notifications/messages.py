@@ -1,10 +1,12 @@
-"""What a notice says: facts and a link, made when it is sent. Never arguments, previews, reasons or comments."""
+"""Text of notifications: facts and a link, composed at delivery. Never arguments, previews, reasons or comments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from approvals.models import ApprovalRequest, Delivery
 from catalog.access.roles import user_display_name
@@ -14,39 +16,51 @@ from catalog.text.safety import split_hidden
 
 MAX_NAME_LENGTH = 80
 TITLES: Mapping[str, str] = {
-    "approval.opened": "{tool} waits for your answer",
-    "approval.reminded": "{tool} still waits for your answer",
-    "approval.escalated": "{tool} was not answered in time and waits for you",
-    "approval.delegated": "{tool} was handed to you to answer",
-    "approval.commented": "New comment about {tool}",
-    "approval.decided": "{tool} was answered",
-    "approval.changes_requested": "{tool}: changes are asked for",
-    "approval.revoked": "The approval of {tool} was revoked",
-    "approval.expired": "{tool} expired: nobody answered in time",
-    "step.outcome_unknown": "Nobody knows whether {tool} happened",
+    "approval.opened": gettext_noop("Approval needed: %(tool)s"),
+    "approval.reminded": gettext_noop("Reminder: %(tool)s still needs approval"),
+    "approval.escalated": gettext_noop("Escalated to you: %(tool)s was not answered in time"),
+    "approval.delegated": gettext_noop("Delegated to you: %(tool)s"),
+    "approval.commented": gettext_noop("New comment on %(tool)s"),
+    "approval.decided": gettext_noop("%(tool)s was answered"),
+    "approval.changes_requested": gettext_noop("Changes requested: %(tool)s"),
+    "approval.revoked": gettext_noop("Approval revoked: %(tool)s"),
+    "approval.expired": gettext_noop("Expired without an answer: %(tool)s"),
+    "step.outcome_unknown": gettext_noop("Unknown outcome: %(tool)s may or may not have run"),
 }
 KIND_LABELS: Mapping[str, str] = {
-    "approval.opened": "Waits for an answer",
-    "approval.reminded": "Still waits for an answer",
-    "approval.escalated": "Not answered in time",
-    "approval.delegated": "Handed on",
-    "approval.commented": "New comment",
-    "approval.decided": "Was answered",
-    "approval.changes_requested": "Changes are asked for",
-    "approval.revoked": "Approval revoked",
-    "approval.expired": "Expired",
-    "step.outcome_unknown": "Nobody knows whether it happened",
+    "approval.opened": gettext_noop("Approval needed"),
+    "approval.reminded": gettext_noop("Reminder"),
+    "approval.escalated": gettext_noop("Escalated"),
+    "approval.delegated": gettext_noop("Delegated"),
+    "approval.commented": gettext_noop("New comment"),
+    "approval.decided": gettext_noop("Answered"),
+    "approval.changes_requested": gettext_noop("Changes requested"),
+    "approval.revoked": gettext_noop("Approval revoked"),
+    "approval.expired": gettext_noop("Expired"),
+    "step.outcome_unknown": gettext_noop("Unknown outcome"),
 }
-"""The same as the log of notices says it, which names no tools."""
+"""Labels of the kinds in the log of deliveries, which names no tools."""
+FACT_LABELS: Mapping[str, str] = {
+    "Tool": gettext_noop("Tool"),
+    "Level": gettext_noop("Safety level"),
+    "Asked for by": gettext_noop("Requester"),
+    "Plan": gettext_noop("Plan"),
+    "Request": gettext_noop("Request"),
+    "Status": gettext_noop("Status"),
+    "Expires": gettext_noop("Expires"),
+    "Answer": gettext_noop("Decision"),
+    "Answered by": gettext_noop("Decided by"),
+}
+"""Labels of the facts in mails and chats; webhooks send the names in lower case as JSON fields."""
 KINDS_ASKING_FOR_ANSWER = frozenset(
     {"approval.opened", "approval.reminded", "approval.escalated", "approval.delegated"}
 )
-"""The kinds that want an answer of whom they tell."""
+"""Kinds whose recipients are expected to decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A subject of one line, the facts in order, and where the page is."""
+    """A notification: one-line subject, ordered facts, and URL of the page."""
 
     kind: str
     subject: str
@@ -55,30 +69,30 @@ class Notice:
 
     @property
     def body(self) -> str:
-        """The text of mails and chats."""
-        lines = [f"{name}: {value}" for name, value in self.facts.items()]
+        """Text of mails and chat messages."""
+        lines = [f"{_(FACT_LABELS.get(name, name))}: {value}" for name, value in self.facts.items()]
         return "\n".join([*lines, "", self.url, "", self._request])
 
     @property
     def _request(self) -> str:
         if self.kind in KINDS_ASKING_FOR_ANSWER:
-            return "Answer on that page; nothing is decided by opening it."
+            return _("Answer on this page. Opening the link decides nothing.")
         if self.kind == "step.outcome_unknown":
-            return "Say on that page what happened; nothing is decided by opening it."
-        return "That page says more; nothing is decided by opening it."
+            return _("State the outcome on this page. Opening the link decides nothing.")
+        return _("See this page for details. Opening the link decides nothing.")
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON of webhooks."""
+        """Return the JSON document of a webhook."""
         facts = {name.lower().replace(" ", "_"): value for name, value in self.facts.items()}
         return {"event": self.kind, "subject": self.subject, "facts": facts, "url": self.url}
 
 
 def build_notice(delivery: Delivery) -> Notice:
-    """Return what a delivery says, with the facts as they are now."""
+    """Return the notification of a delivery with the current facts. Raises LookupError if its call is gone."""
     request = delivery.request
     call = request.call if request is not None else delivery.call
     if call is None:
-        raise LookupError("This delivery is about nothing.")
+        raise LookupError("The delivery has neither a request nor a call.")
     facts = {
         "Tool": one_line(call.tool_name),
         "Level": call.version.safety_level,
@@ -90,13 +104,15 @@ def build_notice(delivery: Delivery) -> Notice:
     if request is not None:
         facts |= {"Request": request.public_id, **_status_facts(request)}
         path = f"/approvals/?item={request.public_id}"
-    subject = f"Toolgate: {TITLES[delivery.kind].format(tool=one_line(call.tool_name))}"
+    subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'tool': one_line(call.tool_name)}}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}{path}")
 
 
 def _requester_name(call: Call) -> str:
     person = one_line(user_display_name(call.requested_by)) if call.requested_by else "Toolgate"
-    return f"{one_line(call.token.name)}, for {person}" if call.token is not None else person
+    if call.token is None:
+        return person
+    return _("%(token)s, for %(person)s") % {"token": one_line(call.token.name), "person": person}
 
 
 def _status_facts(request: ApprovalRequest) -> dict[str, str]:
@@ -110,7 +126,10 @@ def _status_facts(request: ApprovalRequest) -> dict[str, str]:
 
 
 def one_line(text: str) -> str:
-    """Return a name on one line, what does not show spelled out: no name ends a header or begins another fact."""
+    """Return a name on one line with hidden characters spelled out.
+
+    A name can therefore neither end a mail header nor add a line that looks like another fact.
+    """
     spelled = "".join(piece.text for piece in split_hidden(text))
     spelled = "".join(f"U+{ord(each):04X}" if each in "\n\t" else each for each in spelled)
     return spelled if len(spelled) <= MAX_NAME_LENGTH else f"{spelled[: MAX_NAME_LENGTH - 1]}…"

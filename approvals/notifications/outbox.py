@@ -1,6 +1,6 @@
-"""Who is told of what: facts become deliveries in the transaction that they happen in, and are sent after it.
+"""Outbox of notifications: facts create deliveries in their own transaction, which are sent after its commit.
 
-An outbox: what was committed is told, what was rolled back is not, and each address is told of an event once.
+Nothing that was rolled back is sent, and each address gets an event only once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,12 +37,12 @@ OUTCOME_UNKNOWN_KIND = "step.outcome_unknown"
 REVIEWER_KINDS = {"approval.opened", "approval.reminded", "approval.escalated"}
 CHANGES_REQUESTED_KIND = "approval.changes_requested"
 KINDS_WITH_LOADED_REQUEST = {"approval.opened", "approval.decided"}
-"""What is told by who has just written the request."""
+"""Kinds of facts recorded by code that has just written the request and still holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationEvent:
-    """Something to be told: its kind, the request or call it is about, what tells it from others of the kind."""
+    """An event to notify of; `key` distinguishes it from other events of its kind and request."""
 
     kind: str
     key: str
@@ -52,7 +52,7 @@ class NotificationEvent:
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """Put a fact that people are told of into the outbox."""
+    """Add the deliveries for a fact to the outbox."""
     if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
         _cancel_undone(str(fact.data.get("approval")))
     if (fact.kind not in REQUEST_KINDS and fact.kind != OUTCOME_UNKNOWN_KIND) or fact.call is None:
@@ -67,7 +67,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def _request_of(call: Call, *, in_hand: bool) -> ApprovalRequest | None:
-    """Return the call's request as it is stored; one that is being opened or decided is what its call has."""
+    """Return the call's request from the database, or with `in_hand` the loaded one."""
     if in_hand:
         return getattr(call, "approval", None)
     return ApprovalRequest.objects.filter(call=call).select_related("policy_revision__policy").first()
@@ -77,14 +77,14 @@ def _event(fact: Fact, request: ApprovalRequest | None) -> NotificationEvent:
     now = clock.now()
     kind, due_at, about = fact.kind, now, request.public_id if request else str(fact.call and fact.call.public_id)
     if kind == "approval.decided" and request is not None:
-        due_at = request.effective_at or now  # whoever decided may take it back until then
+        due_at = request.effective_at or now  # the decision can be undone until then
         kind = CHANGES_REQUESTED_KIND if fact.data.get("verdict") == "request_changes" else kind
     which = "" if kind == "approval.opened" else str(fact.data.get("number") or format_utc(now))
     return NotificationEvent(kind, f"{kind}:{about}:{which}", request, fact, due_at)
 
 
 def _cancel_undone(public_id: str) -> None:
-    """Tell nobody of an answer that was taken back in time."""
+    """Drop the unsent notifications of a decision that was undone."""
     waiting = Delivery.objects.filter(
         request__public_id=public_id, kind__in=("approval.decided", CHANGES_REQUESTED_KIND)
     )
@@ -92,7 +92,7 @@ def _cancel_undone(public_id: str) -> None:
 
 
 def _recipients(event: NotificationEvent) -> "QuerySet[User]":
-    """Return the people to be told, but who did it."""
+    """Return the users to notify, without the one who caused the event."""
     told = User.objects.filter(is_active=True)
     request, call, by = event.request, event.fact.call, event.fact.by
     if by is not None and event.kind != "approval.opened":
@@ -120,7 +120,7 @@ def _deliveries_to_people(event: NotificationEvent, people: Iterable[User]) -> I
 
 
 def _deliveries_to_addresses(event: NotificationEvent) -> Iterator[Delivery]:
-    """Yield what goes to the policy's and the installation's addresses: requests that wait, and unknown outcomes."""
+    """Yield deliveries to addresses of the policy and the installation: open requests and unknown outcomes."""
     if event.kind not in REVIEWER_KINDS and event.kind != OUTCOME_UNKNOWN_KIND:
         return
     of_policy = event.request.policy_revision.notify if event.request is not None else []
@@ -130,7 +130,7 @@ def _deliveries_to_addresses(event: NotificationEvent) -> Iterator[Delivery]:
 
 
 def _readable_addresses(stored: Iterable[Any]) -> Iterator[Address]:
-    """Yield what can be sent to. What cannot stops no call: a key may be gone, an account may hold any text."""
+    """Yield the usable addresses. Others are skipped, so that a lost key or a malformed address blocks no call."""
     for each in stored:
         try:
             yield (
@@ -140,14 +140,14 @@ def _readable_addresses(stored: Iterable[Any]) -> Iterator[Address]:
             )
         except ParameterError:
             continue
-        except Exception as error:  # noqa: BLE001 - a key that is gone loses a notice, never a call
+        except Exception as error:  # noqa: BLE001 - a lost key may cost a notification, never a call
             log_unexpected(error)
 
 
 def addresses_of(choice: NotificationChoice) -> Iterator[Address]:
-    """Yield where a person is told: by mail where mail can be sent, and at addresses of their own."""
+    """Yield a user's addresses: their mail address if mail can be sent to it, and those of their preferences."""
     if choice.by_mail and mail_reaches(choice.person):
-        # Accounts hold what was typed: an address of another kind is no mail.
+        # An account's mail field may hold any text, such as an address of another kind.
         yield from (each for each in _readable_addresses([choice.person.email]) if each.channel == MAIL)
     yield from _readable_addresses(choice.addresses)
 
@@ -169,7 +169,7 @@ def _delivery(event: NotificationEvent, address: Address, due_at: datetime, pers
 
 
 def after_quiet_hours(choice: NotificationChoice, moment: datetime) -> datetime:
-    """Return `moment`, or when the person's quiet hours around it end; they may pass midnight."""
+    """Return `moment`, or the end of the user's quiet hours if it falls into them; they may span midnight."""
     begin, end = choice.quiet_from, choice.quiet_until
     if begin is None or end is None or begin == end:
         return moment
@@ -185,7 +185,7 @@ def _is_between(now: time, begin: time, end: time) -> bool:
 
 
 def is_still_due(delivery: Delivery) -> bool:
-    """Say whether what a notice asks for is still to be done: who would find it answered is not told."""
+    """Return True if the notification is still relevant, that is, its request was not answered meanwhile."""
     if delivery.kind in REVIEWER_KINDS or delivery.kind == "approval.delegated":
         return delivery.request is not None and delivery.request.status == "pending"
     if delivery.kind == OUTCOME_UNKNOWN_KIND:

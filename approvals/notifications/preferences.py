@@ -1,4 +1,4 @@
-"""How a person wants to be told: read for their page, changed by their form. Addresses are kept encrypted."""
+"""Notification preferences of users. Addresses are stored encrypted."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ from catalog.signals import record_fact
 MAX_ADDRESSES = 5
 MAX_DELIVERIES_SHOWN = 50
 MARK_LENGTH = 8
-"""Letters of a hash that tell apart addresses which are shown alike."""
+"""Length of the hash that distinguishes addresses with the same displayed text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreferencesPage:
-    """What a person's page shows: the choice, their addresses without secrets, and what they were sent last."""
+    """Preferences of a user, their addresses without secrets, and their latest deliveries."""
 
     choice: NotificationChoice
     addresses: Sequence[str]
@@ -39,12 +39,12 @@ class PreferencesPage:
 
 
 def stored_choice(person: User) -> NotificationChoice:
-    """Return what a person chose, or what everyone has who chose nothing; that is not stored."""
+    """Return a user's stored preferences, or an unsaved row with the defaults."""
     return NotificationChoice.objects.filter(person=person).first() or NotificationChoice(person=person)
 
 
 def preferences_page(person: User) -> PreferencesPage:
-    """Return what the page of a person's notifications shows."""
+    """Return the contents of a user's notification page."""
     choice = stored_choice(person)
     shown = [str(kept["shown"]) for kept in choice.addresses]
     mail = (mail_reaches(person), settings.TOOLGATE_SENDS_MAIL, person.email)
@@ -52,15 +52,15 @@ def preferences_page(person: User) -> PreferencesPage:
 
 
 def mail_reaches(person: User) -> bool:
-    """Say whether a mail would reach someone: this installation sends them, and the account has an address."""
+    """Return True if the installation sends mail and the user has a mail address."""
     return bool(settings.TOOLGATE_SENDS_MAIL and person.email)
 
 
 @contextmanager
 def _saving_choice(person: User) -> Iterator[NotificationChoice]:
-    """Open a transaction on what a person chose, and store what the body makes of it."""
+    """Lock a user's preferences in a transaction and save them after the body."""
     with transaction.atomic():
-        NotificationChoice.objects.get_or_create(person=person)  # of two first changes at once, neither fails
+        NotificationChoice.objects.get_or_create(person=person)  # two concurrent first changes must both succeed
         choice = NotificationChoice.objects.select_for_update().get(person=person)
         before = _channels_in_use(choice)
         yield choice
@@ -70,9 +70,9 @@ def _saving_choice(person: User) -> Iterator[NotificationChoice]:
 
 @retry_on_deadlock
 def change_choice(person: User, form: Mapping[str, Any], removed: Sequence[str]) -> None:
-    """Store what a form says; `removed` are the positions of addresses to be given up. Raises ParameterError.
+    """Save a form; `removed` are the positions of addresses to remove. Raises ParameterError.
 
-    Where no mail can reach the person the form does not ask whether one should: what they chose before stays.
+    The mail option stays unchanged if no mail can reach the user, because the form does not show it then.
     """
     with _saving_choice(person) as choice:
         if mail_reaches(person):
@@ -83,17 +83,17 @@ def change_choice(person: User, form: Mapping[str, Any], removed: Sequence[str])
 
 
 def choice_for(person: User) -> NotificationChoice:
-    """Return what a person chose, for themselves. Raises NotAllowed for agents' tokens: nobody tells them."""
+    """Return a user's own preferences. Raises NotAllowed for agent tokens, which get no notifications."""
     if agent_token_of(person) is not None:
-        raise NotAllowed("Agents' tokens are told nothing, and do not say where people are.")
+        raise NotAllowed("Agent tokens get no notifications and may not read or change notification preferences.")
     return stored_choice(person)
 
 
 @retry_on_deadlock
 def set_choice(person: User, wanted: Mapping[str, Any]) -> NotificationChoice:
-    """Store what is to be different; return what holds then. Raises NotAllowed, ParameterError.
+    """Change the given preferences and return all of them. Raises NotAllowed and ParameterError.
 
-    `addresses` are all there are to be: new ones, and of those that stay what `addresses_by_label` calls them.
+    `addresses` replaces the whole list: new addresses, and the labels from `addresses_by_label` of those to keep.
     """
     choice_for(person)
     with _saving_choice(person) as choice:
@@ -113,7 +113,7 @@ def _format_time(moment: time | None) -> str:
 
 
 def addresses_by_label(choice: NotificationChoice) -> dict[str, dict[str, str]]:
-    """Return a person's addresses by what may be shown of each: of those with a secret, with what tells them apart."""
+    """Return a user's addresses by label: the displayed text, followed by a hash for addresses with secrets."""
     return {_address_label(each): each for each in choice.addresses}
 
 
@@ -138,18 +138,18 @@ def _addresses_from_form(choice: NotificationChoice, text: str, removed: Sequenc
     if text:
         kept.append(read_address(text).kept())
     if len(kept) > MAX_ADDRESSES:
-        raise field_error("address", "invalid", f"You have {MAX_ADDRESSES} addresses at most: give one up first.")
+        raise field_error("address", "invalid", f"You can have at most {MAX_ADDRESSES} addresses. Remove one first.")
     return kept
 
 
 def _channels_in_use(choice: NotificationChoice) -> dict[str, str]:
-    """Return the channels that reach a person, by what tells them apart."""
+    """Return the channels of a user's addresses, by ciphertext."""
     account = {MAIL: MAIL} if choice.by_mail else {}
     return account | {each["ciphertext"]: each["channel"] for each in choice.addresses}
 
 
 def _record_channel_change(person: User, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Keep in the audit log that someone is told elsewhere from now on: through which channels, never where."""
+    """Record in the audit log which channels a user added and removed, without the addresses."""
     if before == after:
         return
     added = sorted(after[key] for key in after.keys() - before.keys())
@@ -161,7 +161,7 @@ def _record_channel_change(person: User, before: Mapping[str, str], after: Mappi
 def _hours(form: Mapping[str, Any]) -> tuple[time | None, time | None]:
     begin, end = (_hour(str(form.get(name, "")).strip(), name) for name in ("quiet_from", "quiet_until"))
     if (begin is None) != (end is None):
-        raise field_error("quiet_from", "invalid", "Quiet hours have a beginning and an end: fill in both, or neither.")
+        raise field_error("quiet_from", "invalid", "Enter both the start and the end of the quiet hours, or neither.")
     return begin, end
 
 
@@ -171,27 +171,27 @@ def _hour(text: str, name: str) -> time | None:
     try:
         return time.fromisoformat(text).replace(tzinfo=None, second=0, microsecond=0)
     except ValueError:
-        raise field_error(name, "invalid", "Write a time such as 22:00.") from None
+        raise field_error(name, "invalid", "Enter a time such as 22:00.") from None
 
 
 def _zone(text: str) -> str:
     try:
         ZoneInfo(text)
-    except (KeyError, ValueError, OSError):  # unknown, no name at all, a folder
-        raise field_error("time_zone", "invalid", "Write a time zone such as Europe/Berlin.") from None
+    except (KeyError, ValueError, OSError):  # unknown name, malformed name, a directory of zones
+        raise field_error("time_zone", "invalid", "Enter a time zone such as Europe/Berlin.") from None
     return text
 
 
 def own_deliveries(person: User) -> QuerySet[Delivery]:
-    """Return what a person was sent, newest first. Raises NotAllowed for agents' tokens."""
+    """Return the deliveries to a user, newest first. Raises NotAllowed for agent tokens."""
     choice_for(person)
     return Delivery.objects.filter(person=person).select_related("person", "request").order_by("-pk")
 
 
 def deliveries_for(viewer: User, status: str = "", before: int | None = None) -> QuerySet[Delivery]:
-    """Return what was sent to whom, newest first. Raises NotAllowed for who is no administrator."""
+    """Return all deliveries, newest first. Raises NotAllowed for users other than administrators."""
     if not has_role(viewer, ADMINISTRATOR):
-        raise NotAllowed("Only administrators read the log of deliveries.")
+        raise NotAllowed("Only administrators may read the log of deliveries.")
     found = Delivery.objects.select_related("person", "request").order_by("-pk")
     if status in Delivery.Status.values:
         found = found.filter(status=status)
