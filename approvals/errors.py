@@ -1,4 +1,4 @@
-"""What can go wrong when an approved call is about to start, or when a grant is made."""
+"""Exceptions of starting an approved call and of creating a grant."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from catalog.errors import Conflict, ParameterError
 
 
 class Drift(StrEnum):
-    """What is another one than it was when people were asked."""
+    """Aspect of a call that has changed since its request was opened."""
 
     ARGUMENTS = "arguments"
     STATE = "state"
@@ -19,7 +19,7 @@ class Drift(StrEnum):
 
 
 class Invalidated(Conflict):
-    """What would run is not what people approved, or may no longer be approved so; the message says why."""
+    """The call differs from what was approved, or the approval no longer suffices; the message gives the reason."""
 
     def __init__(self, message: str, what: Drift = Drift.OTHER) -> None:
         super().__init__(message)
@@ -27,17 +27,17 @@ class Invalidated(Conflict):
 
 
 class AuditUnavailable(Conflict):
-    """The checkpoint of a dangerous start could not be written, so nothing dangerous starts until it can."""
+    """Checkpoints of the audit log cannot be read or written; no dangerous call starts until they can."""
 
     code = "audit_unavailable"
 
 
 class ApprovalExpired(Conflict):
-    """The run window of the approval has passed."""
+    """The run window of the approval is over."""
 
 
 class GrantRefused(ParameterError):
-    """A grant that cannot be made as it was asked for: says which field, and what it takes. → 422"""
+    """A grant cannot be created with these terms; names the field and the reason. → 422"""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message, {"field": field, "errors": [{"path": field, "code": "invalid", "message": message}]})

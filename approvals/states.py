@@ -10,6 +10,7 @@ pending ──► approved ──► consumed
 """
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 FAIL, SKIP, CANCEL_PLAN = "fail", "skip", "cancel_plan"
 
@@ -18,7 +19,7 @@ REJECTION_EFFECTS = (FAIL, SKIP, CANCEL_PLAN)
 
 
 class RequestStatus(models.TextChoices):
-    """Where one approval request stands."""
+    """Status of an approval request."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -34,7 +35,7 @@ class RequestStatus(models.TextChoices):
 
 
 ENDED_OTHERWISE = frozenset({RequestStatus.EXPIRED, RequestStatus.WITHDRAWN, RequestStatus.INVALIDATED})
-"""How an open request ends without anybody's answer."""
+"""Statuses in which an open request ends without an answer."""
 
 MOVES: dict[str, frozenset[str]] = {
     RequestStatus.PENDING: ENDED_OTHERWISE
@@ -55,39 +56,39 @@ MOVES: dict[str, frozenset[str]] = {
     RequestStatus.REVOKED: frozenset(),
     RequestStatus.SUPERSEDED: frozenset(),
 }
-# Open requests hold a call; everything else has been answered.
+# Open requests hold a call; all others are closed.
 OPEN = frozenset({RequestStatus.PENDING, RequestStatus.APPROVED})
 UNDOABLE = frozenset({RequestStatus.APPROVED, RequestStatus.REJECTED, RequestStatus.RESPONDED})
-"""What a reviewer may take back until it takes effect."""
+"""Statuses of decisions that a reviewer can undo until they take effect."""
 APPLYING = UNDOABLE | {RequestStatus.CHANGES_REQUESTED}
-"""What people's answers lead to: each is carried to the call once."""
+"""Statuses after an answer, which is applied to the call once."""
 
 
 REVIEWED = APPLYING | {RequestStatus.CONSUMED}
-"""Where the last review says who brought a request there; every other end is somebody else's doing, or nobody's."""
+"""Statuses that the last review caused; its reviewer is shown as the one who decided."""
 
 
 class ReviewVerdict(models.TextChoices):
-    """One person's answer to one request."""
+    """A reviewer's answer to a request."""
 
-    APPROVE = "approve", "Approved"
-    REJECT = "reject", "Rejected"
-    RESPOND = "respond", "Answered in the tool's place"
-    REQUEST_CHANGES = "request_changes", "Asked for changes"
+    APPROVE = "approve", _("Approved")
+    REJECT = "reject", _("Rejected")
+    RESPOND = "respond", _("Answered instead of the tool")
+    REQUEST_CHANGES = "request_changes", _("Requested changes")
 
 
 VERDICT_PHRASES: dict[str, str] = {
     ReviewVerdict.APPROVE: "approved {}",
     ReviewVerdict.REJECT: "rejected {}",
-    ReviewVerdict.RESPOND: "answered {} in the tool's place",
-    ReviewVerdict.REQUEST_CHANGES: "asked for changes to {}",
+    ReviewVerdict.RESPOND: "answered {} instead of the tool",
+    ReviewVerdict.REQUEST_CHANGES: "requested changes to {}",
 }
-"""Each verdict as something that a person did to a request."""
+"""Verdicts as verbs, with a placeholder for the request."""
 END_SENTENCES: dict[str, str] = {
-    RequestStatus.EXPIRED: "This request has expired: its time was over before the call could start.",
+    RequestStatus.EXPIRED: "This request expired before the call could start.",
     RequestStatus.WITHDRAWN: "This request was withdrawn.",
     RequestStatus.REVOKED: "The approval was revoked before the call started.",
-    RequestStatus.INVALIDATED: "This request is no longer valid: what was asked for has changed.",
+    RequestStatus.INVALIDATED: "This request is no longer valid: the call, its target or its terms have changed.",
     RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
 }
-"""Sentences for the ends of requests without a verdict."""
+"""Sentences for requests that ended without a verdict."""

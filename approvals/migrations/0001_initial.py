@@ -560,8 +560,8 @@ class Migration(migrations.Migration):
                         choices=[
                             ("approve", "Approved"),
                             ("reject", "Rejected"),
-                            ("respond", "Answered in the tool's place"),
-                            ("request_changes", "Asked for changes"),
+                            ("respond", "Answered instead of the tool"),
+                            ("request_changes", "Requested changes"),
                         ],
                         max_length=16,
                     ),

@@ -1,6 +1,6 @@
-"""The start of an approved call: what would run is compared with what people agreed to, and used up, once.
+"""Start of an approved call: compares what would run with what was approved, and consumes the approval once.
 
-Called inside the engine's start transaction, with the plan already locked; nothing here computes a preview.
+Called inside the engine's start transaction with the plan locked. Computes no preview.
 """
 
 from collections.abc import Iterator
@@ -24,18 +24,18 @@ from catalog.errors import Conflict
 from catalog.models import Call, Tool
 from catalog.signals import record_fact
 
-TOO_FEW_APPROVALS = "Too few approvals count any more."
+TOO_FEW_APPROVALS = "The remaining valid approvals are not enough."
 Objection = tuple[Drift, str]
-"""What differs, and why the call may not start, for people."""
+"""The changed aspect, and the reason for which the call may not start."""
 
 
 def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None) -> Round:
-    """Use up the approval of `call` to run exactly `binding`; return the round that was approved.
+    """Consume the approval of `call` to run exactly `binding`; return the approved round.
 
-    `now` is the database's time where it has been read: as it is measured, it may lie before the step became ready.
+    `now` is the database's time, if the caller has read it; it may lie before the step became ready.
 
-    Raises Invalidated when something differs from what was approved, ApprovalExpired when the run window has passed,
-    AuditUnavailable when the start could not be witnessed, Conflict when the request is not approved (any more).
+    Raises Invalidated if anything differs from what was approved, ApprovalExpired if the run window is over,
+    AuditUnavailable if no checkpoint can be written, RestoredDatabase, and Conflict if the request is not approved.
     """
     ensure_start_allowed()
     request = lock_request(ApprovalRequest.objects.select_related("call").get(call=call))
@@ -54,9 +54,9 @@ def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None
 
 
 def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -> None:
-    """Compare a call whose approval was used, and that has not begun, with that approval; its target's state is not.
+    """Check a call whose approval is consumed but which has not begun against that approval.
 
-    Raises Invalidated, ApprovalExpired, AuditUnavailable and RestoredDatabase, as `consume` does.
+    The target's state is not compared. Raises Invalidated, ApprovalExpired, AuditUnavailable and RestoredDatabase.
     """
     ensure_start_allowed()
     request = ApprovalRequest.objects.select_related("call").get(call=call)
@@ -69,7 +69,7 @@ def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -
 
 
 def _objections(request: ApprovalRequest, approved: Round, binding: ApprovalBinding) -> Iterator[Objection]:
-    """Yield why the call may not start; nothing when it may."""
+    """Yield the reasons for which the call may not start."""
     yield from _binding_objections(request, approved, binding)
     yield from _tool_objections(request, binding)
     yield from _reviewer_objections(request, approved)
@@ -80,11 +80,11 @@ def _objections(request: ApprovalRequest, approved: Round, binding: ApprovalBind
 def _binding_objections(request: ApprovalRequest, approved: Round, binding: ApprovalBinding) -> Iterator[Objection]:
     tool = request.call.tool_name
     if binding.arguments != approved.arguments:
-        yield Drift.ARGUMENTS, "The arguments are not those that were approved."
+        yield Drift.ARGUMENTS, "The arguments differ from the approved ones."
     if binding.fingerprint != request.tool_version.fingerprint:
         yield Drift.DEFINITION, f"The definition of {tool} changed after the approval."
     if binding.state_token != approved.state_token:
-        yield Drift.STATE, "What this call would change has itself changed since the preview that was approved."
+        yield Drift.STATE, "The target of this call has changed since the approved preview."
     if action_digest(request.call, binding, rule_from_revision(request.policy_revision)) != request.digest:
         yield Drift.CODE, f"The code of {tool}, or this installation, changed after the approval."
 
@@ -92,22 +92,22 @@ def _binding_objections(request: ApprovalRequest, approved: Round, binding: Appr
 def _tool_objections(request: ApprovalRequest, binding: ApprovalBinding) -> Iterator[Objection]:
     tool = Tool.objects.select_related("current_version").get(pk=request.tool_version.tool_id)
     if not tool.enabled or not tool.registered:
-        yield Drift.TOOL, f"The tool {tool.name} has been switched off since the approval."
+        yield Drift.TOOL, f"The tool {tool.name} has been disabled since the approval."
     if tool.current_version is None or tool.current_version.fingerprint != binding.fingerprint:
         yield Drift.DEFINITION, f"The definition of {tool.name} changed after the approval."
 
 
 def _policy_objections(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
-    """Ask the gate again: those who approved must be enough, and the right ones, for the rule in force now."""
+    """Yield an objection if the current policies deny the call or the approvals do not satisfy the current rule."""
     verdict = gate(call_facts(request.call))
     if isinstance(verdict, Deny):
         yield Drift.POLICY, f"A policy refuses this call now: {verdict.message}"
     elif isinstance(verdict, Hold):
         rule: Rule = verdict.terms
-        if rule.revision_id == request.policy_revision_id:  # the group that it was escalated to counts, too
+        if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well
             rule = rule_for(request)
         if not is_enough(request, counted_approvals(approved), rule):
-            yield Drift.POLICY, f"A policy asks for more or other people now. {rule.sentence}"
+            yield Drift.POLICY, f"A policy now requires more or other approvers. {rule.sentence}"
 
 
 def _reviewer_objections(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
@@ -117,10 +117,13 @@ def _reviewer_objections(request: ApprovalRequest, approved: Round) -> Iterator[
     for review in reviews:
         why_not = may_decide(request, review.person)
         if why_not is not None:
-            yield Drift.REVIEWERS, f"{user_display_name(review.person)} approved this and may not any more: {why_not}"
+            yield (
+                Drift.REVIEWERS,
+                f"{user_display_name(review.person)} approved this but may no longer do so: {why_not}",
+            )
 
 
 def _quorum_objections(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
-    """Ask the request's own rule: who agreed must still fill its stages."""
+    """Yield an objection if the approvals no longer satisfy the request's own rule."""
     if not is_enough(request, counted_approvals(approved)):
         yield Drift.REVIEWERS, TOO_FEW_APPROVALS

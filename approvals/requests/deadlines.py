@@ -1,8 +1,8 @@
-"""Deadlines of requests: reminders, expiry, escalation, and the end of an approval's run window.
+"""Deadlines of requests: reminders, expiry, escalation, and the end of the run window.
 
-Expiry never approves anything. The policy says what happens to an unanswered request: its step fails, is skipped or
-cancels the plan, or another group is asked once. Reminders at half and at nine tenths of the time are recorded as
-facts, each once, also after a restart; sending them is the notifications' part.
+Expiry never approves anything. The policy defines what happens to an unanswered request: its step fails, is skipped or
+cancels the plan, or the request is escalated once to another group. Reminders at 50 % and 90 % of the time are recorded
+as facts, each exactly once; `approvals.notifications` sends them.
 """
 
 from datetime import datetime, timedelta
@@ -24,35 +24,36 @@ from catalog.core.transactions import retry_on_deadlock, run_each, try_move
 from catalog.signals import announce_call_change, record_fact
 
 OnExpiry = PolicyRevision.OnExpiry
+EXPIRED_UNANSWERED = "This request has expired without an answer."
 MAX_PRE_APPROVAL_TIME = timedelta(hours=8)
-"""How long an approval lasts that was given before its step was ready."""
+"""Maximum age of a pre-approval."""
 
 
 def expire_due(now: datetime, limit: int = 100) -> int:
-    """Expire what is due, each in its own transaction; return how many were."""
+    """Expire due requests, each in its own transaction; return their number."""
     related = ("call", "policy_revision__policy")
     due = ApprovalRequest.objects.filter(_is_overdue(now)).select_related(*related).order_by("expires_at")
     return run_each(lambda request: _expire(request, now), due[:limit])
 
 
 def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
-    """Expire this request if its time has passed; say whether that was done now. One that is escalated goes on."""
+    """Expire this request if it is overdue; return True if it expired now. An escalated request stays open."""
     ends = {RequestStatus.PENDING: request.expires_at, RequestStatus.APPROVED: request.not_after}
     end = ends.get(RequestStatus(request.status))
     return end is not None and end <= now and _expire(request, now)
 
 
 def expire_and_load(viewer: User, public_id: str) -> ApprovalRequest:
-    """Return a request with all that a page shows of it, expired if its time has passed.
+    """Return a request with the relations for its page, after expiring it if it is overdue.
 
-    Raises ApprovalRequest.DoesNotExist when the viewer may not see it.
+    Raises ApprovalRequest.DoesNotExist if the viewer may not see it.
     """
     request = request_for(viewer, public_id)
     return request_for(viewer, public_id) if expire_if_due(request, clock.now()) else request
 
 
 def next_due(after: datetime) -> datetime | None:
-    """Return when a decision takes effect or a request expires next, later than `after`; None when nothing will."""
+    """Return the next time after `after` at which a decision takes effect or a request expires; None without one."""
     requests = ApprovalRequest.objects
     decided = requests.filter(status__in=APPLYING, applied_at=None, decided_at__isnull=False)
     moments = (
@@ -74,7 +75,7 @@ def _is_overdue(now: datetime) -> Q:
 
 @retry_on_deadlock
 def _expire(request: ApprovalRequest, now: datetime) -> bool:
-    """End a request whose time is over, or ask its second group; say whether it has ended."""
+    """Expire an overdue request or escalate it; return True if it has expired."""
     with transaction.atomic():
         current = lock_request(request)
         if current.is_pre_approval:
@@ -91,21 +92,21 @@ def _expire(request: ApprovalRequest, now: datetime) -> bool:
 
 
 def _expire_pre_approval(request: ApprovalRequest, now: datetime) -> bool:
-    """End one that was asked before its step was ready, whether it was answered or not; say whether that was now."""
+    """Expire a pre-approval, answered or not; return True if it expired now."""
     if not try_move(ApprovalRequest.objects.filter(_is_overdue(now), pk=request.pk), to=RequestStatus.EXPIRED):
         return False
-    expire_pre_approval(request, f"{_sentence(request)} Its step asks when it is ready.")
+    expire_pre_approval(request, f"{_sentence(request)} Its step requests approval again when it is ready.")
     return True
 
 
 def _expiry_effect(request: ApprovalRequest) -> str:
-    """Return what the rule lets become of a step that nobody answered about; one that was escalated fails."""
+    """Return the rule's effect of expiry on the step; after an escalation the step fails."""
     outcome = request.policy_revision.on_expiry
     return outcome if outcome in REJECTION_EFFECTS else FAIL
 
 
 def _escalate(request: ApprovalRequest, now: datetime) -> bool:
-    """Give an unanswered request its time once more and let another group answer too, where its rule says so, once."""
+    """Restart the time of an unanswered request and add another group, once, if its rule says so; True if done."""
     revision = request.policy_revision
     if revision.on_expiry != OnExpiry.ESCALATE or not revision.escalate_to:
         return False
@@ -128,9 +129,9 @@ def _escalate(request: ApprovalRequest, now: datetime) -> bool:
 
 
 def run_window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:
-    """Return until when an approval may be used: so long from its effect on, or from when its step is ready.
+    """Return the end of the run window, which starts when the approval takes effect and the step is ready.
 
-    One given before its step is ready lasts until then, at most 8 h.
+    A pre-approval lasts until its step is ready, at most 8 h.
     """
     window = timedelta(seconds=settings.TOOLGATE_RUN_WINDOW_SECONDS)
     if not request.is_early:
@@ -142,9 +143,9 @@ def run_window_end(request: ApprovalRequest, effective_at: datetime) -> datetime
 
 
 def start_run_window(request: ApprovalRequest, now: datetime) -> None:
-    """Note that the step of a request that was asked early is ready: the run window of its approval begins."""
+    """Start the run window of a pre-approval, since its step is ready."""
     request.ready_at = now
-    # Should the decision be undone, the request waits like any other from now on.
+    # If the decision is undone, the request waits like any other from now on.
     expires_at = now + timedelta(seconds=rule_from_revision(request.policy_revision).expires_seconds)
     fields: dict[str, datetime] = {"ready_at": now, "expires_at": expires_at}
     if request.status == RequestStatus.APPROVED and request.effective_at is not None:

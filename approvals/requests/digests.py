@@ -1,4 +1,4 @@
-"""What people agree to, as one number: two calls with the same digest are the same call in every bound field."""
+"""Digests that approvals are bound to: equal digests mean that all bound fields are equal."""
 
 import json
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from catalog.schemas.normalization import fill_defaults
 
 ACTION_DOMAIN, INTENT_DOMAIN, CALL_DOMAIN = "action-v1", "intent-v1", "likeness-v1"
 NO_CREDENTIAL = ""
-"""Stands for the credential a call runs under; none of today's tools has one."""
+"""Placeholder for the credential that a call runs under; no current tool has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalBinding:
-    """What would run: the version's fingerprint, its code's digest, canonical arguments, the target's state."""
+    """What would run: fingerprint of the version, digest of the code, canonical arguments, and state of the target."""
 
     fingerprint: str
     implementation_digest: str
@@ -30,24 +30,24 @@ class ApprovalBinding:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where something is agreed to: the installation, and its epoch."""
+    """Installation and epoch in which an approval is given."""
 
     name: str
     epoch: int
 
 
 def current_origin() -> Origin:
-    """Return this installation in its present epoch. Raises Instance.DoesNotExist without its row."""
+    """Return this installation and its current epoch. Raises Instance.DoesNotExist if its row is missing."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT name, epoch FROM approvals_instance WHERE id = 1")
         row = cursor.fetchone()
     if row is None:
-        raise Instance.DoesNotExist("This installation's row is missing.")
+        raise Instance.DoesNotExist("The row of this installation is missing.")
     return Origin(*row)
 
 
 def action_digest(call: Call, binding: ApprovalBinding, rule: Rule, origin: Origin | None = None) -> str:
-    """Return the digest over everything an approval of `call`, held by `rule`, is bound to: here, unless told where."""
+    """Return the digest of everything that an approval of `call` under `rule` binds; `origin` defaults to this one."""
     origin = origin or current_origin()
     return digest(
         ACTION_DOMAIN,
@@ -68,14 +68,14 @@ def action_digest(call: Call, binding: ApprovalBinding, rule: Rule, origin: Orig
 
 
 def intent_digest(call: Call) -> str:
-    """Return the digest of what is wanted, whichever call asks for it: same plan, tool and arguments."""
+    """Return the digest of a call's intent: plan, tool and arguments, independent of the call's id."""
     return intent_digest_for(call.plan_ref, call.tool_name, call.arguments, call.version.input_schema)
 
 
 def intent_digest_for(plan_ref: str, tool_name: str, arguments: str, schema: Mapping[str, Any]) -> str:
-    """Return the digest of what a call of this tool with these arguments, as RFC 8785 text, would want in a plan.
+    """Return the intent digest for a plan, tool and arguments (RFC 8785 text).
 
-    An argument that is left out counts as the default that `schema`, the tool's input schema, has for it.
+    Missing arguments count as their defaults in `schema`, the tool's input schema.
     """
     return digest(INTENT_DOMAIN, current_origin().name, plan_ref, tool_name, _with_defaults(arguments, schema))
 
@@ -85,10 +85,10 @@ def _with_defaults(arguments: str, schema: Mapping[str, Any]) -> str:
 
 
 def call_digest(call: Call) -> str:
-    """Return the digest of what is wanted, wherever it is asked for: same tool and arguments."""
+    """Return the digest of a call's tool and arguments, independent of its plan."""
     return likeness_of(call.tool_name, call.arguments)
 
 
 def likeness_of(tool_name: str, arguments: str) -> str:
-    """Return the digest that calls of one tool with the same arguments, as RFC 8785 text, have in common."""
+    """Return the digest of a tool and its arguments (RFC 8785 text)."""
     return digest(CALL_DOMAIN, tool_name, arguments)

@@ -1,8 +1,7 @@
-"""Approval requests from their opening to their ends other than a decision: withdrawn, invalidated, superseded.
+"""Life of an approval request: opening, withdrawal, invalidation and replacement; `approvals.reviews` decides it.
 
-Lock order: `announce` lets the plan be locked first, then the request, then the call. Requests about a tool that has
-changed since are invalidated after the change, each in its own transaction, so that a change of the catalog never waits
-for a plan.
+Lock order: the plan (by `announce_call_change`), then the request, then the call. Requests about a changed tool are
+invalidated later, each in its own transaction, so that a change of the catalog never waits for a plan.
 """
 
 import json
@@ -40,12 +39,12 @@ MAX_COMMENT = 4000
 
 
 def check_text(comment: str, field: str = "comment") -> None:
-    """Refuse a comment that is too long or cannot be stored; `field` is where it stands in what was sent."""
+    """Raise ParameterError for a comment that is too long or cannot be stored; `field` is its name in the input."""
     if len(comment) > MAX_COMMENT:
-        message = f"A comment has at most {MAX_COMMENT:,} characters; this one has {len(comment):,}."
+        message = f"A comment can have at most {MAX_COMMENT:,} characters; this one has {len(comment):,}."
         raise field_error(field, "too_long", message)
     if "\x00" in comment or not _is_encodable(comment):
-        message = "The comment holds characters that cannot be stored; send plain text."
+        message = "The comment contains characters that cannot be stored. Send plain text."
         raise field_error(field, "invalid", message)
 
 
@@ -58,18 +57,18 @@ def _is_encodable(text: str) -> bool:
 
 
 CHANGED_PREFIX = "changed:"
-"""Leads the kind of error of a call whose request came to nothing because something changed; then follows what."""
+"""Prefix of a call's error kind if its request was invalidated by a change; the `Drift` follows."""
 ASKED_AGAIN = "asked_again"
-"""The kind of error of a call that was asked about early and came to nothing: its step asks when it is ready."""
+"""Error kind of a call whose pre-approval ended unused: its step requests approval again when it is ready."""
 ASKS_AGAIN_DATA: dict[str, Any] = {"asks_again": True}
-"""What a fact says of such a call: its step is not ended with it."""
+"""Data of a fact about such a call: the step does not end with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestProvenance:
-    """The origin of a request: who asks for it before its step is ready, and by whose work its call came by values.
+    """Origin of a request: the user who requested it before its step is ready, and the authors of its input.
 
-    Those are the keys of `input_authors`, who are not the only ones to approve it.
+    `input_authors` are keys of users who changed or answered earlier steps; at least one other user must approve.
     """
 
     early_by: "User | None" = None
@@ -84,10 +83,10 @@ def open_request(
     now: datetime,
     background: RequestProvenance = RequestProvenance(),
 ) -> ApprovalRequest:
-    """Ask people about a held call, on the rule's terms, in the caller's transaction, whose time is `now`.
+    """Open a request for a held call on the rule's terms, in the caller's transaction, whose time is `now`.
 
-    One that a person has asked early, before its step is ready, is in no list and reminds nobody until
-    `activate_pre_approval`.
+    A pre-approval (`background.early_by`), requested before the step is ready, is in no list and sends no reminders
+    until `activate_pre_approval`.
     """
     early_by = background.early_by
     announce_call_change(call)
@@ -126,7 +125,7 @@ def _announce_opening(kind: str, request: ApprovalRequest, by: "User | None") ->
 
 
 def activate_pre_approval(request: ApprovalRequest, now: datetime) -> None:
-    """Let a request that was made early, and that nobody has decided, wait as any other does: its step is ready."""
+    """Turn an undecided pre-approval into an ordinary request, since its step is ready. Raises Conflict if decided."""
     announce_call_change(request.call)
     rule = rule_from_revision(request.policy_revision)
     times = {
@@ -137,7 +136,7 @@ def activate_pre_approval(request: ApprovalRequest, now: datetime) -> None:
     }
     early = ApprovalRequest.objects.filter(pk=request.pk, status=RequestStatus.PENDING, is_early=True, ready_at=None)
     if not early.update(is_early=False, **times):
-        raise Conflict("This request was answered meanwhile.")
+        raise Conflict("This request has been answered meanwhile.")
     request.refresh_from_db()
     _announce_opening("approval.opened", request, request.call.requested_by)
 
@@ -166,7 +165,7 @@ def _first_round(request: ApprovalRequest, binding: ApprovalBinding, rule: Rule,
 
 
 def lock_request(request: ApprovalRequest) -> ApprovalRequest:
-    """Return the request as it is now, its plan and itself locked until the caller's transaction ends."""
+    """Lock the plan and the request until the caller's transaction ends; return the current request."""
     announce_call_change(request.call)
     locked = ApprovalRequest.objects.select_for_update(of=("self",)).select_related("call").get(pk=request.pk)
     # Rows that never change are taken from the request read before: joining them makes this query expensive to build.
@@ -175,34 +174,35 @@ def lock_request(request: ApprovalRequest) -> ApprovalRequest:
             setattr(locked, name, getattr(request, name))
     if locked.call.requested_by_id == request.call.requested_by_id:
         locked.call.requested_by = request.call.requested_by
+    # The requesters never change after the request is opened: read them once for all four-eyes checks.
     prefetch_related_objects([request.call], "requesters")
     locked.call._prefetched_objects_cache = {"requesters": request.call.requesters.all()}  # type: ignore[attr-defined]
     return locked
 
 
 def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
-    """Take one's own open request back: its call is cancelled.
+    """Withdraw one's own open request and cancel its call.
 
-    Raises NotAllowed for who did not ask for the call, ParameterError for the reason, and Conflict when the request is
-    no longer open, or the database was set back.
+    Raises NotAllowed if `by` is not a requester, ParameterError for an invalid reason, and Conflict if the request is
+    no longer open or the database was restored.
     """
     ensure_not_restored()
     if not is_requester(request, by):
-        raise NotAllowed("Only who asked for the call may withdraw its request.")
+        raise NotAllowed("Only a requester of the call may withdraw its request.")
     check_text(reason)
     try:
         withdraw_for_plan(request, by=by, reason=reason.strip())
     except Conflict:
         request.refresh_from_db()
-        raise Conflict(f"There is nothing to withdraw. {status_sentence(request)}") from None
+        raise Conflict(f"This request can no longer be withdrawn. {status_sentence(request)}") from None
 
 
 @retry_on_deadlock
 def withdraw_for_plan(request: ApprovalRequest, *, by: "User | None", reason: str, asks_again: bool = False) -> None:
-    """Withdraw an open request because of what became of its plan or step. Raises Conflict when it is no longer open.
+    """Withdraw an open request because its plan or step has ended. Raises Conflict if it is no longer open.
 
-    `by` may do to the plan what they did: the caller has seen to that. None: no person did, but time. With
-    `asks_again` its step, which is not ready yet, asks when it is.
+    The caller has checked that `by` may change the plan; None means that no user caused it. With `asks_again` the step,
+    which is not ready yet, requests approval again when it is.
     """
     name, reason = user_display_name(by) if by else SYSTEM_ACTOR, redact_text(reason)
     message = f"Withdrawn by {name}: {reason}" if reason else f"Withdrawn by {name}."
@@ -216,13 +216,13 @@ def withdraw_for_plan(request: ApprovalRequest, *, by: "User | None", reason: st
 
 
 def expire_pre_approval(request: ApprovalRequest, message: str) -> None:
-    """Record that a request which was asked early has expired, and cancel its call: its step asks when it is ready."""
+    """Record the expiry of a pre-approval and cancel its call; its step requests approval again when it is ready."""
     _cancel(request, message, kind=ASKED_AGAIN)
     record_fact("approval.expired", call=request.call, approval=request.public_id, **ASKS_AGAIN_DATA)
 
 
 def invalidate(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> None:
-    """End an open request whose call may not run as it was approved: the call is cancelled, and says what differs."""
+    """Invalidate an open request whose call has changed, and cancel the call with this reason."""
     with transaction.atomic():
         announce_call_change(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.INVALIDATED)
@@ -233,9 +233,9 @@ def invalidate(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTH
 
 
 def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> bool:
-    """End an open request, in a transaction of its own, and have its call asked for anew.
+    """Invalidate an open request in its own transaction, so that its step requests approval again.
 
-    Return False, with nothing done, when it was answered, withdrawn or started meanwhile.
+    Returns False without changes if the request was answered, withdrawn or started meanwhile.
     """
     try:
         with transaction.atomic():
@@ -248,9 +248,9 @@ def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, what: Drift 
 
 
 def supersede(old: Call, new: ApprovalRequest) -> None:
-    """Let whoever follows the request of `old`, if it had one, arrive at `new`.
+    """Link the request of the call `old`, if it has one, to its replacement `new`.
 
-    One that has come to nothing is superseded by it; one that was rejected, used or ended otherwise stays what it is.
+    An invalidated or sent-back request becomes superseded; one that ended otherwise keeps its status.
     """
     before = ApprovalRequest.objects.filter(call=old, superseded_by=None)
     if not try_move(before, to=RequestStatus.SUPERSEDED, superseded_by=new):
@@ -259,7 +259,7 @@ def supersede(old: Call, new: ApprovalRequest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestChange:
-    """Why a request took the place of another: what differs, in a sentence, and what was asked before and is now."""
+    """Difference between a request and the one that it replaced: kind, reason and both rounds."""
 
     what: Drift
     reason: str
@@ -269,7 +269,7 @@ class RequestChange:
 
 
 def find_request_change(request: ApprovalRequest) -> RequestChange | None:
-    """Return what changed since the request that this one replaces was open; None where nothing did, or none was."""
+    """Return the change because of which this request replaced another; None if it replaced none, or none changed."""
     old = ApprovalRequest.objects.select_related("call").filter(superseded_by=request).first()
     if old is None or not old.call.error_kind.startswith(CHANGED_PREFIX):
         return None
@@ -288,7 +288,7 @@ MAX_INVALIDATED_PER_TICK = 100
 
 
 def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
-    """End open requests about earlier versions of their tools; return how many were. Their calls are asked for anew."""
+    """Invalidate and reopen open requests about outdated versions of their tools; return their number."""
     requests = ApprovalRequest.objects.filter(status__in=OPEN)
     outdated = requests.exclude(tool_version=F("tool_version__tool__current_version")).order_by("pk")
     found = outdated.select_related("call", "tool_version__tool__current_version")[:most]
@@ -300,22 +300,22 @@ def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
 def _outdated_reason(request: ApprovalRequest) -> str:
     before, tool = request.tool_version, request.tool_version.tool
     now = tool.current_version.number if tool.current_version else before.number
-    return f"The definition of {tool.name} changed from version {before.number} to {now} while this waited."
+    return f"The definition of {tool.name} changed from version {before.number} to {now} while the request was open."
 
 
 REMINDER_FRACTIONS = (0.5, 0.9)
-"""Which parts of the time to answer have passed."""
+"""Fractions of the time to answer after which reminders are sent."""
 
 
 def first_reminder(opened: datetime, rule: Rule) -> datetime | None:
-    """Return when a request opened now is first to be spoken of again; None for never."""
+    """Return the time of the first reminder of a request opened now; None if the rule sends none."""
     return next_reminder(opened, opened + timedelta(seconds=rule.expires_seconds), opened) if rule.remind else None
 
 
 def next_reminder(opened: datetime, expires: datetime, after: datetime) -> datetime | None:
-    """Return the first moment to remind that is later than `after`; None when there is none left.
+    """Return the first reminder after `after`; None if none is left.
 
-    `opened`: when the time to answer began, which is anew where a request was escalated.
+    `opened` is the start of the time to answer; an escalation starts it again.
     """
     moments = (opened + (expires - opened) * part for part in REMINDER_FRACTIONS)
     return next((moment for moment in moments if moment > after), None)

@@ -1,8 +1,7 @@
-"""How many requests may wait for people at once: of one requester, of one token, of one plan. 0 means no limit.
+"""Limits on open requests per requester, per token and per plan. 0 means no limit.
 
-An agent that asks for everything at once buries what matters; whoever answers sees no more of it than this. Counted
-are requests that are in people's lists. The caller has locked the plan; two plans of one requester take turns at a lock
-of the requester's own, which is taken before the audit log's.
+They keep an agent from flooding reviewers. Only requests that are in reviewers' lists count. The caller has locked the
+plan; a lock per requester serialises several plans of one requester and must be taken before the audit head's.
 """
 
 from dataclasses import dataclass
@@ -17,20 +16,20 @@ from approvals.states import RequestStatus
 from catalog.errors import RateLimited
 
 RETRY_AFTER_SECONDS = 60
-"""When a client may ask again: people need longer, but one of them may have answered."""
+"""Value of Retry-After: short, since a single answer frees a slot."""
 ADVISORY_LOCK_CLASS = 8_042
-"""The first half of the keys of PostgreSQL's advisory locks; the second is the requester."""
+"""First key of the PostgreSQL advisory locks; the second is the requester's."""
 
 
 class TooManyWaiting(RateLimited):
-    """As many requests wait for people as may; the message says whose, and what can be done. → 429"""
+    """The limit of open requests is reached; the message names whose limit and the remedy. → 429"""
 
     code = "too_many_waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class RequesterScope:
-    """Whose request it would be: a person's, through which token, in which plan; "" for a plan of its own."""
+    """Requester, token and plan that a new request counts for; `plan_ref` is empty for a plan of its own."""
 
     user_id: int | None
     token_id: int | None = None
@@ -38,7 +37,7 @@ class RequesterScope:
 
 
 def reserve_slot(asking: RequesterScope) -> None:
-    """See that one more request may wait, and that nobody else takes its place before the transaction ends.
+    """Reserve a slot for one more request until the transaction ends.
 
     Raises TooManyWaiting.
     """
@@ -47,22 +46,22 @@ def reserve_slot(asking: RequesterScope) -> None:
 
 
 def lock_slots(asking: RequesterScope) -> None:
-    """Let nobody else take this requester's room before the transaction ends; must precede the audit head's lock."""
+    """Lock this requester's slots until the transaction ends; must precede the lock of the audit head."""
     if asking.user_id is not None and (_per_requester() or _per_token()) and connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, asking.user_id])
 
 
 def check_pending_limit(asking: RequesterScope) -> None:
-    """See whether one more request may wait now. Raises TooManyWaiting."""
+    """Raise TooManyWaiting if no further request may be opened now."""
     for condition, most, whose in _pending_limits(asking):
         if _waiting_requests().filter(condition)[:most].count() >= most:
-            words = f"{most} requests of {whose} wait for people already, and no more may."
-            raise TooManyWaiting(f"{words} Ask again when some are answered, or withdraw some.", RETRY_AFTER_SECONDS)
+            words = f"{whose} already has {most} open requests, the maximum."
+            raise TooManyWaiting(f"{words} Wait until some are answered, or withdraw some.", RETRY_AFTER_SECONDS)
 
 
 def free_slots(asking: RequesterScope, wanted: int) -> int:
-    """Return how many more requests may wait now, `wanted` at most."""
+    """Return the number of further requests that may be opened now, at most `wanted`."""
     counts = (
         most - _waiting_requests().filter(condition)[:most].count() for condition, most, _ in _pending_limits(asking)
     )
@@ -70,11 +69,11 @@ def free_slots(asking: RequesterScope, wanted: int) -> int:
 
 
 def _pending_limits(asking: RequesterScope) -> list[tuple[Q, int, str]]:
-    """Return each limit that holds here: which requests it counts, how many may be, and whose they are called."""
+    """Return the applicable limits: condition for the counted requests, maximum, and name for messages."""
     caps = [
-        (Q(call__requested_by=asking.user_id), _per_requester() if asking.user_id else 0, "yours"),
-        (Q(call__token=asking.token_id), _per_token() if asking.token_id else 0, "this token"),
-        (Q(plan_ref=asking.plan_ref), settings.TOOLGATE_MAX_PENDING_PER_PLAN if asking.plan_ref else 0, "this plan"),
+        (Q(call__requested_by=asking.user_id), _per_requester() if asking.user_id else 0, "This requester"),
+        (Q(call__token=asking.token_id), _per_token() if asking.token_id else 0, "This token"),
+        (Q(plan_ref=asking.plan_ref), settings.TOOLGATE_MAX_PENDING_PER_PLAN if asking.plan_ref else 0, "This plan"),
     ]
     return [cap for cap in caps if cap[1]]
 

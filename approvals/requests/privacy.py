@@ -24,12 +24,12 @@ from catalog.errors import Conflict, field_error
 from catalog.secrets.placeholders import find_placeholders
 from catalog.signals import announce_call_change, record_fact
 
-SECRETS_DELETED = "The secrets of this call are not kept any more: they were deleted when it ended."
+SECRETS_DELETED = "The secrets of this call were deleted when it ended."
 
 
 @dataclass(frozen=True, slots=True)
 class SecretField:
-    """One place of the arguments where a secret is; `text` once it is revealed."""
+    """Position of a secret in the arguments; `text` is set once it is revealed."""
 
     number: int
     path: str
@@ -37,12 +37,12 @@ class SecretField:
 
 
 def secret_fields(arguments: Any) -> list[SecretField]:
-    """Return where secrets stood in arguments as they are shown, each place once; in keys, which have none, unsaid."""
+    """Return the positions of secrets in displayed arguments, each once; secrets in keys have no path: left out."""
     return [SecretField(number, path) for number, path in enumerate(dict(find_placeholders(arguments, keys=False)))]
 
 
 def may_reveal(request: ApprovalRequest, user: User) -> bool:
-    """Say whether the user may see the secrets of a request: who may decide it, and administrators."""
+    """Return True if the user may see the request's secrets, that is, may decide it or is an administrator."""
     if agent_token_of(user) is not None:
         return False
     return has_role(user, ADMINISTRATOR) or may_decide(request, user) is None
@@ -50,16 +50,16 @@ def may_reveal(request: ApprovalRequest, user: User) -> bool:
 
 @retry_on_deadlock
 def reveal_secret(request: ApprovalRequest, path: str, *, by: User) -> Any:
-    """Return one secret by its dotted path in the arguments, and keep in the audit log who saw it, never what it is.
+    """Return the secret at a dotted path of the arguments; the audit log records the viewer and path, not the value.
 
-    Raises NotAllowed, ParameterError for a path where no secret is, and Conflict when it is not kept any more.
+    Raises NotAllowed, ParameterError for a path without a secret, and Conflict if the secret was deleted.
     """
     if not may_reveal(request, by):
-        raise NotAllowed("Only who may decide this request, and administrators, see its secrets.")
+        raise NotAllowed("Only administrators and users who may decide this request may see its secrets.")
     round_ = current_round(request)
     known = [field.path for field in secret_fields(round_.arguments_json)]
     if path not in known:
-        where = f"The secrets are at {', '.join(known[:20])}." if known else "Nothing of this call is secret."
+        where = f"The secrets are at {', '.join(known[:20])}." if known else "This call has no secrets."
         raise field_error("path", "not_a_secret", f"There is no secret at this path. {where}")
     opened = vault.load_available(round_.arguments, request.call.plan_ref)
     value = value_at(opened, path)
@@ -72,7 +72,7 @@ def reveal_secret(request: ApprovalRequest, path: str, *, by: User) -> Any:
 
 
 def reveal_field(request: ApprovalRequest, path: str, *, by: User) -> SecretField:
-    """Reveal one secret for a page; raise what `reveal` raises."""
+    """Reveal one secret for a page. Raises the same exceptions as `reveal_secret`."""
     value = reveal_secret(request, path, by=by)
     fields = secret_fields(current_round(request).arguments_json)
     number = next(field.number for field in fields if field.path == path)
@@ -80,7 +80,7 @@ def reveal_field(request: ApprovalRequest, path: str, *, by: User) -> SecretFiel
 
 
 def hidden_from(viewer: User, requests: Iterable[ApprovalRequest]) -> Mapping[int, PrivateCallParts]:
-    """Return what the viewer must not see of these requests, by their calls' keys."""
+    """Return the parts of these requests that are hidden from the viewer, by the keys of their calls."""
     if can_see_private(viewer):
         return {}
     calls = [request.call for request in requests if not _is_own_request(viewer, request)]
@@ -93,12 +93,12 @@ def _is_own_request(viewer: User, request: ApprovalRequest) -> bool:
 
 
 def _is_delegate(viewer: User, request: ApprovalRequest) -> bool:
-    """Say whether the viewer was asked to answer it in someone's place."""
+    """Return True if someone delegated the request to the viewer."""
     return agent_token_of(viewer) is None and viewer.pk in {each.to_id for each in request.delegations.all()}
 
 
 def mask_preview(preview: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a preview that says no more than its kind."""
+    """Return a preview with everything but its kind masked."""
     if preview is None:
         return None
     return {name: value if name == "kind" else mask(value) for name, value in preview.items()}

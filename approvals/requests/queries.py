@@ -1,4 +1,4 @@
-"""Approval requests as a user may see them: access is part of every query. Never writes."""
+"""Queries for approval requests; each includes the viewer's access. Never writes."""
 
 from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
@@ -21,11 +21,11 @@ from catalog.models import CallRequester, ToolVersion
 from catalog.ui.labels import format_time_ago
 
 HIDDEN_PRE_APPROVALS = Q(is_early=True, ready_at=None, decided_at=None)
-"""Of a request that was asked before its step is ready: it is in no list and no count until then."""
+"""Condition for undecided pre-approvals, which are in no list and no count until their step is ready."""
 
 
 def requests_for(viewer: User) -> QuerySet[ApprovalRequest]:
-    """Return the requests the viewer may see: all with any role, else those about their own calls or handed to them."""
+    """Return the requests the viewer may see: all with any role, else their own and those delegated to them."""
     return (
         ApprovalRequest.objects.all()
         if can_see_all(viewer)
@@ -43,16 +43,16 @@ def _own_or_delegated(viewer: User) -> Q:
 
 
 def pending_for(viewer: User) -> QuerySet[ApprovalRequest]:
-    """Return what can be answered still: neither what nobody has marked as expired yet, nor what is asked early."""
+    """Return the requests that can be answered: pending, not past their deadline, and no pre-approvals."""
     waiting = requests_for(viewer).filter(status=RequestStatus.PENDING)
-    # Nearly all that waits has time left: said so, SQLite reads the index of the queue and not that of the time left.
+    # Phrased as an exclusion so that SQLite uses the index of the queue instead of the one on expires_at.
     return waiting.exclude(expires_at__lte=clock.now()).exclude(HIDDEN_PRE_APPROVALS)
 
 
 def request_for(viewer: User, public_id: str) -> ApprovalRequest:
-    """Return one request with all that a page shows of it. Raises ApprovalRequest.DoesNotExist when not visible.
+    """Return one request with the relations for its page. Raises ApprovalRequest.DoesNotExist if not visible.
 
-    What the audit log tells up to its entry `told_up_to` is in what is shown.
+    `told_up_to` is the number of the newest audit entry that the result reflects.
     """
     newest = Instance.objects.values("audit_seq")[:1]
     requests = with_snooze(with_related(requests_for(viewer)), viewer).annotate(told_up_to=Subquery(newest))
@@ -60,27 +60,27 @@ def request_for(viewer: User, public_id: str) -> ApprovalRequest:
 
 
 def request_to_act_on(viewer: User, public_id: str) -> ApprovalRequest:
-    """Return one request with what judging an answer to it reads. Raises ApprovalRequest.DoesNotExist when not visible.
+    """Return one request with the relations for deciding it. Raises ApprovalRequest.DoesNotExist if not visible.
 
-    Its rounds, reviews and thread are read when an action asks for them.
+    Rounds, reviews and comments are loaded on access.
     """
     related = ("call__requested_by", "tool_version__tool", "policy_revision__policy")
     return requests_for(viewer).select_related(*related).prefetch_related("call__requesters").get(public_id=public_id)
 
 
 def with_snooze(requests: QuerySet[ApprovalRequest], viewer: User) -> QuerySet[ApprovalRequest]:
-    """Let each request have `snoozed_until`: until when the viewer does not want to see it; None for who never said."""
+    """Annotate each request with `snoozed_until` of the viewer; None if they never snoozed it."""
     own = Snooze.objects.filter(request=OuterRef("pk"), person=viewer.pk)
     return requests.annotate(snoozed_until=Subquery(own.values("until")[:1]))
 
 
 def waiting_count(user: User) -> int:
-    """Return how many requests wait that the user may see: the length of `pending_for`."""
+    """Return the number of requests in `pending_for`."""
     return pending_for(user).count()
 
 
 def with_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
-    """Load a request's relations: a page costs the same few queries however many requests it shows."""
+    """Load the relations of requests in a fixed number of queries."""
     related = ("call__requested_by", "call__token", "tool_version__tool", "policy_revision__policy", "superseded_by")
     return _prefetch_all(requests.select_related(*related, "claimed_by"))
 
@@ -95,7 +95,7 @@ LISTED_REQUEST_FIELDS = (
 
 
 def with_list_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
-    """Load what a list shows of requests: a rule or a tool, which many of them share, is read once for all."""
+    """Load the columns for lists of requests; rules and tools, which many requests share, are loaded once."""
     listed = requests.select_related("call__requested_by", "call__token", "superseded_by", "claimed_by").only(
         *LISTED_REQUEST_FIELDS
     )
@@ -106,7 +106,7 @@ def with_list_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalR
 
 
 def _prefetch_all(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
-    """Load what of other tables belongs to each request, the texts of its rounds once."""
+    """Prefetch the related rows; the texts of rounds are loaded only once."""
     reviews = Review.objects.select_related("person", "on_behalf_of", "round")
     return requests.prefetch_related(
         "call__requesters",
@@ -118,30 +118,30 @@ def _prefetch_all(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalReque
 
 
 def current_round(request: ApprovalRequest) -> Round:
-    """Return the round that people judge now."""
+    """Return the current round."""
     return next(round_ for round_ in request.rounds.all() if round_.number == request.round_number)
 
 
 def last_review(request: ApprovalRequest) -> Review | None:
-    """Return the last review that counts, its person loaded; None while there is none."""
+    """Return the last review that counts, with its person loaded; None if there is none."""
     counting = [review for review in request.reviews.all() if review.undone_at is None]
     return max(counting, key=lambda review: review.pk, default=None)
 
 
 def answered_by(request: ApprovalRequest) -> str:
-    """Name who answered, where the request stands as they left it; empty for every other end."""
+    """Return the name of the reviewer whose answer led to the current status; empty for any other status."""
     review = last_review(request) if request.status in REVIEWED else None
     return user_display_name(review.person) if review else ""
 
 
 def counted_approvals(round_: Round) -> list[Review]:
-    """Return the approvals that count in a round, their people loaded."""
+    """Return the approvals that count in a round, with their people loaded."""
     reviews = round_.reviews.filter(verdict=ReviewVerdict.APPROVE, undone_at=None)
     return list(reviews.select_related("person", "on_behalf_of").order_by("id"))
 
 
 def status_sentence(request: ApprovalRequest) -> str:
-    """Say where the request stands: who answered, what and when."""
+    """Return the status of a request as a sentence with reviewer, verdict and time."""
     call = request.call
     if request.status in _WITHDRAWN_SENTENCES and call.message and call.finished_at:
         return f"{_WITHDRAWN_SENTENCES[request.status]} {format_time_ago(call.finished_at)}. {call.message}"
@@ -150,27 +150,27 @@ def status_sentence(request: ApprovalRequest) -> str:
         return sentence
     review = last_review(request)
     if request.status == RequestStatus.PENDING or review is None:
-        return "This request waits for an answer."
-    started = ", and it was started" if request.status == RequestStatus.CONSUMED else ""
+        return "This request is waiting for an answer."
+    started = ", and the call was started" if request.status == RequestStatus.CONSUMED else ""
     done = VERDICT_PHRASES[review.verdict].format("this")
     return f"{user_display_name(review.person)} {done} {format_time_ago(review.at)}{started}."
 
 
 _WITHDRAWN_SENTENCES: dict[str, str] = {
-    RequestStatus.REVOKED: "The approval was taken back",
-    RequestStatus.WITHDRAWN: "This no longer waits, since it was withdrawn",
+    RequestStatus.REVOKED: "The approval was revoked",
+    RequestStatus.WITHDRAWN: "This request was withdrawn",
 }
-"""What leads the words of who took it back, which the call keeps."""
+"""Beginnings of sentences that continue with the time and the message stored on the call."""
 
 
 MAX_REQUESTS_AUDITED = 1000
-"""Entries that are gone through for who was away: of one who was away for longer, the older ones are not missed."""
+"""Maximum number of audit entries read to find changed requests; older entries are not considered."""
 
 
 def requests_audited_since(viewer: User, number: int) -> QuerySet[ApprovalRequest]:
-    """Return the requests that the viewer may see and that the newest entries above `number` tell of."""
+    """Return the visible requests that audit entries after `number` are about."""
     newest = AuditEntry.objects.filter(seq__gt=number).order_by("-seq")
     told_of = set(newest.values_list("object_ref", flat=True)[:MAX_REQUESTS_AUDITED])
-    # Of a request in another's place only the new one is told; it says of the old one that it is over.
+    # An entry about a replacement names only the new request, so include the request it replaced.
     replaced = ApprovalRequest.objects.filter(superseded_by__public_id__in=told_of).values_list("public_id", flat=True)
     return requests_for(viewer).filter(public_id__in=told_of.union(replaced))

@@ -1,8 +1,8 @@
-"""Effect of an answer on the held call: it is released, answered in the tool's place, sent back, or it fails.
+"""Effect of an answer on the held call: released, answered instead of the tool, sent back, or failed.
 
-The requester gets the reason word for word. A call that has ended meanwhile, because its plan was cancelled, is left
-unchanged. A rejected call that is asked for again in the same plan, with the same tool and arguments, is refused at
-once with the first reason; only rejections are remembered, neither silence nor requests for changes.
+The requester gets the reason verbatim. A call that has ended meanwhile, because its plan was cancelled, is left
+unchanged. If a rejected call is requested again in the same plan with the same tool and arguments, it is refused at
+once with the first reason; expiries and requests for changes are not remembered.
 """
 
 import json
@@ -29,14 +29,14 @@ from catalog.tools.registry import get_tool
 
 REJECTED, REVOKED, EXPIRED = "rejected", "revoked", "expired"
 SENT_BACK = "changes_requested"
-"""The kind of error of a call that people want to see changed."""
+"""Error kind of a call whose reviewer requested changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a held call will not run: a word for programs, a sentence for people and models, who said so.
+    """Reason for which a held call will not run: code, message for people and models, and reviewer.
 
-    `effect` says what becomes of its step: it fails, is skipped, or takes its plan with it.
+    `effect` is what happens to the step: it fails, is skipped, or cancels its plan.
     """
 
     error_kind: str
@@ -46,20 +46,20 @@ class Refusal:
 
 
 def release_call(request: ApprovalRequest, *, by: "User | None") -> None:
-    """Let an approved call run."""
+    """Release an approved call for execution."""
     if try_move(Call.objects.filter(pk=request.call_id), to=CallStatus.READY):
         record_fact("call.released", call=request.call, by=by, approval=request.public_id)
 
 
 def refuse_call(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None:
-    """Fail the held call; what becomes of its step, the effect says."""
+    """Fail the held call; the refusal's effect defines what happens to its step."""
     if _fail(request, refusal, now):
         told = {"approval": request.public_id, "effect": refusal.effect, "message": refusal.message}
         record_fact("call.refused", call=request.call, by=refusal.by, **told)
 
 
 def send_back_call(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
-    """Fail the held call with what is to be changed; whoever may change it is waited for, or asks anew."""
+    """Fail the held call with the requested changes, so that the requester can submit a new one."""
     refusal = Refusal(SENT_BACK, attributed_comment("Changes requested", review), review.person)
     if _fail(request, refusal, now):
         told = {"approval": request.public_id, "message": refusal.message}
@@ -67,7 +67,7 @@ def send_back_call(request: ApprovalRequest, review: Review, *, now: datetime) -
 
 
 def respond_for_tool(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
-    """Complete the held call with a person's answer, in the standard shape and marked so: its tool does not run."""
+    """Complete the held call with a reviewer's answer, marked as such; the tool does not run."""
     call = request.call
     query_type, parameters = call.asked
     value = json.loads(review.response)
@@ -76,7 +76,7 @@ def respond_for_tool(request: ApprovalRequest, review: Review, *, now: datetime)
         Call.objects.filter(pk=call.pk),
         to=CallStatus.COMPLETED,
         response=json.dumps(response, ensure_ascii=False),
-        message=attributed_comment("Answered", review, " in the tool's place; the tool did not run"),
+        message=attributed_comment("Answered", review, " instead of the tool, which did not run"),
         finished_at=now,
     )
     if moved:
@@ -85,7 +85,7 @@ def respond_for_tool(request: ApprovalRequest, review: Review, *, now: datetime)
 
 
 def refusal_from_review(review: Review) -> Refusal:
-    """Return the refusal that a rejection means: the reviewer's words, and what the tool has to say to it."""
+    """Return the refusal for a rejection: the reviewer's comment, followed by the tool's own message if it has one."""
     call = review.request.call
     tool = get_tool(call.tool_name)
     own = tool.rejection_message(call.arguments_json) if tool else ""
@@ -94,7 +94,7 @@ def refusal_from_review(review: Review) -> Refusal:
 
 
 def attributed_comment(what: str, review: Review, how: str = "") -> str:
-    """Say who answered, and their comment word for word."""
+    """Return a message with the reviewer's name and verbatim comment."""
     comment = review.comment.strip()
     return f"{what} by {user_display_name(review.person)}{how}" + (f": {comment}" if comment else ".")
 
@@ -116,10 +116,10 @@ PREVIOUSLY_REJECTED = "refused_before"
 def find_previous_rejection(
     plan_ref: str, tool_name: str, schema: Mapping[str, Any], arguments: str, secrets: Sequence[Secret] = ()
 ) -> ApprovalRequest | None:
-    """Return the first request about this that people rejected in the plan, once that took effect; None for none.
+    """Return the first request for this intent whose rejection in the plan took effect; None if there is none.
 
-    `schema` is the tool's input schema: an argument that is left out counts as its default. `arguments` is their RFC
-    8785 text with the `secrets` cut out: what was rejected under an earlier key counts too.
+    Missing arguments count as their defaults in `schema`, the tool's input schema. `arguments` is RFC 8785 text with
+    the `secrets` cut out; rejections from before a key rotation are found too.
     """
     if not plan_ref:
         return None
@@ -132,7 +132,7 @@ def find_previous_rejection(
 
 
 def repeat_rejection(call: Call, first: ApprovalRequest) -> None:
-    """Fail a call that was just stored, as its first request was refused; nobody is asked."""
+    """Fail a newly stored call because the same call was rejected before; no reviewer is asked."""
     refusal = repeated_refusal(first)
     now = clock.now()
     moved = try_move(
@@ -155,14 +155,14 @@ def repeat_rejection(call: Call, first: ApprovalRequest) -> None:
 
 
 def repeated_refusal(first: ApprovalRequest) -> Refusal:
-    """Return the refusal that an earlier rejection means for whoever asks the same again."""
+    """Return the refusal for a call that repeats a rejected one."""
     rejections = Review.objects.filter(request=first, verdict=ReviewVerdict.REJECT, undone_at=None)
     review = rejections.select_related("person").order_by("pk").last()
     who = user_display_name(review.person) if review else "someone"
     reason = review.comment.strip() if review else ""
     words = f": {reason}" if reason else "."
     message = (
-        "Refused again without asking. Ask for something else, or with other arguments: "
-        f"{who} rejected exactly this in this plan before ({first.public_id}){words}"
+        "Refused without a new request, because the same call was rejected before in this plan. Change the call or its "
+        f"arguments. {who} rejected it ({first.public_id}){words}"
     )
     return Refusal(PREVIOUSLY_REJECTED, message)
