@@ -1,7 +1,7 @@
-"""Many answers at once: every request is judged and decided by itself, in a transaction of its own.
+"""Batch decisions: each request is checked and decided independently, in its own transaction.
 
-Together are approved only requests of one tool whose rule says so; what is named is the requests and what was seen of
-each, so that a selection which has moved decides nothing else.
+Only requests of one tool whose rule allows it can be approved together. Items name requests and the digests that the
+reviewer saw, so that a changed selection cannot decide anything else.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,19 +28,19 @@ ItemT = TypeVar("ItemT", bound="BatchItem")
 MAX_BATCH_ITEMS = 100
 SNOOZE = "snooze"
 VERDICTS = (ReviewVerdict.APPROVE.value, ReviewVerdict.REJECT.value, SNOOZE)
-NOT_FOUND_MESSAGE = "There is no such request, or it is not yours to see."
+NOT_FOUND_MESSAGE = "Request not found, or you may not see it."
 RESULT_BY_ERROR = {
     RestoredDatabase: "restored",
     Conflict: "conflict",
     NotAllowed: "forbidden",
     ParameterError: "invalid",
 }
-"""What is said of an item that was not recorded, by what its own review would have raised, the nearest kind first."""
+"""Result codes of failed items by exception, most specific class first."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchItem:
-    """One request of a batch, and the digest of what was seen of it."""
+    """One request of a batch and the digest that the reviewer saw."""
 
     id: str
     seen_digest: str = ""
@@ -48,7 +48,7 @@ class BatchItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchItemResult:
-    """What became of one item: the request's status, or why nothing did, which `detail` then says."""
+    """Result of one item: the request's new status, or an error code with the message in `detail`."""
 
     id: str
     status: str
@@ -58,10 +58,10 @@ class BatchItemResult:
 def decide_many(
     by: User, verdict: str, comment: str, items: Sequence[BatchItem], channel: Literal["rest", "page"] = "rest"
 ) -> list[BatchItemResult]:
-    """Give one answer to many requests; each is told by itself what became of it, in the order of the items.
+    """Record the same decision on several requests; return the result of each, in the order of the items.
 
-    Raises ParameterError, and decides nothing, for too many items, one named twice, and requests that cannot be
-    decided together.
+    Raises ParameterError without deciding anything for too many items, duplicates, and requests that cannot be decided
+    together.
     """
     ensure_not_restored()
     verdict = ReviewVerdict(verdict)
@@ -80,30 +80,32 @@ def decide_many(
 
 
 def batch_status(by: User, items: Sequence[BatchItem]) -> list[BatchItemResult]:
-    """Return where the requests of a batch stand whose own answer was lost."""
+    """Return the current statuses of a batch, for a client that lost the response to it."""
     held = _load_requests(by, items)
     found = {public_id: BatchItemResult(public_id, str(request.status)) for public_id, request in held.items()}
     return [found.get(item.id) or BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE) for item in items]
 
 
 def snooze_many(by: User, until: datetime, items: Sequence[BatchItem]) -> list[BatchItemResult]:
-    """Put many requests off for oneself; raises what `decide_many` raises."""
+    """Snooze several requests for oneself. Raises the same exceptions as `decide_many`."""
     ensure_not_restored()
     held = _load_requests(by, items)
     return [_result(item, held, lambda each: coordination.snooze(held[each.id], by=by, until=until)) for item in items]
 
 
 def batch_objection(requests: Iterable[ApprovalRequest], verdict: str) -> str | None:
-    """Return why these requests cannot be decided together, with what can be done; None when they can.
+    """Return the reason for which these requests cannot be decided together, with a remedy; None if they can.
 
-    Whether a person may decide each of them is judged request by request. Rejecting has no obstacle: it does no harm.
+    Rejecting is always possible. The reviewer's right to decide is checked per request, not here.
     """
     listed = list(requests)
     if verdict != ReviewVerdict.APPROVE:
         return None
     tools = sorted({request.tool_version.tool.name for request in listed})
     if len(tools) > 1:
-        return f"Only requests of one tool are approved together; these are of {', '.join(tools)}. Reject is for all."
+        return (
+            f"Only requests of one tool can be approved together; these are of {', '.join(tools)}. You can reject all."
+        )
     return next(filter(None, map(_request_objection, listed)), None)
 
 
@@ -111,25 +113,25 @@ def _request_objection(request: ApprovalRequest) -> str | None:
     terms, tool = request.policy_revision, request.tool_version.tool.name
     name = f"The policy “{terms.policy.name}”"
     if not terms.batchable:
-        return f"{name} lets calls of {tool} be approved one by one only."
+        return f"{name} requires calls of {tool} to be approved one by one."
     if request.tool_version.reversibility == Reversibility.IRREVERSIBLE and terms.tool != tool:
-        return f"What {tool} does cannot be undone. {name} does not name this tool alone: approve one by one."
+        return f"{name} covers more than {tool}, which cannot be undone: approve one by one."
     if requires_individual_review(terms):
-        return f"{name} asks for a closer look at each call: approve one by one."
+        return f"{name} requires each call to be reviewed individually: approve one by one."
     return None
 
 
 def _load_requests(by: User, items: Sequence[BatchItem]) -> dict[str, ApprovalRequest]:
-    """Return the requests that the items name and the person may see. Raises ParameterError for what is no batch."""
+    """Return the visible requests of the items by id. Raises ParameterError for an invalid batch."""
     ids = [item.id for item in items]
     if not 1 <= len(ids) <= MAX_BATCH_ITEMS:
-        raise field_error("items", "too_many" if ids else "required", f"Name 1 to {MAX_BATCH_ITEMS} requests.")
+        raise field_error("items", "too_many" if ids else "required", f"Select 1 to {MAX_BATCH_ITEMS} requests.")
     if len(set(ids)) < len(ids):
         twice = next(public_id for public_id in ids if ids.count(public_id) > 1)
-        raise field_error("items", "duplicate", f"{twice} is named twice; name each request once.")
+        raise field_error("items", "duplicate", f"{twice} is listed twice. List each request once.")
     found = requests_for(by).filter(public_id__in=ids)
     asked = found.select_related("call__requested_by").prefetch_related("call__requesters")
-    # A tool or a rule, which many of them share, is read once for all.
+    # Tools and rules, which many requests share, are loaded once.
     shared = (
         Prefetch("tool_version", ToolVersion.objects.select_related("tool")),
         Prefetch("policy_revision", PolicyRevision.objects.select_related("policy")),
@@ -146,7 +148,7 @@ def _result(
 
 
 def answer_item(item: ItemT, answer: Callable[[ItemT], BatchItemResult]) -> BatchItemResult:
-    """Answer one item and say what became of it; the others do not depend on it."""
+    """Process one item and return its result; an error does not affect the other items."""
     try:
         return answer(item)
     except ToolgateError as error:

@@ -1,7 +1,7 @@
-"""What a policy asks of a person before an approval on a page counts: to look long enough, to type, to sign in anew.
+"""Confirmations that a policy can require before an approval: minimum review time, typed target, fresh sign-in.
 
-It is about reflexes, not about rights: who may decide is judged by `approvals.policies.eligibility` on every channel. A
-fresh sign-in is asked of every session, over REST too; tokens have none.
+They prevent hasty approvals on pages; `approvals.policies.eligibility` checks permissions on every channel. A fresh
+sign-in is required of every session, over REST too; tokens have no sign-in.
 """
 
 from dataclasses import dataclass
@@ -19,35 +19,35 @@ from catalog.ui.labels import format_timespan
 
 SALT = "toolgate.friction"
 MAX_TARGET_LENGTH = 60
-INDIVIDUAL_REVIEW_REQUIRED = "Its policy asks for a closer look: open it by itself."
+INDIVIDUAL_REVIEW_REQUIRED = "Its policy requires individual review: open the request to decide it."
 
 
 class ConfirmationTerms(Protocol):
-    """What of a rule, or of a policy's revision, says what approving takes."""
+    """Terms of a rule or a policy revision that define confirmations."""
 
     @property
     def typed_target(self) -> bool:
-        """Whether what the call is about must be typed."""
+        """True if the reviewer must type the target."""
 
     @property
     def min_review_seconds(self) -> int:
-        """How long it must have been looked at."""
+        """Minimum time for which the request must have been shown."""
 
     @property
     def fresh_sign_in_seconds(self) -> int:
-        """How old the sign-in may be; 0 for any age."""
+        """Maximum age of the sign-in; 0 for any age."""
 
 
 def requires_individual_review(terms: ConfirmationTerms) -> bool:
-    """Say whether what these terms hold is approved one by one only, on its own page."""
+    """Return True if calls under these terms can only be approved individually, on the request's page."""
     return bool(terms.typed_target or terms.min_review_seconds or terms.fresh_sign_in_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationRequirements:
-    """What approving takes here: what must be typed, seconds to look, whether to sign in again first; nothing is "".
+    """Confirmations still missing: the target to type ("" for none), seconds to wait, and a fresh sign-in.
 
-    `since` says, signed, when this person was first shown what is asked now.
+    `since` is a signed token of the time at which this reviewer was first shown the current round.
     """
 
     target: str = ""
@@ -58,7 +58,7 @@ class ConfirmationRequirements:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What a form sent of it."""
+    """Submitted confirmations."""
 
     typed: str = ""
     since: str = ""
@@ -66,7 +66,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSubject:
-    """What is approved: whose terms hold it, and what it is about."""
+    """Subject of an approval: the terms, and the target of the call."""
 
     terms: ConfirmationTerms
     target: str
@@ -75,7 +75,7 @@ class ApprovalSubject:
 def confirmation_requirements(
     request: ApprovalRequest, viewer: User, subject: ApprovalSubject, confirmation: Confirmation | None = None
 ) -> ConfirmationRequirements:
-    """Return what is asked of a viewer who approves: by the rule of the request, or of what they make of it."""
+    """Return the confirmations that a viewer must give to approve this subject."""
     terms, since = subject.terms, confirmation.since if confirmation else ""
     shown_at = _first_shown_at(request, viewer, since)
     if shown_at is None:
@@ -92,27 +92,27 @@ def confirmation_requirements(
 def check_confirmation(
     request: ApprovalRequest, viewer: User, subject: ApprovalSubject, confirmation: Confirmation
 ) -> None:
-    """Raise ParameterError when an approval lacks what the rule asks of the person."""
+    """Raise ParameterError if an approval lacks a required confirmation."""
     asked = confirmation_requirements(request, viewer, subject, confirmation)
     if asked.needs_sign_in:
         raise _stale_sign_in_error(subject.terms)
     if asked.wait_seconds:
         raise field_error(
-            "review", "too_soon", f"Look at it for {asked.wait_seconds} s more: the policy asks for that."
+            "review", "too_soon", f"The policy requires a longer review: wait {asked.wait_seconds} s more."
         )
     if confirmation.typed.strip() != asked.target:
-        raise field_error("typed", "mismatch", f"Type {asked.target} to approve: that is what the call is about.")
+        raise field_error("typed", "mismatch", f"Type {asked.target}, the target of the call, to approve.")
 
 
 def check_sign_in_age(terms: ConfirmationTerms, by: User) -> None:
-    """Raise ParameterError when someone approves through a session that was signed in too long ago."""
+    """Raise ParameterError if `by` approves in a session whose sign-in is too old."""
     if is_session_user(by) and _is_sign_in_stale(terms, by):
         raise _stale_sign_in_error(terms)
 
 
 def _stale_sign_in_error(terms: ConfirmationTerms) -> ParameterError:
     span = format_timespan(terms.fresh_sign_in_seconds)
-    words = f"Approving this takes a sign-in of the last {span}. Sign in again, then approve."
+    words = f"Approving this requires a sign-in within the last {span}. Sign in again, then approve."
     return field_error("sign_in", "stale", words)
 
 
@@ -124,7 +124,7 @@ def _is_sign_in_stale(terms: ConfirmationTerms, viewer: User) -> bool:
 
 
 def _last_segment(target: str, tool_name: str) -> str:
-    """Return the end of a path or address, if it can be typed; the tool's name where it cannot."""
+    """Return the last segment of a path or URL if it can be typed, otherwise the tool's name."""
     last = target.rstrip("/").rpartition("/")[2].strip()
     return last if last.isascii() and last.isprintable() and 0 < len(last) <= MAX_TARGET_LENGTH else tool_name
 
@@ -134,7 +134,7 @@ def _sign_first_shown(request: ApprovalRequest, viewer: User) -> str:
 
 
 def _first_shown_at(request: ApprovalRequest, viewer: User, since: str) -> datetime | None:
-    """Return when what is asked now was first shown to this person; None when the form does not prove it."""
+    """Return the time at which this reviewer was first shown the current round; None without a valid token."""
     try:
         digest, pk, at = signing.loads(since, salt=SALT)
     except (signing.BadSignature, ValueError, TypeError):

@@ -1,7 +1,7 @@
 """Coordination of reviewers around a request: claims, snoozes, delegations and comments.
 
-Nothing here decides a request. A claim is a lease shown to others; it prevents nobody from deciding. On a restored
-database each change raises RestoredDatabase, since the requests may have been answered since.
+Nothing here decides a request. A claim is a lease that others see; it prevents nobody from deciding. On a restored
+database every change raises RestoredDatabase, since the requests may have been answered after the backup.
 """
 
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
 from approvals.policies.eligibility import deciders_sentence, delegator_of, may_decide
 from approvals.policies.rulebook import rule_for
-from approvals.requests.deadlines import expire_if_due
+from approvals.requests.deadlines import EXPIRED_UNANSWERED, expire_if_due
 from approvals.requests.lifecycle import check_text, lock_request
 from approvals.requests.queries import status_sentence
 from approvals.states import RequestStatus
@@ -30,16 +30,19 @@ from catalog.ui.labels import format_time_left
 CLAIM_SECONDS = 15 * 60
 EXTENSION = timedelta(minutes=30)
 EXTENDABLE_TIME = timedelta(hours=1)
-"""A request is given more time only when so much is left, and only so often (WCAG 2.2.1 asks for ten times)."""
+"""A request can be extended only when at most this much time is left; WCAG 2.2.1 asks for ten extensions."""
 MAX_EXTENSIONS = 10
 MAX_COMMENTS = 500
-"""In one thread: an agent that writes on and on fills no database."""
+"""Maximum number of comments on one request, so that an agent cannot fill the database."""
+
+
+UNCLAIMED = "Nobody has claimed this."
 
 
 def claim(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Look after a request for a quarter of an hour, again and again if need be; return it as it is then.
+    """Claim a request for 15 minutes, or renew one's own claim; return the updated request.
 
-    Raises NotAllowed for who may not decide it, Conflict when it is answered or someone else's.
+    Raises NotAllowed if `by` may not decide it, and Conflict if it is answered or claimed by someone else.
     """
     ensure_not_restored()
     _check_not_expired(request)
@@ -62,22 +65,23 @@ def _claim(request: ApprovalRequest, by: User) -> ApprovalRequest:
 
 @retry_on_deadlock
 def release(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Give one's claim back. Raises Conflict when it is not one's own (any more)."""
+    """Release one's own claim. Raises Conflict if the request is not claimed by `by`."""
     ensure_not_restored()
     with transaction.atomic():
         current = lock_request(request)
         if not _pending_row(current).filter(claimed_by=by).update(claimed_by=None, claimed_until=None):
             now = clock.now()
-            whose = claim_sentence(current, now) if claimant_of(current, now) else "Nobody has claimed this."
+            whose = claim_sentence(current, now) if claimant_of(current, now) else UNCLAIMED
             raise Conflict(f"You have not claimed this. {whose}")
         record_fact("approval.released", call=current.call, by=by, approval=current.public_id)
         return _reload(current)
 
 
 def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Give a request that will soon expire half an hour more, at most ten times; return it as it is then.
+    """Extend the deadline of a request by 30 minutes, at most ten times; return the updated request.
 
-    Raises NotAllowed for who may not decide it, Conflict when it is answered, has time left, or had enough of it.
+    Raises NotAllowed if `by` may not decide it, and Conflict if it is answered, has more than an hour left, or was
+    extended ten times.
     """
     ensure_not_restored()
     _check_not_expired(request)
@@ -94,50 +98,48 @@ def _extend(request: ApprovalRequest, by: User) -> ApprovalRequest:
         until, number = current.expires_at + EXTENSION, current.extensions + 1
         ending = _pending_row(current).filter(expires_at=current.expires_at, expires_at__gt=now)
         if not ending.update(expires_at=until, extensions=number):
-            raise Conflict("Nobody answered this in time: it has expired.")
+            raise Conflict(EXPIRED_UNANSWERED)
         told = {"approval": current.public_id, "expires_at": format_utc(until), "number": number}
         record_fact("approval.extended", call=current.call, by=by, **told)
         return _reload(current)
 
 
 def extension_objection(request: ApprovalRequest, now: datetime) -> str | None:
-    """Return why a request that waits is not given more time now; None when it can be."""
+    """Return the reason for which a request cannot be extended now; None if it can."""
     if request.extensions >= MAX_EXTENSIONS:
-        return f"This was extended {MAX_EXTENSIONS} times already: decide it, or let it expire and be asked for again."
+        return f"This has been extended {MAX_EXTENSIONS} times already. Decide it, or let it expire."
     if request.expires_at - now > EXTENDABLE_TIME:
-        return f"There is time: this can be extended from {format_utc(request.expires_at - EXTENDABLE_TIME)} on."
+        return f"This can be extended from {format_utc(request.expires_at - EXTENDABLE_TIME)} on."
     return None
 
 
 def claimant_of(request: ApprovalRequest, now: datetime) -> "User | None":
-    """Return who looks after the request; None when nobody does, or their time is over."""
+    """Return the user who has claimed the request; None if it is unclaimed or the claim has lapsed."""
     is_on = request.claimed_until is not None and request.claimed_until > now
     return request.claimed_by if is_on else None
 
 
 def claim_sentence(request: ApprovalRequest, now: datetime) -> str:
-    """Say who has claimed the request and for how long still, of one that somebody has."""
+    """Return a sentence with the claimant's name and the time left of the claim."""
     holder, until = request.claimed_by, request.claimed_until
     if holder is None or until is None:
-        return "Nobody has claimed this."
-    return (
-        f"{user_display_name(holder)} has claimed this, {format_time_left(until, now)}. You may decide it all the same."
-    )
+        return UNCLAIMED
+    return f"{user_display_name(holder)} has claimed this, {format_time_left(until, now)}. You can still decide it."
 
 
 def snooze(request: ApprovalRequest, *, by: User, until: datetime) -> ApprovalRequest:
-    """Keep a request out of one's own lists until a time before it expires; nobody else's list changes.
+    """Hide a request from one's own lists until a time before its deadline; other users' lists do not change.
 
-    Raises ParameterError for another time, Conflict when it waits no longer, NotAllowed for agents' tokens.
+    Raises ParameterError for any other time, Conflict if the request is closed, and NotAllowed for agent tokens.
     """
     ensure_not_restored()
     if agent_token_of(by) is not None:
-        raise NotAllowed("Agents' tokens have no list to keep a request out of.")
+        raise NotAllowed("Agent tokens cannot snooze requests.")
     _check_not_expired(request)
     now = clock.now()
     if not now < until <= request.expires_at:
         raise field_error(
-            "until", "invalid", f"Name a time from now until the request expires, at {format_utc(request.expires_at)}."
+            "until", "invalid", f"Choose a time between now and the deadline, {format_utc(request.expires_at)}."
         )
     return _snooze(request, by, until)
 
@@ -152,17 +154,17 @@ def _snooze(request: ApprovalRequest, by: User, until: datetime) -> ApprovalRequ
 
 
 def unsnooze(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Take a request back into one's lists; it may have been there all along."""
+    """End one's own snooze of a request, if there is one."""
     ensure_not_restored()
     Snooze.objects.filter(request=request, person=by).delete()
     return request
 
 
 def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> ApprovalRequest:
-    """Ask someone who may decide a request to answer it in one's place; None or oneself takes that back.
+    """Delegate a request to a user who may decide it; `to` None or oneself ends one's delegation.
 
-    Raises NotAllowed for who may not decide it by their own right, ParameterError for someone who may not decide it,
-    Conflict when it is answered, or there is nothing to take back.
+    Raises NotAllowed if `by` may not decide it in their own right, ParameterError if `to` may not decide it, and
+    Conflict if it is answered or there is no delegation to end.
     """
     ensure_not_restored()
     _check_not_expired(request)
@@ -176,9 +178,7 @@ def _delegate(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
         _check_may_decide(current, by)
         giver = delegator_of(current, by)
         if giver is not None:
-            raise NotAllowed(
-                f"You may decide this in the place of {user_display_name(giver)}, who alone can hand it on."
-            )
+            raise NotAllowed(f"You may decide this on behalf of {user_display_name(giver)}. Only they can delegate it.")
         _check_delegate(current, to)
         Delegation.objects.update_or_create(request=current, by=by, defaults={"to": to, "at": clock.now()})
         _pending_row(current).filter(claimed_by=by).update(claimed_by=None, claimed_until=None)
@@ -187,11 +187,11 @@ def _delegate(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
 
 
 def _check_delegate(current: ApprovalRequest, to: User) -> None:
-    """Raise ParameterError when this person may not decide it: a delegation hands on work, never a right."""
+    """Raise ParameterError if `to` may not decide the request, since a delegation conveys no rights."""
     if may_decide(current, to) is not None:
         may = deciders_sentence(rule_for(current))
         raise field_error(
-            "to", "invalid", f"{user_display_name(to)} may not decide this request. {may} Name someone who may."
+            "to", "invalid", f"{user_display_name(to)} may not decide this request. {may} Choose someone who may."
         )
 
 
@@ -201,16 +201,16 @@ def _end_delegation(request: ApprovalRequest, by: User) -> ApprovalRequest:
         current = _lock_pending(request)
         given = Delegation.objects.filter(request=current, by=by)
         if not given.delete()[0]:
-            raise Conflict("You have not asked anyone to answer this in your place.")
+            raise Conflict("You have not delegated this request.")
         record_fact("approval.delegated", call=current.call, by=by, approval=current.public_id, to=None)
         return _reload(current)
 
 
 def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
-    """Say something in the thread of a request that one may see; that is the caller's to check. It decides nothing.
+    """Comment on a request; the caller has checked that `by` may see it. A comment decides nothing.
 
-    Known shapes of secrets are cut out of it.
-    Raises ParameterError for a text that is blank, too long or cannot be stored, Conflict when the thread is full.
+    Text that looks like a secret is redacted.
+    Raises ParameterError for a text that is blank, too long or cannot be stored, and Conflict if there are too many.
     """
     ensure_not_restored()
     _check_text(text)
@@ -222,7 +222,7 @@ def _comment(request: ApprovalRequest, by: User, text: str) -> Comment:
     with transaction.atomic():
         announce_call_change(request.call)
         if Comment.objects.filter(request=request).count() >= MAX_COMMENTS:
-            raise Conflict(f"This thread has {MAX_COMMENTS} comments, and takes no more.")
+            raise Conflict(f"This request has {MAX_COMMENTS} comments, the maximum.")
         is_agent = agent_token_of(by) is not None
         said = Comment.objects.create(request=request, person=by, is_agent=is_agent, text=text, at=clock.now())
         record_fact("approval.commented", call=request.call, by=by, approval=request.public_id, is_agent=is_agent)
@@ -231,17 +231,17 @@ def _comment(request: ApprovalRequest, by: User, text: str) -> Comment:
 
 def _check_text(text: str) -> None:
     if not text.strip():
-        raise field_error("text", "required", "Say something, or send nothing.")
+        raise field_error("text", "required", "Enter a comment.")
     check_text(text, "text")
 
 
 def _check_not_expired(request: ApprovalRequest) -> None:
     if expire_if_due(request, clock.now()):
-        raise Conflict("Nobody answered this in time: it has expired.")
+        raise Conflict(EXPIRED_UNANSWERED)
 
 
 def _lock_pending(request: ApprovalRequest) -> ApprovalRequest:
-    """Return the request locked, as it is now. Raises Conflict when it waits for nobody any more."""
+    """Lock the request and return its current state. Raises Conflict if it is not pending."""
     current = lock_request(request)
     if current.status != RequestStatus.PENDING:
         raise Conflict(status_sentence(current))

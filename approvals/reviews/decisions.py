@@ -1,7 +1,7 @@
-"""Decisions: validating an answer, recording the review, and what it decides; undoing and revoking.
+"""Decisions on requests: validating and recording reviews, applying them, undoing and revoking.
 
-Every verdict is one conditional UPDATE with its review, facts and audit entry. Everything that can be wrong with an
-answer in itself is refused before anything is locked or stored.
+Every verdict is one conditional UPDATE with its review, facts and audit entry. A decision is validated before anything
+is locked or stored.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from approvals.policies.eligibility import (
     review_audit_details,
 )
 from approvals.requests import resolution
-from approvals.requests.deadlines import expire_if_due, run_window_end
+from approvals.requests.deadlines import EXPIRED_UNANSWERED, expire_if_due, run_window_end
 from approvals.requests.lifecycle import check_text, lock_request
 from approvals.requests.queries import counted_approvals, current_round, last_review, status_sentence
 from approvals.requests.resolution import Refusal
@@ -46,11 +46,11 @@ from catalog.signals import announce_call_change, record_fact
 from catalog.states import CallStatus
 
 MAX_RESPONSE = 256 * 1024
-"""Bytes of an answer given in the tool's place: as many as its arguments may have."""
+"""Maximum size of an answer instead of the tool, in bytes of JSON; the same as for arguments."""
 
 
 class Unset(Enum):
-    """Tells a response that was not given from one that is null."""
+    """Type of the marker for a missing response, since null is a valid one."""
 
     UNSET = "unset"
 
@@ -60,10 +60,10 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One person's answer: the verdict, the digest they saw, and where they gave it.
+    """A reviewer's decision: verdict, the digest they saw, and the channel.
 
-    `hunks` are the parts of a change they accept, from 0; none of them is a rejection, None is all. `arguments` are
-    what an approval lets the call run with instead; `response` is the answer given in the tool's place; `effect` says
+    `hunks` are the numbers (from 0) of the accepted parts of a change: None means all, an empty tuple is a rejection.
+    `arguments` replace those of the call on approval, `response` is the answer instead of the tool, and `effect` is
     what a rejection does to the plan: fail the step, skip it, or cancel the plan.
     """
 
@@ -79,9 +79,9 @@ class Decision:
 
 
 def normalise_decision(decision: Decision) -> Decision:
-    """Return the decision as it is meant: one that accepts no hunk is a rejection.
+    """Return the decision in canonical form: one that accepts no hunk becomes a rejection.
 
-    Raises ParameterError for parts that do not go with the verdict.
+    Raises ParameterError for fields that do not belong to the verdict.
     """
     _check_parts(decision)
     check_text(decision.comment)
@@ -92,52 +92,50 @@ def normalise_decision(decision: Decision) -> Decision:
 
 
 def _check_parts(decision: Decision) -> None:
-    """Refuse what belongs to another verdict, rather than leave it out unseen."""
+    """Raise ParameterError for fields of another verdict, instead of ignoring them silently."""
     verdict = decision.verdict
     if decision.hunks is not None and verdict != ReviewVerdict.APPROVE:
-        raise field_error(
-            "hunks", "invalid", "Hunks are for approving; a rejection is of the whole change. Leave them out."
-        )
+        raise field_error("hunks", "invalid", "Hunks can only be given with the verdict approve. Leave them out.")
     if decision.arguments is not None and (verdict != ReviewVerdict.APPROVE or decision.hunks is not None):
-        why = "Changed arguments go with the verdict approve, and not with hunks."
-        raise field_error("arguments", "invalid", f"{why} Leave one of them out.")
+        why = "Edited arguments can only be given with the verdict approve, and not together with hunks."
+        raise field_error("arguments", "invalid", f"{why} Leave them out.")
     if decision.response is not UNSET and verdict != ReviewVerdict.RESPOND:
-        raise field_error("response", "invalid", "A response goes with the verdict respond. Leave it out.")
+        raise field_error("response", "invalid", "A response can only be given with the verdict respond. Leave it out.")
     if decision.response is UNSET and verdict == ReviewVerdict.RESPOND:
-        raise field_error("response", "required", "Give the answer that the agent gets in the tool's place.")
+        raise field_error(
+            "response", "required", "Provide the answer that the agent gets instead of the tool's result."
+        )
     if decision.effect not in REJECTION_EFFECTS:
         raise field_error("effect", "invalid_choice", f"This must be one of {', '.join(REJECTION_EFFECTS)}.")
     if decision.effect != FAIL and verdict != ReviewVerdict.REJECT:
-        raise field_error("effect", "invalid", "Only a rejection says what becomes of the plan. Leave the effect out.")
+        raise field_error("effect", "invalid", "An effect can only be given with the verdict reject. Leave it out.")
 
 
 def check_comment(request: ApprovalRequest, decision: Decision) -> None:
-    """Refuse a comment that cannot be kept, and a rejection or a wish for changes without one where it is needed."""
+    """Raise ParameterError if the comment is missing where the verdict requires one."""
     if decision.comment.strip():
         return
     verdict = decision.verdict
     if verdict == ReviewVerdict.REQUEST_CHANGES:
-        raise field_error("comment", "required", "Say what is to be changed: whoever asked has nothing else to go by.")
+        raise field_error("comment", "required", "Describe the changes that the requester should make.")
     if verdict == ReviewVerdict.REJECT and needs_reason(request):
-        raise field_error(
-            "comment", "required", "Say why you reject this: the agent and the audit log need the reason."
-        )
+        raise field_error("comment", "required", "Give a reason for the rejection, for the agent and the audit log.")
 
 
 def needs_reason(request: ApprovalRequest) -> bool:
-    """Say whether a rejection needs a reason: as the rule says, else where the call cannot be undone."""
+    """Return True if a rejection needs a reason: by the rule, or by default if the call is irreversible."""
     required = request.policy_revision.reason_required
     irreversible = request.tool_version.reversibility == Reversibility.IRREVERSIBLE
     return irreversible if required is None else required
 
 
 def check_response(request: ApprovalRequest, response: Any) -> None:
-    """Refuse an answer that the tool itself could not have given. Raises ParameterError under `response`."""
+    """Raise ParameterError, with paths under `response`, for an answer that the tool itself could not return."""
     try:
         value = check_json_arguments(response)
         if json_size(value) > MAX_RESPONSE:
             raise_for_problems(
-                [ArgumentProblem("", "too_large", f"A response has at most {MAX_RESPONSE:,} bytes as JSON.")]
+                [ArgumentProblem("", "too_large", f"A response can have at most {MAX_RESPONSE:,} bytes as JSON.")]
             )
         schema = request.tool_version.output_schema
         if schema is not None:
@@ -147,11 +145,11 @@ def check_response(request: ApprovalRequest, response: Any) -> None:
 
 
 def redact_response(response: Any) -> str:
-    """Return a response as it is stored: JSON, known shapes of secrets cut out for good; empty where there is none."""
+    """Return a response as JSON for storage, with secrets removed for good; empty if there is none."""
     return "" if response is UNSET else without_macs(vault.redact_arguments(None, response).text)
 
 
-NOT_RECORDED = "Your answer was not recorded."
+NOT_RECORDED = "Your decision was not recorded."
 UNDONE = "undone"
 STATUS_BY_VERDICT = {
     ReviewVerdict.APPROVE: RequestStatus.APPROVED,
@@ -164,16 +162,16 @@ STATUS_BY_VERDICT = {
 def decide(
     request: ApprovalRequest, *, by: User, decision: Decision, edit: Edit | Unset | None = UNSET
 ) -> ApprovalRequest:
-    """Record one answer and decide when it is enough; return the request as it is then.
+    """Record a decision and settle the request if it is sufficient; return the updated request.
 
-    `edit` is what the decision makes of the call, for a caller who has worked it out; it is worked out here if UNSET.
-    Raises Conflict (too late, or something changed), NotAllowed, or ParameterError for what was sent: its paths are
-    relative to the arguments where those are wrong, else they name the field of the answer.
+    `edit` is the decision's edit of the call, if the caller has computed it; UNSET computes it here.
+    Raises Conflict (the request is closed or has changed), NotAllowed, and ParameterError, whose paths are relative to
+    the arguments for errors in those, and otherwise name the field of the decision.
     """
     ensure_not_restored()
     decision = normalise_decision(decision)
     if expire_if_due(request, clock.now()):
-        raise Conflict(f"Nobody answered this in time: it has expired. {NOT_RECORDED}")
+        raise Conflict(f"{EXPIRED_UNANSWERED} {NOT_RECORDED}")
     if decision.response is not UNSET:
         _check_decision(request, by, decision)
         check_response(request, decision.response)
@@ -201,7 +199,7 @@ def _record_answer(request: ApprovalRequest, by: User, decision: Decision, made:
 
 
 def _compute_edit(request: ApprovalRequest, by: User, decision: Decision) -> Edit | None:
-    """Work out, for who may decide and before anything is locked, what the answer changes of the call, if anything."""
+    """Compute the decision's edit of the call before anything is locked; None if it has none."""
     if decision.hunks is None and decision.arguments is None:
         return None
     _check_decision(request, by, decision)
@@ -218,12 +216,12 @@ def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> N
     if why_not is not None:
         raise NotAllowed(why_not)
     if decision.seen_digest != request.digest:
-        raise Conflict(f"What is asked has changed since you looked at it. {NOT_RECORDED} Look again, then decide.")
+        raise Conflict(f"The request has changed since you opened it. {NOT_RECORDED} Check the changes, then decide.")
     check_comment(request, decision)
 
 
 def _store_review(request: ApprovalRequest, by: User, decision: Decision) -> Review:
-    """Store the review, of the round that stands: one per person and round."""
+    """Store the review of the current round. Raises Conflict for a second one by the same person."""
     try:
         with transaction.atomic():
             review = Review.objects.create(
@@ -240,24 +238,24 @@ def _store_review(request: ApprovalRequest, by: User, decision: Decision) -> Rev
                 at=clock.now(),
             )
     except IntegrityError:
-        raise Conflict(f"You have already answered this request. {NOT_RECORDED}") from None
+        raise Conflict(f"You have already decided this request. {NOT_RECORDED}") from None
     _record("approval.reviewed", request, review)
     return review
 
 
 def _store_comment(request: ApprovalRequest, by: User, text: str) -> None:
-    """Keep in the thread what came with something that is no answer: an edit that others judge, a revocation."""
+    """Store as a comment the text that came with an edit that others must approve, or with a revocation."""
     if text.strip():
         Comment.objects.create(request=request, person=by, text=text, at=clock.now())
 
 
 def _is_enough(review: Review) -> bool:
-    """Say whether this review decides: anything but an approval does, or enough people's approvals for every stage."""
+    """Return True if this review settles the request: any verdict other than approve, or the last approval needed."""
     return review.verdict != ReviewVerdict.APPROVE or is_enough(review.request, counted_approvals(review.round))
 
 
 def _settle(request: ApprovalRequest, review: Review) -> None:
-    """Decide the request; what a page decided takes effect after the undo window, a wish for changes at once."""
+    """Settle the request; a decision on a page takes effect after the undo window, requests for changes at once."""
     status = STATUS_BY_VERDICT[ReviewVerdict(review.verdict)]
     undo_seconds = settings.TOOLGATE_UNDO_SECONDS if review.channel == "page" and status in UNDOABLE else 0
     effective_at = review.at + timedelta(seconds=undo_seconds)
@@ -288,9 +286,9 @@ def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) ->
 
 @retry_on_deadlock
 def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Take back one's own decision before it takes effect: the request is pending again, as it was asked before.
+    """Undo one's own decision and its edit before it takes effect; the request is pending again.
 
-    Raises Conflict when there is nothing to undo (any more), NotAllowed when someone else decided.
+    Raises Conflict if there is nothing to undo, and NotAllowed if someone else decided.
     """
     ensure_not_restored()
     with transaction.atomic():
@@ -302,7 +300,7 @@ def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
             raise NotAllowed(f"Only {user_display_name(review.person)}, who decided this, may undo it.")
         _reopen(current)
         Review.objects.filter(pk=review.pk).update(undone_at=clock.now())
-        # Told as a review, a kind of event that clients know: whoever watches sees the request wait again.
+        # Recorded as a review, a kind of event that clients know, so that they show the request as pending again.
         _record("approval.reviewed", current, review, verdict=UNDONE)
         undo_edit(current, by=by)
         current.refresh_from_db()
@@ -316,15 +314,15 @@ def _reopen(request: ApprovalRequest) -> None:
     try:
         move(undoable, to=RequestStatus.PENDING, decided_at=None, effective_at=None, not_after=None)
     except Conflict:
-        raise Conflict(f"The time to undo is over. {status_sentence(request)}") from None
+        raise Conflict(f"It is too late to undo this. {status_sentence(request)}") from None
 
 
 @retry_on_deadlock
 def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> ApprovalRequest:
-    """Take an approval away that was not used yet, once its time to undo is over: the call fails and says so.
+    """Revoke an unused approval after its undo window; the call fails with the reason.
 
-    Raises NotAllowed for who may not revoke it, Conflict when there is no approval to revoke (any more), and
-    ParameterError for the comment.
+    Raises NotAllowed if `by` may not revoke it, Conflict if there is no approval to revoke, and ParameterError for an
+    invalid comment.
     """
     ensure_not_restored()
     check_text(comment)
@@ -354,17 +352,17 @@ def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> Approval
 
 
 def _mark_revoked(request: ApprovalRequest, now: datetime) -> None:
-    """Move an approval that is in effect to revoked."""
+    """Change the status from approved to revoked. Raises Conflict if the approval is not in effect."""
     if request.status != RequestStatus.APPROVED:
         raise Conflict(f"There is no approval to revoke. {status_sentence(request)}")
     if request.effective_at is None or request.effective_at > now:
-        raise Conflict("This approval is not in effect yet: whoever gave it may undo it. Revoke it after that.")
+        raise Conflict("This approval can still be undone by its reviewer. It can be revoked after the undo window.")
     in_effect = ApprovalRequest.objects.filter(pk=request.pk, effective_at__lte=now)
     move(in_effect, to=RequestStatus.REVOKED, applied_at=request.applied_at or now)
 
 
 def apply_due(now: datetime, limit: int = 100) -> int:
-    """Let decisions whose undo window is over take effect, each in its own transaction; return how many did."""
+    """Apply decisions whose undo window is over, each in its own transaction; return their number."""
     due = ApprovalRequest.objects.filter(
         status__in=APPLYING, applied_at=None, decided_at__isnull=False, effective_at__lte=now
     )
@@ -373,7 +371,7 @@ def apply_due(now: datetime, limit: int = 100) -> int:
 
 
 def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review | None = None) -> bool:
-    """Carry one decision to its call, once; say whether that happened now. `decided_by`: its review, where known."""
+    """Apply a decision to its call, once; return True if it was applied now. `decided_by` is its review, if known."""
     with transaction.atomic(savepoint=False):
         announce_call_change(request.call)
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)
@@ -389,7 +387,7 @@ def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review |
 
 
 def _apply_to_call(request: ApprovalRequest, review: Review, now: datetime) -> None:
-    """Let a call end as its reviewer said."""
+    """End a call according to its reviewer's verdict."""
     if review.verdict == ReviewVerdict.RESPOND:
         resolution.respond_for_tool(request, review, now=now)
     elif review.verdict == ReviewVerdict.REQUEST_CHANGES:

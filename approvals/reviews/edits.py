@@ -1,8 +1,8 @@
-"""Edits: a reviewer lets a call run with other arguments, or with a part of its change, in a new round.
+"""Edits: a reviewer changes the arguments of a call, or accepts only some hunks of its change, in a new round.
 
-An edit keeps call and request, whose ids clients follow; it changes what the call would run with and the digest, and
-leaves earlier reviews behind. What it would make is worked out before anything is locked: schema, policy, preview.
-Reviews themselves are kept by `approvals.reviews.decisions`, in whose transaction the new round is opened.
+An edit keeps the call and the request with their ids. It changes the arguments and the digest, and earlier reviews no
+longer count. Schema, policy and preview are evaluated before anything is locked. `approvals.reviews.decisions` stores
+the review and opens the new round in its transaction.
 """
 
 import json
@@ -40,12 +40,12 @@ from catalog.tools.registry import get_tool
 
 APPROVED = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
 MAX_FIELDS_NAMED = 50
-"""Changed fields that are named, and characters of each name."""
+"""Maximum number of changed fields that are listed, and of characters of each name."""
 
 
 @dataclass(frozen=True)
 class DivisibleChange:
-    """What a tool lets people accept in part: the parameter, and the texts it leads from and to."""
+    """A change that can be accepted in part: the tool's parameter, and the texts before and after."""
 
     tool: Tool[Any, Any]
     parameter: str
@@ -54,21 +54,21 @@ class DivisibleChange:
 
     @cached_property
     def division(self) -> HunkedDiff:
-        """The change in its hunks. Comparing long texts takes its time."""
+        """The change split into hunks; slow for long texts."""
         return HunkedDiff(self.before, self.after)
 
     @property
     def total(self) -> int:
-        """How many hunks there are."""
+        """Number of hunks."""
         return len(self.division)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What an edit makes of a request whose digest is `base`: what would run, what it would do, on whose terms.
+    """Result of an edit of the request with the digest `base`: new arguments, preview and rule.
 
-    `text` is what is stored, with its secrets cut out. `fields` are the dotted paths of the arguments that differ.
-    `hunks`, `of`: the parts of a change that were accepted.
+    `text` are the arguments as stored, with secrets cut out. `fields` are the dotted paths of the changed arguments.
+    `hunks` are the accepted hunks, `of` their total number.
     """
 
     base: str
@@ -83,24 +83,24 @@ class Edit:
 
     @property
     def quorum(self) -> int:
-        """How many people must agree to the edited call."""
+        """Number of approvals that the edited call needs."""
         return self.rule.quorum
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments as they may be shown."""
+        """The arguments for display, without secrets."""
         arguments: dict[str, Any] = json.loads(without_macs(self.text))
         return arguments
 
     @property
     def told(self) -> dict[str, Any]:
-        """What history and audit log say of it: names and numbers, no values."""
+        """Details for history and audit log: names and numbers, no values."""
         parts = {} if self.hunks is None else {"hunks": list(self.hunks), "of": self.of}
         return {"fields": list(self.fields), "quorum": self.quorum, **parts}
 
 
 def find_divisible_change(round_: Round, tool_name: str) -> DivisibleChange | None:
-    """Return what may be accepted in part of a round; None when its tool shows no such change."""
+    """Return the divisible change of a round; None if the tool's preview shows none."""
     tool, preview = get_tool(tool_name), round_.preview_json or {}
     if tool is None or tool.hunks is None or preview.get("kind") != "diff":
         return None
@@ -111,7 +111,7 @@ def find_divisible_change(round_: Round, tool_name: str) -> DivisibleChange | No
 
 
 def hunk_progress(request: ApprovalRequest) -> str:
-    """Say how many hunks of what was asked first are applied, rejected and open; empty for an indivisible change."""
+    """Return the numbers of applied, rejected and pending hunks as text; empty for an indivisible change."""
     rounds = sorted(request.rounds.all(), key=lambda round_: round_.number)
     first = find_divisible_change(rounds[0], request.call.tool_name)
     last = find_divisible_change(rounds[-1], request.call.tool_name) if len(rounds) > 1 else first
@@ -124,15 +124,15 @@ def hunk_progress(request: ApprovalRequest) -> str:
 
 
 def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | None:
-    """Work out what accepting these hunks makes of a request; None where they are all of its change.
+    """Return the edit that accepts only these hunks; None if they are the whole change.
 
-    It compares texts, so it comes before anything is locked. Raises ParameterError for hunks that there are not, and
-    Conflict when a policy refuses the narrower call.
+    Compares texts, which is slow, so call it before locking. Raises ParameterError for unknown hunks, and Conflict if a
+    policy refuses the narrowed call.
     """
     round_ = current_round(request)
     part = find_divisible_change(round_, request.call.tool_name)
     if part is None:
-        raise field_error("hunks", "not_divisible", "This change is accepted or rejected as a whole; leave hunks out.")
+        raise field_error("hunks", "not_divisible", "This change can only be decided as a whole. Leave hunks out.")
     accepted = _check_hunks(part, hunks)
     if len(accepted) == part.total:
         return None
@@ -159,16 +159,16 @@ def _check_hunks(part: DivisibleChange, hunks: Collection[int]) -> list[int]:
     unknown = sorted(set(accepted).difference(range(total)))
     if unknown:
         listed = ", ".join(map(str, unknown[:5]))
-        message = f"This change has the hunks 0 to {total - 1}; there is no {listed}."
+        message = f"Unknown hunks: {listed}. This change has the hunks 0 to {total - 1}."
         raise field_error("hunks", "unknown_hunk", message)
     return accepted
 
 
 def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
-    """Work out what running a call with other arguments would mean: the page's live check, and what `decide` records.
+    """Check edited arguments and return the resulting edit, for the live check of the page and for `decide`.
 
-    Nothing is locked or stored. Raises ParameterError, its paths relative to the arguments, when the tool does not take
-    them or knows already that it cannot do it; Conflict when a policy refuses them or the tool has changed.
+    Nothing is locked or stored. Raises ParameterError, with paths relative to the arguments, if the tool refuses them,
+    and Conflict if a policy refuses the call or the tool has changed.
     """
     round_, target = current_round(request), _callable_tool(request)
     wanted = vault.restore_edited_arguments(arguments, round_.arguments, request.call.plan_ref)
@@ -189,13 +189,13 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
 
 
 def _callable_tool(request: ApprovalRequest) -> CallableTool:
-    """Return the tool as it may be called here. Raises Conflict when it is not the one that people were asked about."""
+    """Return the callable tool. Raises Conflict if it is not the version that the request is about."""
     call = request.call
     target = snapshot.callable_tool(call.tool_name)
     if target is None or target.drifted or target.version_pk != request.tool_version_id:
-        raise Conflict(f"{call.tool_name} has changed since this was asked, so it cannot be edited; look again.")
+        raise Conflict(f"{call.tool_name} has changed since the request was opened, so the call cannot be edited.")
     if not target.enabled:
-        raise Conflict(f"{call.tool_name} is switched off, so it cannot be edited.")
+        raise Conflict(f"{call.tool_name} is disabled, so the call cannot be edited.")
     return target.select_implementation(call.plan_ref, call.implementation_id)
 
 
@@ -210,9 +210,9 @@ def _preview_edit(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the dotted paths at which two stored sets of arguments differ, as many as are worth naming.
+    """Return the dotted paths at which two stored sets of arguments differ, up to MAX_FIELDS_NAMED.
 
-    A secret in a key is told by its name.
+    A secret in a key is replaced by its name.
     """
     paths = sorted({without_macs(path) for path in _differing(before, after)})
     return tuple(path[:MAX_FIELDS_NAMED] for path in paths[:MAX_FIELDS_NAMED])
@@ -228,12 +228,12 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def apply_edit(request: ApprovalRequest, made: Edit, *, by: User, comment: str = "") -> None:
-    """Open the round that an edit makes of a request, locked by the caller.
+    """Open a new round with this edit; the caller has locked the request.
 
-    Raises Conflict when the request is another one by now, or its call no longer waits.
+    Raises Conflict if the request has changed since the edit was computed, or its call is no longer held.
     """
     if made.base != request.digest:
-        raise Conflict("The request was changed while this was being changed. Look again, then decide.")
+        raise Conflict("The request has been changed meanwhile. Check the changes, then decide.")
     _open_round(request, made, editor=by)
     told = {"reviewer": user_display_name(by), "reason": comment} if comment else {"reviewer": user_display_name(by)}
     _record(request, made, by=by, **told)
@@ -245,7 +245,7 @@ def _record(request: ApprovalRequest, made: Edit, *, by: User, **told: str) -> N
 
 
 def undo_edit(request: ApprovalRequest, *, by: User) -> None:
-    """Undo the edit that came with an answer just undone: what was asked before stands again, in a round of its own."""
+    """Undo the edit of a decision that was just undone, by a new round with the previous arguments."""
     round_ = current_round(request)
     if round_.editor_id != by.pk:
         return
@@ -263,15 +263,15 @@ def undo_edit(request: ApprovalRequest, *, by: User) -> None:
 
 
 def _rule_for_original(request: ApprovalRequest, before: Round) -> Rule:
-    """Return today's rule for what was asked before an edit; that one's own where today's would refuse it."""
+    """Return the current rule for the arguments before an edit; their original rule if a policy now refuses them."""
     try:
         return _rule_for_edit(request, vault.load_available(before.arguments, request.call.plan_ref))
-    except Conflict:  # it is refused when it is to start
+    except Conflict:  # the policy is checked again before the call starts
         return rule_from_revision(before.policy_revision)
 
 
 def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") -> None:
-    """Open the next round with what would run now, on the terms of the rule that holds it now."""
+    """Store the next round with the edit's arguments, preview and rule."""
     call, rule = request.call, made.rule
     code = call.implementation.digest if call.implementation else ""
     binding = ApprovalBinding(call.version.fingerprint, code, made.text, made.state_token)
@@ -290,40 +290,40 @@ def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") 
     )
     open_one = ApprovalRequest.objects.filter(pk=request.pk, digest=request.digest, status=RequestStatus.PENDING)
     if not open_one.update(digest=digest, round_number=number, policy_revision_id=rule.revision_id):
-        raise Conflict("The request was answered while this was being changed.")
+        raise Conflict("The request has been answered meanwhile.")
     _rewrite(call, made)
     request.refresh_from_db(fields=["digest", "round_number", "policy_revision"])
 
 
 def _rewrite(call: Call, made: Edit) -> None:
-    """Let the held call run with the edited arguments, and name the query that they ask."""
+    """Store the edited arguments and their query type on the held call. Raises Conflict if it is no longer held."""
     query_type = str(made.arguments.get("query_type", "")) if call.query_type else ""
     if not Call.objects.filter(pk=call.pk, status=CallStatus.HELD).update(arguments=made.text, query_type=query_type):
-        raise Conflict("The call no longer waits for an answer, so what it would run with stays as it is.")
+        raise Conflict("The call is no longer waiting for approval, so its arguments cannot be changed.")
     call.arguments, call.query_type = made.text, query_type
     if made.secrets:
         vault.store_secrets(SecretScope(call.plan_ref, call.step_ref), made.secrets)
 
 
 def _rule_for_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Rule:
-    """Ask policy about the edited call: a rule that holds it sets the terms, else those of before stay."""
+    """Return the rule that holds the edited call, or the request's rule if none does. Raises Conflict on a denial."""
     verdict = gate(call_facts(request.call, arguments))
     if isinstance(verdict, pipeline.Deny):
-        raise Conflict(f"A policy refuses the call as you would have it: {verdict.message}")
+        raise Conflict(f"A policy refuses the edited call: {verdict.message}")
     rule = verdict.terms if isinstance(verdict, pipeline.Hold) else None
     return rule if isinstance(rule, Rule) else rule_from_revision(request.policy_revision)
 
 
 @dataclass(frozen=True, slots=True)
 class EditSummary:
-    """What people changed of a call before it was approved: who, and the dotted paths of the arguments."""
+    """Reviewers who edited a call before its approval, and the dotted paths of the changed arguments."""
 
     by: Sequence[str]
     fields: Sequence[str]
 
 
 def summarise_edits(request: ApprovalRequest) -> EditSummary | None:
-    """Return what stands otherwise than it was asked; None when nothing does."""
+    """Return the summary of all edits of a request; None if the arguments are unchanged."""
     rounds = list(request.rounds.select_related("editor").order_by("number"))
     fields = changed_fields(json.loads(rounds[0].arguments), json.loads(rounds[-1].arguments))
     if not fields:
@@ -336,15 +336,15 @@ _previewers: list[Previewer] = []
 
 
 def register_previewer(previewer: Previewer) -> None:
-    """Let previews of stored calls be computed by this function from now on."""
+    """Register the function that computes previews of stored calls."""
     _previewers[:] = [previewer]
 
 
 def compute_preview(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
-    """Return what the call would do with these checked arguments; None when its tool has no preview.
+    """Return the preview of a call with these checked arguments; None if its tool has no preview.
 
-    Raises ToolError when the tool already knows that it cannot do it. Never called inside a transaction.
+    Raises ToolError if the tool cannot perform the call. Must not be called inside a transaction.
     """
     if not _previewers:
-        raise LookupError("Nothing was handed in that computes previews of stored calls.")
+        raise LookupError("No previewer is registered; call register_previewer first.")
     return _previewers[0](call, arguments)
