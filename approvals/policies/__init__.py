@@ -1,4 +1,4 @@
-"""Policies: which rule applies to a call and who may decide under it; changing, checking, simulating policies.
+"""Policies: the rule that applies to a call and the users who may decide under it; editing and simulating policies.
 
-It must not know requests as a process: it answers questions about calls and people, and stores only policies.
+It must not import `approvals.requests`: it evaluates calls and users, and stores only policies.
 """

@@ -1,6 +1,6 @@
-"""What a policy would have done to past calls: replayed newest first, bounded in number, days and time. Writes nothing.
+"""Back-test: replays past calls under a changed policy, newest first, bounded in number, days and time. Never writes.
 
-Each call is judged by the rules in force without the change and with it, at the hour it was made.
+Each call is evaluated by the current rules without and with the change, at the time it was made.
 """
 
 import json
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
+
+from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import Policy, PolicyRevision, Review
 from approvals.policies.rulebook import Rulebook, build_rulebook, requesters_named, revisions_in_force
@@ -26,7 +28,11 @@ MAX_DAYS = 90
 MAX_CHANGED = 200
 MAX_SECONDS = 4.0
 CHUNK = 500
-EFFECT_WORDS = {"allow": "Runs by itself", "hold": "Waits for people", "deny": "Is refused"}
+EFFECT_WORDS = {
+    "allow": gettext_noop("Runs without approval"),
+    "hold": gettext_noop("Needs approval"),
+    "deny": gettext_noop("Is refused"),
+}
 REPLAYED_COLUMNS = (
     "pk",
     "public_id",
@@ -41,7 +47,7 @@ REPLAYED_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ChangedCall:
-    """A call that the change would have treated otherwise; `review` is what people said of it, if they were asked."""
+    """A call with a different verdict under the change; `review` is the verdict of its review, if it had one."""
 
     call: str
     tool: str
@@ -52,26 +58,26 @@ class ChangedCall:
 
     @property
     def before_word(self) -> str:
-        """What becomes of it by the rules in force, in words."""
-        return EFFECT_WORDS[self.before]
+        """Label of the effect under the current rules."""
+        return gettext(EFFECT_WORDS[self.before])
 
     @property
     def after_word(self) -> str:
-        """What would become of it, in words."""
-        return EFFECT_WORDS[self.after]
+        """Label of the effect under the changed rules."""
+        return gettext(EFFECT_WORDS[self.after])
 
     @property
     def review_word(self) -> str:
-        """What people said of it, in words; empty when they were not asked."""
-        return ReviewVerdict(self.review).label if self.review else ""
+        """Label of the review's verdict; empty if the call was not reviewed."""
+        return str(ReviewVerdict(self.review).label) if self.review else ""
 
 
 @dataclass(slots=True)
 class BackTest:
-    """How many calls would have been held, allowed and denied, and those that differ from the rules in force.
+    """Numbers of calls that would have been held, allowed and denied, and the calls with a different verdict.
 
-    `rejected` counts, among the allowed, those that people rejected; `other_people`, among the held, those that wait
-    by the rules in force too, but for others, or for fewer or more. `next` is where to go on, None at the end.
+    `rejected` counts allowed calls that reviewers rejected; `other_people` counts held calls whose approvers differ
+    from those of the current rules. `next` is the cursor of the next page, None at the end.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -84,22 +90,22 @@ class BackTest:
 
     @property
     def older(self) -> str:
-        """The call after which older ones are to be looked at next; empty when there are none."""
+        """Id of the call after which the test continues with older ones; empty if there are none."""
         return self.changed[-1].call if self.changes > len(self.changed) else self.next or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rulebooks:
-    """The rules without the change, and with it."""
+    """The rules without and with the change."""
 
     before: Rulebook
     after: Rulebook
 
 
 def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebooks:
-    """Return the rules in force, and those with this revision in its policy's place, stored or not.
+    """Return the current rules, and the rules with this revision, stored or not, in place of its policy's current one.
 
-    A revision that is in force already is compared with the rules without it.
+    A revision that is current already is compared with the rules without it.
     """
     current, policy = revisions_in_force(), revision.policy
     others = [each for each in current if each.policy_id != policy.pk]
@@ -110,13 +116,13 @@ def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebook
 
 
 def draft_of(columns: Mapping[str, Any], *, name: str, order: int, policy: Policy | None = None) -> PolicyRevision:
-    """Return terms as a revision that is not stored, in the place it would have."""
+    """Return an unsaved revision with these terms, at the given position."""
     draft = Policy(pk=policy.pk if policy else None, name=name, order=order)
     return PolicyRevision(policy=draft, number=0, **columns)
 
 
 def back_test(books: Rulebooks, *, days: int, before: str = "") -> BackTest:
-    """Replay the calls of the last days, MAX_CALLS and MAX_SECONDS at most; `before`: those older than this call."""
+    """Replay the calls of the last days, up to MAX_CALLS and MAX_SECONDS, starting with those older than `before`."""
     found, ends = BackTest(), monotonic() + MAX_SECONDS
     since = clock.now() - timedelta(days=min(days, MAX_DAYS))
     for rows in _chunks(since, before):
@@ -128,12 +134,12 @@ def back_test(books: Rulebooks, *, days: int, before: str = "") -> BackTest:
 
 
 def _order_key(revision: PolicyRevision) -> tuple[int, bool, int]:
-    """Return where a revision stands among the others: a draft comes after those of the same order."""
+    """Return the sort key of a revision; a draft comes after policies with the same order number."""
     return revision.policy.order, revision.policy.pk is None, revision.policy.pk or 0
 
 
 def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
-    """Yield calls in chunks, newest first, until they are older than asked for: keys follow the time of making."""
+    """Yield calls in chunks, newest first, until they are older than `since`; keys are in order of creation."""
     calls = Call.objects.order_by("-pk").values(*REPLAYED_COLUMNS)
     last = Call.objects.filter(public_id=before).values_list("pk", flat=True).first() if before else None
     while True:
@@ -181,7 +187,7 @@ def _facts(row: Mapping[str, Any], tool: Mapping[str, Any]) -> CallFacts:
 
 
 def _tools(versions: set[int]) -> dict[int, dict[str, Any]]:
-    """Return what rules match on of these versions: the level then, category and source now."""
+    """Return the properties that rules match on: safety level of the version, current categories and source."""
     rows = ToolVersion.objects.filter(pk__in=versions).select_related("tool__source")
     return {
         row.pk: {
@@ -194,6 +200,6 @@ def _tools(versions: set[int]) -> dict[int, dict[str, Any]]:
 
 
 def _reviews_by_call(calls: Sequence[int]) -> dict[int, str]:
-    """Return what people said of these calls: the last answer that counts."""
+    """Return the verdict of the last review that counts, by call."""
     reviews = Review.objects.filter(request__call__in=calls, undone_at=None).order_by("pk")
     return dict(reviews.values_list("request__call_id", "verdict"))

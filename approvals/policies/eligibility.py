@@ -1,7 +1,7 @@
-"""Eligibility: who may decide a request, on whose behalf, and whether the approvals given are enough.
+"""Eligibility: users who may decide a request, delegation, and sufficiency of the approvals.
 
-Never writes. Requesters and editors of a call do not decide it, superusers included. One person has one vote over all
-stages; members of the groups of two stages are counted where they help most, so the order of votes never matters.
+Never writes. Requesters and editors of a call may not decide it, not even superusers. Each person has one vote in
+total; members of several stages' groups are assigned by matching, so that the order of votes never matters.
 """
 
 from collections.abc import Collection, Iterable
@@ -31,7 +31,7 @@ from catalog.models import CallRequester
 
 
 class StageTerms(Protocol):
-    """What of a rule says who must agree."""
+    """Terms of a rule that define the required approvers."""
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -39,17 +39,17 @@ class StageTerms(Protocol):
 
     @property
     def escalated_to(self) -> str:
-        """The group whose members may answer in every stage, because nobody else did; empty for none."""
+        """Group whose members may approve in every stage after an escalation; empty for none."""
 
     @property
     def min_role_age_seconds(self) -> int:
-        """How long someone must have been in a group to count there; 0 for any time."""
+        """Minimum time of membership in a group for a vote to count there; 0 for any."""
 
 
 def counting_groups(rule: StageTerms, user: User) -> frozenset[str]:
-    """Return in which of the rule's groups someone counts: those they have been in for long enough.
+    """Return the groups of the rule in which a user counts, that is, has been a member for long enough.
 
-    Administrators do all that reviewers do, and so count as reviewers: as long as they have administered.
+    Administrators also count as reviewers, from the time they became administrators.
     """
     wanted = frozenset(stage.group for stage in rule.stages)
     asked = wanted | {rule.escalated_to} if rule.escalated_to else wanted
@@ -61,27 +61,27 @@ def counting_groups(rule: StageTerms, user: User) -> frozenset[str]:
 
 
 def is_satisfied(rule: StageTerms, people: Iterable[User]) -> bool:
-    """Say whether these people's agreement is enough for the rule."""
+    """Return True if the approvals of these people satisfy the rule."""
     return bool(rule.stages) and not unmet_stages(rule, people)
 
 
 def unmet_stages(rule: StageTerms, people: Iterable[User]) -> list[Stage]:
-    """Return who is missing when these people have agreed: the stages that lack someone, with how many they lack."""
+    """Return the stages that these people do not fill, with the number of missing approvals."""
     distinct = {person.pk: person for person in people}.values()
     return unfilled_stages(rule.stages, [counting_groups(rule, person) for person in distinct])
 
 
 MAX_CANDIDATES = 200
-"""At most so many people are looked at who might decide one request."""
+"""Maximum number of users checked as possible deciders of a request."""
 EXTRA_APPROVAL_REASON = (
-    "This call takes values from a step that its approver changed or answered, so one more person must approve it."
+    "This call uses values from a step that its approver changed or answered, so one more person must approve it."
 )
 
 
 def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -> str | None:
-    """Return None when the user may decide the request, else a sentence that says why not and who may.
+    """Return None if the user may decide the request, otherwise the reason and the users who may.
 
-    `rule` is judged by in place of the one that holds the request. A delegation counts as long as who gave it might.
+    `rule` replaces the rule that holds the request. A delegation counts while its giver may decide.
     """
     rule = rule or rule_for(request)
     if (why_not := _role_objection(user, rule)) is not None:
@@ -92,8 +92,9 @@ def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -
 
 
 def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
-    """Return None when the user may take an approval away; else why not. What only makes things safer bars nobody
-    whose group, or whose delegation, lets them decide: neither who asked nor who changed what is asked.
+    """Return None if the user may revoke the approval, otherwise the reason.
+
+    Revoking only makes things safer, so it is open to all reviewers and delegates, including requesters and editors.
     """
     rule = rule_for(request)
     if (why_not := _role_objection(user, rule)) is not None:
@@ -106,9 +107,9 @@ def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
 
 
 def may_pre_approve(rule: Rule, user: User, askers: Collection[int]) -> str | None:
-    """Return None when the user might decide what the rule holds, before anybody is asked; else why not, and who may.
+    """Return None if the user may pre-approve a call under this rule, otherwise the reason and the users who may.
 
-    `askers` are the keys of the people who ask for the call.
+    `askers` are the keys of the call's requesters.
     """
     if (why_not := _role_objection(user, rule)) is not None:
         return why_not
@@ -119,24 +120,24 @@ def may_pre_approve(rule: Rule, user: User, askers: Collection[int]) -> str | No
 
 def _role_objection(user: User, rule: Rule) -> str | None:
     if agent_token_of(user) is not None:
-        return f"Agents' tokens never decide. {deciders_sentence(rule)}"
-    return None if user.is_active else f"This account is switched off. {deciders_sentence(rule)}"
+        return f"Agent tokens cannot decide requests. {deciders_sentence(rule)}"
+    return None if user.is_active else f"This account is disabled. {deciders_sentence(rule)}"
 
 
 def delegator_of(request: ApprovalRequest, user: User) -> "User | None":
-    """Return in whose place the user decides the request; None when it is by their own right, or not at all."""
+    """Return the user on whose behalf this user decides; None if in their own right, or not at all."""
     rule = rule_for(request)
     return None if _has_deciding_role(user, rule) else _delegator(request, user, rule)
 
 
 def editor_counts(request: ApprovalRequest, user: User) -> bool:
-    """Say whether this person's approval counts in the round that stands: not everywhere an editor's does."""
+    """Return True if the user's approval counts in the current round; some policies exclude its editor."""
     round_ = _rounds_newest_first(request)[0]
     return round_.editor_id != user.pk or _editor_may_approve(round_, rule_for(request))
 
 
 def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule | None = None) -> bool:
-    """Say whether these approvals, people loaded, satisfy the rule: those of people who may still decide count."""
+    """Return True if these approvals, people loaded, satisfy the rule; each reviewer must still be eligible."""
     rule = rule or rule_for(request)
     counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
     counting = [each for each in counting if _is_vote_authorized(request, each)]
@@ -146,9 +147,9 @@ def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule 
 
 
 def extra_approval_reason(request: ApprovalRequest, viewer: User) -> str:
-    """Say why one more person must approve a request, loaded whole, than its rule asks for; empty where none must.
+    """Return the reason for which a request needs one approval more than its rule requires; empty if it does not.
 
-    Asked of the approvals there are, or else of the viewer's own.
+    Considers the approvals given, or the viewer's if there are none. Needs a request from `with_related`.
     """
     given = {review.person_id for review in approvals_of(request)}
     people = given or {viewer.pk}
@@ -156,17 +157,17 @@ def extra_approval_reason(request: ApprovalRequest, viewer: User) -> str:
 
 
 def is_input_author(request: ApprovalRequest, user: User) -> bool:
-    """Say whether the user changed or answered an earlier step that the call takes values from."""
+    """Return True if the user changed or answered an earlier step whose values the call uses."""
     return user.pk in request.input_authors
 
 
 def _has_independent_approver(request: ApprovalRequest, people: Collection[int], rule: Rule) -> bool:
-    """Say whether anyone among these people did not make what the call takes values from."""
+    """Return True if at least one of these people is no author of the call's input."""
     return rule.allow_self_review or not request.input_authors or not set(request.input_authors).issuperset(people)
 
 
 def _is_vote_authorized(request: ApprovalRequest, review: Review) -> bool:
-    """Say whether the vote is the reviewer's own, or of someone who has let them answer, and has not taken it back."""
+    """Return True if the vote is the reviewer's own, or the delegation it was given under still exists."""
     giver = review.on_behalf_of_id
     return giver is None or any(
         each.by_id == giver and each.to_id == review.person_id for each in request.delegations.all()
@@ -174,22 +175,22 @@ def _is_vote_authorized(request: ApprovalRequest, review: Review) -> bool:
 
 
 def missing_stages(request: ApprovalRequest) -> list[stages.Stage]:
-    """Return which people are still missing for the round that stands, of a request that was loaded whole."""
+    """Return the stages that still lack approvals in the current round of a request from `with_related`."""
     return unmet_stages(rule_for(request), voters(approvals_of(request)))
 
 
 def approvals_of(request: ApprovalRequest) -> list[Review]:
-    """Return the approvals that count, of a request that was loaded whole."""
+    """Return the approvals that count, of a request from `with_related`."""
     return [review for review in request.reviews.all() if review.verdict == ReviewVerdict.APPROVE and review.counts]
 
 
 def voters(reviews: Iterable[Review]) -> list[User]:
-    """Return by whose right the reviews were given: who delegated a request and who answered it have one vote."""
+    """Return the users whose votes the reviews are; a delegate's review is the vote of the user who delegated."""
     return [review.on_behalf_of or review.person for review in reviews]
 
 
 def review_audit_details(review: Review) -> dict[str, Any]:
-    """Return what the audit log says of a review beside who gave it: one's own request or input, or in whose place."""
+    """Return audit details of a review: delegation, self-review, and authorship of the call's input."""
     told: dict[str, Any] = {"on_behalf_of": user_display_name(review.on_behalf_of)} if review.on_behalf_of else {}
     if is_input_author(review.request, review.person):
         told["input_author"] = True
@@ -197,21 +198,22 @@ def review_audit_details(review: Review) -> dict[str, Any]:
 
 
 def is_requester(request: ApprovalRequest, user: User) -> bool:
-    """Say whether the user is among those who asked for the call."""
+    """Return True if the user is one of the call's requesters."""
     asked = {each.user_id for each in request.call.requesters.all()}
     return user.pk == request.call.requested_by_id or user.pk in asked
 
 
 def deciders_sentence(rule: Rule) -> str:
-    """Say who may decide what the rule holds."""
-    asked = "" if rule.allow_self_review else " who did not ask for the call"
+    """Return a sentence that names the groups which may decide under the rule."""
+    asked = "" if rule.allow_self_review else " other than the requester"
     groups = dict.fromkeys([*rule.groups, *([ADMINISTRATOR] if REVIEWER in rule.groups else [])])
-    return f"Only a member of {' or '.join(groups)}{asked} may decide."
+    return f"Only members of {' or '.join(groups)}{asked} may decide."
 
 
 def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[User]:
-    """Return those of these people who may be expected to answer, perhaps twice: members of the groups that are asked,
-    and whom somebody let answer in their place; not who asked. `may_decide` then judges each.
+    """Return the probable reviewers among these people: members of the rule's groups and delegates, without requesters.
+
+    The result may contain duplicates, and `may_decide` must still check each user.
     """
     rule = rule_for(request)
     delegates = Delegation.objects.filter(request=request).values("to")
@@ -222,7 +224,10 @@ def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> Que
 
 
 def other_deciders(request: ApprovalRequest, user: User) -> list[User]:
-    """Return who else may decide a request, by name; two queries, more where the rule asks how long a role is held."""
+    """Return the other users who may decide a request, by name.
+
+    Runs two queries, and one more per user if the rule has a minimum role age.
+    """
     rule = rule_for(request)
     groups = Q(groups__name__in=[*rule.groups, ADMINISTRATOR]) | Q(is_superuser=True)
     people = get_user_model().objects.filter(groups, is_active=True).exclude(pk=user.pk).distinct()
@@ -236,7 +241,7 @@ def _has_deciding_role(user: User, rule: Rule) -> bool:
 
 
 def _delegator(request: ApprovalRequest, user: User, rule: Rule) -> "User | None":
-    """Return who delegated the request to the user and might decide it themselves."""
+    """Return the user who delegated the request to this user and may decide it themselves."""
     for delegation in request.delegations.all():
         by = delegation.by
         may = delegation.to_id == user.pk and by.is_active and _has_deciding_role(by, rule)
@@ -247,28 +252,28 @@ def _delegator(request: ApprovalRequest, user: User, rule: Rule) -> "User | None
 
 def _membership_objection(rule: Rule, user: User) -> str:
     if rule.min_role_age_seconds and counting_groups(rule.without_role_age(), user):
-        return f"You have not been a member for long enough to decide this. {deciders_sentence(rule)}"
+        return f"You have not been a member of the group for long enough. {deciders_sentence(rule)}"
     return deciders_sentence(rule)
 
 
 def _four_eyes_objection(request: ApprovalRequest, user: User, rule: Rule) -> str | None:
-    """Return why four eyes forbid it; None when they do not."""
+    """Return the objection of the four-eyes principle; None if there is none."""
     if not rule.allow_self_review and is_requester(request, user):
         return _requester_objection(rule)
     if request.round_number > 1 and _is_barred_editor(request, user, rule):
-        return f"You changed what is asked, so someone else must decide it. {deciders_sentence(rule)}"
+        return f"You edited this call, so someone else must decide it. {deciders_sentence(rule)}"
     return None
 
 
 def _requester_objection(rule: Rule) -> str:
-    return f"You asked for this call, so someone else must decide it. {deciders_sentence(rule)}"
+    return f"You requested this call, so someone else must decide it. {deciders_sentence(rule)}"
 
 
 def _is_barred_editor(request: ApprovalRequest, user: User, rule: Rule) -> bool:
-    """Say whether an edit of this person is in what stands now, and bars them: an earlier one does.
+    """Return True if the current arguments contain an edit by this user that bars them from deciding.
 
-    The last edit bars its author where several must agree, or the policy lets no editor approve. A round without an
-    editor is as it was asked.
+    Earlier edits always bar their authors; the last one does if several approvals are needed or the policy excludes
+    editors. A round without an editor has the original arguments.
     """
     edited_rounds = list(takewhile(lambda round_: round_.editor_id is not None, _rounds_newest_first(request)))
     may = bool(edited_rounds) and _editor_may_approve(edited_rounds[0], rule)
@@ -280,5 +285,5 @@ def _editor_may_approve(round_: Round, rule: Rule) -> bool:
 
 
 def _rounds_newest_first(request: ApprovalRequest) -> list[Round]:
-    """Return the rounds, the one that stands first."""
+    """Return the rounds, current one first."""
     return sorted(request.rounds.all(), key=lambda round_: round_.number, reverse=True)

@@ -1,6 +1,6 @@
-"""The gate: all that the pipeline is handed to learn whether a call may run, must wait for people, or is refused.
+"""The gate: decides for the pipeline if a call is allowed, held for approval, or denied.
 
-The rules are kept in memory, and read again after a second; what they say of a tool is worked out once. Never writes.
+Rules are cached in memory for a second, verdicts per tool as long as the rules. Never writes.
 """
 
 import threading
@@ -12,12 +12,12 @@ from catalog.dispatch.pipeline import CallFacts, GateDecision
 from catalog.inventory import snapshot
 
 MAX_RULES_AGE_SECONDS = 5.0
-"""For how long rules are gone on with while another thread reads; then one reads oneself: that thread may hang."""
+"""Maximum age of cached rules while another thread reloads them; beyond it each thread loads its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The rules, and when they were read."""
+    """Cached rules and the time at which they were read."""
 
     read_at: float = float("-inf")
     book: Rulebook = field(default_factory=Rulebook)
@@ -29,17 +29,17 @@ _reading = threading.Lock()
 
 
 def gate(facts: CallFacts) -> GateDecision:
-    """Judge one call by the rules in force; a level nobody knows is judged as dangerous."""
+    """Return the verdict of the current rules on a call; an unknown safety level counts as dangerous."""
     return _fresh().book.verdict(facts)
 
 
 def refuses(facts: CallFacts) -> bool:
-    """Say whether the rules in force refuse every such call, whatever its arguments: those of `facts` do not count."""
+    """Return True if the current rules deny every such call; the arguments in `facts` are ignored."""
     return _fresh().book.refuses(facts)
 
 
 def can_require_approval(facts: CallFacts) -> bool:
-    """Say whether the rules in force can hold such a call: with some arguments, for some requester, at some time."""
+    """Return True if the current rules can hold such a call for some arguments, requester or time."""
     return _fresh().book.can_require_approval(facts)
 
 
@@ -49,14 +49,14 @@ def _fresh() -> _View:
 
 
 def invalidate_rules() -> None:
-    """Read the rules again at the next look: this process has just changed them."""
-    global _view  # one reference, replaced whole: readers need no lock
+    """Discard the cached rules, since this process has changed them."""
+    global _view  # replaced atomically, so readers need no lock
     with _reading:
         _view = _EMPTY
 
 
 def _refresh_view() -> _View:
-    """Return a view that is fresh; one thread reads while the others go on with the old one, for a while."""
+    """Return current rules; one thread reloads them while the others use the old ones for up to five seconds."""
     global _view  # as above
     old = _view
     if not _reading.acquire(blocking=False):

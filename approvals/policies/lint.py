@@ -1,7 +1,7 @@
 """Warnings about policies: names in them that match no tool, argument, group or person at present.
 
-Such names are allowed, since they may be added later, but are usually typos. Never writes. Each warning belongs to a
-field of the editor: the name of a field, or `row-0`, `stage-0`.
+They are allowed, since the names may be added later, but are usually typos. Never writes. Warnings are keyed by field
+of the editor: a field's name, `row-0` or `stage-0`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from catalog.models import Category, Tool, ToolVersion
 
 WILDCARDS = str.maketrans("", "", "*?")
 MAX_SCHEMAS = 100
-"""Of a policy that is about more tools than these nothing is said of its arguments."""
+"""Maximum number of tools whose schemas are checked for argument names."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ToolRow:
-    """What rules ask of one tool that may be called."""
+    """Properties of a callable tool that rules match on."""
 
     pk: int
     name: str
@@ -35,7 +35,7 @@ class _ToolRow:
 
 
 def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is worth a second look in terms that may be saved, by field."""
+    """Return warnings about valid terms, by field."""
     return dict(
         [
             *_warnings_of_tools(columns),
@@ -46,13 +46,13 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
 
 
 def matched_levels(columns: Mapping[str, Any]) -> set[str]:
-    """Return the safety levels of the tools that terms are about today."""
+    """Return the safety levels of the tools that these terms match at present."""
     tests = _tool_filters(columns).values()
     return {tool.level for tool in _tools() if all(fits(tool) for fits in tests)}
 
 
 def suggest_name(name: str, known: Sequence[str]) -> str:
-    """Return a question that names what is there and looks like this; empty when nothing does."""
+    """Return a question that suggests similar known names; empty if there are none."""
     found = get_close_matches(name[:128], known, n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
@@ -68,7 +68,7 @@ def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     together = [tool for tool in tools if all(tool in fitting for fitting in alone.values())]
     if not together and all(alone.values()):
         first = next(iter(alone), "tool")
-        yield first, "Each of the fields named here fits a tool, but no tool fits them all today."
+        yield first, "Each of these fields matches a tool, but no tool matches all of them at present."
     elif together and len(together) <= MAX_SCHEMAS:
         yield from _warnings_of_rows(columns["conditions"], together)
 
@@ -80,7 +80,7 @@ def _tools() -> list[_ToolRow]:
 
 
 def _tool_filters(columns: Mapping[str, Any]) -> dict[str, Callable[[_ToolRow], bool]]:
-    """Return what each field that is filled in asks of a tool."""
+    """Return a predicate on tools for each field that is filled in."""
     named, category = columns["tool"], columns["category"]
     within = set(Category.objects.filter(name=category).values_list("tools__pk", flat=True)) if category else set()
     tests: dict[str, Callable[[_ToolRow], bool]] = {
@@ -94,11 +94,15 @@ def _tool_filters(columns: Mapping[str, Any]) -> dict[str, Callable[[_ToolRow], 
 
 def _no_tool_warning(field: str, value: str, tools: Sequence[_ToolRow]) -> str:
     if field == "tool":
-        return f"This matches no tool today.{suggest_name(value.translate(WILDCARDS), [tool.name for tool in tools])}"
+        return (
+            f"This matches no tool at present.{suggest_name(value.translate(WILDCARDS), [tool.name for tool in tools])}"
+        )
     if field == "category":
         known = list(Category.objects.values_list("name", flat=True))
-        return f"No tool is in this category today.{suggest_name(value, known)}"
-    return "No tool comes from this source today." if field == "source" else "No tool has this level today."
+        return f"No tool is in this category at present.{suggest_name(value, known)}"
+    if field == "source":
+        return "No tool comes from this source at present."
+    return "No tool has this safety level at present."
 
 
 def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_ToolRow]) -> Iterator[tuple[str, str]]:
@@ -106,7 +110,7 @@ def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_ToolRo
         return
     versions = ToolVersion.objects.filter(pk__in=[tool.version for tool in tools])
     schemas = list(versions.values_list("input_schema", flat=True))
-    if any("properties" not in schema for schema in schemas):  # what it takes is not said by names alone
+    if any("properties" not in schema for schema in schemas):  # the schema does not list all argument names
         return
     names = {name for schema in schemas for name in schema["properties"]}
     for number, row in enumerate(rows):
@@ -114,7 +118,7 @@ def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_ToolRo
         if name not in names:
             yield (
                 f"row-{number}",
-                f"No tool that this policy is about names an argument {name}.{suggest_name(name, list(names))}",
+                f"No matching tool has an argument {name}.{suggest_name(name, list(names))}",
             )
 
 
@@ -122,21 +126,21 @@ def _warnings_of_people(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     requester = columns["requester"]
     if requester.startswith(GROUP):
         if not User.objects.filter(groups__name=requester.removeprefix(GROUP), is_active=True).exists():
-            yield "requester", "Nobody is in this group today."
+            yield "requester", "This group has no active members at present."
     elif requester and not User.objects.filter(username=requester, is_active=True).exists():
-        yield "requester", "This account is switched off."
+        yield "requester", "This account is disabled."
 
 
 def _warnings_of_stages(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for number, stage in enumerate(columns["stages"]):
         count = _people_in(stage["group"])
         if count < stage["count"]:
-            has = f"has {count} member{'' if count == 1 else 's'} today" if count else "has nobody in it today"
-            yield f"stage-{number}", f"{stage['group']} {has}: such a call would wait until its time is over."
+            has = f"has only {count} member{'' if count == 1 else 's'}" if count else "has no members"
+            yield f"stage-{number}", f"{stage['group']} {has} at present: such a call would wait until it expires."
 
 
 def _people_in(group: str) -> int:
-    """Return how many accounts in use count for a group: administrators also as reviewers, superusers as both."""
+    """Return the number of active users who count for a group; administrators and superusers count as reviewers too."""
     groups = Group.objects.filter(name__in=[group, ADMINISTRATOR] if group == REVIEWER else [group])
     counted = Q(groups__in=groups)
     if group in (REVIEWER, ADMINISTRATOR):

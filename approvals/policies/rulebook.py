@@ -1,8 +1,7 @@
-"""Rules: the terms of policies as requests keep them, and which rule of those in force applies to a call.
+"""Rules: terms of policies as stored with requests, and the rule that applies to a call.
 
-Rules are tried in order; the first that matches decides, and everything a rule names must match. A policy may raise
-protection, never lower it: nothing here lets a dangerous call run without people. Reads only the facts of the call, the
-clock and the policies.
+Rules are tried in order; the first one whose terms all match decides. Policies can only raise protection: nothing here
+lets a dangerous call run without approval. Reads only the facts of the call, the clock and the policies.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from catalog.models import Call
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why a policy says nothing about a call: the field of the policy that does not fit, and a sentence."""
+    """Reason for which a policy does not apply to a call: field of the policy, and a sentence."""
 
     field: str
     text: str
@@ -37,7 +36,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a rule names; empty for anything. `people` are the keys of those its requester stands for."""
+    """Terms that a call must match; empty ones match anything. `people` are the keys that `requester` stands for."""
 
     tool: str
     category: str
@@ -51,11 +50,11 @@ class Match:
 
     @property
     def depends_on_tool_only(self) -> bool:
-        """Say whether the tool alone tells if the rule fits."""
+        """True if the tool alone determines whether the rule applies."""
         return not (self.requester or self.plan or self.hours or self.predicate.rows)
 
     def fits_tool(self, facts: CallFacts) -> bool:
-        """Say whether the rule is about calls of this tool, whatever they are called with."""
+        """Return True if the terms about the tool match."""
         return (
             self.safety_level in ("", facts.safety_level)
             and (not self.tool or fnmatchcase(facts.tool_name, self.tool))
@@ -64,11 +63,11 @@ class Match:
         )
 
     def fits_call(self, facts: CallFacts, at: datetime | None = None) -> bool:
-        """Say whether the rest fits too: who asks, in which plan, when, with what."""
+        """Return True if the terms about the call match: requester, plan, time and arguments."""
         return self.fits_without_arguments(facts, at) and self.predicate.matches(facts.arguments)
 
     def fits_without_arguments(self, facts: CallFacts, at: datetime | None = None) -> bool:
-        """Say whether the rest but the arguments fits too."""
+        """Return True if the terms about requester, plan and time match."""
         return (
             (not self.requester or facts.requested_by in self.people)
             and self.plan in ("", facts.plan_ref)
@@ -76,7 +75,7 @@ class Match:
         )
 
     def mismatches(self, facts: CallFacts, at: datetime) -> list[Mismatch]:
-        """Return why the rule is not about this call; nothing when it is."""
+        """Return the reasons for which the rule does not apply to this call; empty if it does."""
         return [*self._tool_mismatches(facts), *self._call_mismatches(facts, at)]
 
     def _tool_mismatches(self, facts: CallFacts) -> Iterator[Mismatch]:
@@ -91,18 +90,18 @@ class Match:
 
     def _call_mismatches(self, facts: CallFacts, at: datetime) -> Iterator[Mismatch]:
         if self.requester and facts.requested_by not in self.people:
-            yield Mismatch("requester", f"who asks is not {requester_in_words(self.requester)}")
+            yield Mismatch("requester", f"the requester is not {requester_in_words(self.requester)}")
         if self.plan not in ("", facts.plan_ref):
             yield Mismatch("plan", "it is for another plan")
         if self.hours is not None and not self.hours.cover(at):
-            yield Mismatch("hours", "it is outside its hours")
+            yield Mismatch("hours", "the time is outside of its hours")
         row = self.predicate.failing(facts.arguments)
         if row is not None:
-            yield Mismatch("arguments", f"not every condition holds: {condition_sentence(row)}")
+            yield Mismatch("arguments", f"a condition does not hold: {condition_sentence(row)}")
 
 
 def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Match:
-    """Return what a revision names. Raises ValueError for hours that cannot be read."""
+    """Return the match terms of a revision. Raises ValueError for invalid hours."""
     return Match(
         tool=revision.tool,
         category=revision.category,
@@ -117,7 +116,7 @@ def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()
 
 
 def call_facts(call: Call, arguments: Mapping[str, Any] | None = None) -> CallFacts:
-    """Return what is judged of a stored call, or of what it would be with other arguments."""
+    """Return the facts of a stored call for the gate, optionally with other arguments."""
     version, tool = call.version, call.version.tool
     return CallFacts(
         tool_name=call.tool_name,
@@ -133,16 +132,16 @@ def call_facts(call: Call, arguments: Mapping[str, Any] | None = None) -> CallFa
 Effect = PolicyRevision.Effect
 GROUP = "group:"
 MAX_CACHED_TOOLS = 2000
-NO_REVIEWERS = "The policy “{policy}” names nobody who may approve; an administrator must mend it."
+NO_REVIEWERS = "The policy “{policy}” has no approvers. An administrator must fix it."
 NO_HOLDING_POLICY = (
-    "Dangerous calls are refused because no policy says who reviews them. "
+    "Dangerous calls are refused because no policy defines who approves them. "
     "An administrator must enable a policy that holds dangerous calls."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One revision of a policy; requests held by it keep its terms."""
+    """Terms of one revision of a policy; requests keep the revision that held them."""
 
     revision_id: int
     policy: str
@@ -168,22 +167,22 @@ class Rule:
 
     @property
     def quorum(self) -> int:
-        """How many distinct people must agree."""
+        """Number of distinct people who must approve."""
         return sum(stage.count for stage in self.stages)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Whose members may decide."""
+        """Groups whose members may decide."""
         groups = [stage.group for stage in self.stages]
         return tuple(dict.fromkeys([*groups, self.escalated_to] if self.escalated_to else groups))
 
     def without_role_age(self) -> "Rule":
-        """Return the rule as it is for those who have long been members."""
+        """Return the rule without its minimum role age."""
         return replace(self, min_role_age_seconds=0)
 
 
 def rule_from_revision(revision: PolicyRevision) -> Rule:
-    """Return a revision, its policy loaded, as a rule."""
+    """Return the rule of a revision whose policy is loaded."""
     return Rule(
         revision_id=revision.pk,
         policy=revision.policy.name,
@@ -209,19 +208,19 @@ def rule_from_revision(revision: PolicyRevision) -> Rule:
 
 
 def rule_for(request: ApprovalRequest) -> Rule:
-    """Return the rule that holds a request; once it was escalated, another group may answer too."""
+    """Return the rule that holds a request, including the group of an escalation."""
     return replace(rule_from_revision(request.policy_revision), escalated_to=request.escalated_to)
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A rule, and which calls it is about."""
+    """A rule and its match terms."""
 
     rule: Rule
     match: Match
 
     def verdict(self, level: str) -> GateDecision | None:
-        """Return what the rule says of calls of this level; None where it cannot speak: `allow` of dangerous ones."""
+        """Return the rule's verdict for this safety level; None for `allow` of dangerous calls, which has no effect."""
         rule = self.rule
         if rule.effect == Effect.ALLOW:
             return None if level == SafetyLevel.DANGEROUS else Allow()
@@ -235,7 +234,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class ToolVerdicts:
-    """What the rules say of a tool: those that depend on the call, and what is true when none of them fits."""
+    """Verdicts of the rules on a tool: conditional ones in order, and the one that applies if no condition matches."""
 
     conditional: tuple[tuple[Match, GateDecision], ...]
     otherwise: GateDecision
@@ -243,13 +242,13 @@ class ToolVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """The rules in their order; what they say of each tool is worked out once."""
+    """Ordered rules with cached verdicts per tool."""
 
     clauses: Sequence[Clause] = ()
     _known: dict[tuple[object, ...], ToolVerdicts] = field(default_factory=dict)
 
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
-        """Return what the first rule that fits says, now or `at`; a level that nobody knows is judged as dangerous."""
+        """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous."""
         answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
             if match.fits_call(facts, at):
@@ -257,18 +256,18 @@ class Rulebook:
         return answers.otherwise
 
     def refuses(self, facts: CallFacts) -> bool:
-        """Say whether every such call is refused now, whatever its arguments: those of `facts` do not count."""
+        """Return True if every such call is denied now; the arguments in `facts` are ignored."""
         answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
             is_denied = isinstance(verdict, Deny)
             if match.predicate.rows and (is_denied or not match.fits_without_arguments(facts)):
-                continue  # other arguments may get past it, or it is about others' calls
+                continue  # other arguments may not match, or the rule is about other calls
             if match.predicate.rows or match.fits_call(facts):
                 return is_denied
         return isinstance(answers.otherwise, Deny)
 
     def can_require_approval(self, facts: CallFacts) -> bool:
-        """Say whether some call of this tool is held: with some arguments, for some requester, at some time."""
+        """Return True if a call of this tool can be held for some arguments, requester or time."""
         answers = self._known_answers(facts)
         return any(isinstance(each, Hold) for each in (answers.otherwise, *(said for _, said in answers.conditional)))
 
@@ -280,7 +279,7 @@ class Rulebook:
         return answers
 
     def answers(self, facts: CallFacts) -> ToolVerdicts:
-        """Return what the rules say of calls of a tool, whatever they are called with."""
+        """Compute the verdicts of the rules on a tool."""
         if len(self._known) >= MAX_CACHED_TOOLS:
             self._known.clear()
         known = facts.safety_level in LEVELS
@@ -300,34 +299,34 @@ LEVELS = frozenset(SafetyLevel)
 
 
 def default_verdict(level: str) -> GateDecision:
-    """Return what is true of calls of this level when no rule fits."""
+    """Return the verdict for this safety level if no rule matches."""
     return Deny(NO_HOLDING_POLICY) if level == SafetyLevel.DANGEROUS else Allow()
 
 
 def revisions_in_force() -> list[PolicyRevision]:
-    """Return the current revisions of the enabled policies in their order, by one query."""
+    """Return the current revisions of the enabled policies in order, with one query."""
     current = PolicyRevision.objects.filter(policy__enabled=True, policy__ended_at=None, policy__revision=F("pk"))
     return list(current.select_related("policy").order_by("policy__order", "policy_id"))
 
 
 def current_rulebook() -> Rulebook:
-    """Return the rules in force: one query, and two more where a rule names who asks."""
+    """Return the current rules: one query, and up to two more if rules name requesters."""
     revisions = revisions_in_force()
     return build_rulebook(revisions, requesters_named(revisions))
 
 
 def verdicts_for_tool(facts: CallFacts) -> ToolVerdicts:
-    """Return what the rules in force say of calls of a tool, whoever calls it with what."""
+    """Return the verdicts of the current rules on a tool."""
     return current_rulebook().answers(facts)
 
 
 def build_rulebook(revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]]) -> Rulebook:
-    """Return these revisions as rules, in the order given; `people` are the keys of who each requester stands for."""
+    """Return these revisions as ordered rules; `people` maps each requester term to the keys of its users."""
     return Rulebook([compile_clause(revision, people.get(revision.requester, frozenset())) for revision in revisions])
 
 
 def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Clause:
-    """Return a revision as a clause. One that cannot be read refuses the calls it may be about: it fails closed."""
+    """Return the clause of a revision. An invalid revision denies all calls it may be about (fail closed)."""
     try:
         return Clause(rule_from_revision(revision), compile_match(revision, people))
     except (ValueError, LookupError, TypeError):
@@ -337,7 +336,7 @@ def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset(
 def _unreadable_clause(revision: PolicyRevision) -> Clause:
     names: dict[str, Any] = {name: getattr(revision, name) for name in ("tool", "category", "safety_level", "source")}
     match = Match(**names, requester="", people=frozenset(), plan="", hours=None, predicate=compile_conditions([]))
-    message = f"The policy “{revision.policy.name}” cannot be read; an administrator must mend it."
+    message = f"The policy “{revision.policy.name}” is invalid. An administrator must fix it."
     rule = Rule(
         revision_id=revision.pk,
         policy=revision.policy.name,
@@ -357,7 +356,7 @@ def _unreadable_clause(revision: PolicyRevision) -> Clause:
 
 
 def requesters_named(revisions: Iterable[PolicyRevision]) -> dict[str, frozenset[int]]:
-    """Return the keys of the people that the revisions' requesters stand for; no query where none names any."""
+    """Return the keys of the users that each requester term stands for; no query if there are no such terms."""
     named = {revision.requester for revision in revisions if revision.requester}
     groups = {name.removeprefix(GROUP) for name in named if name.startswith(GROUP)}
     found: dict[str, set[int]] = {name: set() for name in named}

@@ -1,7 +1,7 @@
-"""Policies as administrators create, change, order and end them. Terms once in force are never overwritten.
+"""Services to create, change, order and delete policies. Stored terms are never overwritten.
 
-A change of terms makes a new revision; requests keep the revision that held them. Each change is an audit entry that
-names the changed terms, never the value of a condition. This process sees it at once, others within a second.
+A change of terms creates a new revision; requests keep the revision that held them. Each change is an audit entry that
+names the changed terms, but not the values of conditions. It applies in this process at once, in others within 1 s.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,42 +24,45 @@ from catalog.rest.idempotency import record_done
 from catalog.signals import record_fact
 
 STEP = 10
-"""How far apart the orders of policies are, so that one can be put between two."""
+"""Gap between order numbers, so that a policy can be inserted between two others."""
 BEFORE_ALL_OTHERS = -1
-"""Order of a draft that names none: it would be made before all policies that there are."""
+"""Order of a draft without an order number: a new policy comes first."""
 MAX_POLICIES = 1000
 
 
 def may_change_policy(user: User) -> bool:
-    """Say whether someone may change policies: administrators, never through an agent's token."""
+    """Return True if the user may change policies: administrators, but not through agent tokens."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
 
 def policies_for(viewer: User, *, ended: bool = False) -> QuerySet[Policy]:
-    """Return the policies, in their order, for who has a role; `ended`: those that were ended instead."""
+    """Return the policies in order, none for users without a role; `ended` selects the deleted ones."""
     seen = Policy.objects.all() if can_see_all(viewer) else Policy.objects.none()
     related = seen.select_related("revision__policy", "revision__created_by")
     return related.filter(ended_at__isnull=not ended).order_by("order", "pk")
 
 
 def policy_for(viewer: User, public_id: str) -> Policy:
-    """Return one policy, ended or not. Raises Policy.DoesNotExist for who has no role."""
+    """Return one policy, deleted or not. Raises Policy.DoesNotExist, also for users without a role."""
     seen = Policy.objects.all() if can_see_all(viewer) else Policy.objects.none()
     return seen.select_related("revision__policy", "revision__created_by").get(public_id=public_id)
 
 
 def policy_history(policy: Policy) -> list[PolicyRevision]:
-    """Return the revisions of a policy, newest first, with who made them."""
+    """Return the revisions of a policy with their authors, newest first."""
     return list(policy.revisions.select_related("policy", "created_by").order_by("-number"))
 
 
 @retry_on_deadlock
 def create_policy(document: Mapping[str, Any], *, by: User) -> Policy:
-    """Make a policy; without an order it goes first. Raises NotAllowed, ParameterError, Conflict for one too many."""
+    """Create a policy; without an order it comes first.
+
+    Raises NotAllowed, ParameterError, and Conflict if there are MAX_POLICIES already.
+    """
     name, columns = check_name(document["name"]), term_columns(document)
     with _changing_policies(by):
         if Policy.objects.filter(ended_at=None).count() >= MAX_POLICIES:
-            raise Conflict(f"There are {MAX_POLICIES} policies; end some that no call needs.")
+            raise Conflict(f"There are already {MAX_POLICIES} policies, the maximum. Delete some first.")
         order = document.get("order")
         policy = Policy(name=name, order=_first_order(by) if order is None else order)
         policy.enabled = document.get("enabled", True)
@@ -73,15 +76,15 @@ def create_policy(document: Mapping[str, Any], *, by: User) -> Policy:
 
 @retry_on_deadlock
 def change_policy(policy: Policy, document: Mapping[str, Any], *, by: User) -> Policy:
-    """Change what is named; other terms make a new revision. `revision`, when given, is the one that was read.
+    """Change the given attributes and terms; changed terms create a new revision.
 
-    Raises NotAllowed, ParameterError, and Conflict when it was ended or changed meanwhile.
+    Raises NotAllowed, ParameterError, and Conflict if the policy was deleted or is not at the given `revision`.
     """
     with _changing_policies(by):
         row = _lock_policy(policy)
         before = row.revision
         if before is None or document.get("revision") not in (None, before.number):
-            raise Conflict("Someone has changed this policy meanwhile; look at it again.")
+            raise Conflict("Someone else has changed this policy. Reload it and try again.")
         changes = [*_apply_attributes(row, document), *_revise(row, before, document, by)]
         if changes:
             _save(row)
@@ -92,7 +95,7 @@ def change_policy(policy: Policy, document: Mapping[str, Any], *, by: User) -> P
 
 @retry_on_deadlock
 def move_policy(policy: Policy, *, up: bool, by: User) -> bool:
-    """Let a policy change places with the one before or after it; say whether there was one. Raises as `change`."""
+    """Swap a policy with its neighbour; return False if there is none. Raises NotAllowed and Conflict."""
     with _changing_policies(by):
         _lock_policy(policy)
         rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
@@ -110,7 +113,7 @@ def move_policy(policy: Policy, *, up: bool, by: User) -> bool:
 
 @retry_on_deadlock
 def end_policy(policy: Policy, *, by: User) -> Policy:
-    """End a policy: it holds no call any more, and is kept for those it held. Raises NotAllowed, Conflict."""
+    """Delete a policy; its row is kept for the requests it held. Raises NotAllowed and Conflict."""
     with _changing_policies(by):
         row = _lock_policy(policy)
         row.ended_at, row.enabled = clock.now(), False
@@ -122,24 +125,24 @@ def end_policy(policy: Policy, *, by: User) -> Policy:
 
 @contextmanager
 def _changing_policies(by: User) -> Iterator[None]:
-    """Change policies in one transaction, for who may; afterwards this process reads the rules again."""
+    """Check the user's right, run the body in a transaction, and discard the cached rules after commit."""
     if not may_change_policy(by):
-        raise NotAllowed("Only an administrator may change policies.")
+        raise NotAllowed("Only administrators may change policies.")
     with transaction.atomic():
         yield
         transaction.on_commit(gate.invalidate_rules)
 
 
 def _lock_policy(policy: Policy) -> Policy:
-    # No join: the revision that someone else made while this waited is seen by a later statement only.
+    # No join: a revision committed while this waited for the lock is only visible to a later statement.
     row = Policy.objects.select_for_update().get(pk=policy.pk)
     if row.ended_at is not None:
-        raise Conflict("This policy was ended; make a new one.")
+        raise Conflict("This policy was deleted. Create a new one.")
     return row
 
 
 def _first_order(by: User) -> int:
-    """Return an order below that of every policy; only when the lowest is 0, the policies are numbered anew."""
+    """Return an order below that of every policy; renumbers the policies if the lowest is 0."""
     rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
     lowest = rows[0].order if rows else 2 * STEP
     if lowest > 0:
@@ -155,7 +158,7 @@ def _save(policy: Policy) -> None:
         with transaction.atomic():
             policy.save()
     except IntegrityError:
-        raise field_error("name", "taken", "Another policy has this name; take another.") from None
+        raise field_error("name", "taken", "Another policy has this name. Choose a different one.") from None
 
 
 def _record_policy_change(kind: str, policy: Policy, by: User, **more: Any) -> None:
@@ -164,7 +167,7 @@ def _record_policy_change(kind: str, policy: Policy, by: User, **more: Any) -> N
 
 
 def _distinct_orders(orders: list[int]) -> list[int]:
-    """Return orders that differ, in their order: as they are where they do."""
+    """Return distinct orders in the same sequence: unchanged if they are distinct already."""
     return orders if len(set(orders)) == len(orders) else [STEP * (place + 1) for place in range(len(orders))]
 
 
@@ -176,7 +179,7 @@ def _reorder(policy: Policy, order: int, by: User) -> None:
 
 
 def _apply_attributes(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
-    """Set what is no term: the name, the order, whether it counts. Yield what is different."""
+    """Set name, order and enabled; yield a description of each change."""
     wanted = {name: document[name] for name in ("name", "order", "enabled") if name in document}
     if "name" in wanted:
         wanted["name"] = check_name(wanted["name"])
@@ -184,9 +187,7 @@ def _apply_attributes(policy: Policy, document: Mapping[str, Any]) -> Iterator[s
         old = getattr(policy, name)
         if old != value:
             setattr(policy, name, value)
-            yield (
-                {True: "switched on", False: "switched off"}[value] if name == "enabled" else f"{name} {old} → {value}"
-            )
+            yield ({True: "enabled", False: "disabled"}[value] if name == "enabled" else f"{name} {old} → {value}")
 
 
 def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any], by: User) -> list[str]:
@@ -199,7 +200,7 @@ def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any],
 
 
 def term_differences(before: PolicyRevision, columns: Mapping[str, Any]) -> list[str]:
-    """Say which terms differ, with what they were and are where that is no secret."""
+    """Return a description of each changed term, with old and new values unless they may be confidential."""
     changes = ((name, getattr(before, name), columns[name]) for name in TERM_COLUMNS)
     return [_difference(name, old, new) for name, old, new in changes if old != new]
 
@@ -222,4 +223,4 @@ def _conditions_text(rows: list[dict[str, Any]]) -> str:
 def _term_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "by default" if value is None else str(value) or "any"
+    return "default" if value is None else str(value) or "any"

@@ -1,4 +1,4 @@
-"""What the rules in force would say of a call nobody makes: which rule, and why none before it. Writes nothing."""
+"""Simulator: the verdict of the current rules on a hypothetical call, with the rules tried before. Never writes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ from catalog.models import Tool
 from catalog.rest.problems import first_error_detail, problem_for
 from catalog.schemas import ArgumentProblem, raise_for_problems, validate_tool_args
 
-CANNOT_ALLOW_DANGEROUS = Mismatch("effect", "it fits, but no policy lets dangerous calls run without people")
+CANNOT_ALLOW_DANGEROUS = Mismatch("effect", "it matches, but policies cannot allow dangerous calls without approval")
 EARLIEST, LATEST = 1970, 3000
-BEFORE_POLICIES = "A call with these arguments is refused before any policy is asked"
+BEFORE_POLICIES = "A call with these arguments is refused before any policy is evaluated"
 
 
 class RefusedArguments(ParameterError):
-    """The tool does not take the arguments, so that no rule would be asked; `details` has what a call is told."""
+    """The tool refuses the arguments, so no rule is evaluated; `details` has the errors that a call would get."""
 
     def __init__(self, error: ToolError) -> None:
         told = problem_for(error)
@@ -43,13 +43,13 @@ class RefusedArguments(ParameterError):
         )
 
     def user_message(self) -> str:
-        """Return the message: it names the field itself."""
+        """Return the message, which already names the field."""
         return self.message
 
 
 @dataclass(frozen=True, slots=True)
 class RuleTrace:
-    """A rule that was asked, and why it said nothing; no reasons where it decided."""
+    """A rule that was tried, and the reasons for which it does not apply; none if it decided."""
 
     policy: Policy
     revision: PolicyRevision
@@ -58,7 +58,7 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """The verdict on a call, the rule that gives it (None when none matches), and the rules tried before it."""
+    """Verdict on a call, the deciding rule (None if no rule matches), and the rules tried before it."""
 
     verdict: GateDecision
     decided: RuleTrace | None
@@ -66,23 +66,23 @@ class Simulation:
 
     @property
     def effect(self) -> str:
-        """The verdict in one word, as policies have it."""
+        """The verdict as an effect of policies: allow, hold or deny."""
         return effect_of(self.verdict)
 
     @property
     def sentence(self) -> str:
-        """The rule in plain words, or what is true when none fits."""
+        """Sentence of the deciding rule, or of the default verdict."""
         if self.decided is not None:
             return self.decided.revision.sentence
         return (
             self.verdict.message
             if isinstance(self.verdict, Deny)
-            else "No policy is about this call: it runs by itself."
+            else "No policy matches this call: it runs without approval."
         )
 
 
 def effect_of(verdict: GateDecision) -> str:
-    """Return a verdict in one word: allow, hold or deny."""
+    """Return the effect of a verdict: allow, hold or deny."""
     if isinstance(verdict, Allow):
         return "allow"
     return "hold" if isinstance(verdict, Hold) else "deny"
@@ -91,10 +91,10 @@ def effect_of(verdict: GateDecision) -> str:
 def simulate(
     tool_name: str, arguments: Mapping[str, Any], requester: str = "", at: datetime | None = None
 ) -> Simulation:
-    """Ask the rules in their order, keeping why each says nothing; of a call that is made at that moment, or now.
+    """Evaluate the current rules on a call made now or `at`, and keep the reasons for which rules do not apply.
 
-    Raises ParameterError for a tool or a person that there is not, and for a moment that hours cannot be reckoned of;
-    RefusedArguments for arguments that a call of the tool is refused for.
+    Raises ParameterError for an unknown tool or user and for a year out of range, and RefusedArguments for arguments
+    that the tool refuses.
     """
     if at is not None and not EARLIEST <= at.year < LATEST:
         raise_for_problems([ArgumentProblem("at", "invalid", f"The year must be {EARLIEST} to {LATEST - 1}.")])
@@ -102,7 +102,7 @@ def simulate(
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
-    """Ask these rules, in the order given."""
+    """Evaluate these rules on a call, in the order given."""
     revisions, at = list(revisions), at or clock.now()
     people = requesters_named(revisions)
     passed: list[RuleTrace] = []
@@ -125,11 +125,11 @@ def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> Call
     is_name = "\x00" not in tool_name
     tool = tools.filter(name=tool_name, current_version__isnull=False).first() if is_name else None
     if tool is None or tool.current_version is None:
-        raise_for_problems([ArgumentProblem("tool", "unknown", "There is no tool of this name.")])
-        raise AssertionError  # refused above
+        raise_for_problems([ArgumentProblem("tool", "unknown", "There is no tool with this name.")])
+        raise AssertionError  # unreachable: raise_for_problems has raised
     person = find_active_user(requester) if requester else None
     if requester and person is None:
-        raise_for_problems([ArgumentProblem("requester", "unknown", "There is nobody of this username.")])
+        raise_for_problems([ArgumentProblem("requester", "unknown", "There is no active user with this name.")])
     return CallFacts(
         tool_name=tool.name,
         safety_level=SafetyLevel(tool.current_version.safety_level),
@@ -142,12 +142,12 @@ def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> Call
 
 
 def _validated_arguments(tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments as a call of the tool would run with them; raise RefusedArguments."""
+    """Return the arguments as the tool would get them. Raises RefusedArguments."""
     loaded = snapshot.callable_tool(tool.name)
     try:
         if loaded is not None:
             return pipeline.prepare_arguments(loaded.tool, arguments)
-        # Its code is not loaded in this process: what is stored of it says which arguments it takes.
+        # The tool's code is not loaded in this process, so validate against the stored schema.
         schema = tool.current_version.input_schema if tool.current_version else {}
         return dict(normalize_numbers(validate_tool_args(schema, arguments)))
     except ToolError as error:

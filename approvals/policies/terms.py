@@ -1,7 +1,7 @@
-"""Terms of a policy: validated as sent (contract.md's object), and converted to what a revision stores.
+"""Terms of a policy: validation of the submitted document, and its conversion to the columns of a revision.
 
-Each problem names its place in the object: match.hours, stages.0.group. Addresses to notify are stored encrypted and
-shown without their secrets; the shown form stands for the address when terms are sent back.
+Each problem names its path in the document: match.hours, stages.0.group. Addresses to notify are stored encrypted and
+displayed without secrets; a displayed address that is sent back keeps the stored one.
 """
 
 import re
@@ -25,15 +25,15 @@ from catalog.schemas import ArgumentProblem, raise_for_problems
 
 MAX_NOTIFY = 10
 StoredAddress = dict[str, str]
-"""Channel, ciphertext, and what may be `shown` of an address."""
+"""Channel, ciphertext, and displayed text (`shown`) of an address."""
 ADDRESS_MARK_LENGTH = 8
-"""Letters of a keyed hash that tell apart addresses which are shown alike."""
+"""Length of the keyed hash that distinguishes addresses with the same displayed text."""
 
 
 def addresses_to_store(sent: Any, before: Sequence[StoredAddress]) -> tuple[list[StoredAddress], list[ArgumentProblem]]:
-    """Return addresses as a revision keeps them, and what is wrong with them; `sent` None: those there were before.
+    """Return addresses for storage and their problems; `sent` None keeps those in `before`.
 
-    One that is sent as it is shown, or again in full, stays as it was kept.
+    An address that is sent as displayed, or again in full, keeps its stored form.
     """
     if sent is None:
         return list(before), []
@@ -71,14 +71,15 @@ MAX_SECONDS_BY_TERM = {
     "min_role_age_seconds": 365 * 86_400,
 }
 MAX_LENGTH_BY_TERM = {"category": 64, "source": 128, "plan": 40, "hours": 64}
+NO_SUCH_GROUP = "There is no group with this name."
 GLOB = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
 INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def term_columns(document: Mapping[str, Any], base: PolicyRevision | None = None) -> dict[str, Any]:
-    """Return the columns of a revision with these terms, what is left out being as in `base`, or by default.
+    """Return the columns of a revision with these terms; missing ones come from `base`, or are the defaults.
 
-    Raises ParameterError with every problem that was found.
+    Raises ParameterError with all problems.
     """
     columns = {name: getattr(base or PolicyRevision(), name) for name in TERM_COLUMNS}
     match = dict(document.get("match") or {})
@@ -95,10 +96,10 @@ def term_columns(document: Mapping[str, Any], base: PolicyRevision | None = None
 
 
 def check_name(name: str) -> str:
-    """Return the name without space around it; raise ParameterError for one that cannot be seen."""
+    """Return the name without surrounding space. Raises ParameterError for an empty, too long or invisible name."""
     stripped = name.strip()
     if not stripped or len(stripped) > 128 or _has_invisible(stripped):
-        raise_for_problems([ArgumentProblem("name", "invalid", "A name has 1 to 128 characters that can be seen.")])
+        raise_for_problems([ArgumentProblem("name", "invalid", "A name must have 1 to 128 visible characters.")])
     return stripped
 
 
@@ -117,15 +118,15 @@ def _problems(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
 
 def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     if columns["tool"] and not GLOB.fullmatch(columns["tool"]):
-        yield ArgumentProblem(
-            "match.tool", "invalid", "Write a tool's name; * stands for any text, ? for one character."
-        )
+        yield ArgumentProblem("match.tool", "invalid", "Enter a tool's name; * matches any text, ? one character.")
     if columns["safety_level"] and columns["safety_level"] not in list(SafetyLevel):
         yield ArgumentProblem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
     for name in ("category", "source", "plan", "hours"):
         yield from _problems_of_text(f"match.{name}", columns[name], MAX_LENGTH_BY_TERM[name])
     if columns["requester"] and not _is_known_requester(columns["requester"]):
-        yield ArgumentProblem("match.requester", "unknown", "Write a username, or group: and the name of a group.")
+        yield ArgumentProblem(
+            "match.requester", "unknown", "Enter a username, or group: followed by the name of a group."
+        )
     try:
         _ = columns["hours"] and read_hours(columns["hours"])
     except ValueError as error:
@@ -133,22 +134,22 @@ def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
 
 
 def _problems_of_text(path: str, text: str, longest: int) -> Iterator[ArgumentProblem]:
-    """Refuse a text that is compared whole, if it can match nothing as it stands."""
+    """Yield problems of a text that is compared literally and could match nothing."""
     if _has_invisible(text):
-        yield ArgumentProblem(path, "invalid", "This holds a character that cannot be seen; leave it out.")
+        yield ArgumentProblem(path, "invalid", "This contains an invisible character. Remove it.")
     elif text != text.strip():
-        yield ArgumentProblem(path, "invalid", "This begins or ends with a blank; leave it out.")
+        yield ArgumentProblem(path, "invalid", "This begins or ends with a space. Remove it.")
     if len(text) > longest:
-        yield ArgumentProblem(path, "too_long", f"This may have at most {longest} characters.")
+        yield ArgumentProblem(path, "too_long", f"This can have at most {longest} characters.")
 
 
 def _problems_of_source(name: str, kept: str) -> Iterator[ArgumentProblem]:
-    """Refuse a source that there is not; one that a policy has already may stay though it is gone."""
+    """Yield a problem for an unknown source; a policy may keep a source that no longer exists."""
     known = list(Source.objects.values_list("name", flat=True)) if name not in ("", kept) else [name]
     if name not in known:
         near = get_close_matches(name[:128], known, n=3, cutoff=0.4) or sorted(known)[:5]
         there = f" Did you mean {' or '.join(near)}?" if near else ""
-        yield ArgumentProblem("match.source", "unknown", f"There is no source of this name.{there}")
+        yield ArgumentProblem("match.source", "unknown", f"There is no source with this name.{there}")
 
 
 def _is_known_requester(requester: str) -> bool:
@@ -162,23 +163,25 @@ def _is_known_requester(requester: str) -> bool:
 def _problems_of_texts(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     message = columns["message"]
     if len(message) > MAX_MESSAGE or _has_invisible(message.replace("\n", "")):
-        yield ArgumentProblem("message", "invalid", f"Write at most {MAX_MESSAGE:,} characters that can be seen.")
+        yield ArgumentProblem("message", "invalid", f"Enter at most {MAX_MESSAGE:,} visible characters.")
 
 
 def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     stages = columns["stages"]
     if columns["effect"] == PolicyRevision.Effect.HOLD and not stages:
-        yield ArgumentProblem("stages", "required", "Say who must agree: a group and how many of it.")
+        yield ArgumentProblem("stages", "required", "Add at least one group and the number of approvals it must give.")
     if len(stages) > MAX_STAGES:
-        yield ArgumentProblem("stages", "too_many", f"At most {MAX_STAGES} stages are taken.")
+        yield ArgumentProblem("stages", "too_many", f"There can be at most {MAX_STAGES} stages.")
     groups = [stage["group"] for stage in stages]
     known = set(Group.objects.filter(name__in=groups).values_list("name", flat=True)) if groups else set()
     for number, stage in enumerate(stages[:MAX_STAGES]):
         if stage["group"] not in known:
-            yield ArgumentProblem(f"stages.{number}.group", "unknown", "There is no group of this name.")
+            yield ArgumentProblem(f"stages.{number}.group", "unknown", NO_SUCH_GROUP)
         elif stage["group"] in groups[:number]:
             yield ArgumentProblem(
-                f"stages.{number}.group", "repeated", "This group stands in an earlier stage; raise its count."
+                f"stages.{number}.group",
+                "repeated",
+                "This group is already in an earlier stage. Increase its count instead.",
             )
         if not 1 <= stage["count"] <= MAX_COUNT:
             yield ArgumentProblem(f"stages.{number}.count", "invalid", f"This must be 1 to {MAX_COUNT}.")
@@ -187,7 +190,7 @@ def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]
 def _problems_of_time(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     seconds = columns["expires_seconds"]
     if seconds is not None and not MIN_SECONDS <= seconds <= MAX_SECONDS:
-        message = f"This must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for the installation's time."
+        message = f"This must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for the installation's default."
         yield ArgumentProblem("expires_seconds", "invalid", message)
     for name, most in MAX_SECONDS_BY_TERM.items():
         if not 0 <= columns[name] <= most:
@@ -196,7 +199,9 @@ def _problems_of_time(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     if columns["on_expiry"] not in PolicyRevision.OnExpiry.values:
         yield ArgumentProblem("on_expiry", "invalid", "This must be one of fail, skip, cancel_plan, escalate.")
     if escalates != bool(columns["escalate_to"]):
-        message = "Name the group to ask next." if escalates else "This is for on_expiry escalate only; leave it empty."
+        message = (
+            "Choose the group to escalate to." if escalates else "This requires on_expiry escalate. Leave it empty."
+        )
         yield ArgumentProblem("escalate_to", "invalid", message)
     elif escalates and not Group.objects.filter(name=columns["escalate_to"]).exists():
-        yield ArgumentProblem("escalate_to", "unknown", "There is no group of this name.")
+        yield ArgumentProblem("escalate_to", "unknown", NO_SUCH_GROUP)

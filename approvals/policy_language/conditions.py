@@ -1,8 +1,8 @@
-"""Conditions on the arguments of a call, as policies and grants have them: path, operator, value.
+"""Conditions of policies and grants on the arguments of a call: path, operator, value.
 
-`check_conditions` refuses unknown operators, values that do not go with them, and paths that lead nowhere.
-All rows of a list must hold. They become one JSON Schema, compiled once with an engine whose patterns are linear in the
-text. A path that leads nowhere satisfies `missing`, `not_equals` and `not_in` (nothing there is equal), and no other.
+`check_conditions` rejects unknown operators, unsuitable values and malformed paths. All rows of a list must hold; they
+are compiled to one JSON Schema, with an engine whose patterns take linear time. A path without a value satisfies
+`missing`, `not_equals` and `not_in`, and no other operator.
 """
 
 import json
@@ -46,7 +46,7 @@ WITHOUT_VALUE = frozenset({"exists", "missing"})
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition; the value is kept as canonical JSON, so that rows can be compared and remembered."""
+    """One condition; the value is canonical JSON text, so that conditions can be compared and cached."""
 
     path: str
     operator: str
@@ -54,20 +54,20 @@ class Condition:
 
     @property
     def value(self) -> Any:
-        """What the operator compares with."""
+        """Value that the operator compares with."""
         return json.loads(self.text)
 
 
 def check_conditions(rows: object, path: str = "arguments") -> list[dict[str, Any]]:
-    """Return the rows in their plain form; raise ParameterError, its paths under `path`: arguments.0.operator."""
+    """Return the rows in canonical form. Raises ParameterError with paths such as arguments.0.operator."""
     if not isinstance(rows, list):
         raise_for_problems(
             [ArgumentProblem(path, "type", "This must be a list of rows with path, operator and value.")]
         )
-        raise AssertionError  # refused above
+        raise AssertionError  # unreachable: raise_for_problems has raised
     if len(rows) > MAX_CONDITIONS:
         raise_for_problems(
-            [ArgumentProblem(path, "too_many", f"At most {MAX_CONDITIONS} rows are taken; make two policies of it.")]
+            [ArgumentProblem(path, "too_many", f"There can be at most {MAX_CONDITIONS} rows. Split the policy in two.")]
         )
     raise_for_problems([problem for number, row in enumerate(rows) for problem in _problems(row, f"{path}.{number}")])
     return [_plain_condition(row) for row in rows]
@@ -79,12 +79,12 @@ def _plain_condition(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
-    """Yield what is wrong with one row."""
+    """Yield the problems of one row."""
     if not isinstance(row, dict):
         yield ArgumentProblem(path, "type", "This must be an object with path, operator and value.")
         return
     for name in sorted(row.keys() - {"path", "operator", "value"}):
-        yield ArgumentProblem(f"{path}.{name}", "unknown", "A row has path, operator and value only.")
+        yield ArgumentProblem(f"{path}.{name}", "unknown", "A row can only have path, operator and value.")
     yield from _problems_of_path(row.get("path"), f"{path}.path")
     operator = row.get("operator")
     if not isinstance(operator, str) or operator not in OPERATORS:
@@ -97,21 +97,25 @@ def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
 
 def _problems_of_path(value: object, path: str) -> Iterator[ArgumentProblem]:
     if not isinstance(value, str) or not value:
-        yield ArgumentProblem(path, "required", "This must name an argument, dotted for what is inside: to.0.address.")
+        yield ArgumentProblem(
+            path, "required", "This must be an argument's name, with dots for nested values: to.0.address."
+        )
         return
     steps = value.split(".")
     if len(value) > MAX_PATH or len(steps) > MAX_PATH_STEPS:
-        yield ArgumentProblem(path, "too_long", f"A path has at most {MAX_PATH} characters and {MAX_PATH_STEPS} steps.")
+        yield ArgumentProblem(
+            path, "too_long", f"A path can have at most {MAX_PATH} characters and {MAX_PATH_STEPS} steps."
+        )
     if not all(steps):
-        yield ArgumentProblem(path, "invalid", "A path has names between single dots, and none at its ends.")
+        yield ArgumentProblem(path, "invalid", "A path consists of names separated by single dots.")
     if any(step.isascii() and step.isdigit() and int(step[:9]) > MAX_LIST_INDEX for step in steps):
-        yield ArgumentProblem(path, "invalid", f"A place in a list may be 0 to {MAX_LIST_INDEX}.")
+        yield ArgumentProblem(path, "invalid", f"A list index must be 0 to {MAX_LIST_INDEX}.")
 
 
 def _value_objection(operator: str, row: Mapping[str, Any]) -> str:
-    """Return what is wrong with the value for this operator; empty when it fits."""
+    """Return the problem with the value for this operator; empty if there is none."""
     if operator in WITHOUT_VALUE:
-        return "" if row.get("value") is None else f"{operator} takes no value; leave it out."
+        return "" if row.get("value") is None else f"{operator} takes no value. Leave it out."
     if "value" not in row:
         return "This is required."
     try:
@@ -119,7 +123,7 @@ def _value_objection(operator: str, row: Mapping[str, Any]) -> str:
     except MalformedJSON as problem:
         return problem.message
     if size > MAX_VALUE:
-        return f"A value may have at most {MAX_VALUE:,} characters as JSON."
+        return f"A value can have at most {MAX_VALUE:,} characters as JSON."
     return _VALUE_CHECKS.get(operator, _no_objection)(row["value"])
 
 
@@ -186,19 +190,19 @@ class Predicate:
         self._compiled = _validator({"allOf": [condition_schema(row) for row in rows]}) if rows else None
 
     def matches(self, arguments: Mapping[str, Any]) -> bool:
-        """Say whether every row holds of the arguments."""
+        """Return True if the arguments satisfy all rows."""
         if self._compiled is None:
             return True
-        # Only what the rows are about is handed over: arguments may be large, and it is converted.
+        # Pass only the arguments that the rows name, since the engine converts all it gets and arguments may be large.
         return self._compiled.is_valid({name: arguments[name] for name in self._names if name in arguments})
 
     def failing(self, arguments: Mapping[str, Any]) -> Condition | None:
-        """Return the first row that does not hold; None when all do."""
+        """Return the first row that does not hold; None if all do."""
         return next((row for row in self.rows if not _validator(condition_schema(row)).is_valid(dict(arguments))), None)
 
 
 def compile_conditions(rows: Iterable[Mapping[str, Any]]) -> Predicate:
-    """Return the predicate of rows that `check_conditions` let through, compiled once per process."""
+    """Return the predicate of rows checked by `check_conditions`, compiled once per process."""
     return _compile_cached(
         tuple(Condition(row["path"], row["operator"], canonical_text(row.get("value"))) for row in rows)
     )
@@ -214,7 +218,7 @@ def _validator(schema: Schema) -> jsonschema_rs.Draft202012Validator:
 
 
 def condition_schema(row: Condition) -> Schema:
-    """Return the JSON Schema that arguments fit when the row holds."""
+    """Return the JSON Schema that arguments match if and only if the row holds."""
     if row.operator == "missing":
         return {"not": _schema_at_path(row.path, {})}
     if row.operator.startswith("not_"):
@@ -223,7 +227,7 @@ def condition_schema(row: Condition) -> Schema:
 
 
 def _schema_at_path(path: str, leaf: Schema) -> Schema:
-    """Return the schema that asks for `leaf` at a dotted path; a number is an entry of a list, or a member so named."""
+    """Return the schema for `leaf` at a dotted path; a number is a list index or the name of a member."""
     schema = leaf
     for step in reversed(path.split(".")):
         inner, schema = schema, {"type": "object", "required": [step], "properties": {step: schema}}
@@ -255,7 +259,7 @@ _LEAF_SCHEMAS: dict[str, Callable[[Any], Schema]] = {
 
 
 def _literal_pattern(text: str) -> str:
-    """Return the pattern of exactly this text."""
+    """Return a pattern that matches exactly this text."""
     return re.sub(r"[\\.+*?()|\[\]{}^$]", lambda found: f"\\{found[0]}", text)
 
 
@@ -269,14 +273,14 @@ _OPERATOR_PHRASES = {
     "contains": "contains {}",
     "matches": "matches the pattern {}",
     "less_than": "is less than {}",
-    "greater_than": "is more than {}",
+    "greater_than": "is greater than {}",
     "exists": "is given",
     "missing": "is not given",
 }
 
 
 def condition_sentence(row: Condition) -> str:
-    """Return the row in plain words: amount is more than 1000."""
+    """Return the row as a phrase: amount is greater than 1000."""
     value = row.value
     shown = (
         ", ".join(map(_value_text, value))

@@ -1,4 +1,4 @@
-"""What a policy's terms mean, as one sentence in plain words: which calls, and what becomes of them."""
+"""Sentences that describe the terms of a policy: matching calls and their treatment."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -38,7 +38,7 @@ def policy_sentence(terms: PolicyTerms) -> str:
 
 
 def calls_in_words(terms: PolicyTerms) -> str:
-    """Say which calls the terms are about."""
+    """Return a phrase for the calls that the terms match."""
     lead = f"{terms.safety_level.capitalize()} calls" if terms.safety_level else "Calls"
     parts = list(_match_phrases(terms))
     return " ".join([lead, *parts]) if parts or terms.safety_level else "All calls"
@@ -52,7 +52,7 @@ def _match_phrases(terms: PolicyTerms) -> Iterator[str]:
     if terms.source:
         yield f"from the source {terms.source}"
     if terms.requester:
-        yield f"asked for by {requester_in_words(terms.requester)}"
+        yield f"requested by {requester_in_words(terms.requester)}"
     if terms.plan:
         yield f"in the plan {terms.plan}"
     if terms.hours:
@@ -62,15 +62,15 @@ def _match_phrases(terms: PolicyTerms) -> Iterator[str]:
 
 
 def requester_in_words(requester: str) -> str:
-    """Say whom a rule's requester stands for."""
+    """Return a phrase for the requester term of a rule."""
     group = requester.removeprefix("group:")
     return f"a member of {group}" if group != requester else requester
 
 
 def _allow_sentence(terms: PolicyTerms) -> str:
     if terms.safety_level == "dangerous":
-        return "are left to the next rules: no policy lets dangerous calls run without people"
-    return "run by themselves" + ("" if terms.safety_level else ", but for dangerous ones")
+        return "are left to the next policies, since dangerous calls always need approval"
+    return "run without approval" + ("" if terms.safety_level else ", except dangerous ones")
 
 
 def _deny_sentence(terms: PolicyTerms) -> str:
@@ -86,50 +86,50 @@ def _deny_sentence(terms: PolicyTerms) -> str:
 def _hold_sentence(terms: PolicyTerms) -> str:
     people = people_in_words(stages_of(terms.stages))
     seconds = terms.expires_seconds or settings.TOOLGATE_APPROVAL_TTL_SECONDS
-    return f"wait for {people}, {format_timespan(seconds)} at most{_expiry_sentence(terms)}"
+    return f"need approval by {people} within {format_timespan(seconds)}{_expiry_sentence(terms)}"
 
 
 def _expiry_sentence(terms: PolicyTerms) -> str:
-    """Say what happens when nobody answers, where it is not that the step fails."""
+    """Return the consequence of expiry, unless it is the default that the step fails."""
     if terms.on_expiry == "escalate" and terms.escalate_to:
-        return f", then also for {terms.escalate_to}"
-    return {"skip": ", then the step is skipped", "cancel_plan": ", then the plan is cancelled"}.get(
+        return f", then also by {terms.escalate_to}"
+    return {"skip": ", otherwise the step is skipped", "cancel_plan": ", otherwise the plan is cancelled"}.get(
         terms.on_expiry, ""
     )
 
 
 def expiry_consequence(on_expiry: str, escalate_to: str) -> str:
-    """Say what becomes of a call when the time to answer is over."""
+    """Return a phrase for what happens to a call when its request expires."""
     if on_expiry == "escalate" and escalate_to:
-        return f"then {escalate_to} may answer, too"
+        return f"then {escalate_to} can answer too"
     return {"skip": "then its step is skipped", "cancel_plan": "then its plan is cancelled"}.get(
-        on_expiry, "then it does not run"
+        on_expiry, "then it fails"
     )
 
 
 def extra_terms_in_words(terms: Any) -> list[str]:
-    """Say what else the terms of a rule that holds ask of people, or let them; nothing of other rules."""
+    """Return sentences on the further terms of a rule that holds calls; empty for other rules."""
     if terms.effect != "hold":
         return []
     said = [
-        (terms.reason_required, "Rejecting needs a reason."),
-        (terms.typed_target, "Approving takes typing what the call is about."),
+        (terms.reason_required, "Rejections need a reason."),
+        (terms.typed_target, "Reviewers must type the target's name to approve."),
         (
             terms.min_review_seconds,
-            f"On pages, it must be shown for {format_timespan(terms.min_review_seconds)} before.",
+            f"Reviewers must view the request for {format_timespan(terms.min_review_seconds)} before approving.",
         ),
         (
             terms.fresh_sign_in_seconds,
-            f"On pages, who approves has signed in within {format_timespan(terms.fresh_sign_in_seconds)}.",
+            f"Reviewers must have signed in within the last {format_timespan(terms.fresh_sign_in_seconds)}.",
         ),
         (
             terms.min_role_age_seconds,
-            f"Only who has been in the group for {format_timespan(terms.min_role_age_seconds)} counts.",
+            f"Reviewers must have been in the group for {format_timespan(terms.min_role_age_seconds)}.",
         ),
-        (terms.allow_self_review, "Who asked may decide it, too; every time, that is said."),
-        (not terms.editor_may_approve, "Who changes what is asked does not approve it."),
-        (terms.batchable, "Several may be approved at once."),
-        (not terms.remind, "Nobody is reminded."),
-        (terms.notify, f"{len(terms.notify)} more addresses are told."),
+        (terms.allow_self_review, "Requesters may decide their own calls; this is shown on every request."),
+        (not terms.editor_may_approve, "Reviewers who edit the arguments may not approve them."),
+        (terms.batchable, "Several requests can be approved together."),
+        (not terms.remind, "No reminders are sent."),
+        (terms.notify, f"Further addresses notified: {len(terms.notify)}."),
     ]
     return [sentence for holds, sentence in said if holds]

@@ -1,4 +1,4 @@
-"""Stages: how many people of which groups must agree, and what is lacking when some have. Knows no person, no row."""
+"""Stages of approval: number of approvers per group, and the unfilled stages for given memberships. No database."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,32 +12,32 @@ MAX_COUNT = 20
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """So many people of one group."""
+    """A number of approvals by members of one group."""
 
     group: str
     count: int
 
     @property
     def sentence(self) -> str:
-        """The stage in words: 2 reviewers, 1 member of finance."""
+        """The stage as a phrase: 2 reviewers, 1 member of finance."""
         plural = "" if self.count == 1 else "s"
         who = f"{self.group}{plural}" if self.group in ROLES else f"member{plural} of {self.group}"
         return f"{self.count} {who}"
 
 
 def stages_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Stage, ...]:
-    """Return stored rows of group and count as stages; a count below one asks for nobody."""
+    """Return the stages of stored rows; a negative count becomes 0."""
     return tuple(Stage(str(row["group"]), max(0, int(row["count"]))) for row in rows)
 
 
 def people_in_words(stages: Iterable[Stage]) -> str:
-    """Say whom stages ask for: 2 reviewers and 1 member of finance."""
+    """Return the stages as a phrase: 2 reviewers and 1 member of finance."""
     said = [stage.sentence for stage in stages if stage.count]
     return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "nobody"
 
 
 def unfilled_stages(stages: Sequence[Stage], memberships: Sequence[frozenset[str]]) -> list[Stage]:
-    """Return what stages lack when those in these groups, one entry a person, are put where they help most."""
+    """Return the stages that remain unfilled under an optimal assignment; `memberships` has one entry per person."""
     places = [stage for stage in stages for _ in range(stage.count)]
     held: dict[int, int] = {}
     lacking = [
@@ -49,9 +49,9 @@ def unfilled_stages(stages: Sequence[Stage], memberships: Sequence[frozenset[str
 def _fill_place(
     place: int, places: Sequence[Stage], people: Sequence[frozenset[str]], held: dict[int, int], asked: set[int]
 ) -> bool:
-    """Put somebody into a place, moving those who can stand elsewhere; say whether that worked. `held`: by person.
+    """Fill a place, moving people to other places if needed; return False if nobody fits. `held` maps person to place.
 
-    Kuhn's matching: a place that was filled once stays filled, so the earlier stages are filled first.
+    Kuhn's matching algorithm: a place that was filled once stays filled, so earlier stages are filled first.
     """
     for person, groups in enumerate(people):
         if person in asked or places[place].group not in groups:
