@@ -1,4 +1,4 @@
-"""Grants, the remembered approvals: making, matching, using and proposing them.
+"""Grants (remembered approvals): creating, matching, using and proposing them.
 
-It must not know how requests are reviewed, the queue's views, notifications, or pages and REST.
+It must not import reviews, the queue, notifications, pages or REST.
 """

@@ -1,7 +1,6 @@
-"""The conditions of a grant: rows as in policies, which must speak of everything a call is made with.
+"""Conditions of a grant: rows as in policies, which must cover every argument of a call.
 
-What no row names is not covered: a call with an argument that the grant does not speak of goes to people. `exists`
-says that any value will do.
+A call with an argument that no row names is not covered and needs approval. `exists` allows any value.
 """
 
 import re
@@ -20,22 +19,22 @@ from catalog.core.canonical_json import canonical_text
 
 ArgumentPath = tuple[str, ...]
 MAX_DECODINGS = 5
-"""How often a text may be percent-encoded before it counts as one that hides where it leads."""
+"""Maximum levels of percent-encoding; a text with more counts as an attempt to hide its target."""
 _URL_PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?//")
 PLACEHOLDER_KEY = "$secret"
 
 
 def check_grant_conditions(rows: object, path: str = "arguments") -> list[dict[str, Any]]:
-    """Return the rows in their plain form; raise ParameterError, its paths under `path`."""
+    """Return the rows in canonical form. Raises ParameterError with paths under `path`."""
     checked = check_conditions(rows, path)
     for number, row in enumerate(checked):
         if PLACEHOLDER_KEY in row["path"].split(".") or PLACEHOLDER_KEY in canonical_text(row.get("value")):
-            raise GrantRefused(f"{path}.{number}", "A secret cannot be compared: say with exists that any will do.")
+            raise GrantRefused(f"{path}.{number}", "A secret cannot be compared. Use exists to allow any value.")
     return checked
 
 
 def conditions_cover(rows: list[dict[str, Any]], arguments: Mapping[str, Any]) -> bool:
-    """Say whether every row holds of the arguments, and every argument is spoken of by some row."""
+    """Return True if the arguments satisfy every row and each argument is named by a row."""
     if not compile_conditions(rows).matches(arguments) or any(escapes_prefix(row, arguments) for row in rows):
         return False
     named = {tuple(row["path"].split(".")) for row in rows}
@@ -43,7 +42,7 @@ def conditions_cover(rows: list[dict[str, Any]], arguments: Mapping[str, Any]) -
 
 
 def escapes_prefix(row: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-    """Say whether a text that begins as the row asks leads elsewhere: reports/../secrets, https://example.com.evil."""
+    """Return True if a text with the row's prefix leads elsewhere: reports/../secrets, https://example.com.evil."""
     if row["operator"] != "starts_with":
         return False
     value = value_at_path(arguments, row["path"].split("."))
@@ -51,9 +50,9 @@ def escapes_prefix(row: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool
 
 
 def _has_parent_segment(text: str) -> bool:
-    """Say whether a path goes up, however often its dots and slashes are percent-encoded."""
+    """Return True if a path contains a parent segment, percent-encoded or not."""
     for _ in range(MAX_DECODINGS):
-        if ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", text)):  # readers of addresses leave these out
+        if ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", text)):  # URL parsers ignore these
             return True
         before, text = text, unquote(text)
         if before == text:
@@ -62,26 +61,26 @@ def _has_parent_segment(text: str) -> bool:
 
 
 def _continues_name(begin: str, text: str) -> bool:
-    """Say whether an address only begins with the same letters: a host or folder with a longer name is another."""
+    """Return True if the prefix ends inside a host or folder name, so that the URL may lead to a different one."""
     if _URL_PREFIX.match(begin) is None or begin.endswith("/"):
         return False
     return text[len(begin) : len(begin) + 1] not in ("", "/", "?", "#")
 
 
 def conditions_sentence(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Say what a call must be made with."""
+    """Return the conditions as a phrase."""
     rows = list(rows)
     shown = [row for row in rows if not is_mask(row.get("value"))]
     said = [
-        f"{row.path} may be anything" if row.operator == "exists" else condition_sentence(row)
+        f"{row.path} can be anything" if row.operator == "exists" else condition_sentence(row)
         for row in compile_conditions(shown).rows
     ]
-    said += [f"{row['path']} is something private" for row in rows if row not in shown]
-    return " and ".join(said) or "it is called without arguments"
+    said += [f"{row['path']} has a private value" for row in rows if row not in shown]
+    return " and ".join(said) or "the call has no arguments"
 
 
 def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:
-    """Yield the paths of everything inside that holds nothing more."""
+    """Yield the paths of the leaves inside a value."""
     inner = _children(value)
     if inner is None:
         yield from [path] if path else []
@@ -91,14 +90,14 @@ def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:
 
 
 def value_at_path(value: Any, path: Iterable[str]) -> Any:
-    """Return what stands at a path that leads somewhere, step by step: a name may hold dots."""
+    """Return the value at an existing path, given as steps because names may contain dots."""
     for step in path:
         value = value[int(step)] if isinstance(value, list) else value[step]
     return value
 
 
 def _children(value: Any) -> list[tuple[str, Any]] | None:
-    """Return what is inside a value, by step; None of what holds nothing, and of what stands for a secret."""
+    """Return the members of a value by step; None for leaves, empty containers and secrets."""
     if isinstance(value, Mapping) and value and PLACEHOLDER_KEY not in value:
         return [(str(name), each) for name, each in value.items()]
     if isinstance(value, list) and value:
@@ -107,9 +106,10 @@ def _children(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
-    """Return the rows of these grants by their keys, as the viewer may see them: they repeat a call's arguments.
+    """Return the rows of these grants by key, with values masked that the viewer may not see.
 
-    Of one that was made freely nobody can say whose data its rows hold: only who sees private data sees their values.
+    Rows repeat arguments of a call. For a grant without a source request the owner of the data is unknown, so only
+    users who may see private data see its values.
     """
     rows = {grant.pk: (grant.created_from, list(grant.conditions)) for grant in grants}
     hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))

@@ -1,7 +1,7 @@
-"""What a grant made out of a decided request would say: what was alike in the calls like it that were approved.
+"""Proposals of grants: conditions derived from what similar approved calls have in common.
 
-Where all had the same, the proposal asks for the same; where texts began alike, for that beginning; what varied
-otherwise is left for the person to choose, and never left out. Held against history before it is made. Never writes.
+Equal values give `equals`, texts with a common prefix `starts_with`; for other arguments the user must choose a
+condition. A proposal is compared with past calls. Never writes.
 """
 
 import json
@@ -45,13 +45,13 @@ _direct_plan_checks: list[Callable[[str], bool]] = []
 
 
 def register_direct_plan_lookup(judge: Callable[[str], bool]) -> None:
-    """Let whoever knows plans say, of a plan's id, whether it is only the plan of one direct call."""
+    """Register the function that tells from a plan's id if the plan was made for a single direct call."""
     _direct_plan_checks[:] = [judge]
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentProposal:
-    """One argument: what it is in the request, what it was in calls like it, and the row proposed; None: to choose."""
+    """One argument: its value, the values in similar calls, and the proposed row; None if the user must choose."""
 
     path: str
     value: Any
@@ -61,7 +61,7 @@ class ArgumentProposal:
 
 @dataclass(frozen=True, slots=True)
 class CoverageHistory:
-    """Held against the calls of the last days: how many would have been covered, and people had rejected."""
+    """Comparison with recent calls: their number, and how many of them are covered, and covered but rejected."""
 
     calls: int
     covered: int
@@ -71,7 +71,7 @@ class CoverageHistory:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A grant as it is proposed; `alike` is of how many approved calls, this one among them."""
+    """A proposed grant; `alike` is the number of similar approved calls, including this one."""
 
     request: ApprovalRequest
     parts: tuple[ArgumentProposal, ...]
@@ -84,35 +84,35 @@ class Proposal:
 
     @property
     def rows(self) -> list[GrantCondition]:
-        """The rows that are proposed; those to be chosen are not among them."""
+        """The proposed rows, without arguments for which the user must choose."""
         return [part.row for part in self.parts if part.row is not None]
 
     @property
     def hours(self) -> int:
-        """How many hours it is to last unless told otherwise."""
+        """Default duration in hours."""
         return min(DEFAULT_GRANT_HOURS, self.limits.max_hours)
 
     @property
     def uses(self) -> int:
-        """How often it is to be used unless told otherwise."""
+        """Default number of uses."""
         return min(DEFAULT_GRANT_USES, self.limits.max_uses)
 
     @property
     def varied(self) -> list[ArgumentProposal]:
-        """The arguments that were not the same in all."""
+        """Arguments whose values differ between the similar calls."""
         return [part for part in self.parts if len(part.seen) > 1]
 
     @property
     def sentence(self) -> str:
-        """What was alike, in words."""
+        """Sentence on the similar calls and the arguments that varied."""
         mine = f", {self.by_you} of them by you" if 0 < self.by_you < self.alike else ""
         if self.alike == 1:
-            return "This is the only call like this that was approved: the proposal asks for exactly the same."
-        who = "You approved" if self.by_you == self.alike else "People approved"
+            return "This is the only similar call that was approved. The proposal covers exactly these arguments."
+        who = "You approved" if self.by_you == self.alike else "Reviewers approved"
         if not self.varied:
-            return f"{who} {self.alike} calls like this{mine}; all were made with the same arguments."
+            return f"{who} {self.alike} similar calls{mine}, all with the same arguments."
         varied = _join_words(map(_variation_sentence, self.varied))
-        return f"{who} {self.alike} calls like this{mine}; only {varied} varied."
+        return f"{who} {self.alike} similar calls{mine}; only {varied} varied."
 
 
 def _variation_sentence(part: ArgumentProposal) -> str:
@@ -126,10 +126,10 @@ def _join_words(words: Any) -> str:
 
 
 def propose_grant(request: ApprovalRequest, by: User) -> Proposal:
-    """Return what a grant out of this approved request would say. Raises LookupError where its tool has no grants."""
+    """Return the proposed grant for an approved request. Raises LookupError if its tool cannot be granted."""
     limits = request.tool_version.tool.grant_limits
     if limits is None:
-        raise LookupError(f"No grants may be made for {request.tool_version.tool.name}.")
+        raise LookupError(f"{request.tool_version.tool.name} cannot be granted.")
     mine = _arguments(request.call.arguments)
     alike = [request, *_similar_approvals(request, mine)]
     texts = [_arguments(each.call.arguments) for each in alike]
@@ -142,14 +142,14 @@ def propose_grant(request: ApprovalRequest, by: User) -> Proposal:
 
 
 def default_scope(request: ApprovalRequest) -> str:
-    """Return the narrowest scope that a next call can be in: the plan, or of a direct call its session or requester."""
+    """Return the narrowest scope of possible further calls: the plan, or for a direct call its session or requester."""
     if not any(judge(request.plan_ref) for judge in _direct_plan_checks):
         return str(Grant.Scope.PLAN)
     return str(Grant.Scope.SESSION if request.call.session else Grant.Scope.REQUESTER)
 
 
 def _similar_approvals(request: ApprovalRequest, mine: Mapping[str, Any]) -> list[ApprovalRequest]:
-    """Return the last approved requests of the same tool and requester or plan whose arguments have the same names."""
+    """Return recent approved requests for the same tool, and requester or plan, with the same argument names."""
     same = Q(plan_ref=request.plan_ref) | Q(call__requested_by=request.call.requested_by_id)
     rows = ApprovalRequest.objects.filter(same, tool_version__tool=request.tool_version.tool_id)
     rows = rows.filter(status__in=(RequestStatus.APPROVED, RequestStatus.CONSUMED)).exclude(pk=request.pk)
@@ -164,7 +164,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _nameable_paths(arguments: Mapping[str, Any]) -> list[ArgumentPath]:
-    """Return the paths of the rows that speak of every argument: of the values inside as far as rows can name them."""
+    """Return the paths of rows that cover every argument, nested values as far as rows can name them."""
     paths = dict.fromkeys(_nameable_prefix(path) for path in leaf_paths(arguments))
     if len(paths) > MAX_CONDITIONS:
         paths = dict.fromkeys(path[:1] for path in paths)
@@ -172,7 +172,7 @@ def _nameable_paths(arguments: Mapping[str, Any]) -> list[ArgumentPath]:
 
 
 def _nameable_prefix(path: ArgumentPath) -> ArgumentPath:
-    """Return the longest beginning of a path that a row can name: no name with a dot in it, and none too deep."""
+    """Return the longest prefix of a path that a row can name: without names that contain dots, and not too deep."""
     for length in range(len(path), 1, -1):
         begin = path[:length]
         if not any("." in step for step in begin) and _propose_condition(".".join(begin), [None]) is not None:
@@ -191,7 +191,7 @@ def _propose_argument(path: ArgumentPath, all_arguments: Sequence[Mapping[str, A
 
 
 def _propose_condition(path: str, seen: Sequence[Any]) -> GrantCondition | None:
-    """Return the row that all that was seen satisfies; None where a person must choose."""
+    """Return a row that all seen values satisfy; None if the user must choose."""
     row: GrantCondition = {"path": path, "operator": "equals", "value": seen[0]}
     if len(seen) > 1:
         common = _common_prefix(seen)
@@ -200,25 +200,25 @@ def _propose_condition(path: str, seen: Sequence[Any]) -> GrantCondition | None:
         row = {"path": path, "operator": "starts_with", "value": common}
     try:
         return check_grant_conditions([row])[0]
-    except ParameterError:  # a secret, or more than a row may hold
+    except ParameterError:  # a secret, or a value too large for a row
         return None
 
 
 def _common_prefix(values: Sequence[Any]) -> str:
-    """Return the folder, or whole words, with which all texts begin; empty where they do not."""
+    """Return the folder or whole words that all texts begin with; empty if there is no such prefix."""
     if not all(isinstance(value, str) for value in values):
         return ""
     begins = commonprefix(list(values))  # noqa: RUF071 (texts, of which paths are some)
     folder, slash, _ = begins.rpartition("/")
     found = _BOUNDARY.match(begins)
     part = f"{folder}{slash}" if slash else found[1] if found else ""
-    if part.endswith("://"):  # any host
+    if part.endswith("://"):  # would allow any host
         return ""
     return part if len(part) >= MIN_PREFIX_LENGTH else ""
 
 
 def replay_history(request: ApprovalRequest, rows: list[GrantCondition], scope: str) -> CoverageHistory:
-    """Hold rows against the tool's calls of the last days in a scope of the request's; the rows must be whole."""
+    """Compare complete rows with the tool's recent calls in the given scope of the request."""
     since = clock.now() - timedelta(days=HISTORY_DAYS)
     calls = Call.objects.filter(tool_name=request.tool_version.tool.name, created_at__gt=since)
     mine = Q(requested_by=request.call.requested_by_id)

@@ -1,8 +1,8 @@
-"""Grants: remembered approvals. Who may make one, what it must say, and how it ends.
+"""Services for grants (remembered approvals): permission to create one, its limits, and its end.
 
-A grant is one person's word about calls of one tool that are alike. It is bound to the definition and the code of the
-moment it was made and to the epoch; it ends by time, by its uses, by a press, or because something weighs more: a
-rejection of what it would cover, a policy's refusal, a changed tool. Lock order: audit head before grant.
+A grant is one person's approval of similar calls of one tool. It is bound to the tool's definition and code at its
+creation and to the epoch. It ends by expiry, by its number of uses, by revocation, or automatically: when a covered
+call is rejected or denied by a policy, or the tool changes. Lock order: audit head before grant.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,8 +40,8 @@ from catalog.rest.idempotency import record_done
 from catalog.signals import record_fact
 
 MAKERS_RULE = (
-    "Grants are made by administrators, and by reviewers out of their own approvals: name with created_from a request "
-    "that you approved."
+    "Only administrators may create grants, and reviewers from a request that they approved: set created_from to that "
+    "request."
 )
 Scope = Grant.Scope
 RefT = TypeVar("RefT")
@@ -50,7 +50,7 @@ GRANTABLE_STATUSES = (RequestStatus.APPROVED, RequestStatus.CONSUMED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantTerms:
-    """What a grant is to say. `expires_at` and `max_uses` None: as long and as often as the tool's limits let it."""
+    """Terms of a new grant. None for `expires_at` and `max_uses` means the tool's limits."""
 
     tool: str
     rows: object
@@ -63,9 +63,9 @@ class GrantTerms:
 def create_grant(
     terms: GrantTerms, *, by: User, created_from: ApprovalRequest | None = None, as_administrator: bool | None = None
 ) -> Grant:
-    """Make a grant. `as_administrator` False: by a token that does not carry that right.
+    """Create a grant. `as_administrator` False: the token used lacks the administrator's right.
 
-    Raises NotAllowed with the rule, GrantRefused (a ParameterError) naming the field, and RestoredDatabase.
+    Raises NotAllowed, GrantRefused (a ParameterError) with the field, and RestoredDatabase.
     """
     ensure_not_restored()
     administers = has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator
@@ -102,7 +102,7 @@ def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, created_from
 
 
 def _audit_details(grant: Grant) -> dict[str, Any]:
-    """Return what the audit log keeps: of the conditions a digest, for they hold what calls are made with."""
+    """Return audit details of a grant; conditions only as a digest, since they contain arguments."""
     source = {"approval": grant.created_from.public_id} if grant.created_from else {}
     return {
         "grant": grant.public_id,
@@ -117,21 +117,21 @@ def _audit_details(grant: Grant) -> dict[str, Any]:
 
 
 def _lock_instance() -> Instance:
-    """Return this installation's row, locked as the audit log locks it: before any grant."""
+    """Lock and return this installation's row (the audit head), which must precede any lock of a grant."""
     return Instance.objects.select_for_update().get(pk=1)
 
 
 def _tool(name: str) -> Tool:
     tool = Tool.objects.select_related("current_version").filter(name=name, current_version__isnull=False).first()
     if tool is None:
-        raise GrantRefused("tool", "There is no tool of this name.")
+        raise GrantRefused("tool", "There is no tool with this name.")
     return tool
 
 
 def _limits(tool: Tool) -> GrantLimits:
     limits = tool.grant_limits
     if limits is None:
-        message = f"{tool.name} is dangerous, and no administrator has let it be granted; that is set on its page."
+        message = f"{tool.name} is dangerous and cannot be granted. An administrator can allow that on the tool's page."
         raise GrantRefused("tool", message)
     return limits
 
@@ -140,7 +140,7 @@ def _expiry_time(terms: GrantTerms, limits: GrantLimits, now: datetime) -> datet
     if terms.expires_at is None:
         return now + limits.longest
     if not now < terms.expires_at <= now + limits.longest + timedelta(minutes=1):
-        message = f"This must be ahead, and at most {limits.max_hours} h: that is what {terms.tool} allows."
+        message = f"This must be in the future, and at most {limits.max_hours} h away, the limit of {terms.tool}."
         raise GrantRefused("expires_at", message)
     return terms.expires_at
 
@@ -149,19 +149,19 @@ def _use_limit(terms: GrantTerms, limits: GrantLimits) -> int:
     if terms.max_uses is None:
         return limits.max_uses
     if not 1 <= terms.max_uses <= limits.max_uses:
-        raise GrantRefused("max_uses", f"This must be 1 to {limits.max_uses}: that is what {terms.tool} allows.")
+        raise GrantRefused("max_uses", f"This must be 1 to {limits.max_uses}, the limit of {terms.tool}.")
     return terms.max_uses
 
 
 def digests_in_use(tool: Tool) -> list[str]:
-    """Return the digests of the code that may serve the tool now."""
+    """Return the digests of the tool's enabled implementations."""
     in_use = tool.implementations.filter(enabled=True, registered=True)
     return sorted(set(in_use.values_list("digest", flat=True)))
 
 
 def _check_maker(by: User, terms: GrantTerms, source: ApprovalRequest | None, *, administers: bool) -> None:
     if agent_token_of(by) is not None:
-        raise NotAllowed(f"Agents' tokens make no grants. {MAKERS_RULE}")
+        raise NotAllowed(f"Agent tokens cannot create grants. {MAKERS_RULE}")
     if source is not None and source.tool_version.tool.name != terms.tool:
         raise GrantRefused("created_from", "This request is about another tool.")
     if administers:
@@ -170,26 +170,29 @@ def _check_maker(by: User, terms: GrantTerms, source: ApprovalRequest | None, *,
     if why_not is not None:
         raise NotAllowed(why_not)
     if source is not None and terms.scope_ref != available_scopes(source).get(terms.scope):
-        raise NotAllowed("A reviewer grants only within the plan, the session or the requester they decided about.")
+        raise NotAllowed(
+            "Reviewers can only create grants for the plan, session or requester of the request they approved."
+        )
 
 
 def may_create_from(request: ApprovalRequest, by: User) -> str | None:
-    """Return None when this person may make a grant out of a request that was decided, else why not."""
+    """Return None if the user may create a grant from this decided request, otherwise the reason."""
     if agent_token_of(by) is not None:
-        return f"Agents' tokens make no grants. {MAKERS_RULE}"
+        return f"Agent tokens cannot create grants. {MAKERS_RULE}"
     if grant_limits_for(request.tool_version.tool.grantable, request.tool_version.safety_level) is None:
-        return f"No administrator has let {request.tool_version.tool.name} be granted; that is set on its page."
+        name = request.tool_version.tool.name
+        return f"{name} cannot be granted. An administrator can allow that on the tool's page."
     if request.status not in GRANTABLE_STATUSES:
-        return "Only what was approved can be remembered."
+        return "Grants can only be created from approved requests."
     return None if has_role(by, ADMINISTRATOR) else source_objection(request, by)
 
 
 def source_objection(request: ApprovalRequest, by: User) -> str | None:
-    """Return why a reviewer may not make a grant out of this request; None when they may."""
+    """Return the reason for which a reviewer may not create a grant from this request; None if they may."""
     if request.status not in GRANTABLE_STATUSES or not any(_is_approval_of(each, by) for each in request.reviews.all()):
         return MAKERS_RULE
     if request.policy_revision.quorum > 1:
-        return f"A grant is one person's word, and this rule asks for more. {request.policy_revision.sentence}"
+        return f"The policy requires several approvals, so this cannot be granted. {request.policy_revision.sentence}"
     return may_decide(request, by)
 
 
@@ -198,26 +201,26 @@ def _is_approval_of(review: Review, by: User) -> bool:
 
 
 def available_scopes(request: ApprovalRequest) -> dict[str, str]:
-    """Return what each scope would be for a request: its plan, its session, who asked; those that it has."""
+    """Return the available scopes of a request with their references: plan, session, requester."""
     call = request.call
     who = call.requested_by.get_username() if call.requested_by else ""
     return {scope: ref for scope, ref in scope_mapping(call.plan_ref, call.session, who).items() if ref}
 
 
 def scope_mapping(plan: RefT, session: RefT, requester: RefT) -> dict[str, RefT]:
-    """Return what stands for each scope."""
+    """Return these values keyed by scope."""
     return {str(Scope.PLAN): plan, str(Scope.SESSION): session, str(Scope.REQUESTER): requester}
 
 
 def _requester(terms: GrantTerms, source: ApprovalRequest | None) -> int | None:
-    """Return the key of the person whose calls are meant: names may come to mean somebody else. Raises GrantRefused."""
+    """Return the key of the user whose calls are covered, since usernames can be reassigned. Raises GrantRefused."""
     if terms.scope == Scope.PLAN:
         return None
     if terms.scope == Scope.SESSION:
         return source.call.requested_by_id if source else None
     found = User.objects.filter(username=terms.scope_ref).values_list("pk", flat=True).first()
     if found is None:
-        raise GrantRefused("scope_ref", "Nobody has this username.")
+        raise GrantRefused("scope_ref", "There is no user with this name.")
     return found
 
 
@@ -225,28 +228,34 @@ def _check_scope(terms: GrantTerms, by: User, source: ApprovalRequest | None) ->
     if terms.scope not in Scope.values:
         raise GrantRefused("scope", f"This must be one of {', '.join(Scope.values)}.")
     if not terms.scope_ref.strip() or len(terms.scope_ref) > 150:
-        raise GrantRefused("scope_ref", "Name a plan's id, a session, or a username.")
+        raise GrantRefused("scope_ref", "This must be a plan's id, a session, or a username.")
     if terms.scope == Scope.REQUESTER and terms.scope_ref == by.get_username():
-        raise NotAllowed("Nobody grants what they ask for themselves: someone else must make this grant.")
+        raise NotAllowed("You cannot create a grant for your own calls. Someone else must do it.")
     if terms.scope == Scope.SESSION and (source is None or source.call.session != terms.scope_ref):
-        message = "Anybody may give a session this name: make the grant out of a request in it (created_from)."
+        message = (
+            "Session names are not unique to a user. Create the grant from a request in the session (created_from)."
+        )
         raise GrantRefused("scope", message)
 
 
 def in_force(now: datetime) -> Q:
-    """Return the condition that holds of grants that may be used."""
+    """Return the condition for grants that can be used now."""
     return Q(revoked_at=None, expires_at__gt=now, uses__lt=F("max_uses"))
 
 
 def still_usable(now: datetime) -> Q:
-    """Return the condition that holds of grants that a person can end: also a spent one, which still lets a call start
-    that was handed back before its handler began.
+    """Return the condition for grants that can be revoked.
+
+    That includes spent ones: a call that was handed back before its handler began can still start under them.
     """
     return Q(revoked_at=None, expires_at__gt=now)
 
 
 def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> QuerySet[Grant]:
-    """Return the grants someone may see: all with any role, but of private data only who sees that; agents none."""
+    """Return the grants the viewer may see.
+
+    All with any role, but those of private data only with the right to see it; none for agents.
+    """
     if not can_see_all(viewer):
         return Grant.objects.none()
     grants = Grant.objects.select_related("tool__current_version", "created_by", "created_from", "revoked_by")
@@ -261,21 +270,21 @@ def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> Q
 
 
 def may_revoke_grant(user: User) -> bool:
-    """Say whether someone may end grants: any reviewer or administrator, whoever made them; never an agent."""
+    """Return True if the user may revoke grants: any reviewer or administrator, never an agent."""
     return agent_token_of(user) is None and has_role(user, REVIEWER, ADMINISTRATOR)
 
 
 @retry_on_deadlock
 def revoke_grant(grant: Grant, *, by: User) -> Grant:
-    """End a grant now. Raises NotAllowed, and Conflict when it has ended already or the database was set back."""
+    """Revoke a grant. Raises NotAllowed, and Conflict if it has ended already or the database was restored."""
     ensure_not_restored()
     if not may_revoke_grant(by) and grant.created_by_id != by.pk:
-        raise NotAllowed("Only a reviewer or an administrator may revoke a grant.")
+        raise NotAllowed("Only reviewers and administrators may revoke grants.")
     with transaction.atomic():
         _lock_instance()
         if not _close(grant, f"Revoked by {user_display_name(by)}.", by):
             grant.refresh_from_db()
-            raise Conflict(f"This grant has ended already. {grant_status(grant).sentence}")
+            raise Conflict(f"This grant has already ended. {grant_status(grant).sentence}")
         record_done(grant.public_id)
     grant.refresh_from_db()
     return grant
@@ -283,7 +292,7 @@ def revoke_grant(grant: Grant, *, by: User) -> Grant:
 
 @retry_on_deadlock
 def end_grants(grants: Iterable[Grant], because: str, *, by: User | None = None) -> int:
-    """End these grants, for a reason that is no person's press; return how many were in force."""
+    """End these grants for an automatic reason; return the number that were active."""
     with transaction.atomic():
         _lock_instance()
         return sum(_close(grant, because, by) for grant in grants)
@@ -300,9 +309,9 @@ def _close(grant: Grant, because: str, by: User | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GrantStatus:
-    """Whether a grant may be used, in a word and in a sentence.
+    """Status of a grant as a code and a sentence.
 
-    `may_be_ended`: there is something to end. A spent one still lets a call start that was handed back unbegun.
+    `may_be_ended`: it can be revoked. A call that was handed back can still start under a spent grant.
     """
 
     word: str
@@ -311,23 +320,23 @@ class GrantStatus:
 
     @property
     def is_active(self) -> bool:
-        """Whether it may be used."""
+        """True if the grant can be used."""
         return self.word == "active"
 
 
 def grant_status(grant: Grant) -> GrantStatus:
-    """Say where a grant stands."""
+    """Return the status of a grant."""
     if grant.revoked_at is not None:
-        return GrantStatus("revoked" if grant.revoked_by_id else "ended", grant.ended_because or "It was ended.")
+        return GrantStatus("revoked" if grant.revoked_by_id else "ended", grant.ended_because or "It was revoked.")
     if grant.uses >= grant.max_uses:
-        return GrantStatus("used_up", "All its uses are spent.", may_be_ended=grant.expires_at > clock.now())
+        return GrantStatus("used_up", "All its uses are consumed.", may_be_ended=grant.expires_at > clock.now())
     if grant.expires_at <= clock.now():
-        return GrantStatus("expired", "Its time is over.")
-    return GrantStatus("active", "It is in force.", may_be_ended=True)
+        return GrantStatus("expired", "It has expired.")
+    return GrantStatus("active", "It is active.", may_be_ended=True)
 
 
 def matching_scope(refs: Mapping[str, object]) -> Q:
-    """Return the condition that holds of grants for any of these scopes; for none of them where there are none."""
+    """Return the condition for grants with any of these scopes; it matches nothing if `refs` is empty."""
     found = Q(pk__in=[])
     for scope, ref in refs.items():
         if isinstance(ref, QuerySet) or ref:

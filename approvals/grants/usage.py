@@ -1,8 +1,8 @@
-"""The use of grants: where a call would have to wait for people, one that covers it lets it start; that is counted.
+"""Use of grants: a call that would wait for approval starts at once if an active grant covers it; uses are counted.
 
-Called inside the transaction that starts the call. A grant covers what fits its scope and its conditions, has the
-definition and the code it was made for, and whose rule one approval of its maker would satisfy now. What takes the
-place of an earlier call is never covered: someone looked at that one, or nobody knows what it did.
+Called inside the transaction that starts the call. A grant covers calls that match its scope and conditions, whose tool
+has the definition and code it was created for, and whose rule an approval of its creator would satisfy now. Calls that
+replace an earlier one are never covered, because that one was reviewed or its outcome is unknown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,16 +33,16 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.signals import Fact, record_fact
 
-TOOL_CHANGED = "The definition or the code of {tool} has changed since it was made."
+TOOL_CHANGED = "The definition or the code of {tool} has changed since the grant was created."
 CALL_REJECTED = "{who} rejected a call that it would have covered."
 APPROVAL_REVOKED = "{who} revoked the approval of a call that it would have covered."
 CALL_DENIED = "A policy refuses a call that it would have covered."
-GRANTS_DISABLED = "No grants may be made for {tool} any more."
+GRANTS_DISABLED = "{tool} can no longer be granted."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantCandidate:
-    """A call that is to start, as grants see it; `people` asked for it, `arguments` are without their secrets."""
+    """A call about to start; `people` are its requesters, `arguments` have secrets cut out."""
 
     target: CallableTool
     arguments: Mapping[str, Any]
@@ -54,18 +54,17 @@ class GrantCandidate:
 
 
 def find_covering(wanted: GrantCandidate, rule: Rule) -> Grant | None:
-    """Return a grant that covers the call as things are; None without a query where the tool has none. Never writes."""
+    """Return a grant that covers the call now, or None; no query for tools that cannot be granted. Never writes."""
     bound = (grant for grant in _matching_grants(wanted, rule, clock.now()) if _is_bound_to(grant, wanted.target))
     return next((grant for grant in bound if _permits(grant, wanted, rule)), None)
 
 
 def consume_use(wanted: GrantCandidate, rule: Rule, *, now: datetime) -> Grant | None:
-    """Count one use of a grant that covers the call; None where none does. The call must start in this transaction,
-    whose time `now` is.
+    """Count one use of a grant that covers the call and return the grant; None if none covers it.
 
-    Raises RestoredDatabase and AuditUnavailable. Of several calls that race for the last use, one gets it: the count is
-    one conditional UPDATE, and the audit log's head is locked before it. One that would cover it if the tool had not
-    changed is ended, where the rows say so too: this process may know an older tool.
+    The call must start in this transaction, whose time is `now`. Raises RestoredDatabase and AuditUnavailable. Only one
+    of several concurrent calls gets the last use: the count is one conditional UPDATE after locking the audit head. A
+    grant whose tool has changed is ended if the database confirms the change: this process may know an older version.
     """
     for grant in _matching_grants(wanted, rule, now):
         if not _is_bound_to(grant, wanted.target):
@@ -78,9 +77,9 @@ def consume_use(wanted: GrantCandidate, rule: Rule, *, now: datetime) -> Grant |
 
 
 def is_still_valid(call: Call, wanted: GrantCandidate, rule: Rule, *, now: datetime) -> bool:
-    """Say whether the grant that a use was counted of for this call would let it start now; its uses may be spent.
+    """Return True if the grant whose use was counted for this call still lets it start; its uses may be spent.
 
-    Raises RestoredDatabase and AuditUnavailable. It is not revoked meanwhile: the audit log's head is locked.
+    Raises RestoredDatabase and AuditUnavailable. The audit head is locked, so the grant cannot be revoked meanwhile.
     """
     used = Grant.objects.filter(used__call=call, epoch=_lock_epoch(), revoked_at=None, expires_at__gt=now)
     grant = used.select_related("created_by").first()
@@ -90,16 +89,16 @@ def is_still_valid(call: Call, wanted: GrantCandidate, rule: Rule, *, now: datet
 
 
 def _lock_epoch() -> int:
-    """Return the epoch, the audit log's head locked. Raises RestoredDatabase and AuditUnavailable."""
+    """Lock the audit head and return the epoch. Raises RestoredDatabase and AuditUnavailable."""
     ensure_start_allowed()
     epoch: int = Instance.objects.select_for_update().values_list("epoch", flat=True).get(pk=1)
     return epoch
 
 
 def record_grant_use(grant: Grant, call: Call, *, now: datetime) -> None:
-    """Keep which call the use that was counted is for, with its audit entry and event: none of them, or all."""
-    # The grant may be newer than `now`: made while this transaction waited for its requester's room, or by the clock of
-    # another process, which is ahead of the one measured here.
+    """Store the call of a counted use with its audit entry and event, in the caller's transaction."""
+    # The grant may be newer than `now`: created while this transaction waited for the requester's lock, or by a process
+    # whose clock is ahead.
     GrantUse.objects.create(grant=grant, call=call, at=max(now, grant.created_at))
     told: dict[str, Any] = {"grant": grant.public_id, "made_by": user_display_name(grant.created_by)}
     if grant.created_from is not None:
@@ -108,7 +107,7 @@ def record_grant_use(grant: Grant, call: Call, *, now: datetime) -> None:
 
 
 def end_denied_grants(wanted: GrantCandidate) -> int:
-    """End the grants that would cover a call that a policy refuses; return how many there were."""
+    """End the grants that would cover a call denied by a policy; return their number."""
     if wanted.target.grant_limits is None:
         return 0
     found = [grant for grant in _in_scope(wanted, clock.now()) if conditions_cover(grant.conditions, wanted.arguments)]
@@ -116,7 +115,7 @@ def end_denied_grants(wanted: GrantCandidate) -> int:
 
 
 def _matching_grants(wanted: GrantCandidate, rule: Rule, now: datetime) -> Iterator[Grant]:
-    """Yield the grants in force that say calls like this, whatever the tool is now, and whoever made them."""
+    """Yield active grants whose scope and conditions match, without checking the tool's version and the creator."""
     if wanted.target.grant_limits is None or wanted.replaces_call or rule.quorum != 1:
         return
     yield from (grant for grant in _in_scope(wanted, now) if conditions_cover(grant.conditions, wanted.arguments))
@@ -127,7 +126,7 @@ def _permits(grant: Grant, wanted: GrantCandidate, rule: Rule) -> bool:
 
 
 def _in_scope(wanted: GrantCandidate, now: datetime) -> QuerySet[Grant]:
-    """Return the tool's grants in force whose scope the call is in: one query, by the index of those in force."""
+    """Return the tool's active grants whose scope includes the call; one query on an index."""
     names = User.objects.filter(pk=wanted.requested_by).values("username")[:1]
     refs = scope_mapping(wanted.plan_ref, wanted.session, names)
     grants = Grant.objects.filter(in_force(now), matching_scope(refs), tool=wanted.target.tool_pk)
@@ -139,19 +138,19 @@ def _is_bound_to(grant: Grant, target: CallableTool) -> bool:
 
 
 def _is_for_requester(grant: Grant, wanted: GrantCandidate) -> bool:
-    """Say whether the call is of the person who was meant: sessions' names are anybody's, usernames change hands."""
+    """Return True if the call is by the user whom the grant is for; session names and usernames are not enough."""
     return grant.scope == Grant.Scope.PLAN or grant.requester_id == wanted.requested_by
 
 
 def _maker_may_approve(maker: User, wanted: GrantCandidate, rule: Rule) -> bool:
-    """Say whether the maker could approve the call alone now: four eyes hold, and the rule's groups, as for anyone."""
+    """Return True if the creator could approve the call alone now, by the four-eyes principle and the rule's groups."""
     if not maker.is_active or (maker.pk in wanted.people and not rule.allow_self_review):
         return False
     return eligibility.is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """End what something weighs more than: a person's rejection or revocation, a changed tool, a setting taken back."""
+    """End grants after a rejection or revocation of a covered call, or a change of the tool or its grant settings."""
     rejected = fact.kind == "approval.decided" and fact.data.get("verdict") == ReviewVerdict.REJECT
     if fact.call is not None and (rejected or fact.kind == "approval.revoked"):
         words = (CALL_REJECTED if rejected else APPROVAL_REVOKED).format(
@@ -163,7 +162,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def _end_covering(call: Call, because: str) -> None:
-    request = call.approval  # in the hand of who decided it, and read already
+    request = call.approval  # loaded by the code that decided it
     scopes = available_scopes(request)
     grants = Grant.objects.filter(in_force(clock.now()), tool=request.tool_version.tool_id).order_by("pk")
     found = [
@@ -176,7 +175,7 @@ def _end_covering(call: Call, because: str) -> None:
 
 
 def _end_outdated_of_tool(name: str) -> None:
-    """End the grants of a tool that are not for it as it is now, or that may not be any more."""
+    """End the grants of a tool that has changed or can no longer be granted."""
     going = Grant.objects.filter(in_force(clock.now()), tool__name=name).select_related("tool__current_version")
     for grant in going.order_by("pk"):
         if grant.tool.grant_limits is None:
@@ -186,7 +185,7 @@ def _end_outdated_of_tool(name: str) -> None:
 
 
 def _end_if_changed(grant: Grant) -> None:
-    """End a grant whose tool is another by its rows."""
+    """End a grant if the tool's version or code in the database is no longer the one it was created for."""
     version = grant.tool.current_version
     if version is None or version.fingerprint != grant.fingerprint or not _has_code(grant):
         end_grants([grant], TOOL_CHANGED.format(tool=grant.tool.name))
