@@ -1,4 +1,4 @@
-"""Tamper-evident audit log: appending, checkpoints, verification, reading, export.
+"""Tamper-evident audit log: appending, checkpoints, verification, queries, export.
 
-It must not know policies, requests or reviews: it keeps what the facts say, by ids and digests.
+It must not import policies, requests or reviews: entries are built from facts and contain ids and digests.
 """

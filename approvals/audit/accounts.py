@@ -1,7 +1,7 @@
-"""Accounts and roles in the audit log: sign-ins, roles given and taken, accounts switched off or deleted.
+"""Audit entries about accounts: sign-ins, roles added and removed, accounts disabled or deleted.
 
-Changes in the admin pages name the administrator; changes from a shell name the system. `groups_held_long_enough`
-reads from these entries how long someone has had a role.
+Changes on the admin pages name the administrator, changes from a shell the system. `groups_held_long_enough` derives
+from these entries how long a user has had a role.
 """
 
 import json
@@ -35,7 +35,7 @@ _acting_user: ContextVar[User | None] = ContextVar("acting", default=None)
 
 @contextmanager
 def attribute_changes_to(user: User | AnonymousUser) -> Iterator[None]:
-    """Say who makes the changes that the body makes."""
+    """Attribute account changes in the body to this user."""
     token = _acting_user.set(user if isinstance(user, User) else None)
     try:
         yield
@@ -46,7 +46,7 @@ def attribute_changes_to(user: User | AnonymousUser) -> Iterator[None]:
 def on_groups_change(
     sender: object, *, instance: "Model", action: str, pk_set: Iterable[int] | None, **kwargs: Any
 ) -> None:
-    """Keep which groups a person has joined or left; `instance` is the person, or the group."""
+    """Record the groups that users joined or left; `instance` is a user or a group."""
     if action not in GROUP_CHANGE_ACTIONS:
         return
     for person, names in _changed_memberships(instance, pk_set):
@@ -55,7 +55,7 @@ def on_groups_change(
 
 
 def _changed_memberships(instance: "Model", pks: Iterable[int] | None) -> Iterator[tuple[User, list[str]]]:
-    """Yield people with the names of the groups that change; no keys mean all of them."""
+    """Yield users with the names of their changed groups; `pks` None means all."""
     if isinstance(instance, Group):
         people = instance.user_set.all() if pks is None else User.objects.filter(pk__in=list(pks))
         for person in people:
@@ -68,16 +68,16 @@ def _changed_memberships(instance: "Model", pks: Iterable[int] | None) -> Iterat
 def before_account_save(
     sender: object, *, instance: User, raw: bool, update_fields: Iterable[str] | None, **kwargs: Any
 ) -> None:
-    """Note what an account was, where it may be about to change."""
-    instance._toolgate_before = None  # type: ignore[attr-defined] # a memo on the instance, not a field
+    """Remember the audited flags of an account before it is saved."""
+    instance._toolgate_before = None  # type: ignore[attr-defined] # an attribute of the instance, not a field
     if not raw and (update_fields is None or set(AUDITED_FLAGS).intersection(update_fields)):
         known = User.objects.filter(pk=instance.pk).values(*AUDITED_FLAGS).first()
         instance._toolgate_before = known or {"is_active": True, "is_superuser": False}  # type: ignore[attr-defined]
 
 
 def after_account_save(sender: object, *, instance: User, **kwargs: Any) -> None:
-    """Keep whether an account was switched on or off, or may do everything from now on."""
-    before = instance._toolgate_before  # type: ignore[attr-defined] # noted before
+    """Record that an account was enabled or disabled, or became or ceased to be a superuser."""
+    before = instance._toolgate_before  # type: ignore[attr-defined] # set by before_account_save
     if before is None:
         return
     if before["is_active"] != instance.is_active:
@@ -87,13 +87,13 @@ def after_account_save(sender: object, *, instance: User, **kwargs: Any) -> None
 
 
 def before_account_delete(sender: object, *, instance: User, **kwargs: Any) -> None:
-    """Keep whose account is deleted, and what it was allowed to do."""
+    """Record the deletion of an account with its roles."""
     roles = sorted(group.name for group in instance.groups.all())
     _append_account_entry("account.deleted", instance, roles=[*roles, SUPERUSER] if instance.is_superuser else roles)
 
 
 def before_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> None:
-    """Keep which group is deleted, and who loses it: nobody is removed from it one by one."""
+    """Record the deletion of a group and the loss of its members, for whom Django sends no signals."""
     for person, names in _changed_memberships(instance, None):
         _append_account_entry(TAKEN, person, roles=names)
     append_entry(
@@ -109,13 +109,13 @@ def _append_account_entry(action: str, person: User, **details: Any) -> None:
 
 
 def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:
-    """Keep that a person signed in, and with the session when: other sessions of theirs are as old as they were."""
+    """Record a sign-in, and store its time in the session, so that the age of each session is known."""
     request.session[SIGNED_IN_AT_KEY] = clock.now().timestamp()
     append_entry(AuditRecord(action="sign_in.succeeded", by=user, object_ref=_ref(user), details=_origin(request)))
 
 
 def on_sign_out(sender: object, *, request: HttpRequest, user: "User | None", **kwargs: Any) -> None:
-    """Keep that a person signed out; without one there was no session to end."""
+    """Record a sign-out; `user` is None if there was no session."""
     if user is not None:
         append_entry(AuditRecord(action="sign_in.ended", by=user, object_ref=_ref(user), details=_origin(request)))
 
@@ -123,12 +123,12 @@ def on_sign_out(sender: object, *, request: HttpRequest, user: "User | None", **
 def on_failed_sign_in(
     sender: object, *, credentials: Mapping[str, Any], request: HttpRequest | None = None, **kwargs: Any
 ) -> None:
-    """Keep that someone failed to sign in; the name only if it is one, as people type passwords there too."""
+    """Record a failed sign-in; the name only if the account exists, since people type passwords there by mistake."""
     _append_sign_in_entry("sign_in.failed", str(credentials.get("username", "")), _origin(request))
 
 
 def on_refused_sign_in(sender: object, *, request: HttpRequest, username: str, retry_after: int, **kwargs: Any) -> None:
-    """Keep that attempts to sign in are refused for a while, once for each wait."""
+    """Record that sign-in attempts are blocked for a while, once per block."""
     _append_sign_in_entry("sign_in.refused", username, {**_origin(request), "retry_after": retry_after})
 
 
@@ -155,7 +155,7 @@ ROLE_GIVEN = "role.given"
 
 
 def groups_held_long_enough(user: "User", groups: frozenset[str], seconds: int) -> frozenset[str]:
-    """Return those of the user's groups that they have been in for so long; no query without a limit."""
+    """Return the groups that the user has been in for at least `seconds`; no query for 0."""
     if seconds <= 0 or not groups:
         return groups
     latest = clock.now() - timedelta(seconds=seconds)
@@ -164,7 +164,7 @@ def groups_held_long_enough(user: "User", groups: frozenset[str], seconds: int) 
 
 
 def _role_given_times(user: "User") -> dict[str, datetime]:
-    """Return when each group was last given; a group the log does not name is as old as the account."""
+    """Return the time at which each group was last added; groups missing here are as old as the account."""
     entries = AuditEntry.objects.filter(action=ROLE_GIVEN, object_ref=f"user_{user.pk}").order_by("seq")
     given: dict[str, datetime] = {}
     for details, at in entries.values_list("details", "at"):

@@ -1,8 +1,8 @@
-"""Checkpoints: where the audit log stood, signed, and kept in a file outside of the database.
+"""Checkpoints: signed positions of the audit log, stored in a file outside of the database.
 
-The chain alone cannot show that it was cut off or set back together with its head, or written anew by someone who has
-the key; a line kept elsewhere can. The file only grows: one JSON object a line, each under a MAC, in the order in which
-the log went on. Several processes, and several installations, may append to one file.
+The chain alone cannot reveal that it was truncated or restored together with its head, or rewritten by someone with
+the key; a checkpoint stored elsewhere can. The file is append-only: one JSON object with a MAC per line, in the order
+of the log. Several processes and several installations may append to the same file.
 """
 
 import errno
@@ -24,12 +24,12 @@ from catalog.core.canonical_json import canonical_text
 PURPOSE = b"toolgate checkpoint v1"
 READ_BLOCK_BYTES = 64 * 1024
 MAX_LINE_BYTES = 4096
-"""A line of ours is a tenth of it; what is longer is none."""
+"""Longer lines are ignored; a checkpoint needs about a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The head of one installation's log at one time: its epoch, the last entry's number and hash."""
+    """Head of one installation's log at one time: epoch, and number and hash of the last entry."""
 
     instance: str
     epoch: int
@@ -39,29 +39,29 @@ class Checkpoint:
 
     @property
     def place(self) -> tuple[int, int]:
-        """What orders the checkpoints of one installation."""
+        """Sort key of the checkpoints of one installation."""
         return self.epoch, self.seq
 
     def mac(self) -> str:
-        """Return the MAC over all of it, under a key made of TOOLGATE_AUDIT_KEY for nothing else."""
+        """Return the MAC over all fields, under a key derived from TOOLGATE_AUDIT_KEY for this purpose only."""
         key = hmac.digest(settings.TOOLGATE_AUDIT_KEY.encode(), PURPOSE, hashlib.sha256)
         return hmac.new(key, canonical_text(asdict(self)).encode(), hashlib.sha256).hexdigest()
 
     def document(self) -> dict[str, Any]:
-        """Return it with its MAC, as the file and the log hold it."""
+        """Return the checkpoint with its MAC, for the file and the log."""
         return asdict(self) | {"mac": self.mac()}
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLine:
-    """A line of the file that names this installation; forged when its MAC is not ours."""
+    """A line of the file about this installation; `forged` is True if its MAC is wrong."""
 
     checkpoint: Checkpoint
     forged: bool
 
 
 def read_checkpoints(instance: str) -> Iterator[CheckpointLine]:
-    """Yield the checkpoints of an installation, oldest first. Raises OSError for a file that cannot be read."""
+    """Yield the checkpoints of an installation, oldest first. Raises OSError if the file cannot be read."""
     try:
         with _path().open("rb") as file:
             for text in file:
@@ -72,7 +72,7 @@ def read_checkpoints(instance: str) -> Iterator[CheckpointLine]:
 
 
 def newest_checkpoint(instance: str) -> Checkpoint | None:
-    """Return an installation's last checkpoint, read from the file's end; None without one. Raises OSError."""
+    """Return an installation's last checkpoint, read from the end of the file, or None. Raises OSError."""
     try:
         with _path().open("rb") as file:
             return _find_newest(file, instance)
@@ -81,13 +81,13 @@ def newest_checkpoint(instance: str) -> Checkpoint | None:
 
 
 def append_checkpoint(checkpoint: Checkpoint) -> bool:
-    """Add a checkpoint, on the disk before this returns; False when the file knows of one as late. Raises OSError."""
+    """Append a checkpoint and fsync; return False if the file has one at least as recent. Raises OSError."""
     with _locked() as file:
         known = _find_newest(file, checkpoint.instance)
         if known is not None and known.place >= checkpoint.place:
             return False
         text = canonical_text(checkpoint.document()).encode() + b"\n"
-        # A line that a full disk cut off is ended, or it would take this one with it.
+        # End a line that a full disk cut off, or this line would be appended to it and lost.
         file.write(text if _ends_with_newline(file) else b"\n" + text)
         file.flush()
         os.fsync(file.fileno())
@@ -95,7 +95,7 @@ def append_checkpoint(checkpoint: Checkpoint) -> bool:
 
 
 def check_writable() -> None:
-    """Look whether another line could be written, without writing one. Raises OSError when it could not."""
+    """Check that another line could be written, without writing one. Raises OSError otherwise."""
     path = _path()
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
@@ -110,12 +110,12 @@ def check_writable() -> None:
 
 def _check_folder(folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OSError(errno.EACCES, "its folder takes no files")
+        raise OSError(errno.EACCES, "its directory is not writable")
     _check_space(os.statvfs(folder))
 
 
 def is_disk_full(disk: os.statvfs_result) -> bool:
-    """Say whether a disk has no room for what is written next."""
+    """Return True if a disk has too little space for further writes."""
     return disk.f_bavail * disk.f_frsize < READ_BLOCK_BYTES
 
 
@@ -130,7 +130,7 @@ def _path() -> Path:
 
 @contextmanager
 def _locked() -> Iterator[IO[bytes]]:
-    """Open the file to append, while no other process does; only its owner may read it."""
+    """Open the file for appending under an exclusive lock; a new file is readable by its owner only."""
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
@@ -142,7 +142,7 @@ def _locked() -> Iterator[IO[bytes]]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """See to it that a file just made is still there after a power cut."""
+    """Sync a directory, so that a new file in it survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -159,7 +159,7 @@ def _ends_with_newline(file: IO[bytes]) -> bool:
 
 
 def _find_newest(file: IO[bytes], instance: str) -> Checkpoint | None:
-    """Read backwards, a block at a time, up to the first line that is this installation's own."""
+    """Return the last valid checkpoint of this installation, reading the file backwards in blocks."""
     end = file.seek(0, os.SEEK_END)
     rest = b""
     while end > 0:
@@ -176,7 +176,7 @@ def _find_newest(file: IO[bytes], instance: str) -> Checkpoint | None:
 
 
 def _parse_line(text: bytes, instance: str) -> CheckpointLine | None:
-    """Read one line; None for what is another installation's, cut off, or no checkpoint at all."""
+    """Parse one line; return None for other installations, truncated lines, and anything that is no checkpoint."""
     if instance.encode() not in text or len(text) > MAX_LINE_BYTES:
         return None
     try:

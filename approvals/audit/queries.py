@@ -1,7 +1,7 @@
-"""Reading the audit log: filtered, newest first, from a keyset cursor on; and exporting it.
+"""Queries and export of the audit log: filters, newest first, keyset cursors.
 
-An export is a stream of JSON Lines or CSV, oldest entry first, and is itself an entry of the log. Texts of people and
-agents are in it: no CSV cell begins a formula, and characters that do not show are spelled out.
+An export is a stream of JSON Lines or CSV, oldest entry first, and is recorded in the log. It contains texts by users
+and agents, so CSV cells are protected against formulas and hidden characters are spelled out.
 """
 
 import csv
@@ -26,7 +26,7 @@ SEARCHED_COLUMNS = ("actor_name", "action", "object_ref", "tool_name", "plan_ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTextFilters:
-    """Filters of the audit log: words, username, action, tool, plan and object. An empty text filters nothing."""
+    """Text filters of the audit log: words, username, action, tool, plan and object. Empty texts are ignored."""
 
     q: str = ""
     who: str = ""
@@ -41,9 +41,9 @@ TEXT_FILTER_NAMES = tuple(field.name for field in fields(AuditTextFilters))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilters(AuditTextFilters):
-    """What to show: texts, a time span, numbers.
+    """Filters by text, time span and entry numbers.
 
-    `before` and `after` are entries' numbers, which are left out themselves.
+    `before` and `after` are exclusive.
     """
 
     since: datetime | None = None
@@ -56,14 +56,14 @@ NO_FILTERS = AuditFilters()
 
 
 def entries_for(viewer: User, filters: AuditFilters = NO_FILTERS) -> QuerySet[AuditEntry]:
-    """Return the entries that match, newest first. Raises NotAllowed for who is no administrator."""
+    """Return the matching entries, newest first. Raises NotAllowed for users other than administrators."""
     if agent_token_of(viewer) is not None or not has_role(viewer, ADMINISTRATOR):
-        raise NotAllowed("Only administrators read the audit log.")
+        raise NotAllowed("Only administrators may read the audit log.")
     return filter_entries(filters)
 
 
 def filter_entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
-    """Return the entries that match, newest first, for who has been asked whether they may."""
+    """Return the matching entries, newest first, without a permission check."""
     exact = {
         "actor_name": filters.who,
         "action": filters.action,
@@ -95,13 +95,13 @@ FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export_entries(by: User, filters: AuditFilters, form: str) -> Iterator[str]:
-    """Return the entries that fit as text in `form`. Raises NotAllowed for who may not read them, at once."""
+    """Return the matching entries as text in `form`. Raises NotAllowed immediately, not on iteration."""
     entries = entries_for(by, filters)
     return _stream(entries, filters, form, by)
 
 
 def export_entries_from_shell(filters: AuditFilters, form: str) -> Iterator[str]:
-    """Return the same for who has a shell here."""
+    """Return the matching entries as text, for management commands: without a permission check."""
     return _stream(filter_entries(filters), filters, form, None)
 
 
@@ -113,7 +113,7 @@ def _stream(entries: QuerySet[AuditEntry], filters: AuditFilters, form: str, by:
 
 
 def _export_chunks(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
-    """Yield a text for each thousand entries; each is read by itself, so that a slow reader holds nothing."""
+    """Yield the text of a thousand entries at a time, each from its own query, so that slow readers hold no cursor."""
     write = _csv_rows if form == "csv" else _json_lines
     if form == "csv":
         yield _write_csv([EXPORTED_FIELDS])
@@ -159,7 +159,7 @@ def _write_csv(rows: list[Any]) -> str:
 
 
 def escape_formula(text: str) -> str:
-    """Return a cell that no spreadsheet takes for a formula, its line breaks and hidden characters spelled out."""
+    """Return a cell that spreadsheets do not evaluate, with line breaks and hidden characters spelled out."""
     quoted = f"'{text}" if text.lstrip(" ").startswith(FORMULA_PREFIXES) else text
     spelled = "".join(piece.text for piece in split_hidden(quoted))
     return "".join(f"U+{ord(each):04X}" if each in "\t\n\r" else each for each in spelled)

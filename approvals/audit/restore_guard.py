@@ -1,8 +1,8 @@
 """Guard against restored databases: compares the database with its checkpoints, and writes new ones.
 
-A checkpoint is written after the commit of every decision and of every start of a dangerous call, and by the ticker: a
-minute or a thousand entries after the last one. A database that is behind its checkpoints, or differs from them, has
-been restored from a backup: nothing more may start on it, since calls that were approved there may already have run.
+A checkpoint is written after the commit of every decision and of every start of a dangerous call, and by the ticker a
+minute or a thousand entries after the last one. A database that is behind its checkpoints or differs from them has been
+restored from a backup. No call may start on it, since calls that are still approved there may already have run.
 """
 
 import logging
@@ -33,15 +33,17 @@ CHECK_INTERVAL_SECONDS = 5.0
 CHECKPOINT_INTERVAL = timedelta(seconds=60)
 CHECKPOINT_ENTRIES = 1000
 RECOVERY_INSTRUCTIONS = (
-    "Nothing more is started on it. If it was restored from a backup, stop what runs, run "
-    "`manage.py new_epoch --reason …` and start again; if not, keep it as it is and run `manage.py verify_audit`."
+    "No further calls are started. If the database was restored from a backup, stop all processes, run "
+    "`manage.py new_epoch --reason …` and start them again. Otherwise change nothing and run `manage.py verify_audit`."
 )
-RESTART_REQUIRED = "This server was started while the database was set back, and executes nothing: start it again."
+RESTART_REQUIRED = "This server was started on a restored database and executes nothing. Restart it."
 
-CHECKPOINTS_UNREADABLE = "The audit checkpoints cannot be read ({}): TOOLGATE_AUDIT_CHECKPOINTS names their file."
+CHECKPOINTS_UNREADABLE = (
+    "The audit checkpoints cannot be read ({}). Check the file named by TOOLGATE_AUDIT_CHECKPOINTS."
+)
 CHECKPOINTS_UNWRITABLE = (
-    "The audit checkpoints cannot be written ({}): let the file that TOOLGATE_AUDIT_CHECKPOINTS names be written, or "
-    "free space on its disk. No dangerous call starts until then."
+    "The audit checkpoints cannot be written ({}). Make the file named by TOOLGATE_AUDIT_CHECKPOINTS writable, or free "
+    "space on its disk. No dangerous call starts until then."
 )
 
 _cached_fault = ""
@@ -50,7 +52,7 @@ _needs_restart = False
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """Have what weighs most witnessed: a decision, and the start of a dangerous call before its handler begins."""
+    """Write a checkpoint after the commit of a decision, and of a dangerous start before its handler begins."""
     if fact.kind == "approval.decided" or (fact.kind == "call.started" and _is_dangerous(fact)):
         transaction.on_commit(write_checkpoint, robust=True)
 
@@ -61,7 +63,7 @@ def _is_dangerous(fact: Fact) -> bool:
 
 
 def detect_restore() -> str:
-    """Return in words what shows that the database was set back, or why nobody can tell; empty when nothing does."""
+    """Return the evidence of a restored database, or the reason for which that is unknown; empty if there is none."""
     try:
         return compare_with_checkpoints()
     except OSError as error:
@@ -69,22 +71,22 @@ def detect_restore() -> str:
 
 
 def compare_with_checkpoints() -> str:
-    """Return in words what shows that the database was set back; empty when nothing does. Raises OSError.
+    """Return the evidence of a restored database as text; empty if there is none. Raises OSError.
 
-    Reads the end of a file and two rows. Not for use inside a transaction that has read already.
+    Reads the end of a file and two rows. Must not be called in a transaction with an old snapshot.
     """
     instance = Instance.objects.filter(pk=1).first()
     if instance is None:
         return ""
     known = checkpoints.newest_checkpoint(instance.name)
-    # Read again: what was committed since the first look may have been witnessed since.
+    # Read again: the checkpoint may be about an entry committed after the first read.
     instance.refresh_from_db()
     fault = checkpoint_contradiction(instance, known)
     return f"{fault} {RECOVERY_INSTRUCTIONS}" if fault else ""
 
 
 def ensure_start_allowed() -> None:
-    """Raise RestoredDatabase when the database was set back, AuditUnavailable when a start could not be witnessed."""
+    """Raise RestoredDatabase if the database was restored, AuditUnavailable if no checkpoint can be read or written."""
     try:
         fault = compare_with_checkpoints()
     except OSError as error:
@@ -96,7 +98,7 @@ def ensure_start_allowed() -> None:
 
 
 def checkpoint_write_fault() -> str:
-    """Return why the next checkpoint could not be written, as far as can be known without writing one; else empty."""
+    """Return the reason for which the next checkpoint probably cannot be written; empty if none is known."""
     try:
         checkpoints.check_writable()
     except OSError as error:
@@ -105,7 +107,7 @@ def checkpoint_write_fault() -> str:
 
 
 def ensure_start_checkpoint(call: Call) -> bool:
-    """Say whether a checkpoint on the disk tells of this call's start; writes one where none does."""
+    """Return True if a checkpoint covers this call's start; writes one if needed."""
     entries = AuditEntry.objects.filter(object_ref=call.public_id, action="call.started").order_by("-seq")
     started = entries.values_list("seq", flat=True).first()
     return started is not None and (_is_entry_covered(started) or (write_checkpoint() and _is_entry_covered(started)))
@@ -121,35 +123,35 @@ def _is_entry_covered(seq: int) -> bool:
 
 
 def ensure_not_restored() -> None:
-    """Raise RestoredDatabase where this process has seen that the database was set back; asks nothing of anyone.
+    """Raise RestoredDatabase if this process has already detected a restored database.
 
-    For the doors: what creates, decides or lets go on says why it does not. A start that weighs looks for itself.
+    Uses the cached result at no cost; `ensure_start_allowed` checks again before a dangerous call starts.
     """
     if _cached_fault:
         raise RestoredDatabase(_cached_fault)
 
 
 def checkpoint_contradiction(instance: Instance, known: Checkpoint | None) -> str:
-    """Return how the last checkpoint contradicts the log; empty when it does not."""
+    """Return the contradiction between the last checkpoint and the log; empty if there is none."""
     if known is None:
         return ""
     if known.epoch > instance.epoch:
-        return f"The database is older than epoch {known.epoch}, which its checkpoints tell of."
+        return f"The database is older than epoch {known.epoch}, which its checkpoints record."
     if known.epoch < instance.epoch:
         return (
             ""
             if _has_epoch_entry(instance)
-            else f"Nobody began epoch {instance.epoch}: the database was changed by hand."
+            else f"The log has no entry that starts epoch {instance.epoch}: the database was changed by hand."
         )
     if known.seq > instance.audit_seq:
-        there = f"entry {known.seq:,}, and its audit log ends at {instance.audit_seq:,}"
-        return f"The database is older than its checkpoints: they tell of {there}."
+        there = f"entry {known.seq:,}, but its audit log ends at {instance.audit_seq:,}"
+        return f"The database is older than its checkpoints: they record {there}."
     entry = AuditEntry.objects.filter(seq=known.seq).values_list("hash", flat=True).first()
-    return "" if entry == known.head else f"Entry {known.seq:,} is another than its checkpoint tells of."
+    return "" if entry == known.head else f"Entry {known.seq:,} differs from its checkpoint."
 
 
 def _has_epoch_entry(instance: Instance) -> bool:
-    """Say whether the log itself tells that this epoch was begun."""
+    """Return True if the log contains a valid entry that starts this epoch."""
     entry = AuditEntry.objects.filter(action=EPOCH_BEGAN).order_by("-seq").first()
     if entry is None or entry.hash != entry_hash(entry, instance.name):
         return False
@@ -157,16 +159,16 @@ def _has_epoch_entry(instance: Instance) -> bool:
 
 
 def write_checkpoint() -> bool:
-    """Write down where the log stands, unless that is known; say whether it was written. What fails is logged."""
+    """Write a checkpoint if the head is newer than the last one; return True if written. Errors are logged."""
     global _write_fault
     try:
         written = _write_checkpoint()
-    except Exception as error:  # noqa: BLE001 - who decided or started something has done so; the ticker tries again
+    except Exception as error:  # noqa: BLE001 - the decision or start is committed already; the ticker tries again
         was_known = bool(_write_fault)
         if isinstance(error, OSError):
             _write_fault = CHECKPOINTS_UNWRITABLE.format(error.strerror)
         if not was_known:
-            log.error("a checkpoint of the audit log could not be written")
+            log.error("audit checkpoint could not be written")
             log_unexpected(error)
         return False
     _write_fault = ""
@@ -179,12 +181,12 @@ def _write_checkpoint() -> bool:
     if not instance.audit_seq or (known is not None and known.place >= (instance.epoch, instance.audit_seq)):
         return False
     if checkpoint_contradiction(instance, known):
-        return False  # a database that was set back must not become what its checkpoints tell of
+        return False  # a restored database must not get checkpoints of its own
     return store_checkpoint(instance)
 
 
 def store_checkpoint(instance: Instance) -> bool:
-    """Append a checkpoint of this head to the file and log it, so that a log shipper keeps a copy on another host."""
+    """Append a checkpoint of this head to the file and log it, so that log shipping keeps a copy on another host."""
     place = (instance.name, instance.epoch, instance.audit_seq, instance.audit_head)
     checkpoint = Checkpoint(*place, at=format_utc(clock.now()))
     written = checkpoints.append_checkpoint(checkpoint)
@@ -194,14 +196,14 @@ def store_checkpoint(instance: Instance) -> bool:
 
 
 def cached_fault() -> str:
-    """Return what this process found when it last looked, at no cost."""
+    """Return the cached result of this process's last check."""
     return _cached_fault
 
 
 def refresh_status() -> str:
-    """Return what shows that the database was set back, and let this process's doors and pages know it.
+    """Check for a restored database, cache the result for this process, and return it.
 
-    Checkpoints that cannot be read now show nothing: what was known stands, and no dangerous call starts meanwhile.
+    If the checkpoints cannot be read, the cached result stays; no dangerous call starts meanwhile.
     """
     global _cached_fault
     with suppress(OSError):
@@ -210,38 +212,38 @@ def refresh_status() -> str:
 
 
 def restart_reason() -> str:
-    """Say why this process takes nothing although the database is itself again; empty when it does."""
+    """Return the reason for which this process needs a restart although the database is consistent; else empty."""
     return RESTART_REQUIRED if _needs_restart else ""
 
 
 def require_restart() -> None:
-    """Keep this process's doors shut until it is started again: whatever it would take, nothing here would execute."""
+    """Refuse new work in this process until it is restarted, since it would not execute any."""
     global _needs_restart
     _needs_restart = True
 
 
 class RestoreMonitor:
-    """The ticker's look: at a database that was set back, and at entries that no checkpoint covers."""
+    """Periodic check by the ticker for a restored database and for entries without a checkpoint."""
 
     def __init__(self) -> None:
         self._looked_at = float("-inf")
         self.fault = ""
 
     def look(self) -> str:
-        """Look every few seconds and write what is due; return what shows that the database was set back."""
+        """Check every few seconds and write due checkpoints; return the evidence of a restored database."""
         if monotonic() - self._looked_at < CHECK_INTERVAL_SECONDS:
             return self.fault
         self._looked_at = monotonic()
         before, self.fault = self.fault, refresh_status()
         if self.fault and not before:
-            log.error("the database was set back: nothing more is started here")
+            log.error("restored database detected: no further calls are started")
         if not self.fault and _is_checkpoint_due(clock.now()):
             write_checkpoint()
         return self.fault
 
 
 def _is_checkpoint_due(now: datetime) -> bool:
-    """Say whether a checkpoint is to be written: where one failed, or a minute or a thousand entries after the last."""
+    """Return True if a checkpoint is due: after a failed one, or a minute or a thousand entries after the last."""
     if _write_fault:
         return True
     instance = Instance.objects.filter(pk=1).first()
@@ -250,7 +252,7 @@ def _is_checkpoint_due(now: datetime) -> bool:
     try:
         known = checkpoints.newest_checkpoint(instance.name)
     except OSError:
-        return True  # to be tried, and said
+        return True  # the attempt to write will log the error
     if known is None:
         return True
     missing = instance.audit_seq - known.seq

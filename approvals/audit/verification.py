@@ -1,7 +1,7 @@
-"""Whether the audit log is what was written: recomputes the chain from its first entry to the head.
+"""Verification of the audit log: recomputes the chain from its first entry to the head.
 
-The chain shows what was changed, added, moved or taken out. That it was cut off together with its head, or written anew
-by someone who has the key, is shown by its checkpoints alone.
+The chain reveals changed, added, moved and removed entries. Only checkpoints reveal that it was truncated together with
+its head, or rewritten by someone with the key.
 """
 
 import hmac
@@ -31,38 +31,36 @@ ACTION, DETAILS, PREVIOUS = (
 
 DANGEROUS = f'"level":"{SafetyLevel.DANGEROUS}"'
 CHECKPOINTS_MISSING = (
-    "The checkpoint file is missing, or tells nothing of this installation, though the log has entries that were "
-    "witnessed: bring back the file that TOOLGATE_AUDIT_CHECKPOINTS names. Without it nobody can tell whether the log "
-    "was cut off or written anew."
+    "The checkpoint file is missing or has no checkpoints of this installation, although the log has entries that "
+    "require them. Restore the file named by TOOLGATE_AUDIT_CHECKPOINTS: without it, a truncated or rewritten log "
+    "cannot be detected."
 )
 
 
 class TimeText(Func):
-    """A moment as `catalog.core.canonical_json.format_utc` writes it, put together by the database: Python takes
-    longer for it.
-    """
+    """A time in the format of `catalog.core.canonical_json.format_utc`, computed by the database for speed."""
 
     output_field = CharField()
 
     def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> Any:
-        """Take the text apart that SQLite keeps: it has no fraction at a whole second."""
+        """Reformat SQLite's text, which has no fraction for whole seconds."""
         at = "%(expressions)s"
         fraction = f"substr(substr({at}, 21) || '000000', 1, 6)"
         text = f"substr({at}, 1, 10) || 'T' || substr({at}, 12, 8) || '.' || {fraction} || 'Z'"
         return self.as_sql(compiler, connection, template=text, **more)
 
     def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> Any:
-        """Let the server write it."""
+        """Format with to_char."""
         text = """to_char(%(expressions)s AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
         return self.as_sql(compiler, connection, template=text, **more)
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a walk along the chain found; `first_bad` is the first number that is wrong or missing, `reason` says how.
+    """Result of a verification; `first_bad` is the number of the first wrong or missing entry, `reason` the finding.
 
-    A log whose chain holds is not intact without its checkpoints; then no entry is bad. `checkpoints` is how many of
-    them the log was held against.
+    A log with a valid chain but without its checkpoints is not intact; `first_bad` is None then. `checkpoints` is the
+    number of checkpoints compared.
     """
 
     intact: bool
@@ -74,19 +72,19 @@ class Verification:
 
 @dataclass(slots=True)
 class _Walk:
-    """What is gathered on the way: the hashes where checkpoints stand, and which epochs the log tells of."""
+    """State of a walk along the chain: hashes at checkpoints, and epochs recorded in the log."""
 
     wanted: frozenset[int]
     last: int = 0
     previous: str = ""
     hashes: dict[int, str] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """Each epoch after the first, and the last entry before it that its checkpoints may be held against."""
+    """Epochs after the first, each with the last entry before it that older checkpoints may be compared with."""
     was_witnessed: bool = False
-    """True when it tells of a decision or a dangerous start, after each of which a checkpoint was written."""
+    """True if the log contains a decision or a dangerous start, which are followed by a checkpoint."""
 
     def go(self, instance: Instance) -> bool:
-        """Walk up to the head as `instance` has it; False where the chain breaks, after `last`."""
+        """Walk to the head recorded in `instance`; return False if the chain breaks after entry `last`."""
         hash_of, wanted, hashes = make_hasher(instance.name), self.wanted, self.hashes
         last, previous = 0, ""
         for row, found in _rows_up_to(instance.audit_seq):
@@ -109,20 +107,22 @@ class _Walk:
 
 
 def verify() -> Verification:
-    """Recompute every entry's hash, compare the chain's end with its head, and all of it with the checkpoints.
+    """Recompute all hashes, and compare the end of the chain with its head and the chain with the checkpoints.
 
-    Entries written meanwhile are left out. Raises OSError when the checkpoints cannot be read.
+    Entries written meanwhile are ignored. Raises OSError if the checkpoints cannot be read.
     """
     name = Instance.objects.values_list("name", flat=True).get(pk=1)
     lines = list(checkpoints.read_checkpoints(name))
-    # Only now: whatever a checkpoint tells of was committed before it was written.
+    # Read the head after the checkpoints, so that it is at least as recent as all of them.
     instance = Instance.objects.get(pk=1)
     walk = _Walk(frozenset(line.checkpoint.seq for line in lines))
     if not walk.go(instance):
-        return _broken_chain(walk.last, "An entry was changed, added, moved or taken out, or has another key.")
+        return _broken_chain(
+            walk.last, "An entry was changed, added, moved or removed, or was written with another key."
+        )
     stray = _first_after_head()
     if stray is not None:
-        return _broken_chain(stray - 1, "An entry stands behind the head of the log.")
+        return _broken_chain(stray - 1, "There is an entry after the head of the log.")
     if walk.was_witnessed and not lines and next(checkpoints.read_checkpoints(name), None) is None:
         return Verification(intact=False, entries=walk.last, reason=CHECKPOINTS_MISSING)
     bad = _compare_with_checkpoints(walk, lines, instance)
@@ -132,9 +132,9 @@ def verify() -> Verification:
 def _compare_with_checkpoints(
     walk: _Walk, lines: list[checkpoints.CheckpointLine], instance: Instance
 ) -> Verification | None:
-    """Hold the chain against its checkpoints; None when nothing contradicts it."""
+    """Compare the chain with its checkpoints; return None if they agree."""
     if instance.epoch != max([1, *(epoch for epoch, _ in walk.epochs)]):
-        return _broken_chain(walk.last, f"The log does not tell that epoch {instance.epoch} began.")
+        return _broken_chain(walk.last, f"The log has no entry that starts epoch {instance.epoch}.")
     good = 0
     bad: dict[str, list[int]] = defaultdict(list)
     for line in lines:
@@ -153,39 +153,39 @@ def _compare_with_checkpoints(
 
 
 def _is_declared_lost(checkpoint: checkpoints.Checkpoint, epochs: list[tuple[int, int]]) -> bool:
-    """Say whether a checkpoint tells of entries that a restore took away, and that a later epoch names as lost."""
+    """Return True if a checkpoint is about entries lost in a restore that a later epoch has declared as lost."""
     return any(checkpoint.epoch < epoch and checkpoint.seq > kept_to for epoch, kept_to in epochs)
 
 
 def _worst_contradiction(bad: dict[str, list[int]], good: int, last: int) -> Verification | None:
     if bad["rewritten"]:
         seq = min(bad["rewritten"])
-        said = f"Entries were written anew: what stands at {seq:,} is not what its checkpoint tells of"
-        return Verification(intact=False, entries=last, first_bad=seq, reason=f"{said} (it is good to {good:,}).")
+        said = f"Entries were rewritten: entry {seq:,} differs from its checkpoint"
+        return Verification(intact=False, entries=last, first_bad=seq, reason=f"{said} (the log is good to {good:,}).")
     if bad["missing"]:
-        said = f"The log was cut off or set back: a checkpoint tells of entry {max(bad['missing']):,}."
+        said = f"The log was truncated or restored: a checkpoint records entry {max(bad['missing']):,}."
         return _broken_chain(last, said)
     if bad["forged"]:
-        said = "A line of the checkpoint file was changed, or has another key."
+        said = "A line of the checkpoint file was changed or written with another key."
         return Verification(intact=False, entries=last, first_bad=min(bad["forged"]), reason=said)
     return None
 
 
 def chain_end_fault() -> str:
-    """Return what is wrong with the end of the chain, empty when nothing is; two statements, however long the log is.
+    """Return the fault at the end of the chain, empty if there is none; two queries, independent of the log's length.
 
-    Finds a log that was cut off or set back without its head, and a TOOLGATE_AUDIT_KEY that is not the one in use.
+    Detects a log that was truncated without its head, and a wrong TOOLGATE_AUDIT_KEY.
     """
     newest = AuditEntry.objects.order_by("-seq")
     instances = Instance.objects.annotate(last_seq=Subquery(newest.values("seq")[:1]))
     instance = instances.annotate(last_hash=Subquery(newest.values("hash")[:1])).filter(pk=1).first()
     if instance is None:
-        return "this installation's row is missing"
+        return "the row of this installation is missing"
     if (instance.last_seq or 0, instance.last_hash or "") != (instance.audit_seq, instance.audit_head):
-        return "its last entry is not the one that its head names"
+        return "its last entry does not match its head"
     last = newest.filter(seq=instance.audit_seq).first()
     if last is not None and not hmac.compare_digest(last.hash, entry_hash(last, instance.name)):
-        return "its last entry was changed, or was written with another key"
+        return "its last entry was changed or written with another key"
     return ""
 
 
@@ -194,7 +194,7 @@ def _broken_chain(last: int, reason: str) -> Verification:
 
 
 def _rows_up_to(head: int) -> Iterator[tuple[HashedFields, str]]:
-    """Yield the entries in order with their hashes, a chunk at a time, so that a long log needs little memory."""
+    """Yield the entries up to `head` in order with their hashes, loaded in chunks to limit memory."""
     columns = ["moment" if name == "at" else name for name in ENTRY_COLUMNS]
     entries = AuditEntry.objects.filter(seq__lte=head).annotate(moment=TimeText("at")).order_by("seq")
     rows = entries.values_list(*columns, "hash")
@@ -206,7 +206,7 @@ def _rows_up_to(head: int) -> Iterator[tuple[HashedFields, str]]:
 
 
 def _first_after_head() -> int | None:
-    """Return the first number after the head as it is now: an entry that nobody appended."""
+    """Return the number of an entry after the current head, which cannot have been appended normally; None if none."""
     newest = AuditEntry.objects.order_by("-seq").values_list("seq", flat=True).first() or 0
     head = Instance.objects.values_list("audit_seq", flat=True).get(pk=1)
     return head + 1 if newest > head else None
