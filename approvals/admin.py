@@ -1,4 +1,4 @@
-"""Django's admin: requests, reviews and the audit log for looking, never for changing; people and their roles."""
+"""Django admin: users and their roles; read-only lists of requests, reviews and the audit log."""
 
 from typing import Any
 
@@ -13,26 +13,26 @@ from catalog.access.roles import ADMINISTRATOR, has_role
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic for the type checker only
-    """Lists and shows to administrators; changes go through the services and their rules."""
+    """Read-only admin for administrators; all changes go through the services."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let administrators look."""
+        """Allow administrators."""
         return has_role(request.user, ADMINISTRATOR)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """List the tables for those who may look."""
+        """Allow administrators."""
         return has_role(request.user, ADMINISTRATOR)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody adds a row by hand."""
+        """Forbid adding rows."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes a row by hand."""
+        """Forbid changing rows."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody deletes a row by hand."""
+        """Forbid deleting rows."""
         return False
 
 
@@ -41,27 +41,27 @@ admin.site.unregister([User, Group])
 
 @admin.register(User)
 class PeopleAdmin(UserAdmin):  # type: ignore[type-arg] # as above
-    """People and their roles; the audit log is told who changes them."""
+    """Users and their roles; changes are audited in the name of the signed-in user."""
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Show and take the form in the name of who sends it."""
+        """Handle the form with changes attributed to the signed-in user."""
         with accounts.attribute_changes_to(request.user):
             return super().changeform_view(request, *args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Show the list, and delete what is selected, in the name of who sends it."""
+        """Handle the list and its actions with changes attributed to the signed-in user."""
         with accounts.attribute_changes_to(request.user):
             return super().changelist_view(request, *args, **kwargs)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Ask whether to delete, and do it in the name of who sends it."""
+        """Handle the deletion with changes attributed to the signed-in user."""
         with accounts.attribute_changes_to(request.user):
             return super().delete_view(request, *args, **kwargs)
 
 
 @admin.register(Group)
 class GroupAdmin(ReadOnlyAdmin):
-    """Roles, and the groups that policies ask: renaming or deleting one would change what its members may do."""
+    """Groups; read-only, because renaming or deleting one would change its members' rights."""
 
     fields = ("name",)
     search_fields = ("name",)

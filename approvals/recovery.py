@@ -1,7 +1,7 @@
-"""Recovery after a restore: a new epoch, in which nothing that was approved before may run.
+"""Recovery after a restore: a new epoch, in which nothing approved earlier may run.
 
-A new epoch is begun by hand (`manage.py new_epoch`), because approved calls may have run since the backup. It ends
-every open request and every grant, and records the reason and the lost entries in the audit log.
+An operator starts it with `manage.py new_epoch`, because approved calls may have run since the backup. It ends all open
+requests and grants, and records the reason and the lost entries in the audit log.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ MAX_REASON_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """A new epoch: how many requests and grants it ended, and how many entries are lost, as far as checkpoints tell."""
+    """A new epoch with the numbers of ended requests and grants, and of audit entries lost according to checkpoints."""
 
     epoch: int
     requests: int
@@ -33,14 +33,15 @@ class EpochSummary:
 
 
 def begin_epoch(reason: str) -> EpochSummary:
-    """Begin the next epoch; repeated after a crash it ends what is left. Raises ParameterError, OSError.
+    """Start the next epoch; safe to repeat after a crash. Raises ParameterError and OSError.
 
-    What waits is ended before and after: in between, who runs in spite of what `restored` says may have asked anew.
+    Open requests are ended before and after the change of epoch, since processes that still run may open new ones
+    meanwhile.
     """
     reason = reason.strip()
     if not reason or len(reason) > MAX_REASON_LENGTH:
         raise ParameterError(
-            f"Say in up to {MAX_REASON_LENGTH:,} characters why a new epoch begins.", {"field": "reason"}
+            f"Give a reason for the new epoch, with at most {MAX_REASON_LENGTH:,} characters.", {"field": "reason"}
         )
     why = f"A new epoch began: {reason}"
     instance = Instance.objects.get(pk=1)
@@ -58,7 +59,7 @@ def begin_epoch(reason: str) -> EpochSummary:
 
 @retry_on_deadlock
 def _raise_epoch(known_epoch: int, reason: str, **told: int) -> Instance:
-    """Raise the epoch over all that is known, tell of it and of what was lost; return this installation."""
+    """Set an epoch higher than all known ones and record it in the audit log; return this installation."""
     with transaction.atomic():
         instance = Instance.objects.select_for_update().get(pk=1)
         epoch = max(instance.epoch, known_epoch) + 1
@@ -70,7 +71,7 @@ def _raise_epoch(known_epoch: int, reason: str, **told: int) -> Instance:
 
 
 def _last_common_entry(lines: list[checkpoints.Checkpoint], end: int) -> int:
-    """Return up to which entry log and checkpoints tell of the same: to its end, where none contradicts it."""
+    """Return the last entry up to which log and checkpoints agree: the end of the log if none contradicts it."""
     hashes = dict(AuditEntry.objects.filter(seq__in={each.seq for each in lines}).values_list("seq", "hash"))
     differing = [each.seq for each in lines if each.seq <= end and hashes.get(each.seq) != each.head]
     agreed = [each.seq for each in lines if hashes.get(each.seq) == each.head]
@@ -80,7 +81,7 @@ def _last_common_entry(lines: list[checkpoints.Checkpoint], end: int) -> int:
 
 
 def _void_open(why: str) -> int:
-    """End the open requests, each with its call; return how many were. Their steps ask anew, in the new epoch."""
+    """End the open requests with their calls and return their number; their steps request approval again."""
     last = ApprovalRequest.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     ended = 0
     while True:

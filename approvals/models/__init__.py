@@ -1,4 +1,4 @@
-"""The tables of approval: policies, requests with rounds and reviews, grants, deliveries, the audit log."""
+"""Models of approvals: policies, requests with rounds and reviews, grants, notifications, the audit log."""
 
 from approvals.models.audit import AuditEntry, Instance
 from approvals.models.grants import Grant, GrantUse

@@ -1,4 +1,4 @@
-"""This installation's one row, and the lines of its audit log."""
+"""Models of the installation and its audit log."""
 
 import json
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from django.db import models
 
 
 class Instance(models.Model):
-    """One row: which installation this is, its epoch, and the head of its audit chain."""
+    """The single row of this installation: name, epoch, and head of the audit chain."""
 
     name = models.CharField(max_length=40)
     epoch = models.PositiveIntegerField(default=1)
@@ -20,7 +20,7 @@ class Instance(models.Model):
 
 
 class AuditEntry(models.Model):
-    """One line of the tamper-evident log: `hash` covers the entry and `prev_hash`, under a key outside the database."""
+    """Entry of the tamper-evident log: `hash` covers the entry and `prev_hash`, under a key outside the database."""
 
     seq = models.BigIntegerField(unique=True)
     at = models.DateTimeField()
@@ -49,6 +49,6 @@ class AuditEntry(models.Model):
 
     @property
     def details_json(self) -> dict[str, Any]:
-        """The details as JSON values."""
+        """The parsed details."""
         details: dict[str, Any] = json.loads(self.details)
         return details

@@ -1,4 +1,4 @@
-"""Grants: remembered approvals, with an argument predicate, an end and a number of uses; every use is kept."""
+"""Models of grants: remembered approvals with conditions on arguments, expiry and limited uses."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ def new_grant_id() -> str:
 
 
 class Grant(models.Model):
-    """A remembered approval: calls of one tool, alike in what its conditions say, need no new review until it ends."""
+    """A remembered approval: calls of one tool that meet its conditions need no new review until it ends."""
 
     class Scope(models.TextChoices):
         PLAN = "plan"
@@ -58,7 +58,7 @@ class Grant(models.Model):
 
 
 class GrantUse(models.Model):
-    """One call that ran without a new review because of a grant."""
+    """A call that ran under a grant without a new review."""
 
     grant = models.ForeignKey(Grant, models.PROTECT, related_name="used")
     call = models.OneToOneField(Call, models.PROTECT, related_name="grant_use")

@@ -1,4 +1,4 @@
-"""Notifications: what each person wants to be told, and the outbox, whose rows are also the log of what was sent."""
+"""Models of notifications: preferences of users, and the outbox, which is also the log of deliveries."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from django.db.models import Q
 
 
 class NotificationChoice(models.Model):
-    """How one person is told: by mail, by other addresses, and in which hours not at all."""
+    """Notification preferences of one user: mail, other addresses, quiet hours."""
 
     person = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="notification_choice")
     by_mail = models.BooleanField(default=True)
@@ -22,7 +22,7 @@ class NotificationChoice(models.Model):
 
 
 class Delivery(models.Model):
-    """One notice to one address about one event, sent at most once; kept as the log of what was sent."""
+    """A notification of one event to one address, sent at most once and kept as a log."""
 
     class Status(models.TextChoices):
         DUE = "due"

@@ -1,4 +1,4 @@
-"""Policies: ordered rules whose terms stand in revisions that never change once they are used."""
+"""Models of policies: ordered rules whose terms are stored in immutable revisions."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ def new_policy_id() -> str:
 
 
 class Policy(models.Model):
-    """An ordered rule; its terms stand in revisions that never change once used."""
+    """A policy: name, order and current revision."""
 
     public_id = models.CharField(max_length=40, unique=True, default=new_policy_id)
     name = models.CharField(max_length=128)
@@ -37,7 +37,7 @@ class Policy(models.Model):
 
 
 class PolicyRevision(models.Model):
-    """The terms of a policy at one time, frozen onto every request they held."""
+    """Immutable terms of a policy; requests refer to the revision that held them."""
 
     class Effect(models.TextChoices):
         ALLOW = "allow"
@@ -87,15 +87,15 @@ class PolicyRevision(models.Model):
 
     @property
     def sentence(self) -> str:
-        """The rule in plain words."""
+        """The terms as a sentence."""
         return policy_sentence(self)
 
     @property
     def quorum(self) -> int:
-        """How many distinct people must agree."""
+        """Number of distinct people who must approve."""
         return sum(int(stage["count"]) for stage in self.stages)
 
     @property
     def groups(self) -> list[str]:
-        """Whose members may decide."""
+        """Groups whose members may decide."""
         return [str(stage["group"]) for stage in self.stages]

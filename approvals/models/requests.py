@@ -1,4 +1,4 @@
-"""Approval requests with their write-once rounds, the reviews of people, and what is laid over a request."""
+"""Models of approval requests: rounds, reviews, comments, snoozes and delegations."""
 
 import json
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ QUEUED_BY = (
     *("opened_at", "id", "expires_at", "is_early", "ready_at", "decided_at"),
     *("policy_revision", "escalated_to", "tool_version", "call", "claimed_by", "claimed_until"),
 )
-"""What the queue is sorted by, then all that its views ask of thousands that wait, so that the index alone answers."""
+"""Columns of the queue's covering index: sort columns first, then those that its views read of all open requests."""
 
 
 def new_request_id() -> str:
@@ -25,7 +25,7 @@ def new_request_id() -> str:
 
 
 class ApprovalRequest(models.Model):
-    """A held call, waiting for people. What they judge stands in its rounds."""
+    """A request for approval of a held call; the reviewed content is in its rounds."""
 
     MOVES = MOVES
 
@@ -70,7 +70,7 @@ class ApprovalRequest(models.Model):
                 condition=Q(applied_at=None, decided_at__isnull=False),
             ),
             models.Index(fields=["remind_at"], name="request_due_to_remind", condition=Q(status="pending")),
-            # They name the status once more: without, SQLite holds the index of what is due for the narrower one.
+            # These include the status again; otherwise SQLite prefers the index request_due_to_expire.
             models.Index(fields=["status", *QUEUED_BY], name="request_queue", condition=Q(status="pending")),
             models.Index(fields=["likeness", "status"], name="request_twins", condition=Q(status="pending")),
             models.Index(fields=["tool_version", "id"], name="request_answered", condition=Q(decided_at__isnull=False)),
@@ -81,12 +81,12 @@ class ApprovalRequest(models.Model):
 
     @property
     def is_pre_approval(self) -> bool:
-        """Whether it was asked before its step is ready, and the step is not ready yet."""
+        """True if the request was opened before its step is ready, and the step is still not ready."""
         return self.is_early and self.ready_at is None
 
 
 class Round(models.Model):
-    """What people are asked to judge, written once: arguments, digest, preview, rule and who edited it."""
+    """Immutable content under review: arguments, digest, preview, rule and editor."""
 
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="rounds")
     number = models.PositiveIntegerField()
@@ -107,18 +107,18 @@ class Round(models.Model):
 
     @property
     def arguments_json(self) -> dict[str, Any]:
-        """The arguments as JSON values, as they may be shown: `{"$secret": name}` in the place of secrets."""
+        """The parsed arguments for display, with `{"$secret": name}` instead of secrets."""
         arguments: dict[str, Any] = json.loads(without_macs(self.arguments))
         return arguments
 
     @property
     def preview_json(self) -> dict[str, Any] | None:
-        """The preview as JSON values; None when the tool has none."""
+        """The parsed preview; None if the tool has none."""
         return json.loads(self.preview) if self.preview else None
 
 
 class Review(models.Model):
-    """One person's answer in one round. An undone review is kept and no longer counts."""
+    """A person's decision in one round. An undone review is kept but no longer counts."""
 
     round = models.ForeignKey(Round, models.PROTECT, related_name="reviews")
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="reviews")
@@ -147,12 +147,12 @@ class Review(models.Model):
 
     @property
     def counts(self) -> bool:
-        """True for a review of the current round that was not undone."""
+        """True if the review is of the current round and was not undone."""
         return self.undone_at is None and self.round.number == self.request.round_number
 
 
 class Comment(models.Model):
-    """One remark in the thread of a request, by anyone who may see it. It decides nothing."""
+    """A comment on a request by a user who may see it. It decides nothing."""
 
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="comments")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
@@ -165,7 +165,7 @@ class Comment(models.Model):
 
 
 class Snooze(models.Model):
-    """One person's wish not to see a request until a time; nobody else's list changes."""
+    """Time until which one person has hidden a request from their own lists."""
 
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="snoozes")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
@@ -179,7 +179,7 @@ class Snooze(models.Model):
 
 
 class Delegation(models.Model):
-    """Who may answer one request in whose place, as long as that person might."""
+    """Delegation of one request: `to` may decide on behalf of `by` while `by` may decide."""
 
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="delegations")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")

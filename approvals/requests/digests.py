@@ -20,7 +20,7 @@ NO_CREDENTIAL = ""
 
 @dataclass(frozen=True, slots=True)
 class ApprovalBinding:
-    """What would run: fingerprint of the version, digest of the code, canonical arguments, and state of the target."""
+    """Bound properties of a call: fingerprint of the version, digest of the code, canonical arguments, target's state."""
 
     fingerprint: str
     implementation_digest: str

@@ -1,4 +1,4 @@
-"""`manage.py export_audit`: the audit log to standard output, as JSON Lines or CSV; that it was exported is kept."""
+"""`manage.py export_audit`: writes the audit log to standard output as JSON Lines or CSV, and records the export."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,18 +11,18 @@ from approvals.audit.queries import FORMATS, TEXT_FILTER_NAMES, AuditFilters, ex
 class Command(BaseCommand):
     """Exports the audit log."""
 
-    help = "Write the audit log to standard output, oldest entry first; the filters are those of its page."
+    help = "Write the audit log to standard output, oldest entry first, with the filters of its page."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the form and the filters."""
+        """Declare the format and the filters."""
         parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
         for name in TEXT_FILTER_NAMES:
             parser.add_argument(f"--{name}", default="", metavar="TEXT")
-        parser.add_argument("--since", default="", metavar="TIME", help="from this day or time on (ISO 8601, UTC)")
-        parser.add_argument("--until", default="", metavar="TIME", help="before this day or time")
+        parser.add_argument("--since", default="", metavar="TIME", help="from this date or time on (ISO 8601, UTC)")
+        parser.add_argument("--until", default="", metavar="TIME", help="before this date or time")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Write it, a thousand entries at a time."""
+        """Write the entries, a thousand at a time."""
         texts = {name: options[name] for name in TEXT_FILTER_NAMES}
         filters = AuditFilters(**texts, since=_parse_time(options["since"]), until=_parse_time(options["until"]))
         for text in export_entries_from_shell(filters, options["format"]):
@@ -30,11 +30,11 @@ class Command(BaseCommand):
 
 
 def _parse_time(text: str) -> datetime | None:
-    """Read a day (its beginning) or a time, in UTC unless it says otherwise. Raises CommandError."""
+    """Parse a date (its beginning) or a time, in UTC unless it has an offset. Raises CommandError."""
     if not text:
         return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise CommandError(f"'{text}' is no day or time: write 2026-01-31 or 2026-01-31T09:00:00Z.") from None
+        raise CommandError(f"'{text}' is not a date or time. Use 2026-01-31 or 2026-01-31T09:00:00Z.") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

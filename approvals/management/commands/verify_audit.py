@@ -1,4 +1,4 @@
-"""`manage.py verify_audit`: exit 0 when the audit log is intact, 1 and the first bad entry when it is not."""
+"""`manage.py verify_audit`: verifies the audit log; exit code 0 if it is intact, 1 otherwise."""
 
 import json
 import sys
@@ -13,14 +13,14 @@ from approvals.audit.verification import verify
 class Command(BaseCommand):
     """Verifies the audit log."""
 
-    help = "Recompute the audit log's chain, and hold it against its head and its checkpoints."
+    help = "Recompute the audit log's hash chain and compare it with its head and its checkpoints."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Verify, say what was found, and exit with 1 when it is bad, 2 when the checkpoints cannot be read."""
+        """Verify and print the result; exit with 1 if the log is not intact, 2 if the checkpoints cannot be read."""
         try:
             found = verify()
         except OSError as error:
@@ -29,9 +29,9 @@ class Command(BaseCommand):
             shown = {name: value for name, value in asdict(found).items() if value is not None}
             self.stdout.write(json.dumps(shown))
         elif found.intact:
-            self.stdout.write(f"intact: {found.entries:,} entries, held against {found.checkpoints:,} checkpoints")
+            self.stdout.write(f"intact: {found.entries:,} entries, compared with {found.checkpoints:,} checkpoints")
         else:
-            bad = f"entry {found.first_bad} is the first that is wrong or missing. " if found.first_bad else ""
+            bad = f"entry {found.first_bad} is the first wrong or missing one. " if found.first_bad else ""
             self.stdout.write(f"not intact: {bad}{found.reason}")
         if not found.intact:
             sys.exit(1)
