@@ -187,7 +187,9 @@ def _apply_attributes(policy: Policy, document: Mapping[str, Any]) -> Iterator[s
         old = getattr(policy, name)
         if old != value:
             setattr(policy, name, value)
-            yield ({True: "enabled", False: "disabled"}[value] if name == "enabled" else f"{name} {old} → {value}")
+            yield (
+                {True: "switched on", False: "switched off"}[value] if name == "enabled" else f"{name} {old} → {value}"
+            )
 
 
 def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any], by: User) -> list[str]:
@@ -223,4 +225,4 @@ def _conditions_text(rows: list[dict[str, Any]]) -> str:
 def _term_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "default" if value is None else str(value) or "any"
+    return "by default" if value is None else str(value) or "any"

@@ -20,7 +20,7 @@ NO_CREDENTIAL = ""
 
 @dataclass(frozen=True, slots=True)
 class ApprovalBinding:
-    """Bound properties of a call: fingerprint of the version, digest of the code, canonical arguments, target's state."""
+    """Bound properties of a call: version fingerprint, code digest, canonical arguments, state of the target."""
 
     fingerprint: str
     implementation_digest: str

@@ -351,4 +351,4 @@ def test_on_a_phone_the_next_request_begins_at_its_top(ada, rosa, tomas, page_as
         page.locator(".btn.go").tap()
         becomes(request, "approved")
         eventually(lambda: page.evaluate("scrollY") == 0, what="at its top")
-    expect(page.locator("#detail")).to_contain_text("Your answer was not recorded.")
+    expect(page.locator("#detail")).to_contain_text("was not recorded.")

@@ -200,7 +200,7 @@ def test_a_server_that_executes_nothing_takes_nothing(world, ada, checkpoints, m
     monkeypatch.setattr(restore_guard, "_needs_restart", False)
     assert not lifespan._prepare(executes=True)
     checkpoints.unlink()
-    assert "start it again" in restore_guard.refresh_status()
+    assert restore_guard.refresh_status() == restore_guard.RESTART_REQUIRED
     response = Rest(ada).post("calls/", CALL)
     assert (response.status_code, response.json()["type"]) == (503, "urn:toolgate:restored")
     assert "start it again" in health._check_audit()

@@ -79,7 +79,9 @@ def test_a_new_policy_applies_immediately(rest, django_capture_on_commit_callbac
         made = rest.post("policies/", MONEY)
     assert made.status_code == 201
     policy = made.json()
-    sentence = "Calls of send_* where amount is more than 1000 wait for 1 reviewer and 1 administrator, 1 h at most."
+    sentence = (
+        "Calls of send_* where amount is greater than 1000 need approval by 1 reviewer and 1 administrator within 1 h."
+    )
     assert (policy["sentence"], policy["revision"]) == (sentence, 1)
     assert policy["match"]["arguments"] == MONEY["match"]["arguments"]  # type: ignore[index]
     verdict = gate(facts)
@@ -249,7 +251,7 @@ def test_a_simulation_explains_the_rule(rest, rosa):
         "passed": [
             {
                 "policy": "Large payments need two people",
-                "reasons": ["write_file is not send_*", "not every condition holds: amount is more than 1000"],
+                "reasons": ["write_file is not send_*", "a condition does not hold: amount is greater than 1000"],
             }
         ],
     }

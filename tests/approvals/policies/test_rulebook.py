@@ -152,18 +152,18 @@ def test_sentences_of_policies():
     stages = [{"group": "reviewer", "count": 2}]
     amount = [{"path": "amount", "operator": "greater_than", "value": 1000}]
     sentences: dict[str, dict[str, Any]] = {
-        "Dangerous calls wait for 2 reviewers, 24 h at most.": {"safety_level": "dangerous", "stages": stages},
-        "Calls of send_* during Mon-Fri 09:00-17:00 UTC where amount is more than 1000 wait for 2 reviewers, "
-        "90 min at most.": {
+        "Dangerous calls need approval by 2 reviewers within 24 h.": {"safety_level": "dangerous", "stages": stages},
+        "Calls of send_* during Mon-Fri 09:00-17:00 UTC where amount is greater than 1000 need approval by 2 "
+        "reviewers within 90 min.": {
             "tool": "send_*",
             "hours": "Mon-Fri 09:00-17:00",
             "conditions": amount,
             "stages": stages,
             "expires_seconds": 5400,
         },
-        "Safe calls run by themselves.": {"safety_level": "safe", "effect": "allow"},
-        "All calls run by themselves, but for dangerous ones.": {"effect": "allow"},
-        "Calls asked for by a member of operator are refused: “No.”": {
+        "Safe calls run without approval.": {"safety_level": "safe", "effect": "allow"},
+        "All calls run without approval, except dangerous ones.": {"effect": "allow"},
+        "Calls requested by a member of operator are refused: “No.”": {
             "requester": "group:operator",
             "effect": "deny",
             "message": "No.",

@@ -95,7 +95,7 @@ def test_every_row_must_hold():
 def test_rows_are_said_in_words():
     """As they stand under the rule that has them."""
     rows = [row("greater_than", 1000), row("in", ["x", 2], "b.c"), row("missing", path="d"), row("equals", [1], "e")]
-    expected = "a is more than 1000 and b.c is one of “x”, 2 and d is not given and e is [1]"
+    expected = "a is greater than 1000 and b.c is one of “x”, 2 and d is not given and e is [1]"
     assert compile_conditions(check_conditions(rows)).sentence == expected
     assert "(1002 characters)" not in compile_conditions(check_conditions([row("matches", "x" * 500)])).sentence
     assert "(502 characters)" in compile_conditions(check_conditions([row("matches", "x" * 500)])).sentence

@@ -44,7 +44,8 @@ def test_a_response_completes_the_call_and_the_tool_does_not_run(alone, stage, r
     call = call_of(alone)
     assert (call.status, call.attempt, stage.played) == ("completed", 0, [])
     assert call.response_json["results"] == [{"name": "note"}] and call.response_json["responded"] is True
-    assert call.message == "Answered by Rosa in the tool's place; the tool did not run: I looked."  # the model reads it
+    # The model reads this message.
+    assert "Rosa" in call.message and "did not run" in call.message and call.message.endswith(": I looked.")
     assert "1 call.succeeded" in events_of(alone)
     assert_invariants()
 

@@ -114,10 +114,10 @@ def test_what_a_tool_would_do_of_an_edit_is_shown_beside_what_it_would_have_done
 @pytest.mark.parametrize(
     ("on_expiry", "said"),
     [
-        ("fail", "then it does not run"),
+        ("fail", "then it fails"),
         ("skip", "then its step is skipped"),
         ("cancel_plan", "then its plan is cancelled"),
-        ("escalate", "then administrator may answer, too"),
+        ("escalate", "then administrator can answer too"),
     ],
 )
 def test_every_outcome_of_an_expiry_has_its_words(on_expiry, said):

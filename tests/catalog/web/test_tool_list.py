@@ -205,7 +205,7 @@ def test_a_tool_says_what_it_means_in_practice(rosa, catalog):
     page = Pages(rosa).open("/tools/write_file/")
     assert "Every call needs approval. By 1 reviewer other than the requester, within 24 h." in page
     assert "Restorable" in page and "Not called in 14 days" in page
-    assert "Runs without approval. It reads only" in Pages(rosa).open("/tools/read_file/")
+    assert "Runs without approval. The tool only reads" in Pages(rosa).open("/tools/read_file/")
     assert "recorded in the audit log" in Pages(rosa).open("/tools/eval_form/")
 
 

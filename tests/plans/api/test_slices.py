@@ -89,7 +89,7 @@ def test_requests_that_need_closer_review_are_not_approved_in_a_slice(plan, rosa
     items = items_of(preview(Rest(rosa), plan))
     PolicyRevision.objects.update(**terms)
     results = Rest(rosa).post("approvals/slice/", {"plan": plan.public_id, "items": items}).json()["results"]
-    assert {(each["status"], "closer look" in each["detail"]) for each in results} == {("forbidden", True)}
+    assert {(each["status"], "individual review" in each["detail"]) for each in results} == {("forbidden", True)}
     assert not Review.objects.exists()
 
 

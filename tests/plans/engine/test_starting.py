@@ -84,7 +84,7 @@ def test_a_file_that_changed_after_the_approval_asks_again(catalog, workspace, a
     plan = work_off(make_plan(ada, write_step(1, content="new")))
     old = approve(plan, rosa)
     (workspace / "note.txt").write_text("someone else's")
-    assert_asked_again(work_off(plan), old, "has itself changed")
+    assert_asked_again(work_off(plan), old, "has changed since the approved preview")
     assert (workspace / "note.txt").read_text() == "someone else's"
     assert '"before":"someone else\'s"' in request_of(plan).rounds.get().preview.replace('": "', '":"')
     approve(plan, rosa)
@@ -149,7 +149,7 @@ def approved_request(plan: Plan) -> ApprovalRequest:
 def test_a_reviewer_who_may_not_any_more_does_not_count(approved, rosa, stage):
     """Someone else must agree."""
     rosa.groups.clear()
-    assert_asked_again(work_off(approved), approved_request(approved), "may not any more")
+    assert_asked_again(work_off(approved), approved_request(approved), "may no longer")
     assert stage.values("dangerous") == []
 
 
