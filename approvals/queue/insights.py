@@ -1,6 +1,6 @@
-"""How people decide: how long they take, what they say, who bears the load, what waits; and who may only be clicking.
+"""Review insights: time to decision, verdicts, load per reviewer, open requests, and suspiciously fast approvals.
 
-Worked out from reviews that count, over some days; never writes. It says nothing of what was asked.
+Computed from the reviews that count over a number of days. Contains no content of requests. Never writes.
 """
 
 from collections import Counter, defaultdict
@@ -20,48 +20,48 @@ from catalog.core import clock
 
 LEAST_DAYS, USUAL_DAYS, MOST_DAYS = 1, 30, 90
 MAX_REVIEWS_COUNTED = 10_000
-"""The newest reviews that are counted: more say nothing else."""
+"""Maximum number of reviews evaluated, newest first."""
 AGES = (3600, 4 * 3600, 24 * 3600)
-"""Seconds: the classes of how long something has waited."""
+"""Upper bounds of the age groups of open requests, in seconds."""
 REFLEX_SECONDS, REFLEX_RATE, REFLEX_LEAST = 10.0, 0.95, 10
-"""Someone who approves nearly all of at least so many, half of them faster than that, may not be reading."""
+"""Thresholds for reflexive approval: median seconds, approve rate, and minimum number of approvals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long something took, in seconds: the middle, and what one in twenty exceeds; None of nothing."""
+    """Median and 95th percentile of durations in seconds; None without data."""
 
     median: float | None
     p95: float | None
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> "Durations":
-        """Return the spans of these."""
+        """Return the statistics of these durations."""
         ordered = sorted(seconds)
         return cls(percentile(ordered, 0.5), percentile(ordered, 0.95))
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What was decided, by verdict, and how long after it was asked."""
+    """Numbers of decisions by verdict, and times to decision."""
 
     verdicts: Counter[str]
     spans: Durations
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """Number of decisions."""
         return self.verdicts.total()
 
     @property
     def approve_rate(self) -> float | None:
-        """The share that was approved, from 0 to 1; None of nothing."""
+        """Share of approvals from 0 to 1; None without decisions."""
         return self.verdicts[ReviewVerdict.APPROVE] / self.count if self.count else None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolLine:
-    """How the requests about one tool were decided, and how many wait."""
+    """Decisions on requests for one tool, and number of open ones."""
 
     tool: str
     decisions: Decisions
@@ -70,7 +70,7 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class ReviewerLine:
-    """What one person reviewed. `spans`: from when they could turn to it, after their answer before, to the answer."""
+    """Reviews by one person. Durations count from the request or the person's previous review, whichever is later."""
 
     username: str
     name: str
@@ -79,7 +79,7 @@ class ReviewerLine:
 
     @property
     def is_reflex(self) -> bool:
-        """Say whether they may be approving without reading."""
+        """True if the reviewer may be approving without reading."""
         rate, median = self.reviews.approve_rate or 0.0, self.reviews.spans.median
         enough = self.reviews.verdicts[ReviewVerdict.APPROVE] >= REFLEX_LEAST
         return enough and rate >= REFLEX_RATE and median is not None and median < REFLEX_SECONDS
@@ -87,7 +87,7 @@ class ReviewerLine:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What was decided on one day (UTC)."""
+    """Decisions on one day (UTC)."""
 
     day: date
     approved: int = 0
@@ -96,7 +96,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """How many have waited less than `under` seconds, and longer than those of the class before; None: longer still."""
+    """Number of open requests in one age group, with an upper bound in seconds; None for the last group."""
 
     under: int | None
     count: int
@@ -104,7 +104,7 @@ class Age:
 
 @dataclass(frozen=True, slots=True)
 class Insights:
-    """All of it, over the last `days`. `is_cut` says that only the newest reviews of them were counted."""
+    """Insights over the last `days`. `is_cut` is True if only the newest MAX_REVIEWS_COUNTED reviews were evaluated."""
 
     days: int
     since: datetime
@@ -120,13 +120,13 @@ class Insights:
 
     @property
     def reflexes(self) -> list[ReviewerLine]:
-        """Who may be approving without reading."""
+        """Reviewers who may be approving without reading."""
         return [line for line in self.reviewers if line.is_reflex]
 
 
 @dataclass(frozen=True, slots=True)
 class _CountedReview:
-    """One review that counts, and of what."""
+    """Data of one review that counts."""
 
     username: str
     name: str
@@ -141,7 +141,7 @@ class _CountedReview:
 
 @dataclass(frozen=True, slots=True)
 class _WaitingTool:
-    """What waits about one tool: how many, since when, and how many are younger than each of AGES."""
+    """Open requests for one tool: number, oldest, and numbers younger than each of AGES."""
 
     tool: str
     count: int
@@ -163,16 +163,16 @@ class _Tally:
 
 
 def _hide_names(viewer: User, lines: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
-    """Leave out who it is, for all but reviewers and administrators: who is too fast is for those who can help."""
+    """Hide the names of reviewers from viewers other than reviewers and administrators."""
     if has_role(viewer, REVIEWER, ADMINISTRATOR):
         return lines
     return [replace(line, username="", name="A reviewer") for line in lines]
 
 
 def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
-    """Return how people decided in the last days, by a fixed number of queries.
+    """Return the insights over the last `days`, in a fixed number of queries.
 
-    Raises NotAllowed for who sees only their own requests: whose work this is about is for those who share it.
+    Raises NotAllowed for users without a role, who see only their own requests.
     """
     if not can_see_all(viewer):
         raise NotAllowed("Insights are for people with a role; agents' tokens have none.")
@@ -197,7 +197,7 @@ def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
 
 
 def _counted_reviews_since(since: datetime) -> list[_CountedReview]:
-    """Return the reviews that count, oldest first."""
+    """Return the newest reviews that count, oldest first."""
     reviews = Review.objects.filter(undone_at=None, at__gte=since).order_by("-id")
     rows = reviews.values_list(
         *("person__username", "person__first_name", "person__last_name", "verdict", "at", "request_id"),
@@ -211,7 +211,7 @@ def _counted_reviews_since(since: datetime) -> list[_CountedReview]:
 
 
 def _deciding_reviews(given: Iterable[_CountedReview]) -> list[_CountedReview]:
-    """Return the review that decided, for each request that was decided."""
+    """Return the deciding review of each decided request."""
     last = {each.request: each for each in given if each.decided_at is not None}
     return list(last.values())
 
@@ -224,14 +224,14 @@ def _decisions(decided: Iterable[_CountedReview]) -> Decisions:
 
 
 def _ended_unanswered(since: datetime) -> Counter[str]:
-    """Return how many requests ended without anybody's answer, by status."""
+    """Return the number of requests that ended without an answer, by status."""
     unanswered = Q(status__in=(RequestStatus.EXPIRED, RequestStatus.WITHDRAWN), decided_at=None)
     ended = ApprovalRequest.objects.filter(unanswered, opened_at__gte=since).order_by()
     return Counter(dict(ended.values_list("status").annotate(count=Count("pk"))))
 
 
 def _waiting_by_tool(viewer: User, now: datetime) -> list[_WaitingTool]:
-    """Return what waits, tool by tool, counted where it lies: it may be ten thousand requests."""
+    """Return the open requests by tool, counted in the database because there may be ten thousand."""
     younger = {f"under_{limit}": Count("pk", filter=Q(opened_at__gt=now - timedelta(seconds=limit))) for limit in AGES}
     by_tool = pending_for(viewer).order_by().values_list("tool_version__tool__name")
     rows = by_tool.annotate(count=Count("pk"), oldest=Min("opened_at"), **younger)
@@ -255,7 +255,7 @@ def _per_day(decided: Iterable[_CountedReview], first: date, last: date) -> list
 
 
 def _reviewers(given: Sequence[_CountedReview]) -> list[ReviewerLine]:
-    """Return what each person reviewed, who did most first; `given` is in the order of time."""
+    """Return the reviews by person, most active first; `given` is in chronological order."""
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     answered_before: dict[str, datetime] = {}
     for each in given:
@@ -270,7 +270,7 @@ def _reviewers(given: Sequence[_CountedReview]) -> list[ReviewerLine]:
 
 
 def _tools(decided: Iterable[_CountedReview], waiting: Mapping[str, int]) -> list[ToolLine]:
-    """Return how the requests about each tool were decided, the most asked for first."""
+    """Return decisions and open requests by tool, most requested first."""
     found: dict[str, list[_CountedReview]] = defaultdict(list)
     for each in decided:
         found[each.tool].append(each)

@@ -1,7 +1,7 @@
-"""How the last calls like this one were answered, and what came of them. A past approval is not permission.
+"""Precedents: recent decisions on the same tool and their outcomes. A past approval is no permission.
 
-Alike are calls of one tool whose arguments have the same shape: the same names, and values of the same kind, in the
-same folder, at the same host, for the same domain. Never writes.
+Calls are alike if their arguments have the same shape: the same names, and values of the same type, folder, host or
+mail domain. Never writes.
 """
 
 import json
@@ -29,17 +29,17 @@ ANSWERED = (
 )
 RAN = (RequestStatus.CONSUMED, RequestStatus.RESPONDED)
 REQUESTS_SEARCHED = 25
-"""How many of the tool's last requests are compared."""
+"""Number of the tool's recent requests that are compared."""
 VERSIONS_SEARCHED = 3
 MAX_ARGUMENTS_LENGTH = 16_384
-"""Characters of arguments from which on calls are not compared: they are alike in nothing that a person sees."""
+"""Calls with more characters of arguments are not compared."""
 MAIL = re.compile(r"[^@\s/]+@([^@\s/]+)")
 MAX_SHAPE_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Precedent:
-    """One earlier request, the review that counted, and whether its call was like the one that is asked for now."""
+    """An earlier request with its review; `alike` is True if the calls have the same shape."""
 
     request: ApprovalRequest
     review: Review | None
@@ -47,7 +47,7 @@ class Precedent:
 
     @property
     def outcome(self) -> str | None:
-        """How its run ended, in the words of calls; None when it did not run, or runs still."""
+        """Final status of the call; None if it did not run or has not ended."""
         status = self.request.call.status
         return status if self.request.status in RAN and status in _FINAL_OUTCOMES else None
 
@@ -56,7 +56,7 @@ _FINAL_OUTCOMES = {*map(str, TERMINAL), "outcome_unknown"}
 
 
 def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
-    """Return the last answered requests of the same tool, those alike first, newest first: for who may see them all."""
+    """Return recent answered requests for the same tool, alike ones first, then by time; does not check access."""
     shape = arguments_shape(request.call.arguments)
     alike = {pk: shape is not None and arguments_shape(text) == shape for pk, text in _last_answered(request)}
     chosen = sorted(alike, key=lambda pk: (alike[pk], pk), reverse=True)[:limit]
@@ -65,14 +65,14 @@ def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
 
 
 def _with_reviews(keys: Sequence[int]) -> dict[int, ApprovalRequest]:
-    """Load what is told of earlier requests: how each was answered, and how its run ended."""
+    """Load earlier requests with their reviews and the status of their calls."""
     reviews = Review.objects.select_related("person").order_by("id")
     earlier = ApprovalRequest.objects.select_related("call").only("public_id", "status", "decided_at", "call__status")
     return earlier.prefetch_related(Prefetch("reviews", reviews)).in_bulk(keys)
 
 
 def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:
-    """Return keys and arguments of the tool's last answered requests, version by version: each by the order of keys."""
+    """Return keys and arguments of the tool's recent answered requests, newest version first, to use an index."""
     versions = ToolVersion.objects.filter(tool=request.tool_version.tool_id).order_by("-number")
     found: list[tuple[int, str]] = []
     for version in versions.values_list("pk", flat=True)[:VERSIONS_SEARCHED]:
@@ -85,7 +85,7 @@ def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:
 
 
 def arguments_shape(arguments: str) -> Any:
-    """Return the shape of a call's arguments, given as stored; None when they are too long to be compared."""
+    """Return the shape of stored arguments; None if they are too long to compare."""
     return _shape(json.loads(arguments), 0) if len(arguments) <= MAX_ARGUMENTS_LENGTH else None
 
 
@@ -96,7 +96,7 @@ def _shape(value: Any, depth: int) -> Any:
 
 
 def _text_shape(text: str) -> str:
-    """Say what a text names, without what differs from call to call: a host, a domain, a folder, or any text."""
+    """Return the stable part of a text: its host, mail domain or folder, or "text" for any other."""
     if "\n" in text or len(text) > 1000:
         return "text"
     if "://" in text:

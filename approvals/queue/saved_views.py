@@ -1,8 +1,7 @@
-"""Saved views of the queue: lists of requests that wait for a user, their counts and pages, and duplicates.
+"""Saved views of the queue: lists of requests for a user, their counts and pages, and duplicates.
 
-The pages, the badge and the API all read from here. Eligibility is defined in `approvals.policies.eligibility`; here it
-is one query over thousands of requests: by the rules that hold them, and one by one only where someone delegated or
-edited. Never writes.
+Used by the pages, the badge and the API. `approvals.policies.eligibility` defines eligibility; here it is one query
+over thousands of requests by rule, with individual checks only for delegated and edited requests. Never writes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,15 +39,15 @@ WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS = (
     "snoozed",
     "decided",
 )
-"""All that waits; what the viewer may decide, has not put off and nobody else looks after; what they look after
-themselves; what waits for others; what they put off; what was decided."""
+"""Open requests; those the viewer can decide, has not snoozed and nobody else has claimed; those they have claimed;
+those that need someone else; those they have snoozed; decided requests."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
 MATCH_NOTHING = Q(pk__in=())
 
 
 @dataclass(frozen=True, slots=True)
 class ViewCounts:
-    """How many requests stand in each view of what waits."""
+    """Number of requests in each view of open requests."""
 
     waiting: int
     needs_me: int
@@ -58,41 +57,41 @@ class ViewCounts:
 
 
 class Queues:
-    """The views of one viewer at one moment; what they need to know of the rules is read once."""
+    """Views of one viewer at one time; rules are loaded once."""
 
     def __init__(self, viewer: User) -> None:
         self._viewer = viewer
         self._now = clock.now()
 
     def of(self, view: str) -> QuerySet[ApprovalRequest]:
-        """Return the requests in a view, in no order yet."""
+        """Return the requests in a view, unordered."""
         if view == DECIDED:
             return requests_for(self._viewer).exclude(status=RequestStatus.PENDING).exclude(HIDDEN_PRE_APPROVALS)
         return pending_for(self._viewer).filter(self._within(view))
 
     @cached_property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of open requests."""
         return self.counts.waiting if "counts" in self.__dict__ else waiting_count(self._viewer)
 
     @cached_property
     def counts(self) -> ViewCounts:
-        """How many requests stand in each view of what waits, by one query beside what the rules take.
+        """Number of requests in each view of open requests: one query, plus those for the rules.
 
-        One more for who looks after some.
+        One further query if the viewer has claimed requests.
         """
         wanted = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed}
         counted = {view: Count("pk", filter=condition) for view, condition in wanted.items()}
         found = pending_for(self._viewer).aggregate(waiting=Count("pk"), **counted)
-        # The others are what is left, so that the longest condition is not looked at once more for each request.
+        # `others` is the remainder, which avoids evaluating the longest condition again for each request.
         apart = self._is_mine & ~self._needs_me & ~self._is_snoozed
         mine_apart = pending_for(self._viewer).filter(apart).count() if found[CLAIMED] else 0
         others = found["waiting"] - found[NEEDS_ME] - found[SNOOZED] - mine_apart
         return ViewCounts(others=max(0, others), **found)
 
     def _within(self, view: str) -> Q:
-        """Say what of what waits stands in a view."""
-        conditions: dict[str, Callable[[], Q]] = {  # what a view does not need of the rules is not read
+        """Return the condition on open requests for a view."""
+        conditions: dict[str, Callable[[], Q]] = {  # lazy, so that a view loads only the rules it needs
             WAITING: Q,
             NEEDS_ME: lambda: self._needs_me,
             CLAIMED: lambda: self._is_mine,
@@ -119,7 +118,7 @@ class Queues:
 
     @cached_property
     def _has_answered(self) -> Q:
-        """Say that the viewer's answer to what is asked now is there, and others are missing."""
+        """Condition for pending requests that the viewer has already answered in the current round."""
         given = Review.objects.filter(person=self._viewer.pk, undone_at=None, request__status=RequestStatus.PENDING)
         return Q(pk__in=given.filter(round__number=F("request__round_number")).values("request"))
 
@@ -133,7 +132,7 @@ class Queues:
 
     @cached_property
     def _rules(self) -> tuple[Q, list[int]]:
-        """Return which requests are held by rules that the viewer counts for, and which rules let askers decide."""
+        """Return the condition for requests whose rules the viewer counts for, and the rules that allow self-review."""
         waiting = pending_for(self._viewer).order_by().values_list("policy_revision", "escalated_to").distinct()
         pairs = list(waiting)
         rules = _rules_by_revision({revision for revision, _ in pairs})
@@ -147,7 +146,7 @@ class Queues:
 
     @cached_property
     def _individually_judged(self) -> tuple[list[int], list[int]]:
-        """Return which requests were delegated to the viewer or edited by them, and which of those they may decide."""
+        """Return the requests delegated to or edited by the viewer, and those of them that the viewer may decide."""
         handed = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
         edited = Round.objects.filter(editor=self._viewer.pk, request__status=RequestStatus.PENDING)
         special = list(handed.values_list("request").union(edited.values_list("request")))
@@ -158,7 +157,7 @@ class Queues:
 
 
 def needed_count(user: User) -> int:
-    """Return how many requests the user can answer now: the length of the view *Needs me*, which every page counts."""
+    """Return the number of requests in the view *Needs me*, shown on every page."""
     return Queues(user).of(NEEDS_ME).count()
 
 
@@ -172,7 +171,7 @@ def _escalated_rule(rules: Mapping[int, Rule], revision: int, group: str) -> Rul
 
 
 def annotate_risk(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
-    """Let each request have its `risk`: 0 for what cannot be taken back, more for less."""
+    """Annotate each request with `risk`: 0 for irreversible and dangerous, higher for less risk."""
     ranks = (Reversibility.IRREVERSIBLE, Reversibility.RESTORABLE, Reversibility.REVERSIBLE)
     cases = [When(tool_version__reversibility=each, then=Value(2 * rank)) for rank, each in enumerate(ranks)]
     dangerous = When(tool_version__safety_level=SafetyLevel.DANGEROUS, then=Value(0))
@@ -181,7 +180,7 @@ def annotate_risk(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalReque
 
 
 def count_duplicates(viewer: User, requests: Iterable[ApprovalRequest]) -> None:
-    """Set `duplicates` of each request: how many others wait for the same call. Each is decided by itself."""
+    """Set `duplicates` of each request: the number of other open requests for the same call."""
     listed = list(requests)
     alike = {each.likeness for each in listed if _is_unedited_pending(each)}
     waiting = pending_for(viewer).filter(likeness__in=alike, round_number=1).order_by().values_list("likeness")
@@ -195,14 +194,14 @@ def _is_unedited_pending(request: ApprovalRequest) -> bool:
 
 
 STATUSES = (*RequestStatus.values, *SAVED_VIEWS)
-"""What a list can be narrowed to: a status, or a saved view."""
+"""Values for filtering a list: a status or a saved view."""
 ORDERS = ("opened", "-opened", "risk")
 OLDEST_FIRST_STATUSES = frozenset(SAVED_VIEWS) - {DECIDED} | {RequestStatus.PENDING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFilters:
-    """What a list is narrowed to, and its order; what is empty does not narrow."""
+    """Filters and order of a list; empty ones do not apply."""
 
     status: str = ""
     tool: str = ""
@@ -212,16 +211,16 @@ class RequestFilters:
 
     @property
     def sorted_by(self) -> str:
-        """The field that the list is sorted by: what waits stands oldest first, all else newest first."""
+        """Sort field of the list: open requests oldest first, all others newest first."""
         waits = self.status in OLDEST_FIRST_STATUSES
         order = self.order or ("opened" if waits else "-opened")
-        # Of what waits there is an index by time; of all requests by their keys, which are given in the same order.
+        # Open requests have an index by time; all others are sorted by key, which has the same order.
         return order if order == "risk" else order.replace("opened", "opened_at" if waits else "id")
 
 
 def page_for(viewer: User, filters: RequestFilters, at: PageParameters) -> Page[ApprovalRequest]:
-    """Return one page of the requests that fit, of those the viewer may see, with all that a list shows of them."""
-    found = listed_for(viewer, filters).only("pk", "opened_at")  # what is sorted is narrow
+    """Return one page of the matching requests that the viewer may see, with the relations for lists."""
+    found = listed_for(viewer, filters).only("pk", "opened_at")  # sort narrow rows, then load the wide ones by key
     page = paginate(annotate_risk(found) if filters.sorted_by == "risk" else found, order=filters.sorted_by, at=at)
     keys = [row.pk for row in page.rows]
     rows = with_snooze(with_list_related(ApprovalRequest.objects.filter(pk__in=keys)), viewer).in_bulk() if keys else {}
@@ -231,7 +230,7 @@ def page_for(viewer: User, filters: RequestFilters, at: PageParameters) -> Page[
 
 
 def listed_for(viewer: User, filters: RequestFilters) -> QuerySet[ApprovalRequest]:
-    """Return the requests that fit, of those the viewer may see, in no order yet."""
+    """Return the matching requests that the viewer may see, unordered."""
     wanted = {
         "plan_ref": filters.plan,
         "call__requested_by": viewer.pk if filters.mine else "",
@@ -239,7 +238,7 @@ def listed_for(viewer: User, filters: RequestFilters) -> QuerySet[ApprovalReques
     found = _in_status(viewer, filters.status).filter(**{name: value for name, value in wanted.items() if value})
     if not filters.tool:
         return found
-    # By keys: only with them, and not by a name beyond a join, is the order of the requests to be had for nothing.
+    # Filter by keys instead of by a joined name, so that the index still provides the order.
     versions = ToolVersion.objects.filter(tool__name=filters.tool).values_list("pk", flat=True)
     return found.filter(tool_version__in=list(versions))
 
@@ -252,13 +251,13 @@ def _in_status(viewer: User, status: str) -> QuerySet[ApprovalRequest]:
 
 
 MOST_DUPLICATES = 20
-"""How many a page names; the queue counts all of them."""
+"""Maximum number of duplicates listed on a page; the queue counts all of them."""
 
 
 def duplicates_of(viewer: User, request: ApprovalRequest) -> list[ApprovalRequest]:
-    """Return the others that wait for the same call, oldest first, as far as the viewer may see them.
+    """Return the other open requests for the same call that the viewer may see, oldest first.
 
-    What a reviewer changed is nobody's twin: its arguments are no longer those that were asked for.
+    A request that was edited has no duplicates, since its arguments differ from the requested ones.
     """
     if request.status != RequestStatus.PENDING or request.round_number != 1 or not request.likeness:
         return []
