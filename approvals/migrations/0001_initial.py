@@ -103,7 +103,7 @@ class Migration(migrations.Migration):
                 (
                     "ended_at",
                     models.DateTimeField(
-                        help_text="When it was deleted: it is kept for the requests it held.", null=True
+                        help_text="Time of the deletion; the row is kept for the requests it held.", null=True
                     ),
                 ),
             ],
@@ -144,14 +144,14 @@ class Migration(migrations.Migration):
                 (
                     "digest",
                     models.CharField(
-                        help_text="What the current round binds; a review names the one it saw.", max_length=64
+                        help_text="Digest of the current round; a review names the one it saw.", max_length=64
                     ),
                 ),
                 ("intent_digest", models.CharField(db_index=True, max_length=64)),
                 (
                     "likeness",
                     models.CharField(
-                        blank=True, help_text="The same for calls of one tool with one text.", max_length=64
+                        blank=True, help_text="Digest of tool and arguments; equal for identical calls.", max_length=64
                     ),
                 ),
                 ("plan_ref", models.CharField(blank=True, max_length=40)),
@@ -160,43 +160,49 @@ class Migration(migrations.Migration):
                 ("decided_at", models.DateTimeField(null=True)),
                 (
                     "effective_at",
-                    models.DateTimeField(help_text="When the decision takes effect: after the undo window.", null=True),
+                    models.DateTimeField(
+                        help_text="Time at which the decision takes effect, after the undo window.", null=True
+                    ),
                 ),
                 ("not_after", models.DateTimeField(help_text="End of the run window of an approval.", null=True)),
-                ("applied_at", models.DateTimeField(help_text="When the decision reached the call.", null=True)),
+                (
+                    "applied_at",
+                    models.DateTimeField(help_text="Time at which the decision was applied to the call.", null=True),
+                ),
                 ("consumed_at", models.DateTimeField(null=True)),
                 (
                     "ready_at",
-                    models.DateTimeField(help_text="When the step of a request asked early became ready.", null=True),
+                    models.DateTimeField(help_text="Time at which the step of a pre-approval became ready.", null=True),
                 ),
                 (
                     "is_early",
                     models.BooleanField(
-                        default=False, help_text="Asked before its step is ready: in no queue until then."
+                        default=False,
+                        help_text="Pre-approval: opened before its step is ready, and in no queue until then.",
                     ),
                 ),
                 ("claimed_until", models.DateTimeField(null=True)),
                 ("escalated_at", models.DateTimeField(null=True)),
                 (
                     "escalated_to",
-                    models.CharField(blank=True, help_text="The group that may answer now, too.", max_length=150),
+                    models.CharField(
+                        blank=True, help_text="Group that can answer too since the escalation.", max_length=150
+                    ),
                 ),
                 ("reminders", models.PositiveSmallIntegerField(default=0)),
                 (
                     "remind_at",
-                    models.DateTimeField(
-                        help_text="When those who may answer are reminded; None for never.", null=True
-                    ),
+                    models.DateTimeField(help_text="Time of the next reminder; None for never.", null=True),
                 ),
                 (
                     "extensions",
-                    models.PositiveSmallIntegerField(default=0, help_text="How often somebody gave it more time."),
+                    models.PositiveSmallIntegerField(default=0, help_text="Number of extensions."),
                 ),
                 (
                     "input_authors",
                     models.JSONField(
                         default=list,
-                        help_text="Keys of the people who changed or answered what the call takes values from.",
+                        help_text="Keys of the people who changed or answered steps whose values the call uses.",
                     ),
                 ),
                 (
@@ -237,7 +243,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "is_agent",
-                    models.BooleanField(default=False, help_text="Written through an agent's token: not checked."),
+                    models.BooleanField(default=False, help_text="Written through an agent token."),
                 ),
                 ("text", models.TextField()),
                 ("at", models.DateTimeField()),
@@ -267,7 +273,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "fingerprint",
-                    models.CharField(help_text="Of the version it was given for: drift ends it.", max_length=64),
+                    models.CharField(
+                        help_text="Fingerprint of the tool's version; a change ends the grant.", max_length=64
+                    ),
                 ),
                 (
                     "conditions",
@@ -285,7 +293,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "implementation_digests",
-                    models.JSONField(default=list, help_text="Of the code in use then: other code ends it."),
+                    models.JSONField(default=list, help_text="Digests of the code in use; other code ends the grant."),
                 ),
                 ("epoch", models.PositiveIntegerField()),
                 ("created_at", models.DateTimeField()),
@@ -312,7 +320,7 @@ class Migration(migrations.Migration):
                 (
                     "requester",
                     models.ForeignKey(
-                        help_text="Whose calls: the account that the username or the session was of.",
+                        help_text="User whose calls are covered.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
@@ -390,9 +398,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "source",
-                    models.CharField(
-                        blank=True, help_text="Where the tool comes from; empty for anywhere.", max_length=128
-                    ),
+                    models.CharField(blank=True, help_text="Source of the tool; empty for any.", max_length=128),
                 ),
                 (
                     "requester",
@@ -415,7 +421,7 @@ class Migration(migrations.Migration):
                     "effect",
                     models.CharField(choices=[("allow", "Allow"), ("hold", "Hold"), ("deny", "Deny")], max_length=8),
                 ),
-                ("message", models.TextField(blank=True, help_text="What the agent is told when the call is refused.")),
+                ("message", models.TextField(blank=True, help_text="Message to the agent when the call is denied.")),
                 ("stages", models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')),
                 (
                     "expires_seconds",
@@ -436,12 +442,12 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "escalate_to",
-                    models.CharField(blank=True, help_text="The group asked when nobody answered.", max_length=150),
+                    models.CharField(blank=True, help_text="Group to escalate to if nobody answers.", max_length=150),
                 ),
                 (
                     "remind",
                     models.BooleanField(
-                        default=True, help_text="Remind at half and at nine tenths of the time to answer."
+                        default=True, help_text="Send reminders at 50 % and 90 % of the time to answer."
                     ),
                 ),
                 ("batchable", models.BooleanField(default=False)),
@@ -449,12 +455,19 @@ class Migration(migrations.Migration):
                 ("editor_may_approve", models.BooleanField(default=True)),
                 (
                     "reason_required",
-                    models.BooleanField(help_text="For rejections. None: only irreversible tools.", null=True),
+                    models.BooleanField(
+                        help_text="Rejections need a reason; None: only for irreversible tools.", null=True
+                    ),
                 ),
-                ("min_review_seconds", models.PositiveIntegerField(default=0, help_text="On pages; 0 for none.")),
+                (
+                    "min_review_seconds",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Minimum time on a page before approval; 0 for none."
+                    ),
+                ),
                 (
                     "typed_target",
-                    models.BooleanField(default=False, help_text="Approving takes typing what the call is about."),
+                    models.BooleanField(default=False, help_text="Reviewers must type the target's name to approve."),
                 ),
                 (
                     "fresh_sign_in_seconds",
@@ -462,12 +475,14 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "min_role_age_seconds",
-                    models.PositiveIntegerField(default=0, help_text="How long the role was held; 0 for any."),
+                    models.PositiveIntegerField(
+                        default=0, help_text="Minimum time of membership in the group; 0 for any."
+                    ),
                 ),
                 (
                     "notify",
                     models.JSONField(
-                        default=list, help_text="Addresses told of requests beside the people who may answer."
+                        default=list, help_text="Addresses notified of requests in addition to the reviewers."
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -511,14 +526,12 @@ class Migration(migrations.Migration):
                 ("digest", models.CharField(max_length=64)),
                 (
                     "preview",
-                    models.TextField(
-                        blank=True, help_text="JSON of the preview the tool computed; empty when it has none."
-                    ),
+                    models.TextField(blank=True, help_text="JSON of the tool's preview; empty if it has none."),
                 ),
                 (
                     "state_token",
                     models.CharField(
-                        blank=True, help_text="State of the target when it was previewed.", max_length=255
+                        blank=True, help_text="State of the target at the time of the preview.", max_length=255
                     ),
                 ),
                 ("quorum", models.PositiveSmallIntegerField(default=1)),
@@ -567,7 +580,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("comment", models.TextField(blank=True)),
-                ("response", models.TextField(blank=True, help_text="JSON of the answer given in the tool's place.")),
+                ("response", models.TextField(blank=True, help_text="JSON of the answer instead of the tool.")),
                 (
                     "effect",
                     models.CharField(
@@ -699,14 +712,17 @@ class Migration(migrations.Migration):
             name="Delivery",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("event_key", models.CharField(help_text="What it tells, once for each address.", max_length=128)),
+                (
+                    "event_key",
+                    models.CharField(help_text="Identifies the event; unique for each address.", max_length=128),
+                ),
                 ("kind", models.CharField(max_length=32)),
                 ("channel", models.CharField(help_text="mail, webhook or chat.", max_length=16)),
                 ("address_key", models.CharField(help_text="A hash of the address.", max_length=64)),
-                ("address", models.TextField(help_text="Where it goes, encrypted: chat addresses hold tokens.")),
+                ("address", models.TextField(help_text="Encrypted address, since chat addresses contain tokens.")),
                 (
                     "shown_address",
-                    models.CharField(help_text="The address without what is secret in it.", max_length=255),
+                    models.CharField(help_text="The address without secrets.", max_length=255),
                 ),
                 (
                     "status",

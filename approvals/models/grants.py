@@ -25,7 +25,9 @@ class Grant(models.Model):
 
     public_id = models.CharField(max_length=40, unique=True, default=new_grant_id)
     tool = models.ForeignKey(Tool, models.PROTECT, related_name="grants")
-    fingerprint = models.CharField(max_length=64, help_text="Of the version it was given for: drift ends it.")
+    fingerprint = models.CharField(
+        max_length=64, help_text="Fingerprint of the tool's version; a change ends the grant."
+    )
     conditions = models.JSONField(default=list, help_text="Rows of path, operator and value, as in policies.")
     scope = models.CharField(max_length=12, choices=Scope.choices)
     scope_ref = models.CharField(max_length=150, help_text="A plan's id, a session's name, or a username.")
@@ -34,9 +36,11 @@ class Grant(models.Model):
         models.SET_NULL,
         null=True,
         related_name="+",
-        help_text="Whose calls: the account that the username or the session was of.",
+        help_text="User whose calls are covered.",
     )
-    implementation_digests = models.JSONField(default=list, help_text="Of the code in use then: other code ends it.")
+    implementation_digests = models.JSONField(
+        default=list, help_text="Digests of the code in use; other code ends the grant."
+    )
     epoch = models.PositiveIntegerField()
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
     created_from = models.ForeignKey(ApprovalRequest, models.PROTECT, null=True, related_name="grants_made")

@@ -39,15 +39,15 @@ class Delivery(models.Model):
         Status.DROPPED: frozenset(),
     }
 
-    event_key = models.CharField(max_length=128, help_text="What it tells, once for each address.")
+    event_key = models.CharField(max_length=128, help_text="Identifies the event; unique for each address.")
     kind = models.CharField(max_length=32)
     request = models.ForeignKey("approvals.ApprovalRequest", models.PROTECT, null=True, related_name="deliveries")
     call = models.ForeignKey("catalog.Call", models.PROTECT, null=True, related_name="deliveries")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
     channel = models.CharField(max_length=16, help_text="mail, webhook or chat.")
     address_key = models.CharField(max_length=64, help_text="A hash of the address.")
-    address = models.TextField(help_text="Where it goes, encrypted: chat addresses hold tokens.")
-    shown_address = models.CharField(max_length=255, help_text="The address without what is secret in it.")
+    address = models.TextField(help_text="Encrypted address, since chat addresses contain tokens.")
+    shown_address = models.CharField(max_length=255, help_text="The address without secrets.")
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.DUE)
     due_at = models.DateTimeField()
     attempts = models.PositiveSmallIntegerField(default=0)

@@ -23,7 +23,9 @@ class Policy(models.Model):
     order = models.PositiveIntegerField()
     enabled = models.BooleanField(default=True)
     revision = models.ForeignKey("PolicyRevision", models.PROTECT, null=True, related_name="+")
-    ended_at = models.DateTimeField(null=True, help_text="When it was deleted: it is kept for the requests it held.")
+    ended_at = models.DateTimeField(
+        null=True, help_text="Time of the deletion; the row is kept for the requests it held."
+    )
 
     class Meta:
         ordering: ClassVar = ["order", "pk"]
@@ -55,27 +57,33 @@ class PolicyRevision(models.Model):
     tool = models.CharField(max_length=128, blank=True, help_text="A glob over tool names; empty for all.")
     category = models.CharField(max_length=64, blank=True)
     safety_level = models.CharField(max_length=16, blank=True, help_text="The level it applies to; empty for all.")
-    source = models.CharField(max_length=128, blank=True, help_text="Where the tool comes from; empty for anywhere.")
+    source = models.CharField(max_length=128, blank=True, help_text="Source of the tool; empty for any.")
     requester = models.CharField(max_length=150, blank=True, help_text="A username, or group:NAME; empty for anyone.")
     plan = models.CharField(max_length=40, blank=True, help_text="A plan's id; empty for any.")
     conditions = models.JSONField(default=list, help_text='[{"path": "amount", "operator": "less_than", "value": 5}]')
     hours = models.CharField(max_length=64, blank=True, help_text="Mon-Fri 09:00-17:00; empty for always.")
     effect = models.CharField(max_length=8, choices=Effect.choices)
-    message = models.TextField(blank=True, help_text="What the agent is told when the call is refused.")
+    message = models.TextField(blank=True, help_text="Message to the agent when the call is denied.")
     stages = models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')
     expires_seconds = models.PositiveIntegerField(null=True, help_text="None: TOOLGATE_APPROVAL_TTL_SECONDS.")
     on_expiry = models.CharField(max_length=12, choices=OnExpiry.choices, default=OnExpiry.FAIL)
-    escalate_to = models.CharField(max_length=150, blank=True, help_text="The group asked when nobody answered.")
-    remind = models.BooleanField(default=True, help_text="Remind at half and at nine tenths of the time to answer.")
+    escalate_to = models.CharField(max_length=150, blank=True, help_text="Group to escalate to if nobody answers.")
+    remind = models.BooleanField(default=True, help_text="Send reminders at 50 % and 90 % of the time to answer.")
     batchable = models.BooleanField(default=False)
     allow_self_review = models.BooleanField(default=False)
     editor_may_approve = models.BooleanField(default=True)
-    reason_required = models.BooleanField(null=True, help_text="For rejections. None: only irreversible tools.")
-    min_review_seconds = models.PositiveIntegerField(default=0, help_text="On pages; 0 for none.")
-    typed_target = models.BooleanField(default=False, help_text="Approving takes typing what the call is about.")
+    reason_required = models.BooleanField(
+        null=True, help_text="Rejections need a reason; None: only for irreversible tools."
+    )
+    min_review_seconds = models.PositiveIntegerField(
+        default=0, help_text="Minimum time on a page before approval; 0 for none."
+    )
+    typed_target = models.BooleanField(default=False, help_text="Reviewers must type the target's name to approve.")
     fresh_sign_in_seconds = models.PositiveIntegerField(default=0, help_text="Longest time since sign-in; 0 for any.")
-    min_role_age_seconds = models.PositiveIntegerField(default=0, help_text="How long the role was held; 0 for any.")
-    notify = models.JSONField(default=list, help_text="Addresses told of requests beside the people who may answer.")
+    min_role_age_seconds = models.PositiveIntegerField(
+        default=0, help_text="Minimum time of membership in the group; 0 for any."
+    )
+    notify = models.JSONField(default=list, help_text="Addresses notified of requests in addition to the reviewers.")
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
 

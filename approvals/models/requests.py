@@ -33,30 +33,38 @@ class ApprovalRequest(models.Model):
     call = models.OneToOneField(Call, models.PROTECT, related_name="approval")
     status = models.CharField(max_length=20, choices=RequestStatus.choices, default=RequestStatus.PENDING)
     round_number = models.PositiveIntegerField(default=1)
-    digest = models.CharField(max_length=64, help_text="What the current round binds; a review names the one it saw.")
+    digest = models.CharField(max_length=64, help_text="Digest of the current round; a review names the one it saw.")
     intent_digest = models.CharField(max_length=64, db_index=True)
-    likeness = models.CharField(max_length=64, blank=True, help_text="The same for calls of one tool with one text.")
+    likeness = models.CharField(
+        max_length=64, blank=True, help_text="Digest of tool and arguments; equal for identical calls."
+    )
     policy_revision = models.ForeignKey(PolicyRevision, models.PROTECT, related_name="requests")
     tool_version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="requests")
     plan_ref = models.CharField(max_length=40, blank=True)
     opened_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
-    effective_at = models.DateTimeField(null=True, help_text="When the decision takes effect: after the undo window.")
+    effective_at = models.DateTimeField(
+        null=True, help_text="Time at which the decision takes effect, after the undo window."
+    )
     not_after = models.DateTimeField(null=True, help_text="End of the run window of an approval.")
-    applied_at = models.DateTimeField(null=True, help_text="When the decision reached the call.")
+    applied_at = models.DateTimeField(null=True, help_text="Time at which the decision was applied to the call.")
     consumed_at = models.DateTimeField(null=True)
-    ready_at = models.DateTimeField(null=True, help_text="When the step of a request asked early became ready.")
-    is_early = models.BooleanField(default=False, help_text="Asked before its step is ready: in no queue until then.")
+    ready_at = models.DateTimeField(null=True, help_text="Time at which the step of a pre-approval became ready.")
+    is_early = models.BooleanField(
+        default=False, help_text="Pre-approval: opened before its step is ready, and in no queue until then."
+    )
     claimed_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
     claimed_until = models.DateTimeField(null=True)
     escalated_at = models.DateTimeField(null=True)
-    escalated_to = models.CharField(max_length=150, blank=True, help_text="The group that may answer now, too.")
+    escalated_to = models.CharField(
+        max_length=150, blank=True, help_text="Group that can answer too since the escalation."
+    )
     reminders = models.PositiveSmallIntegerField(default=0)
-    remind_at = models.DateTimeField(null=True, help_text="When those who may answer are reminded; None for never.")
-    extensions = models.PositiveSmallIntegerField(default=0, help_text="How often somebody gave it more time.")
+    remind_at = models.DateTimeField(null=True, help_text="Time of the next reminder; None for never.")
+    extensions = models.PositiveSmallIntegerField(default=0, help_text="Number of extensions.")
     input_authors = models.JSONField(
-        default=list, help_text="Keys of the people who changed or answered what the call takes values from."
+        default=list, help_text="Keys of the people who changed or answered steps whose values the call uses."
     )
     superseded_by = models.OneToOneField("self", models.PROTECT, null=True, related_name="supersedes")
 
@@ -92,8 +100,10 @@ class Round(models.Model):
     number = models.PositiveIntegerField()
     arguments = models.TextField(help_text="RFC 8785 text, as on the call.")
     digest = models.CharField(max_length=64)
-    preview = models.TextField(blank=True, help_text="JSON of the preview the tool computed; empty when it has none.")
-    state_token = models.CharField(max_length=255, blank=True, help_text="State of the target when it was previewed.")
+    preview = models.TextField(blank=True, help_text="JSON of the tool's preview; empty if it has none.")
+    state_token = models.CharField(
+        max_length=255, blank=True, help_text="State of the target at the time of the preview."
+    )
     policy_revision = models.ForeignKey(PolicyRevision, models.PROTECT, related_name="rounds")
     quorum = models.PositiveSmallIntegerField(default=1)
     editor = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
@@ -125,7 +135,7 @@ class Review(models.Model):
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="reviews")
     verdict = models.CharField(max_length=16, choices=ReviewVerdict.choices)
     comment = models.TextField(blank=True)
-    response = models.TextField(blank=True, help_text="JSON of the answer given in the tool's place.")
+    response = models.TextField(blank=True, help_text="JSON of the answer instead of the tool.")
     effect = models.CharField(max_length=12, default="fail", help_text="Of a rejection: fail, skip or cancel_plan.")
     on_behalf_of = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
     seen_digest = models.CharField(max_length=64)
@@ -156,7 +166,7 @@ class Comment(models.Model):
 
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="comments")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
-    is_agent = models.BooleanField(default=False, help_text="Written through an agent's token: not checked.")
+    is_agent = models.BooleanField(default=False, help_text="Written through an agent token.")
     text = models.TextField()
     at = models.DateTimeField()
 
