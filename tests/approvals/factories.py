@@ -1,6 +1,6 @@
 """Factories of tools, held calls, requests, answers, grants and deliveries for the tests of approvals.
 
-Those that take or return a plan go through `plans`; all others know no plan.
+Those that take or return a plan use `plans`; all others create requests without plans.
 """
 
 import re
@@ -33,13 +33,13 @@ from tests.pages import Pages
 
 
 def page_of_request(request: ApprovalRequest, action: str = "") -> str:
-    """Return the address of a request, or of an action on it."""
+    """Return the URL of a request's page, or of an action on it."""
     return f"/approvals/{request.public_id}/{action}/" if action else f"/approvals/?item={request.public_id}"
 
 
 @contextmanager
 def rolled_back() -> Iterator[None]:
-    """Roll back all that happens meanwhile."""
+    """Roll back everything done in the body."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)
@@ -49,7 +49,7 @@ SECRET_HOOK = "https://hooks.example.org/T0/secret-token"
 
 
 def delivery_to(person, **fields) -> Delivery:
-    """Store a delivery to someone."""
+    """Store a delivery to a user."""
     now = clock.now()
     told = {"event_key": f"key-{Delivery.objects.count()}", "kind": "approval.opened", "channel": "mail"}
     told |= {"address_key": "a", "address": "x", "shown_address": f"{person.username}@example.org"}
@@ -66,7 +66,7 @@ PREVIEW = Preview("Write note.txt", "diff", before="", after="hello", state_toke
 
 
 def make_tool(name: str = "write_note", level: str = "dangerous", reversibility: str = "restorable") -> Tool:
-    """Return a tool with one version and one implementation, made when it is first asked for."""
+    """Return a tool with one version and one implementation, creating it on first use."""
     source, _ = Source.objects.get_or_create(name="tests")
     tool, made = Tool.objects.get_or_create(name=name, defaults={"source": source})
     if made:
@@ -87,7 +87,7 @@ def make_tool(name: str = "write_note", level: str = "dangerous", reversibility:
 
 
 def held_call(by: User, tool: Tool | None = None, *, status: CallStatus = CallStatus.HELD) -> Call:
-    """Return a call of `tool` that `by` asked for."""
+    """Return a call of `tool` requested by `by`."""
     tool = tool or make_tool()
     version = tool.current_version
     assert version is not None
@@ -112,7 +112,7 @@ def set_rule(**terms: object) -> PolicyRevision:
 
 
 def add_policy(order: int, **terms: object) -> PolicyRevision:
-    """Put one more policy into the order."""
+    """Add a policy."""
     policy = Policy.objects.create(name=f"Policy {order}", order=order)
     policy.revision = PolicyRevision.objects.create(policy=policy, number=1, **terms)
     policy.save()
@@ -120,28 +120,28 @@ def add_policy(order: int, **terms: object) -> PolicyRevision:
 
 
 def ask(by: User, tool: Tool | None = None, preview: Preview | None = PREVIEW) -> ApprovalRequest:
-    """Return a pending request about a call that `by` asked for, held by the default policy as it is now."""
+    """Return a pending request for a call by `by`, held by the current default policy."""
     return open_request(held_call(by, tool), rule=rule_from_revision(set_rule()), preview=preview, now=clock.now())
 
 
 def hand(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
-    """Let someone answer in another's place, whatever their role is by now; return the request."""
+    """Add a delegation regardless of roles; return the request."""
     Delegation.objects.create(request=request, by=by, to=to, at=clock.now())
     return request
 
 
 def approval(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:
-    """Return the answer of someone who saw the request as it is."""
+    """Return an approval of the current request."""
     return Decision(ReviewVerdict.APPROVE, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
 
 
 def rejection(request: ApprovalRequest, comment: str = "", channel: str = "rest") -> Decision:
-    """Return the refusal of someone who saw the request as it is."""
+    """Return a rejection of the current request."""
     return Decision(ReviewVerdict.REJECT, request.digest, comment=comment, channel=channel)  # type: ignore[arg-type]
 
 
 def binding_of(call: Call) -> ApprovalBinding:
-    """Return what would run if nothing changed since the preview."""
+    """Return the binding of a call that has not changed since its preview."""
     assert call.implementation is not None
     return ApprovalBinding(
         call.version.fingerprint, call.implementation.digest, call.arguments, str(PREVIEW.state_token)
@@ -150,40 +150,40 @@ def binding_of(call: Call) -> ApprovalBinding:
 
 @contextmanager
 def refusal_at(path: str, code: str) -> Iterator[None]:
-    """Check that what is done inside is refused with one error, of this code at this path."""
+    """Check that the body raises one error with this code and path."""
     with pytest.raises(ParameterError) as refused:
         yield
     assert [(each["path"], each["code"]) for each in refused.value.details["errors"]] == [(path, code)]
 
 
 def answer(plan: Plan, by: User, verdict: ReviewVerdict, step_id: int = 1, **more: Any) -> ApprovalRequest:
-    """Let someone answer what a step waits for, as it is now."""
+    """Decide the current request of a step."""
     request = request_of(plan, step_id)
     return decide(request, by=by, decision=Decision(verdict, request.digest, **more))
 
 
 def edit(plan: Plan, by: User, value: Any, **more: Any) -> ApprovalRequest:
-    """Let someone approve what a step waits for with another value."""
+    """Approve the request of a step with an edited value."""
     return answer(plan, by, ReviewVerdict.APPROVE, arguments={"value": value}, **more)
 
 
 def respond(plan: Plan, by: User, response: Any, **more: Any) -> ApprovalRequest:
-    """Let someone answer in the tool's place."""
+    """Answer instead of the tool."""
     return answer(plan, by, ReviewVerdict.RESPOND, response=response, **more)
 
 
 def send_back(plan: Plan, by: User, comment: str = "Smaller, please.", **more: Any) -> ApprovalRequest:
-    """Let someone ask for changes."""
+    """Request changes."""
     return answer(plan, by, ReviewVerdict.REQUEST_CHANGES, comment=comment, **more)
 
 
 def reject(plan: Plan, by: User, effect: str = "fail", comment: str = "Not today.", **more: Any) -> ApprovalRequest:
-    """Let someone reject what a step waits for."""
+    """Reject the request of a step."""
     return answer(plan, by, ReviewVerdict.REJECT, comment=comment, effect=effect, **more)
 
 
 def setback_on(pages: Pages) -> str:
-    """Return why the page that is open says an answer was not recorded: the kind of setback, or the wrong field."""
+    """Return the failure shown on the open page: its kind, or the field with the error."""
     found = re.findall(r'data-setback="(\w+)"', pages.html)
     assert len(found) <= 1, found
     return found[0] if found else ""
@@ -193,19 +193,19 @@ ANY = [{"path": "value", "operator": "exists"}]
 
 
 def let_be_granted(admin: User, settings: Any, monkeypatch: Any) -> None:
-    """Let the dangerous tool be granted; policies and tools are read anew each time."""
+    """Allow grants of the dangerous tool, and disable the caches of policies and tools."""
     settings.TOOLGATE_UNDO_SECONDS = 0
     monkeypatch.setattr(snapshot, "SNAPSHOT_SECONDS", 0.0)
     allow(admin, max_hours=8, max_uses=20)
 
 
 def allow(admin: User, **limits: int) -> None:
-    """Let grants be made for the dangerous tool."""
+    """Allow grants of the dangerous tool."""
     apply_overrides("dangerous", {"grantable": limits or None}, by=admin)
 
 
 def grant(by: User, ref: str = "ada", scope: str = "requester", rows: object = None, **more: Any) -> Grant:
-    """Make a grant for the dangerous tool."""
+    """Create a grant for the dangerous tool."""
     terms = GrantTerms(tool="dangerous", rows=ANY if rows is None else rows, scope=scope, scope_ref=ref, **more)
     return create_grant(terms, by=by)
 
@@ -216,24 +216,24 @@ def dangerous(value: object = "x") -> dict[str, Any]:
 
 
 def run(ada: User, value: object = "x") -> Plan:
-    """Let a plan of one dangerous step go as far as it goes."""
+    """Run a plan of one dangerous step until it waits or ends."""
     return work_off(make_plan(ada, dangerous(value)))
 
 
 def grant_state(made: Grant) -> str:
-    """Return where a grant stands now: active, used_up, expired, revoked by a person, or ended by what happened."""
+    """Return the current status of a grant: active, used_up, expired, revoked, or ended automatically."""
     made.refresh_from_db()
     return grant_status(made).word
 
 
 def ended(made: Grant) -> str:
-    """Return why a grant has ended; empty while it is in force."""
+    """Return the reason for which a grant ended; empty while it is active."""
     made.refresh_from_db()
     return "" if grant_status(made).is_active else grant_status(made).sentence
 
 
 def approved(ada: User, rosa: User) -> ApprovalRequest:
-    """A request that Rosa approved, and whose call ran."""
+    """A request that Rosa approved and whose call has run."""
     plan = run(ada)
     approve(plan, rosa)
     work_off(plan)

@@ -1,4 +1,4 @@
-"""Roles and accounts in the audit log: whose, which, and by whom where that is known."""
+"""Audit entries about roles and accounts."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 
 def kept() -> list[tuple[str, str, str, Any]]:
-    """Return what the log says of roles and accounts: what, whose, by whom, which roles."""
+    """Return action, account, actor and roles of the entries about roles and accounts."""
     entries = AuditEntry.objects.exclude(action__startswith="sign_in").order_by("seq")
     return [
         (e.action, e.details_json.get("person", e.object_ref), e.actor_name, e.details_json.get("roles"))
@@ -21,8 +21,7 @@ def kept() -> list[tuple[str, str, str, Any]]:
     ]
 
 
-def test_roles_are_given_and_taken(ada, ben):
-    """From either side; what changes nothing is not kept."""
+def test_role_changes_are_audited(ada, ben):
     reviewer, operator = Group.objects.get(name="reviewer"), Group.objects.get(name="operator")
     ada.groups.add(reviewer, operator)
     ada.groups.remove(operator)
@@ -38,16 +37,15 @@ def test_roles_are_given_and_taken(ada, ben):
     assert verify().intact
 
 
-def test_no_role_is_given_where_the_log_cannot_be_written(ada, transactional_db):
-    """Both happen, or neither."""
+def test_role_change_fails_if_the_log_cannot_be_written(ada, transactional_db):
     Instance.objects.all().delete()
     with pytest.raises(Instance.DoesNotExist):
         ada.groups.add(Group.objects.get(name="administrator"))
     assert not ada.groups.filter(name="administrator").exists()
 
 
-def test_accounts_are_switched_off_and_on(ada):
-    """Signing in saves the account too, and is no such change."""
+def test_enabling_and_disabling_accounts_is_audited(ada):
+    """Signing in saves the account too, but is no such change."""
     Client().force_login(ada)
     ada.is_active = False
     ada.save()
@@ -58,8 +56,7 @@ def test_accounts_are_switched_off_and_on(ada):
     assert kept() == [(action, "ada", "Toolgate", None) for action in told]
 
 
-def test_who_may_do_everything_is_kept(db):
-    """A superuser acts as an administrator without being in the group."""
+def test_superuser_changes_are_audited(db):
     root = User.objects.create_superuser("root", password="secret-root")
     root.is_superuser = False
     root.save()
@@ -69,8 +66,7 @@ def test_who_may_do_everything_is_kept(db):
     ]
 
 
-def test_the_admin_pages_name_who_did_it(ada):
-    """For the roles, and for the account."""
+def test_changes_on_admin_pages_name_the_administrator(ada):
     root = User.objects.create_superuser("root", password="secret-root")
     client = Client()
     client.force_login(root)
@@ -89,8 +85,7 @@ def test_the_admin_pages_name_who_did_it(ada):
     ]
 
 
-def test_deleting_a_group_takes_its_role_from_everyone(ada, ben):
-    """Nobody leaves it one by one, and yet all of them lose what it let them do."""
+def test_deleting_a_group_is_audited_for_every_member(ada, ben):
     operator = Group.objects.get(name="operator")
     ref = f"group_{operator.pk}"
     Group.objects.filter(name="operator").delete()
@@ -109,8 +104,7 @@ def test_deleting_a_group_takes_its_role_from_everyone(ada, ben):
         ("/admin/auth/user/", {"action": "delete_selected", "_selected_action": "{pk}", "post": "yes"}),
     ],
 )
-def test_who_deleted_an_account_is_named(ada, address, form):
-    """From its own page, and from the list."""
+def test_account_deletion_names_the_administrator(ada, address, form):
     client = Client()
     client.force_login(User.objects.create_superuser("root", password="secret-root"))
     sent = {name: value.format(pk=ada.pk) for name, value in form.items()}
@@ -119,8 +113,7 @@ def test_who_deleted_an_account_is_named(ada, address, form):
     assert kept()[1:] == [("account.deleted", "ada", "root", ["operator"])]
 
 
-def test_groups_are_shown_and_never_changed_in_the_admin_pages(ada):
-    """Policies and roles go by their names."""
+def test_groups_are_read_only_on_admin_pages(ada):
     client, group = Client(), Group.objects.get(name="reviewer")
     client.force_login(User.objects.create_superuser("root", password="secret-root"))
     page = f"/admin/auth/group/{group.pk}"

@@ -1,4 +1,4 @@
-"""The file of checkpoints: what is appended stays, whoever else appends, and what is not ours counts for nothing."""
+"""The checkpoint file: concurrent appending, and lines that are ignored."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -16,34 +16,32 @@ def at(seq: int, *, epoch: int = 1, instance: str = OURS) -> Checkpoint:
 
 
 def seqs(instance: str = OURS) -> list[int]:
-    """Return the numbers that the file tells of."""
+    """Return the entry numbers of the checkpoints in the file."""
     return [line.checkpoint.seq for line in read_checkpoints(instance)]
 
 
-def test_without_a_file_there_is_none(checkpoints):
+def test_missing_file_has_no_checkpoints(checkpoints):
     assert newest_checkpoint(OURS) is None and seqs() == []
 
 
-def test_the_newest_is_the_last_of_this_installation(checkpoints):
-    """Another's are ignored, also when they are further on."""
+def test_newest_checkpoint_ignores_other_installations(checkpoints):
     assert all(append_checkpoint(each) for each in (at(1), at(3), at(9, instance=OTHERS)))
     assert newest_checkpoint(OURS) == at(3) and newest_checkpoint(OTHERS) == at(9, instance=OTHERS)
 
 
-def test_what_is_known_already_is_not_written_again(checkpoints):
-    """Neither the same place nor an earlier one; a later epoch goes before any number."""
+def test_older_or_equal_checkpoint_is_not_written(checkpoints):
     assert append_checkpoint(at(5)) and not append_checkpoint(at(5)) and not append_checkpoint(at(4))
     assert append_checkpoint(at(2, epoch=2)) and not append_checkpoint(at(9))
     assert seqs() == [5, 2]
 
 
-def test_only_the_owner_reads_the_file(checkpoints):
+def test_file_is_readable_by_its_owner_only(checkpoints):
     append_checkpoint(at(1))
     assert checkpoints.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_line_that_was_cut_off_takes_no_other_with_it(checkpoints):
-    """A full disk or a lost host may leave half a line."""
+def test_truncated_line_does_not_damage_the_next(checkpoints):
+    """A full disk or a crashed host can leave half a line."""
     append_checkpoint(at(1))
     with checkpoints.open("ab") as file:
         file.write(b'{"instance": "inst_ours", "epoch": 1, "se')
@@ -52,8 +50,7 @@ def test_a_line_that_was_cut_off_takes_no_other_with_it(checkpoints):
     assert seqs() == [1, 2]
 
 
-def test_a_forged_line_is_told_apart(checkpoints, settings):
-    """One whose MAC is not of our key: it is never the newest."""
+def test_forged_line_is_detected(checkpoints, settings):
     append_checkpoint(at(1))
     forged = at(7).document() | {"seq": 8}
     with checkpoints.open("a") as file:
@@ -74,8 +71,7 @@ def test_malformed_checkpoints_are_ignored(checkpoints):
         assert newest_checkpoint(OURS) == at(1) and seqs() == [1], text
 
 
-def test_the_newest_is_found_far_from_the_end(checkpoints):
-    """Behind more lines of others than one look at the end holds."""
+def test_newest_checkpoint_is_found_beyond_one_block(checkpoints):
     append_checkpoint(at(1))
     lines = "".join(json.dumps(at(n, instance=OTHERS).document()) + "\n" for n in range(700))
     with checkpoints.open("a") as file:
@@ -84,16 +80,14 @@ def test_the_newest_is_found_far_from_the_end(checkpoints):
     assert newest_checkpoint(OURS) == at(1)
 
 
-def test_writers_do_not_mix_their_lines(checkpoints):
-    """Each appends under a lock; what arrives late is left out, what is written is whole and in order."""
+def test_concurrent_writers_do_not_mix_lines(checkpoints):
     with ThreadPoolExecutor(8) as pool:
         written = list(pool.map(lambda seq: append_checkpoint(at(seq)), range(1, 101)))
     assert seqs() == sorted(seqs()) and len(seqs()) == sum(written)
     assert newest_checkpoint(OURS) == at(100)
 
 
-def test_a_file_that_cannot_be_read_is_no_empty_file(checkpoints):
-    """Whoever asks must know the difference."""
+def test_unreadable_file_raises_an_error(checkpoints):
     checkpoints.mkdir()
     with pytest.raises(OSError):
         newest_checkpoint(OURS)

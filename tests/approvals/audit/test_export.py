@@ -1,4 +1,4 @@
-"""The audit log as a file: whole, filtered, harmless in a spreadsheet, and itself an entry."""
+"""Export of the audit log."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ def log(ada):
 
 
 def sent(user, form: str, query: str = "", status: int = 200) -> str:
-    """Return what the page sends as a file."""
+    """Return the file that the page sends."""
     client = Client()
     client.force_login(user)
     response = client.post(f"/audit/export/{query}", {"format": form})
@@ -40,13 +40,12 @@ def sent(user, form: str, query: str = "", status: int = 200) -> str:
 
 
 def shell(capsys, *options: str) -> list[dict[str, Any]]:
-    """Return what the command writes, read as JSON Lines."""
+    """Return the parsed JSON Lines that the command writes."""
     call_command("export_audit", *options)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_json_lines_hold_everything(log, admin):
-    """Oldest first, as the log has it, with the hashes that let anyone with the key verify it."""
+def test_json_lines_contain_all_entries(log, admin):
     rows = [json.loads(line) for line in sent(admin, "jsonl").splitlines()][:4]
     assert [row["object"] for row in rows] == ["one", "=1+1", "three", "four"]
     assert list(rows[1]) == list(EXPORTED_FIELDS)
@@ -54,8 +53,7 @@ def test_json_lines_hold_everything(log, admin):
     assert rows[1]["hash"] == rows[2]["prev_hash"] == AuditEntry.objects.get(seq=2).hash
 
 
-def test_fields_are_those_of_the_entry(log, ada, capsys):
-    """Each under its own name: no two of them have the same value here."""
+def test_exported_fields_match_the_entry(log, ada, capsys):
     line = AuditRecord(
         action="approval.decided",
         by=ada,
@@ -81,8 +79,7 @@ def test_fields_are_those_of_the_entry(log, ada, capsys):
     }
 
 
-def test_csv_is_harmless(log, admin):
-    """One line for each entry; no formula, no line break and no control character in a cell."""
+def test_csv_cells_are_escaped(log, admin):
     head, *rows = csv.reader(io.StringIO(sent(admin, "csv")))
     assert tuple(head) == EXPORTED_FIELDS and len(rows) == 5, "and that the administrator signed in"
     assert rows[1][4] == "'=1+1"
@@ -105,12 +102,11 @@ CELLS = {
 }
 
 
-def test_no_cell_is_a_formula():
+def test_formulas_are_escaped():
     assert {text: escape_formula(text) for text in CELLS} == CELLS
 
 
-def test_filters_are_those_of_the_page(log, admin, capsys):
-    """And of the command."""
+def test_export_uses_the_filters_of_the_page(log, admin, capsys):
     rows = [json.loads(line)["object"] for line in sent(admin, "jsonl", "?tool=one").splitlines()]
     assert rows == ["one", "four"]
     assert [row["object"] for row in shell(capsys, "--tool", "one")] == ["one", "four"]
@@ -119,8 +115,7 @@ def test_filters_are_those_of_the_page(log, admin, capsys):
     assert shell(capsys, "--until", "2020-01-01T00:00:00Z") == []
 
 
-def test_long_logs_are_sent_in_parts(log, admin, monkeypatch):
-    """None is lost between them."""
+def test_long_logs_are_exported_in_chunks(log, admin, monkeypatch):
     monkeypatch.setattr("approvals.audit.queries.EXPORT_CHUNK", 2)
     for _ in range(3):
         append_entry(AuditRecord(action="tool.changed"))
@@ -128,8 +123,7 @@ def test_long_logs_are_sent_in_parts(log, admin, monkeypatch):
     assert len(list(csv.reader(io.StringIO(sent(admin, "csv", "?action=tool.changed"))))) == 1 + 6
 
 
-def test_an_export_is_kept(log, admin, capsys):
-    """Who had what; from a shell it is the installation."""
+def test_export_is_audited(log, admin, capsys):
     sent(admin, "csv", "?who=ada&from=2026-01-01")
     shell(capsys)
     kept = AuditEntry.objects.filter(action="audit.exported").order_by("seq")
@@ -139,19 +133,18 @@ def test_an_export_is_kept(log, admin, capsys):
 
 
 @pytest.mark.parametrize("name", ["ada", "rosa", "vera"])
-def test_only_administrators_export_it(log, name, request):
+def test_only_administrators_may_export(log, name, request):
     sent(request.getfixturevalue(name), "csv", status=403)
     assert not AuditEntry.objects.filter(action="audit.exported").exists()
 
 
-def test_a_link_exports_nothing(log, admin):
-    """GET changes nothing, and an export is an entry."""
+def test_get_request_does_not_export(log, admin):
     client = Client()
     client.force_login(admin)
     assert client.get("/audit/export/").status_code == 405
     sent(admin, "xls", status=400)
 
 
-def test_a_time_that_is_none_is_named(log):
+def test_invalid_time_is_reported(log):
     with pytest.raises(CommandError, match="soon"):
         call_command("export_audit", "--since", "soon")

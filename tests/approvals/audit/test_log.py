@@ -1,4 +1,4 @@
-"""The audit log keeps what it must, never arguments, and shows every way of tampering it can know of."""
+"""The audit log: audited facts, excluded details, and detection of tampering."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ENTRIES = 7
 
 @pytest.fixture
 def chain(ada, checkpoints) -> None:
-    """A log of seven entries whose rows may be changed: an attacker who owns the database drops its triggers."""
+    """A log of seven mutable entries: an attacker who owns the database can drop the triggers."""
     for number in range(ENTRIES):
         append_entry(
             AuditRecord(action="tool.changed", by=ada, object_ref=f"tool_{number}", details={"number": number})
@@ -34,7 +34,7 @@ def chain(ada, checkpoints) -> None:
 
 @pytest.fixture
 def as_installed(db) -> None:
-    """The triggers that the product's database has and that of the tests, which is emptied, has not."""
+    """Install the triggers of the product, which the test database lacks because it must be emptied."""
     migration = import_module("approvals.migrations.0001_initial")
     triggers = migration.AUDIT_ON_SQLITE if connection.vendor == "sqlite" else migration.AUDIT_ON_POSTGRESQL
     with connection.cursor() as cursor:
@@ -59,12 +59,12 @@ def forge_the_next() -> None:
 
 
 def change(field: str) -> None:
-    """Write another text into a field of an entry."""
+    """Overwrite a field of an entry."""
     entries(3).update(**{field: "x"})
 
 
 def swap(one: int, other: int) -> None:
-    """Let two entries change places."""
+    """Swap two entries."""
     for seq, to in ((one, 900), (other, one), (900, other)):
         entries(seq).update(seq=to)
 
@@ -93,8 +93,7 @@ TAMPERING: dict[str, tuple[Callable[[], object], int]] = {
 }
 
 
-def test_tampering_shows(chain):
-    """With the first entry that is wrong or missing."""
+def test_tampering_is_detected(chain):
     found = {}
     for name, (tamper, _) in TAMPERING.items():
         with transaction.atomic():
@@ -106,8 +105,7 @@ def test_tampering_shows(chain):
     assert found == {name: (False, first_bad) for name, (_, first_bad) in TAMPERING.items()}
 
 
-def test_the_end_of_the_chain_is_judged_without_walking_it(chain, django_assert_num_queries):
-    """A log that is cut off or set back, and one that goes on without its head, show at once."""
+def test_chain_end_check_needs_two_queries(chain, django_assert_num_queries):
     with django_assert_num_queries(2):
         assert chain_end_fault() == ""
     set_back_to(3)
@@ -120,14 +118,13 @@ def test_the_end_of_the_chain_is_judged_without_walking_it(chain, django_assert_
     assert chain_end_fault() != ""
 
 
-def test_another_key_shows_at_the_end_of_the_chain(chain, settings):
-    """A process with the wrong key must not be sent work."""
+def test_wrong_key_is_detected_at_the_chain_end(chain, settings):
+    """A process with the wrong key must not get work."""
     settings.TOOLGATE_AUDIT_KEY = "another-key-another-key-another-key"
     assert chain_end_fault() != ""
 
 
-def test_another_key_makes_another_chain(chain, settings):
-    """Whoever lacks the key cannot write an entry that verifies."""
+def test_wrong_key_does_not_verify(chain, settings):
     settings.TOOLGATE_AUDIT_KEY = "another key of at least 32 characters"
     assert verify().first_bad == 1
     append_entry(AuditRecord(action="tool.changed"))
@@ -135,8 +132,7 @@ def test_another_key_makes_another_chain(chain, settings):
     assert not verify().intact
 
 
-def test_the_chain_is_walked_in_chunks(chain, monkeypatch):
-    """Also over their borders."""
+def test_chain_is_verified_in_chunks(chain, monkeypatch):
     for size in (1, 2, ENTRIES - 1, ENTRIES, 100):
         monkeypatch.setattr("approvals.audit.verification.CHUNK", size)
         assert verify() == Verification(intact=True, entries=ENTRIES)
@@ -151,8 +147,7 @@ WITHOUT_A_TRACE = {
 @pytest.mark.parametrize(
     "sql", ["UPDATE approvals_auditentry SET action = 'x'", "DELETE FROM approvals_auditentry", ""]
 )
-def test_the_database_refuses_changes(as_installed, sql):
-    """Deletions too, and what takes rows away without deleting them."""
+def test_database_rejects_changes_of_entries(as_installed, sql):
     append_entry(AuditRecord(action="tool.changed"))
     sql = sql or WITHOUT_A_TRACE[connection.vendor]
     connection.check_constraints()  # what is deferred to the commit would refuse first
@@ -174,16 +169,14 @@ KEPT_OF_CALLS = [
 ]
 
 
-def test_audit_log_keeps_cautious_and_dangerous_calls(ada):
-    """Cautious and dangerous calls, refusals, approvals and settlements."""
+def test_cautious_and_dangerous_calls_are_audited(ada):
     for kind, level, _ in KEPT_OF_CALLS:
         record_fact(kind, call=held_call(ada, make_tool(level, level)), by=ada)
     kept = list(AuditEntry.objects.order_by("seq").values_list("action", "tool_name"))
     assert kept == [(kind, level) for kind, level, is_kept in KEPT_OF_CALLS if is_kept]
 
 
-def test_what_is_kept_of_a_call(ada):
-    """Ids, digests and reasons; arguments and results are dropped even when someone states them."""
+def test_call_entry_has_ids_digests_and_reasons_only(ada):
     call = held_call(ada)
     record_fact(
         "call.failed", call=call, by=ada, level="dangerous", attempt=2, arguments={"a": 1}, result="x", message="y"
@@ -193,8 +186,7 @@ def test_what_is_kept_of_a_call(ada):
     assert entry.details_json == {"level": "dangerous", "attempt": 2}
 
 
-def test_what_is_kept_of_tools_and_tokens(ada):
-    """Under their own names; nobody's doing is the installation's."""
+def test_tool_and_token_entries(ada):
     record_fact("tool.changed", tool="write_note", version=2)
     record_fact("token.created", by=ada, token="tg_abcdefg", scopes=["plans:read"])
     record_fact("plan.changed", plan="plan_1")
@@ -203,8 +195,7 @@ def test_what_is_kept_of_tools_and_tokens(ada):
     assert (token.object_ref, token.tool_name, token.actor_name) == ("tg_abcdefg", "", "ada")
 
 
-def test_an_entry_that_cannot_be_written_stops_what_it_tells(ada):
-    """No audit, no dangerous start."""
+def test_failed_entry_rolls_back_its_action(ada):
     with pytest.raises(Instance.DoesNotExist), transaction.atomic():
         Instance.objects.all().delete()
         record_fact("call.started", call=held_call(ada), level="dangerous")
@@ -214,23 +205,20 @@ CANARY = "canary-7f3a"
 
 
 @pytest.mark.parametrize("kind", ["approval.opened", "call.failed", "call.refused", "policy.changed", "grant.created"])
-def test_no_argument_or_result_is_kept(ada, kind):
-    """By whatever name it usually goes; the call's own arguments are never looked at."""
+def test_arguments_and_results_are_not_audited(ada, kind):
     call = None if kind.startswith(("policy.", "grant.")) else held_call(ada)
     record_fact(kind, call=call, by=ada, **dict.fromkeys(FORBIDDEN_DETAILS, CANARY), reason="why")
     entry = AuditEntry.objects.get()
     assert CANARY not in entry.details and "hello" not in entry.details and "why" in entry.details
 
 
-def test_policies_and_grants_are_kept_under_their_ids(ada):
-    """As tools and tokens are."""
+def test_policy_and_grant_entries_have_their_ids(ada):
     record_fact("policy.changed", by=ada, policy="pol_1", revision=2)
     record_fact("grant.created", by=ada, grant="grt_1")
     assert list(AuditEntry.objects.order_by("seq").values_list("object_ref", flat=True)) == ["pol_1", "grt_1"]
 
 
-def test_signing_in_and_out_is_kept(client, ada):
-    """And failing to; a name that is none is not kept, as people type passwords there."""
+def test_sign_in_and_sign_out_are_audited(client, ada):
     client.login(username="ada", password="secret-ada")
     client.logout()
     client.logout()
@@ -241,8 +229,7 @@ def test_signing_in_and_out_is_kept(client, ada):
     assert list(kept) == [(f"sign_in.{name}", who) for name, who in zip(names, ["ada"] * 3 + ["unknown"], strict=True)]
 
 
-def test_the_command_says_intact(chain, capsys):
-    """In words and as JSON."""
+def test_command_reports_an_intact_log(chain, capsys):
     call_command("verify_audit")
     call_command("verify_audit", "--json")
     words, document = capsys.readouterr().out.splitlines()
@@ -251,8 +238,7 @@ def test_the_command_says_intact(chain, capsys):
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_the_command_fails_where_the_log_is_bad(chain, capsys, options):
-    """With exit code 1 and the first bad entry."""
+def test_command_fails_for_a_broken_log(chain, capsys, options):
     entries(4).delete()
     with pytest.raises(SystemExit) as ended:
         call_command("verify_audit", *options)

@@ -1,4 +1,4 @@
-"""The audit log is read by administrators only: filtered, newest first, page by page."""
+"""Queries of the audit log: access, filters and pages."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,8 +29,7 @@ def log(ada, rosa) -> None:
     )
 
 
-def test_only_administrators_read(log, ada, rosa, vera, admin):
-    """Nor their agents' tokens."""
+def test_only_administrators_may_read(log, ada, rosa, vera, admin):
     for reader in (ada, rosa, vera):
         with pytest.raises(NotAllowed):
             entries_for(reader)
@@ -55,27 +54,23 @@ FILTERS: list[tuple[dict[str, Any], list[int]]] = [
 
 
 def test_filters(log, admin):
-    """Each alone and together."""
     for filters, expected in FILTERS:
         assert [entry.seq for entry in entries_for(admin, AuditFilters(**filters))] == expected, filters
 
 
-def test_a_time_span(log, admin):
-    """From, included; to, excluded."""
+def test_time_span_filter(log, admin):
     second = entries_for(admin).get(seq=2).at
     after = second + timedelta(microseconds=1)
     assert [entry.seq for entry in entries_for(admin, AuditFilters(since=second, until=after))] == [2]
 
 
-def test_a_page_is_one_query(log, admin, django_assert_num_queries):
-    """With who did it."""
+def test_page_needs_one_query(log, admin, django_assert_num_queries):
     entries = entries_for(admin)
     with django_assert_num_queries(1):
         assert [entry.actor.username if entry.actor else None for entry in entries] == [None, "rosa", "ada"]
 
 
-def test_what_was_told_of_since(ada, rosa, admin):
-    """Each request that something happened to, also one that another took the place of; to who may see them."""
+def test_requests_audited_since_an_entry(ada, rosa, admin):
     old, said_of, left_alone = ask(ada), ask(ada), ask(ada)
     number = request_for(rosa, left_alone.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
     assert not requests_audited_since(rosa, number)

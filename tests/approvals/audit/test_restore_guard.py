@@ -1,4 +1,4 @@
-"""What is witnessed outside of the database and when, and how a database that was set back is noticed."""
+"""Writing checkpoints, and detecting a restored database."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -32,7 +32,7 @@ from tests.approvals.factories import approval, ask, binding_of, held_call, make
 
 @pytest.fixture
 def log(ada, checkpoints):
-    """A log of six entries, the fourth and the last of them witnessed; its entries may be changed."""
+    """A log of six mutable entries, with checkpoints of the fourth and the last."""
     for number in range(1, 7):
         append_entry(AuditRecord(action="tool.changed", by=ada, object_ref=f"tool_{number}"))
         if number in (4, 6):
@@ -42,24 +42,24 @@ def log(ada, checkpoints):
 
 
 def instance() -> Instance:
-    """Return the installation's row as it is now."""
+    """Return the current row of the installation."""
     return Instance.objects.get(pk=1)
 
 
 def known() -> int | None:
-    """Return which entry was witnessed last."""
+    """Return the number of the last entry with a checkpoint."""
     found = newest_checkpoint(instance().name)
     return found.seq if found else None
 
 
 def set_back_to(seq: int) -> None:
-    """Take away all that came after an entry, the head with it: what a restore does, and an attacker who cuts."""
+    """Remove all entries after this one and move the head back, as a restore or a truncation does."""
     AuditEntry.objects.filter(seq__gt=seq).delete()
     Instance.objects.update(audit_seq=seq, audit_head=AuditEntry.objects.get(seq=seq).hash)
 
 
 def write_anew(**change: Any) -> None:
-    """Write every entry again, the second changed, with the right key: only what lies elsewhere can show it."""
+    """Rewrite all entries with the right key, the second one changed; only checkpoints can reveal this."""
     lines = list(AuditEntry.objects.order_by("seq"))
     AuditEntry.objects.all().delete()
     Instance.objects.update(audit_seq=0, audit_head="")
@@ -69,8 +69,7 @@ def write_anew(**change: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_decision_and_a_dangerous_start_are_witnessed_once_committed(ada, rosa, checkpoints, caplog):
-    """Not before, and nothing of safe calls; each checkpoint is in the file and in the log."""
+def test_decision_and_dangerous_start_write_checkpoints_after_commit(ada, rosa, checkpoints, caplog):
     caplog.set_level("INFO", logger="toolgate.audit")
     request = ask(ada)
     assert known() is None
@@ -89,8 +88,7 @@ def test_a_decision_and_a_dangerous_start_are_witnessed_once_committed(ada, rosa
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_checkpoint_that_cannot_be_written_stops_nobody(ada, rosa, checkpoints, caplog):
-    """It is logged, and the ticker makes up for it."""
+def test_failed_checkpoint_does_not_block_decisions(ada, rosa, checkpoints, caplog):
     checkpoints.mkdir()
     request = ask(ada)
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
@@ -99,8 +97,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_nobody(ada, rosa, checkpoints
     assert RestoreMonitor().look() == "" and known() == instance().audit_seq
 
 
-def test_the_ticker_witnesses_after_a_minute_or_a_thousand_entries(log, monkeypatch):
-    """Only what is new."""
+def test_ticker_writes_due_checkpoints(log, monkeypatch):
     append_entry(AuditRecord(action="tool.changed"))
     RestoreMonitor().look()
     assert known() == 6
@@ -119,7 +116,7 @@ def test_the_ticker_witnesses_after_a_minute_or_a_thousand_entries(log, monkeypa
     assert known() == 8, "it looks every few seconds"
 
 
-def test_a_whole_log_holds_against_its_checkpoints(log):
+def test_complete_log_matches_its_checkpoints(log):
     found = verify()
     assert (found.intact, found.checkpoints, detect_restore()) == (True, 2, "")
     append_entry(AuditRecord(action="tool.changed"))
@@ -135,16 +132,14 @@ def test_a_whole_log_holds_against_its_checkpoints(log):
         (lambda: write_anew(action="tool.added"), 4),
     ],
 )
-def test_checkpoints_reveal_a_cut_or_rewritten_log(log, tamper, first_bad):
-    """A log cut off with its head, and one written anew with the right key."""
+def test_checkpoints_reveal_a_truncated_or_rewritten_log(log, tamper, first_bad):
     tamper()
     found = verify()
     assert (found.intact, found.first_bad) == (False, first_bad)
     assert detect_restore() != ""
 
 
-def test_a_log_that_was_cut_off_and_goes_on_is_found(log):
-    """Also once it is longer than it was."""
+def test_truncated_log_with_new_entries_is_detected(log):
     set_back_to(3)
     for _ in range(5):
         append_entry(AuditRecord(action="tool.changed"))
@@ -153,28 +148,26 @@ def test_a_log_that_was_cut_off_and_goes_on_is_found(log):
     assert known() == 6, "what was set back never becomes what is witnessed"
 
 
-def test_a_changed_line_of_the_file_is_found(log, checkpoints):
-    """Whoever would hide a cut must change the file too."""
+def test_changed_checkpoint_line_is_detected(log, checkpoints):
     checkpoints.write_text(checkpoints.read_text().replace('"seq":6', '"seq":5'))
     found = verify()
     assert (found.intact, found.first_bad) == (False, 5)
 
 
-def test_another_installation_in_the_same_file_is_nobodys_business(log):
+def test_checkpoints_of_other_installations_are_ignored(log):
     Instance.objects.update(name="inst_other", audit_seq=0, audit_head="")
     AuditEntry.objects.all().delete()
     assert detect_restore() == "" and verify().intact and known() is None
 
 
-def test_an_epoch_that_nobody_began_is_found(log):
-    """Raising the number by hand would get rid of every checkpoint."""
+def test_manually_raised_epoch_is_detected(log):
+    """Raising the number by hand would invalidate every checkpoint."""
     Instance.objects.update(epoch=F("epoch") + 1)
     assert detect_restore() != ""
     assert not verify().intact
 
 
-def test_a_file_that_cannot_be_read_says_so(log, checkpoints):
-    """Nothing dangerous starts while nobody can tell; that is over once it can be read."""
+def test_unreadable_checkpoints_block_dangerous_starts(log, checkpoints):
     checkpoints.unlink()
     checkpoints.mkdir()
     assert detect_restore() != "" and checkpoint_write_fault() != "" and RestoreMonitor().look() == ""
@@ -194,7 +187,7 @@ def test_a_file_that_cannot_be_read_says_so(log, checkpoints):
     ],
 )
 def test_missing_checkpoints_are_reported(log, checkpoints, action, details, must):
-    """A log that tells of what is witnessed at once has some; of any other there need not be one yet."""
+    """Only a log with decisions or dangerous starts must have checkpoints."""
     append_entry(AuditRecord(action=action, details=details))
     assert verify().intact
     checkpoints.unlink()
@@ -203,8 +196,7 @@ def test_missing_checkpoints_are_reported(log, checkpoints, action, details, mus
     assert bool(found.reason) == must
 
 
-def test_nothing_that_was_approved_starts_on_a_database_that_was_set_back(log, ada, rosa):
-    """Not even what was approved after it."""
+def test_approved_calls_do_not_start_on_a_restored_database(log, ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     write_checkpoint()

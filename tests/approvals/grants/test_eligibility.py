@@ -1,4 +1,4 @@
-"""Whose word a grant is: who may make one, for whose calls, and what it must say."""
+"""Permission to create grants, their terms, and their effect on calls."""
 
 from datetime import timedelta
 from typing import Any
@@ -44,13 +44,12 @@ from tests.rest import Rest
 
 @pytest.fixture
 def grantable(stage, admin, settings, monkeypatch) -> Any:
-    """The stage, whose dangerous tool may be granted."""
+    """The stage with a dangerous tool that can be granted."""
     let_be_granted(admin, settings, monkeypatch)
     return stage
 
 
-def test_nobody_lets_their_own_calls_run(grantable, ada, admin):
-    """Not as the requester it names, nor in a plan of theirs."""
+def test_grant_does_not_cover_calls_of_its_creator(grantable, ada, admin):
     with pytest.raises(NotAllowed):
         grant(admin, "admin")
     plan = make_plan(admin, dangerous())
@@ -58,24 +57,22 @@ def test_nobody_lets_their_own_calls_run(grantable, ada, admin):
     assert work_off(plan).status == "in_progress"
 
 
-def test_a_grant_is_one_vote(grantable, ada, admin):
-    """Where the rule asks for two people, they are asked."""
+def test_grant_does_not_satisfy_a_quorum_of_two(grantable, ada, admin):
     grant(admin)
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     gate.invalidate_rules()
     assert run(ada).status == "in_progress"
 
 
-def test_a_maker_who_may_no_longer_decide_lets_nothing_run(grantable, ada, rosa, admin):
-    """A grant is worth what its maker's approval would be worth now."""
+def test_grant_needs_a_creator_who_may_still_decide(grantable, ada, rosa, admin):
+    """A grant is worth as much as an approval by its creator would be now."""
     made = create_grant(terms_from(first := approved(ada, rosa)), by=rosa, created_from=first)
     assert run(ada).status == "completed"
     rosa.groups.clear()
     assert (run(ada).status, grant_state(made)) == ("in_progress", "active")
 
 
-def test_a_reviewer_makes_them_out_of_their_own_approvals(grantable, ada, rosa, tomas):
-    """And within what they decided about."""
+def test_reviewer_creates_grants_from_own_approvals_only(grantable, ada, rosa, tomas):
     source = approved(ada, rosa)
     made = create_grant(terms_from(source), by=rosa, created_from=source)
     assert run(ada).status == "completed"
@@ -92,8 +89,7 @@ def test_a_reviewer_makes_them_out_of_their_own_approvals(grantable, ada, rosa, 
     assert list(Grant.objects.all()) == [made]
 
 
-def test_a_tool_that_previews_is_given_the_state_it_saw(grantable, ada, admin):
-    """Its write may compare, as after an approval."""
+def test_handler_gets_the_previewed_state(grantable, ada, admin):
     grantable.previews["dangerous"] = lambda value, context: Preview("Do it", "text", state_token="as it was")
     states: list[object] = []
     grantable.acts["dangerous"] = lambda value, context: states.append(context.target_state)
@@ -101,8 +97,7 @@ def test_a_tool_that_previews_is_given_the_state_it_saw(grantable, ada, admin):
     assert (run(ada).status, states) == ("completed", ["as it was"])
 
 
-def test_invalid_terms_are_refused_at_their_field(grantable, admin):
-    """A proposal says which calls a grant would cover, for whom, how often and how long."""
+def test_invalid_terms_name_their_field(grantable, admin):
     Tool.objects.create(name="other", source=Tool.objects.get(name="dangerous").source, current_version=None)
     now = clock.now()
     wrong: dict[str, list[dict[str, Any]]] = {
@@ -123,16 +118,14 @@ def test_invalid_terms_are_refused_at_their_field(grantable, admin):
     assert not Grant.objects.exists()
 
 
-def test_dangerous_tools_are_not_granted_until_an_administrator_says_so(stage, ada, admin):
-    """The page of the tool is where that is set."""
+def test_dangerous_tool_cannot_be_granted_by_default(stage, ada, admin):
     with pytest.raises(GrantRefused) as refused:
         grant(admin)
     assert refused.value.details["field"] == "tool"
     assert not Grant.objects.exists()
 
 
-def test_calls_of_tools_without_grants_cost_no_query(grantable, ada, admin, django_assert_num_queries):
-    """The look at the tool is enough."""
+def test_tools_without_grants_cost_no_query(grantable, ada, admin, django_assert_num_queries):
     allow(admin)
     plan = make_plan(ada, dangerous(), start=False)
     order = calls.prepare_call("dangerous", {"value": "x"}, plan_ref=plan.public_id)
@@ -140,8 +133,7 @@ def test_calls_of_tools_without_grants_cost_no_query(grantable, ada, admin, djan
         assert not grants.is_covered_by_grant(snapshot_of(plan), order, None)  # type: ignore[arg-type]
 
 
-def test_who_sees_them(grantable, ada, ben, admin, vera):
-    """Everyone with a role; without one, nobody."""
+def test_grants_are_visible_to_users_with_a_role(grantable, ada, ben, admin, vera):
     grant(admin)
     nobody = User.objects.create(username="nobody")
     assert [grants_for(each).count() for each in (admin, vera, nobody)] == [1, 1, 0]
@@ -149,15 +141,14 @@ def test_who_sees_them(grantable, ada, ben, admin, vera):
 
 
 def started(plan: Plan) -> RunningCall:
-    """Claim the plan's next step until its call has started, and leave it there."""
+    """Claim the plan's next step and stop after its call has started."""
     work: Any = execution.claim_work(plan.pk, owner="tests")
     while not isinstance(work, RunningCall):
         work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     return work
 
 
-def test_a_call_whose_worker_is_lost_is_a_question_for_a_person(grantable, ada, admin):
-    """As one that was approved: nobody knows what it did, and no grant lets it run again."""
+def test_lost_worker_leads_to_unknown_outcome(grantable, ada, admin):
     grant(admin)
     plan = make_plan(ada, dangerous())
     started(plan)
@@ -170,8 +161,8 @@ def test_a_call_whose_worker_is_lost_is_a_question_for_a_person(grantable, ada, 
     assert_invariants()
 
 
-def test_a_call_that_is_handed_back_unbegun_starts_on_the_same_use(grantable, ada, admin):
-    """Its handler has not begun: another worker starts it, also when the grant has ended meanwhile."""
+def test_handed_back_call_starts_on_the_same_use(grantable, ada, admin):
+    """Its handler has not begun, so another worker starts it, even if the grant has ended meanwhile."""
     made = grant(admin, max_uses=1)
     plan = make_plan(ada, dangerous())
     recovery.hand_back(started(plan))
@@ -182,8 +173,7 @@ def test_a_call_that_is_handed_back_unbegun_starts_on_the_same_use(grantable, ad
 
 
 @pytest.mark.parametrize("by_grant", [True, False])
-def test_what_is_handed_back_is_told_what_its_target_was_like(by_grant, grantable, ada, rosa, admin):
-    """So that its tool can still compare when it writes, whoever let it start."""
+def test_handed_back_call_keeps_the_previewed_state(by_grant, grantable, ada, rosa, admin):
     grantable.previews["dangerous"] = lambda value, context: Preview("Do it", "text", state_token="seen")
     if by_grant:
         grant(admin)
@@ -196,8 +186,8 @@ def test_what_is_handed_back_is_told_what_its_target_was_like(by_grant, grantabl
     assert GrantUse.objects.count() == int(by_grant)
 
 
-def test_a_spent_grant_can_be_revoked_while_a_call_may_yet_start_by_it(grantable, ada, admin):
-    """A call that was handed back unbegun then goes to people; once its time is over there is nothing to revoke."""
+def test_spent_grant_can_be_revoked_while_a_call_is_handed_back(grantable, ada, admin):
+    """The handed-back call then needs approval; an expired grant cannot be revoked."""
     made = grant(admin, max_uses=1)
     plan = make_plan(ada, dangerous())
     recovery.hand_back(started(plan))
@@ -214,8 +204,7 @@ def test_a_spent_grant_can_be_revoked_while_a_call_may_yet_start_by_it(grantable
         revoke_grant(spent, by=admin)
 
 
-def test_who_may_not_see_private_data_sees_no_value_of_a_free_grant(grantable, ada, admin, vera):
-    """Nobody can say whose data an administrator wrote into it."""
+def test_values_of_a_grant_without_request_are_masked(grantable, ada, admin, vera):
     made = grant(admin, rows=[{"path": "value", "operator": "equals", "value": "jo@example.org"}])
     assert "jo@example.org" in Pages(admin).open("/approvals/grants/")
     page = Pages(vera).open("/approvals/grants/")
@@ -223,8 +212,7 @@ def test_who_may_not_see_private_data_sees_no_value_of_a_free_grant(grantable, a
     assert "jo@example.org" not in Rest(vera).get(f"grants/{made.public_id}/").content.decode()
 
 
-def test_an_approved_call_that_is_handed_back_unbegun_starts_on_the_same_approval(grantable, ada, rosa):
-    """People have agreed, and nothing has run."""
+def test_handed_back_call_starts_on_the_same_approval(grantable, ada, rosa):
     plan = run(ada)
     approve(plan, rosa)
     recovery.hand_back(started(plan))
@@ -232,8 +220,7 @@ def test_an_approved_call_that_is_handed_back_unbegun_starts_on_the_same_approva
     assert_invariants()
 
 
-def test_a_session_by_the_same_name_of_someone_else_is_another(grantable, ada, ben, rosa):
-    """Whoever asks names their session: a grant out of Ada's is for hers."""
+def test_session_grant_does_not_cover_other_users(grantable, ada, ben, rosa):
     order = CallOrder("dangerous", {"value": "x"})
     held = create_call(order, by=Requester(ada, session="night"))
     source = decide(held.approval, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.approval.digest))

@@ -1,4 +1,4 @@
-"""Grants in use: a held call that one covers starts, and is counted. What weighs more ends them, with a reason."""
+"""Use of grants: covered calls, counting, and the events that end a grant."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -29,19 +29,18 @@ from tests.invariants import assert_invariants
 
 @pytest.fixture
 def grantable(stage, admin, settings, monkeypatch) -> Any:
-    """The stage, whose dangerous tool may be granted."""
+    """The stage with a dangerous tool that can be granted."""
     let_be_granted(admin, settings, monkeypatch)
     return stage
 
 
 @pytest.fixture
 def granting(grantable, admin) -> Any:
-    """Make a grant, by the administrator."""
+    """Create a grant as administrator."""
     return partial(grant, admin)
 
 
-def test_a_covered_call_runs_without_a_review(grantable, ada, admin):
-    """The use is counted, kept, audited and told as an event; nobody was asked."""
+def test_covered_call_runs_without_review(grantable, ada, admin):
     made = grant(admin)
     plan = run(ada)
     made.refresh_from_db()
@@ -57,8 +56,7 @@ def test_a_covered_call_runs_without_a_review(grantable, ada, admin):
     assert_invariants()
 
 
-def test_a_direct_call_runs_as_well(grantable, ada, admin):
-    """Also where the process that took it executes nothing: whoever claims it asks the grants again."""
+def test_covered_direct_call_runs_without_review(grantable, ada, admin):
     made = grant(admin)
     call = create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
     assert (call.status, hasattr(call, "approval")) == ("created", False)
@@ -68,8 +66,7 @@ def test_a_direct_call_runs_as_well(grantable, ada, admin):
     assert_invariants()
 
 
-def test_a_direct_call_whose_grant_ends_before_it_starts_waits_for_people(grantable, ada, rosa, admin):
-    """It is held after all, as the same call."""
+def test_direct_call_is_held_if_its_grant_ends_before_the_start(grantable, ada, rosa, admin):
     made = grant(admin)
     call = create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
     revoke_grant(made, by=admin)
@@ -94,8 +91,7 @@ def test_a_direct_call_whose_grant_ends_before_it_starts_waits_for_people(granta
         ([], "x", False),
     ],
 )
-def test_what_no_row_names_is_not_covered(rows, value, covered, granting, ada):
-    """Every argument is spoken of, or people are asked."""
+def test_unnamed_argument_is_not_covered(rows, value, covered, granting, ada):
     granting(rows=rows)
     assert (run(ada, value).status == "completed") is covered
     assert ApprovalRequest.objects.exists() is not covered
@@ -121,7 +117,6 @@ BEGINNINGS = [
 
 
 def test_starts_with_covers_whole_folders_and_hosts_only():
-    """Folders above, however they are written, and hosts with a longer name."""
     wrong = [
         (begin, value)
         for begin, value, covered in BEGINNINGS
@@ -131,8 +126,7 @@ def test_starts_with_covers_whole_folders_and_hosts_only():
     assert wrong == []
 
 
-def test_a_username_that_changes_hands_takes_no_grant_along(granting, ada, ben):
-    """A grant is for the account that was meant."""
+def test_grant_does_not_follow_a_reassigned_username(granting, ada, ben):
     granting()
     ada.username, ben.username = "ada.l", "ada"
     ada.save()
@@ -141,16 +135,14 @@ def test_a_username_that_changes_hands_takes_no_grant_along(granting, ada, ben):
     assert_invariants()
 
 
-def test_nobody_is_meant_by_an_unknown_username(granting):
-    """Nothing is made."""
+def test_unknown_username_is_refused(granting):
     with pytest.raises(GrantRefused) as refused:
         granting("nobody")
     assert refused.value.details["field"] == "scope_ref"
     assert not Grant.objects.exists()
 
 
-def test_it_covers_its_scope_only(grantable, ada, ben, admin):
-    """Another requester is asked about; so is another plan."""
+def test_grant_covers_its_scope_only(grantable, ada, ben, admin):
     grant(admin)
     assert work_off(make_plan(ben, dangerous())).status == "in_progress"
     mine = make_plan(ben, dangerous())
@@ -160,12 +152,11 @@ def test_it_covers_its_scope_only(grantable, ada, ben, admin):
 
 
 def in_session(someone, session):
-    """Ask for a direct call in a session of that name."""
+    """Request a direct call in a session with this name."""
     return create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(someone, session=session))
 
 
-def test_the_session_is_a_scope(grantable, ada, admin):
-    """Calls of one session, out of a request in it."""
+def test_session_scope(grantable, ada, admin):
     source = in_session(ada, "night").approval
     terms = terms_from(source, "session", "night")
     for wrong, request in ((terms, None), (replace(terms, scope_ref="day"), source)):
@@ -178,23 +169,20 @@ def test_the_session_is_a_scope(grantable, ada, admin):
         assert work_off(Plan.objects.get(public_id=call.plan_ref)).status == status
 
 
-def test_it_is_used_up(grantable, ada, admin):
-    """After its uses people are asked again."""
+def test_used_up_grant_covers_nothing(grantable, ada, admin):
     made = grant(admin, max_uses=2)
     assert [run(ada).status for _ in range(3)] == ["completed", "completed", "in_progress"]
     assert grant_state(made) == "used_up"
 
 
-def test_its_time_ends(grantable, ada, admin):
-    """Then people are asked."""
+def test_expired_grant_covers_nothing(grantable, ada, admin):
     made = grant(admin)
     Grant.objects.filter(pk=made.pk).update(expires_at=clock.now() - timedelta(seconds=1))
     assert run(ada).status == "in_progress"
     assert grant_state(made) == "expired"
 
 
-def test_it_is_revoked_in_one_press(grantable, ada, rosa, ben, admin):
-    """By any reviewer, once; nobody else may."""
+def test_any_reviewer_may_revoke_a_grant(grantable, ada, rosa, ben, admin):
     made = grant(admin)
     with pytest.raises(NotAllowed):
         revoke_grant(made, by=ben)
@@ -206,8 +194,7 @@ def test_it_is_revoked_in_one_press(grantable, ada, rosa, ben, admin):
     assert AuditEntry.objects.get(action="grant.revoked").actor == rosa
 
 
-def test_a_rejection_beats_it(grantable, ada, ben, rosa, admin):
-    """A person said no to what it would cover."""
+def test_rejection_of_a_covered_call_ends_the_grant(grantable, ada, ben, rosa, admin):
     waiting = run(ada)
     made, other = grant(admin), grant(admin, "ben")
     reject(waiting, rosa)
@@ -216,8 +203,7 @@ def test_a_rejection_beats_it(grantable, ada, ben, rosa, admin):
     assert run(ada).status == "in_progress"
 
 
-def test_a_revoked_approval_beats_it(grantable, ada, rosa, admin):
-    """As a rejection does."""
+def test_revoked_approval_of_a_covered_call_ends_the_grant(grantable, ada, rosa, admin):
     waiting = run(ada)
     made = grant(admin)
     revoke_approval(approve(waiting, rosa), by=rosa)
@@ -225,8 +211,7 @@ def test_a_revoked_approval_beats_it(grantable, ada, rosa, admin):
     assert "Rosa" in made.ended_because
 
 
-def test_what_was_refused_in_a_plan_is_refused_there_in_spite_of_a_later_grant(grantable, ada, rosa, admin):
-    """People's memory is longer than a grant."""
+def test_later_grant_does_not_override_a_remembered_rejection(grantable, ada, rosa, admin):
     plan = make_plan(ada, dangerous(), act(2, "x", "dangerous", dependencies=[]))
     work_off(plan)
     reject(plan, rosa)
@@ -237,13 +222,12 @@ def test_what_was_refused_in_a_plan_is_refused_there_in_spite_of_a_later_grant(g
 
 
 def deny() -> None:
-    """Let the rule for dangerous calls refuse them."""
+    """Make the rule for dangerous calls deny them."""
     PolicyRevision.objects.filter(safety_level="dangerous").update(effect="deny", message="Not on Fridays.")
     gate.invalidate_rules()
 
 
-def test_a_policy_that_refuses_beats_it(grantable, ada, admin):
-    """In a plan, and where a call is asked for directly."""
+def test_denying_policy_ends_the_grant(grantable, ada, admin):
     first, second = grant(admin), grant(admin)
     revoke_grant(second, by=admin)
     deny()
@@ -255,39 +239,34 @@ def test_a_policy_that_refuses_beats_it(grantable, ada, admin):
     assert grant_state(third) == "ended"
 
 
-def test_another_definition_ends_it(grantable, ada, admin):
-    """At once, when the tool is changed."""
+def test_changed_definition_ends_the_grant(grantable, ada, admin):
     made = grant(admin)
     apply_overrides("dangerous", {"description_override": "Do worse."}, by=admin)
     assert grant_state(made) == "ended"
     assert run(ada).status == "in_progress"
 
 
-def test_other_code_ends_it(grantable, ada, admin):
-    """It is noticed when a call would use it."""
+def test_changed_code_ends_the_grant(grantable, ada, admin):
     made = grant(admin)
     Grant.objects.filter(pk=made.pk).update(implementation_digests=["0" * 64])
     assert run(ada).status == "in_progress"
     assert grant_state(made) == "ended"
 
 
-def test_a_new_epoch_ends_it(grantable, ada, admin):
-    """What was granted before a restore is not known any more."""
+def test_new_epoch_ends_the_grant(grantable, ada, admin):
     made = grant(admin)
     recovery.begin_epoch("The disk died.")
     assert grant_state(made) == "ended"
     assert run(ada).status == "in_progress"
 
 
-def test_a_grant_of_an_earlier_epoch_is_never_used(grantable, ada, admin):
-    """Also one that a crash left in force."""
+def test_grant_of_an_earlier_epoch_is_never_used(grantable, ada, admin):
     made = grant(admin)
     Grant.objects.filter(pk=made.pk).update(epoch=0)
     assert run(ada).status == "in_progress"
 
 
-def test_taking_the_setting_back_ends_it(grantable, ada, admin):
-    """Dangerous tools are granted only while an administrator lets them be."""
+def test_disabling_grants_of_the_tool_ends_them(grantable, ada, admin):
     made = grant(admin)
     allow(admin)
     assert grant_state(made) == "ended"
@@ -314,8 +293,7 @@ SHAPES: dict[str, object] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_proposal_covers_the_request_that_it_is_made_from(grantable, ada, rosa, shape):
-    """Whatever its arguments hold: the rows are taken, and cover them."""
+def test_proposal_covers_its_request(grantable, ada, rosa, shape):
     value = SHAPES[shape]
     plan = run(ada, value)
     approve(plan, rosa)
@@ -325,8 +303,7 @@ def test_a_proposal_covers_the_request_that_it_is_made_from(grantable, ada, rosa
     assert conditions_cover(made.conditions, {"value": value})
 
 
-def test_a_beginning_that_leads_out_is_not_proposed(grantable, ada, rosa):
-    """It would cover nothing: a person chooses."""
+def test_prefix_that_leads_elsewhere_is_not_proposed(grantable, ada, rosa):
     for name in ("a", "b"):
         plan = run(ada, f"reports/../{name}")
         approve(plan, rosa)

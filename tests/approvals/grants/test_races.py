@@ -1,4 +1,4 @@
-"""Grants under real threads: calls that race for the last use, for a grant that is revoked, for a rejected one."""
+"""Grants under real threads: concurrent uses, revocations and rejections."""
 
 from functools import partial
 
@@ -21,12 +21,12 @@ ANY = [{"path": "value", "operator": "exists"}]
 
 @pytest.fixture
 def grantable(transactional_db, stage, admin):
-    """The dangerous tool may be granted."""
+    """Allow grants of the dangerous tool."""
     apply_overrides("dangerous", {"grantable": {}}, by=admin)
 
 
 def grant(admin, uses):
-    """Return a grant for Ada's calls."""
+    """Return a grant for calls by Ada."""
     terms = GrantTerms(tool="dangerous", rows=ANY, scope="requester", scope_ref="ada", max_uses=uses)
     return create_grant(terms, by=admin)
 
@@ -36,8 +36,7 @@ def plans(ada, number):
     return [make_plan(ada, act(1, "x", "dangerous")) for _ in range(number)]
 
 
-def test_calls_that_race_never_use_more_than_there_is(grantable, ada, admin):
-    """As many start as it allows; people are asked about the others."""
+def test_concurrent_calls_never_exceed_the_uses(grantable, ada, admin):
     for _ in range(ROUNDS):
         made, waiting = grant(admin, 2), ApprovalRequest.objects.count()
         racing = plans(ada, 4)
@@ -48,8 +47,7 @@ def test_calls_that_race_never_use_more_than_there_is(grantable, ada, admin):
     assert_invariants()
 
 
-def test_a_revocation_races_with_a_use(grantable, ada, admin):
-    """Either the call started before, and the use is counted, or people are asked."""
+def test_revocation_races_with_use(grantable, ada, admin):
     for _ in range(ROUNDS):
         made, [plan] = grant(admin, 5), plans(ada, 1)
         at_once(partial(work_off, plan), partial(revoke_grant, made, by=admin))
@@ -60,8 +58,7 @@ def test_a_revocation_races_with_a_use(grantable, ada, admin):
     assert_invariants()
 
 
-def test_a_rejection_races_with_a_use(grantable, ada, rosa, admin):
-    """The grant has ended afterwards, and is used no more."""
+def test_rejection_races_with_use(grantable, ada, rosa, admin):
     for _ in range(ROUNDS):
         [held] = plans(ada, 1)
         work_off(held)

@@ -1,4 +1,4 @@
-"""Chats: which addresses are taken, that none names a file or another host, and when a message is sent again."""
+"""Chat addresses: accepted forms, sending, and retries."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def ways_out(settings, rosa):
-    """Messages may go to this machine."""
+    """Allow messages to the local host."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
 
 
@@ -38,8 +38,8 @@ def chat() -> Delivery:
 @pytest.mark.parametrize(
     ("status", "becomes", "times"), [(429, "due", 2), (503, "due", 2), (500, "failed", 1), (404, "failed", 1)]
 )
-def test_a_message_to_ntfy_is_sent_again_only_when_it_was_not_taken(ada, settings, status, becomes, times):
-    """It is posted as webhooks are: no redirect is followed, and the token stays in its header."""
+def test_ntfy_message_is_retried_only_if_it_was_not_accepted(ada, settings, status, becomes, times):
+    """It is posted like a webhook: no redirect is followed, and the token stays in its header."""
     with taking() as server:
         server.answers = status
         settings.TOOLGATE_NOTIFY_URLS = [f"ntfy://tk_secret@127.0.0.1:{server.server_port}/desk"]
@@ -54,8 +54,7 @@ def test_a_message_to_ntfy_is_sent_again_only_when_it_was_not_taken(ada, setting
 
 
 @pytest.mark.parametrize(("takes", "becomes"), [(True, "sent"), (False, "failed")])
-def test_chats_are_sent_to_through_apprise(ada, settings, monkeypatch, takes, becomes):
-    """With the same facts; apprise does not say whether what failed had arrived, so it is not sent again."""
+def test_chats_are_sent_through_apprise(ada, settings, monkeypatch, takes, becomes):
     import apprise  # noqa: PLC0415 - of the extra notify
 
     said: list[dict[str, str]] = []
@@ -76,8 +75,7 @@ def test_chats_are_sent_to_through_apprise(ada, settings, monkeypatch, takes, be
     assert "write_note" in said[0]["title"] and "hello" not in said[0]["body"]
 
 
-def test_a_chat_within_is_not_sent_to(settings):
-    """Its host is judged as a webhook's is."""
+def test_internal_chat_host_is_refused(settings):
     settings.TOOLGATE_EGRESS_ALLOW = []
     with pytest.raises(RequestNotSent) as refused:
         senders.send_chat("ntfy://127.0.0.1:8080/topic", "a", "b")
@@ -109,7 +107,7 @@ TRICKS = [
 
 
 def fault_of(text: str) -> str:
-    """Return what is wrong with how an address is refused, when it is written and when it is sent to."""
+    """Return the deviations in refusing an address when it is entered and when it is used."""
     try:
         return f"read as {read_address(text).channel}"
     except ParameterError:
@@ -121,8 +119,7 @@ def fault_of(text: str) -> str:
     return "sent"
 
 
-def test_a_chat_s_address_names_no_file_and_no_other_host(monkeypatch):
-    """When it is written, and when one that was kept before is sent to: apprise is not even asked."""
+def test_chat_address_cannot_name_files_or_other_hosts(monkeypatch):
     monkeypatch.setattr("apprise.Apprise.instantiate", lambda *_, **__: pytest.fail("apprise was asked"))
     assert {text: fault for text in TRICKS if (fault := fault_of(text))} == {}
 
@@ -138,7 +135,7 @@ def test_a_chat_s_address_names_no_file_and_no_other_host(monkeypatch):
         "tgram://123456789:abcdefg_hijklmnop/12315544/",
     ],
 )
-def test_apprise_can_read_what_is_taken(text):
+def test_apprise_parses_accepted_addresses(text):
     import apprise  # noqa: PLC0415 - of the extra notify
 
     assert read_address(text).channel == "chat"
@@ -153,12 +150,11 @@ def test_apprise_can_read_what_is_taken(text):
         ("ntfy://ada:p%40ss@host.org/topic", ("http://host.org/", "topic", "ada:p@ss")),
     ],
 )
-def test_where_a_message_to_ntfy_goes(text, place):
+def test_ntfy_address_is_parsed(text, place):
     assert senders._parse_ntfy_address(read_address(text).text) == place
 
 
-def test_without_the_extra_it_says_so(monkeypatch):
-    """When an address is given, and when one is sent to; ntfy needs none."""
+def test_missing_extra_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)  # as if it were not installed
     with pytest.raises(ParameterError):
         read_address("slack://a/b/c")

@@ -1,4 +1,4 @@
-"""What is in the outbox is sent once, after the commit; what is not taken is tried again. Nobody learns arguments."""
+"""Delivery of the outbox: once, after commit, with retries, and without arguments."""
 
 import hashlib
 import hmac
@@ -42,7 +42,7 @@ EVIL = "rosa\r\nBcc: everyone@example.org\u202e"
 
 @pytest.fixture(autouse=True)
 def ways_out(settings, rosa):
-    """Mail is kept in memory, webhooks may go to this machine, and one reviewer has mail."""
+    """Keep mail in memory, allow webhooks to the local host, and give one reviewer a mail address."""
     settings.TOOLGATE_SENDS_MAIL = True
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
     settings.TOOLGATE_WEBHOOK_KEY = KEY
@@ -52,7 +52,7 @@ def ways_out(settings, rosa):
 
 
 def hook(settings, server, path: str = "200") -> None:
-    """Let the installation's notices go to a server of this machine."""
+    """Send the installation's notifications to a local server."""
     settings.TOOLGATE_NOTIFY_URLS = [f"http://127.0.0.1:{server.server_port}/{path}"]
 
 
@@ -61,8 +61,7 @@ def only(channel: str = "webhook") -> Delivery:
     return Delivery.objects.get(channel=channel)
 
 
-def test_a_mail_has_the_facts_and_a_link(ada, rosa):
-    """Neither arguments nor preview nor reasons."""
+def test_mail_has_facts_and_a_link_only(ada, rosa):
     request = ask(ada)
     assert send_due() == 1 and send_due() == 0
     [sent] = mail.outbox
@@ -73,8 +72,7 @@ def test_a_mail_has_the_facts_and_a_link(ada, rosa):
     assert only("mail").status == "sent" and only("mail").sent_at is not None
 
 
-def test_who_asked_is_told_the_answer_and_asked_for_none(ada, rosa):
-    """What people answered, in a word; the reason stands on the page."""
+def test_requester_gets_the_decision(ada, rosa):
     ada.email = "ada@example.org"
     ada.save()
     request = ask(ada)
@@ -86,8 +84,7 @@ def test_who_asked_is_told_the_answer_and_asked_for_none(ada, rosa):
     assert (facts["Answer"], facts["Answered by"], facts["Status"]) == ("Rejected", "Rosa", "Rejected")
 
 
-def test_no_name_begins_a_header_or_a_fact(ada, rosa):
-    """Whoever chose it."""
+def test_names_cannot_inject_headers_or_facts(ada, rosa):
     ada.first_name = EVIL
     ada.save()
     ask(ada)
@@ -98,8 +95,7 @@ def test_no_name_begins_a_header_or_a_fact(ada, rosa):
     assert one_line("x" * 500).endswith("…") and len(one_line("x" * 500)) == 80
 
 
-def test_a_webhook_is_signed(ada, settings):
-    """With the time, under the key that both sides know; repeats can be told by their key."""
+def test_webhook_is_signed(ada, settings):
     with taking() as server:
         hook(settings, server)
         request = ask(ada)
@@ -115,8 +111,7 @@ def test_a_webhook_is_signed(ada, settings):
 
 
 @pytest.mark.parametrize(("status", "becomes"), [(503, "due"), (429, "due"), (404, "failed"), (302, "failed")])
-def test_what_is_not_taken_is_tried_again_where_that_helps(ada, settings, status, becomes):
-    """Later and later; its line says why."""
+def test_failed_delivery_is_retried_if_temporary(ada, settings, status, becomes):
     with taking() as server:
         hook(settings, server, str(status))
         ask(ada)
@@ -127,7 +122,7 @@ def test_what_is_not_taken_is_tried_again_where_that_helps(ada, settings, status
     assert becomes == "failed" or delivery.due_at > clock.now() + timedelta(seconds=5)
 
 
-def test_it_is_given_up_in_the_end(ada, settings):
+def test_delivery_gives_up_after_the_last_retry(ada, settings):
     with taking() as server:
         hook(settings, server, "500")
         ask(ada)
@@ -137,8 +132,7 @@ def test_it_is_given_up_in_the_end(ada, settings):
     assert (only().status, len(server.taken)) == ("failed", 6)
 
 
-def test_one_that_fails_stands_in_nobodys_way(ada, settings, monkeypatch):
-    """Nor does what nobody expected; that may have happened after the mail had left."""
+def test_failed_delivery_does_not_block_others(ada, settings, monkeypatch):
     monkeypatch.setitem(notifications_delivery.SENDERS, "mail", lambda *_: 1 / 0)
     with taking() as server:
         hook(settings, server)
@@ -148,8 +142,7 @@ def test_one_that_fails_stands_in_nobodys_way(ada, settings, monkeypatch):
     assert all(part in only("mail").last_error for part in ("ZeroDivisionError", notifications_delivery.UNSURE_MESSAGE))
 
 
-def test_addresses_within_are_not_sent_to(ada, settings):
-    """Unless the installation allows it; that is final, and said."""
+def test_internal_addresses_are_refused(ada, settings):
     settings.TOOLGATE_EGRESS_ALLOW = []
     with taking() as server:
         hook(settings, server)
@@ -159,16 +152,14 @@ def test_addresses_within_are_not_sent_to(ada, settings):
     assert only().status == "failed" and "TOOLGATE_EGRESS_ALLOW" in only().last_error
 
 
-def test_what_was_answered_meanwhile_is_not_sent(ada, rosa):
-    """A notice that waited for quiet hours to end, say."""
+def test_answered_request_is_not_notified(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     send_due()
     assert mail.outbox == [] and Delivery.objects.get(kind="approval.opened").status == "dropped"
 
 
-def test_a_process_that_ends_while_it_sends_leaves_no_second_notice(ada):
-    """Whether it arrived is not known: it is shown as failed, not sent again."""
+def test_interrupted_delivery_is_not_repeated(ada):
     ask(ada)
     Delivery.objects.update(status="sending", due_at=clock.now() + timedelta(minutes=1))
     assert send_due() == 0 and only("mail").status == "sending"
@@ -180,8 +171,7 @@ def test_a_process_that_ends_while_it_sends_leaves_no_second_notice(ada):
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_two_processes_send_it_once(ada, settings):
-    """Whoever takes it sends it."""
+def test_two_processes_send_a_delivery_once(ada, settings):
     with taking() as server:
         hook(settings, server)
         for _ in range(5):
@@ -192,8 +182,7 @@ def test_two_processes_send_it_once(ada, settings):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_thread_of_its_own_sends(ada):
-    """There only while something is due; a slow server keeps no ticker waiting."""
+def test_separate_thread_sends(ada):
     sender = DeliveryThread()
     sender.look()
     assert not any(thread.name == "toolgate-notices" for thread in threading.enumerate())
@@ -208,7 +197,7 @@ def test_a_thread_of_its_own_sends(ada):
 
 
 class Shy(Backend):
-    """A mail server that is in memory, but for where it fails."""
+    """An in-memory mail server with configurable failures."""
 
     fails: ClassVar[dict[str, Exception]] = {}
 
@@ -219,7 +208,7 @@ class Shy(Backend):
         return True
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
-        """Take mails, and perhaps say nothing of it."""
+        """Accept mails, or fail as configured."""
         if "send" in self.fails:
             raise self.fails["send"]
         count = super().send_messages(email_messages)
@@ -243,8 +232,7 @@ class Shy(Backend):
         (("taken", SMTPDataError(451, b"later")), "failed"),
     ],
 )
-def test_a_mail_that_may_have_been_taken_is_not_sent_again(ada, settings, monkeypatch, fails, becomes):
-    """Only what surely was not handed over."""
+def test_possibly_accepted_mail_is_not_retried(ada, settings, monkeypatch, fails, becomes):
     is_handed_over = fails[0] == "taken"
     settings.EMAIL_BACKEND = f"{__name__}.Shy"
     monkeypatch.setattr(Shy, "fails", dict([fails]))
@@ -256,8 +244,7 @@ def test_a_mail_that_may_have_been_taken_is_not_sent_again(ada, settings, monkey
     assert (notifications_delivery.UNSURE_MESSAGE in only("mail").last_error) is is_handed_over
 
 
-def test_what_ended_long_ago_is_forgotten(ada):
-    """Not what is still to be sent; the request is kept."""
+def test_old_deliveries_are_deleted(ada):
     request = ask(ada)
     old, first = clock.now() - timedelta(days=91), only("mail")
     for status in Delivery.Status.values:
@@ -269,8 +256,7 @@ def test_what_ended_long_ago_is_forgotten(ada):
     assert left == {"due", "sending"} and Delivery.objects.filter(request=request, created_at__gt=old).exists()
 
 
-def test_other_addresses_are_refused():
-    """Of all that apprise knows only chats, and no address that would be read otherwise."""
+def test_unsupported_addresses_are_refused():
     for text in (
         "",
         "rosa",
@@ -286,6 +272,6 @@ def test_other_addresses_are_refused():
             read_address(text)
 
 
-def test_a_notice_of_nothing_is_no_notice():
+def test_delivery_without_request_or_call_raises_lookup_error():
     with pytest.raises(LookupError):
         build_notice(Delivery(kind="approval.opened"))

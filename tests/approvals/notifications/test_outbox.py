@@ -1,4 +1,4 @@
-"""Who is told of what, where and when: in the transaction of what happened, once, and never in quiet hours."""
+"""The outbox: recipients, addresses and due times of notifications."""
 
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -21,7 +21,7 @@ HOOK = "https://hooks.example.org/T0/secret-token"
 
 @pytest.fixture(autouse=True)
 def mailboxes(settings, ada, rosa, tomas, admin):
-    """People with mail, where mail can be sent."""
+    """Users with mail addresses on an installation that sends mail."""
     settings.TOOLGATE_SENDS_MAIL = True
     for person in (ada, rosa, tomas, admin):
         person.email = f"{person.username}@example.org"
@@ -29,7 +29,7 @@ def mailboxes(settings, ada, rosa, tomas, admin):
 
 
 def told(kind: str) -> set[str]:
-    """Return the addresses that are told of a kind of event, as they are shown."""
+    """Return the displayed addresses that are notified of a kind of event."""
     return set(Delivery.objects.filter(kind=kind).values_list("shown_address", flat=True))
 
 
@@ -39,36 +39,33 @@ def mails(*names: str) -> set[str]:
 
 
 def choose(person, **fields) -> NotificationChoice:
-    """Store what a person wants."""
+    """Store a user's preferences."""
     return NotificationChoice.objects.create(person=person, **fields)
 
 
 def kept(text: str) -> dict[str, str]:
-    """Return an address as a choice keeps it."""
+    """Return an address in its stored form."""
     address = read_address(text)
     return {"channel": address.channel, "ciphertext": address.encrypted(), "shown": address.shown}
 
 
-def test_reviewers_are_told_of_what_waits(ada):
-    """Not who asked."""
+def test_reviewers_are_notified_of_new_requests(ada):
     ask(ada)
     assert told("approval.opened") == mails("rosa", "tomas")
 
 
-def test_who_asked_is_not_asked(rosa):
-    """A reviewer may have asked."""
+def test_requester_is_not_notified_as_reviewer(rosa):
     ask(rosa)
     assert told("approval.opened") == mails("tomas")
 
 
-def test_the_requester_is_told_of_the_answer(ada, rosa):
-    """And nobody of their own doing."""
+def test_requester_is_notified_of_the_decision(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "No."))
     assert told("approval.decided") == mails("ada")
 
 
-def test_changes_asked_for_are_told_as_such(ada, rosa):
+def test_requested_changes_have_their_own_kind(ada, rosa):
     request = ask(ada)
     decide(
         request, by=rosa, decision=Decision(ReviewVerdict.REQUEST_CHANGES, request.digest, comment="Another folder.")
@@ -76,8 +73,7 @@ def test_changes_asked_for_are_told_as_such(ada, rosa):
     assert told("approval.changes_requested") == mails("ada") and not told("approval.decided")
 
 
-def test_an_answer_that_is_taken_back_is_not_told(ada, rosa, settings):
-    """It is due when it takes effect."""
+def test_undone_decision_is_not_notified(ada, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request, channel="page"))
@@ -88,8 +84,7 @@ def test_an_answer_that_is_taken_back_is_not_told(ada, rosa, settings):
     assert delivery.status == "dropped"
 
 
-def test_expiry_reminders_and_delegation_are_told(ada, rosa, tomas):
-    """Each to whom it concerns."""
+def test_expiry_reminders_and_delegations_are_notified(ada, rosa, tomas):
     request = ask(ada)
     record_fact("approval.reminded", call=request.call, approval=request.public_id, number=1)
     record_fact("approval.delegated", call=request.call, by=rosa, approval=request.public_id, to="tomas")
@@ -102,22 +97,20 @@ def test_expiry_reminders_and_delegation_are_told(ada, rosa, tomas):
     assert told("approval.expired") == mails("ada")
 
 
-def test_those_it_escalates_to_are_told(ada, admin):
+def test_escalation_group_is_notified(ada, admin):
     request = ask(ada)
     type(request).objects.update(escalated_to="administrator")
     record_fact("approval.escalated", call=request.call, approval=request.public_id)
     assert told("approval.escalated") == mails("rosa", "tomas", "admin")
 
 
-def test_an_unknown_outcome_is_told_to_administrators_and_who_asked(ada, admin):
-    """Also of a call that nobody was asked about."""
+def test_unknown_outcome_notifies_administrators_and_requester(ada, admin):
     call = held_call(ada, make_tool("send", "cautious"))
     record_fact("step.outcome_unknown", call=call)
     assert told("step.outcome_unknown") == mails("ada", "admin")
 
 
-def test_addresses_of_the_policy_and_the_installation_are_told(ada, rosa, settings):
-    """Of what waits, each once, and shown without what is secret in them."""
+def test_addresses_of_policy_and_installation_are_notified(ada, rosa, settings):
     settings.TOOLGATE_NOTIFY_URLS = [HOOK, "desk@example.org"]
     set_rule(notify=[HOOK, "https://other.example.org/x", "not an address"])
     request = ask(ada)
@@ -128,38 +121,34 @@ def test_addresses_of_the_policy_and_the_installation_are_told(ada, rosa, settin
     assert told("approval.decided") == mails("ada")
 
 
-def test_people_choose_how_they_are_told(ada, rosa, tomas):
-    """Not by mail; at an address of their own."""
+def test_preferences_select_addresses(ada, rosa, tomas):
     choose(rosa, by_mail=False, addresses=[kept(HOOK)])
     choose(tomas, by_mail=False)
     ask(ada)
     assert told("approval.opened") == {"https://hooks.example.org/…"}
 
 
-def test_addresses_that_a_policy_keeps_encrypted_are_told(ada):
-    """One whose key is gone, and one from before that is none, stop no call."""
+def test_encrypted_policy_addresses_are_notified(ada):
     lost = kept("https://lost.example.org/x") | {"ciphertext": "x"}
     set_rule(notify=[lost, "desk", kept(HOOK)])
     ask(ada)
     assert told("approval.opened") == {"https://hooks.example.org/…", *mails("rosa", "tomas")}
 
 
-def test_an_account_s_mail_address_is_no_webhook(ada, rosa):
-    """Accounts hold what was typed."""
+def test_account_mail_address_cannot_be_a_webhook(ada, rosa):
     rosa.email = HOOK
     rosa.save()
     ask(ada)
     assert told("approval.opened") == mails("tomas")
 
 
-def test_without_a_mail_server_nobody_is_told_by_mail(ada, settings):
+def test_no_mail_is_queued_without_a_mail_server(ada, settings):
     settings.TOOLGATE_SENDS_MAIL = False
     ask(ada)
     assert not Delivery.objects.exists()
 
 
-def test_what_is_rolled_back_is_not_told(ada):
-    """The outbox is part of the transaction."""
+def test_rolled_back_fact_is_not_notified(ada):
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         ask(ada)
         assert Delivery.objects.exists()
@@ -167,8 +156,7 @@ def test_what_is_rolled_back_is_not_told(ada):
     assert not Delivery.objects.exists()
 
 
-def test_an_event_is_told_to_an_address_once(ada, settings):
-    """Whoever has it twice, and whichever way."""
+def test_address_gets_an_event_once(ada, settings):
     settings.TOOLGATE_NOTIFY_URLS = ["rosa@example.org"]
     request = ask(ada)
     record_fact("approval.opened", call=request.call, approval=request.public_id)
@@ -187,8 +175,7 @@ def test_an_event_is_told_to_an_address_once(ada, settings):
         ("08:00", "08:00", "08:00", "0 08:00"),
     ],
 )
-def test_notices_wait_for_the_end_of_quiet_hours(begin, end, now, due):
-    """Also over midnight."""
+def test_notifications_wait_for_the_end_of_quiet_hours(begin, end, now, due):
     choice = NotificationChoice(quiet_from=time.fromisoformat(begin), quiet_until=time.fromisoformat(end))
     days, _, clock_time = due.partition(" ")
     first = date(2026, 5, 1)
@@ -197,8 +184,7 @@ def test_notices_wait_for_the_end_of_quiet_hours(begin, end, now, due):
     assert after_quiet_hours(choice, moment) == expected
 
 
-def test_quiet_hours_are_those_of_a_person_s_own_clock(ada, rosa):
-    """In their zone."""
+def test_quiet_hours_use_the_time_zone_of_the_user(ada, rosa):
     choice = choose(rosa, quiet_from=time(22), quiet_until=time(7), time_zone="Asia/Tokyo")
     due = after_quiet_hours(choice, datetime(2026, 5, 1, 14, 0, tzinfo=UTC))  # 23:00 in Tokyo
     assert due == datetime(2026, 5, 1, 22, 0, tzinfo=UTC)

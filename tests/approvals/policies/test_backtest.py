@@ -1,4 +1,4 @@
-"""Past calls replayed with a policy in place: counted, compared with the rules in force, bounded."""
+"""Back-test of a policy on past calls."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,14 +33,13 @@ def tried(days: int = 30, **document: Any) -> BackTest:
 
 
 def judged(by: User, reviewer: User, *, approve: bool) -> ApprovalRequest:
-    """Return the request of a past cautious call that a reviewer answered, while a policy held such calls."""
+    """Return the decided request of a past cautious call, from a time when a policy held such calls."""
     call = held_call(by, make_tool("send_note", level="cautious"))
     request = open_request(call, rule=rule_from_revision(set_rule()), preview=None, now=clock.now())
     return decide(request, by=reviewer, decision=approval(request) if approve else rejection(request, "No."))
 
 
-def test_what_would_have_been_held_allowed_and_denied(ada):
-    """Of all calls; those that differ are listed, newest first."""
+def test_counts_of_held_allowed_and_denied_calls(ada):
     dangerous, cautious = held_call(ada), held_call(ada, make_tool("send_note", level="cautious"))
     found = tried(match={"tool": "send_*"})
     assert (dict(found.counts), found.calls, found.changes) == ({"hold": 1, "deny": 1}, 2, 1)
@@ -50,15 +49,14 @@ def test_what_would_have_been_held_allowed_and_denied(ada):
 
 
 @pytest.mark.parametrize(("count", "others"), [(1, 0), (2, 1)])
-def test_what_would_wait_for_other_people_is_counted(ada, count, others):
-    """It waits both ways, so it is not listed; but that two must agree now is a difference, and is said."""
+def test_calls_with_other_approvers_are_counted(ada, count, others):
+    """Such calls are held both ways and therefore not listed, but the different quorum is counted."""
     held_call(ada)
     found = tried(effect="hold", stages=[{"group": "reviewer", "count": count}])
     assert (dict(found.counts), found.changes, found.other_people) == ({"hold": 1}, 0, others)
 
 
-def test_what_people_rejected_of_what_would_have_been_allowed(ada, rosa):
-    """The number that says whether a policy is too lenient."""
+def test_rejected_calls_among_the_allowed_are_counted(ada, rosa):
     stages = [{"group": "reviewer", "count": 1}]
     made = services.create_policy(
         {"name": "Notes wait", "effect": "hold", "stages": stages, "order": 1, "match": {"tool": "send_*"}},
@@ -72,8 +70,7 @@ def test_what_people_rejected_of_what_would_have_been_allowed(ada, rosa):
     assert {(each.before, each.after) for each in found.changed} == {("hold", "allow")}
 
 
-def test_the_list_of_what_differs_goes_on_with_older_calls(ada, monkeypatch):
-    """Each call is listed once, however many differ."""
+def test_list_of_changed_calls_has_pages(ada, monkeypatch):
     monkeypatch.setattr(module, "MAX_CHANGED", 2)
     held = [held_call(ada).public_id for _ in range(5)]
     listed, older = list[str](), ""
@@ -84,15 +81,13 @@ def test_the_list_of_what_differs_goes_on_with_older_calls(ada, monkeypatch):
     assert (listed, older) == (held[::-1], "")
 
 
-def test_allow_does_not_lift_dangerous_calls_here_either(ada):
-    """Nothing differs."""
+def test_allow_has_no_effect_on_dangerous_calls(ada):
     held_call(ada)
     found = tried(effect="allow")
     assert (dict(found.counts), found.changed) == ({"hold": 1}, [])
 
 
-def test_a_policy_in_force_is_compared_with_the_rules_without_it(ada):
-    """What it does."""
+def test_active_policy_is_compared_with_the_rules_without_it(ada):
     held_call(ada)
     revision = Policy.objects.select_related("revision__policy").get(order=10).revision
     assert revision is not None
@@ -100,16 +95,14 @@ def test_a_policy_in_force_is_compared_with_the_rules_without_it(ada):
     assert (changed.before, changed.after) == ("deny", "hold")
 
 
-def test_a_draft_takes_the_place_of_its_policy(ada, rosa):
-    """The terms that are in force do not count beside it."""
+def test_draft_replaces_its_policy(ada, rosa):
     held_call(ada)
     policy = Policy.objects.get(order=10)
     found = back_test(books(policy=policy, order=10, match={"safety_level": "dangerous"}), days=1)
     assert dict(found.counts) == {"deny": 1}
 
 
-def test_calls_are_judged_at_the_hour_they_were_made(ada):
-    """By a rule with hours."""
+def test_calls_are_evaluated_at_their_time(ada):
     call = held_call(ada)
     at = clock.now().replace(hour=12, minute=0) - timedelta(days=1)
     Call.objects.filter(pk=call.pk).update(created_at=at)
@@ -118,15 +111,13 @@ def test_calls_are_judged_at_the_hour_they_were_made(ada):
 
 
 def test_older_calls_are_left_out(ada):
-    """The days are counted back from now."""
     old, new = held_call(ada), held_call(ada)
     Call.objects.filter(pk=old.pk).update(created_at=clock.now() - timedelta(days=3))
     assert [tried(days=days).calls for days in (1, 7)] == [1, 2]
     assert [each.call for each in tried(days=1).changed] == [new.public_id]
 
 
-def test_it_is_bounded_and_goes_on_where_it_ended(ada, monkeypatch):
-    """In number, and in what is listed."""
+def test_test_is_bounded_and_can_be_continued(ada, monkeypatch):
     calls = [held_call(ada) for _ in range(5)]
     for name, value in {"MAX_CALLS": 2, "CHUNK": 2, "MAX_CHANGED": 1}.items():
         monkeypatch.setattr(module, name, value)
@@ -138,8 +129,7 @@ def test_it_is_bounded_and_goes_on_where_it_ended(ada, monkeypatch):
     assert (last.calls, last.next) == (1, None)
 
 
-def test_queries_do_not_grow_with_the_calls(ada, django_assert_max_num_queries):
-    """A chunk costs the same few."""
+def test_number_of_queries_does_not_grow_with_calls(ada, django_assert_max_num_queries):
     for _ in range(20):
         held_call(ada)
     replayed = books()

@@ -1,4 +1,4 @@
-"""Who may decide, in whose place, and whether those who agreed are enough: stages, delegation, age of roles."""
+"""Eligibility: stages, delegation and age of roles."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,18 +33,17 @@ def fay(db) -> User:
 
 
 def fresh(request: ApprovalRequest) -> ApprovalRequest:
-    """Return the request as it is now."""
+    """Return the current request."""
     return ApprovalRequest.objects.get(pk=request.pk)
 
 
 def approve(request: ApprovalRequest, by: User) -> str:
-    """Approve, and return where the request stands then."""
+    """Approve and return the new status."""
     now = fresh(request)
     return decide(now, by=User.objects.get(pk=by.pk), decision=approval(now)).status
 
 
-def test_every_stage_needs_its_people(ada, rosa, tomas, fay):
-    """Two reviewers are not a reviewer and someone of finance."""
+def test_every_stage_must_be_filled(ada, rosa, tomas, fay):
     set_rule(stages=TWO_STAGES)
     request = ask(ada)
     assert approve(request, rosa) == approve(request, tomas) == "pending"
@@ -54,8 +53,7 @@ def test_every_stage_needs_its_people(ada, rosa, tomas, fay):
     assert approve(request, fay) == "approved"
 
 
-def test_someone_in_both_groups_has_one_vote(ada, rosa, fay):
-    """And stands where nobody else can."""
+def test_member_of_two_groups_has_one_vote(ada, rosa, fay):
     set_rule(stages=TWO_STAGES)
     rosa.groups.add(Group.objects.get(name="finance"))
     request = ask(ada)
@@ -65,15 +63,13 @@ def test_someone_in_both_groups_has_one_vote(ada, rosa, fay):
     assert approve(request, fay) == "approved"
 
 
-def test_one_rejection_decides_whatever_the_stages(ada, fay):
-    """Of anyone who may decide."""
+def test_one_rejection_settles_the_request(ada, fay):
     set_rule(stages=TWO_STAGES)
     request = ask(ada)
     assert decide(request, by=fay, decision=rejection(request, "No.")).status == "rejected"
 
 
-def test_a_vote_of_someone_who_lost_the_role_does_not_count(ada, rosa, tomas):
-    """Before the last vote as well as before the start."""
+def test_vote_does_not_count_after_losing_the_role(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     approve(request, rosa)
@@ -82,8 +78,7 @@ def test_a_vote_of_someone_who_lost_the_role_does_not_count(ada, rosa, tomas):
 
 
 @pytest.mark.parametrize("who", ["by", "to"])
-def test_a_delegate_decides_as_long_as_both_may(ada, ben, rosa, who):
-    """In the stage of who gave it; neither asked for the call, and who gave it still has the role."""
+def test_delegate_may_decide_while_both_are_eligible(ada, ben, rosa, who):
     request = ask(ada)
     assert may_decide(request, ben) is not None
     hand(request, rosa, ben)
@@ -97,15 +92,13 @@ def test_a_delegate_decides_as_long_as_both_may(ada, ben, rosa, who):
         approve(request, ben)
 
 
-def test_a_requester_cannot_delegate_what_they_may_not_decide(rosa, ben):
-    """Four eyes hold on this path, too."""
+def test_requester_cannot_delegate_own_request(rosa, ben):
     request = ask(rosa)
     hand(request, rosa, ben)
     assert may_decide(fresh(request), ben) is not None
 
 
-def test_who_delegated_and_who_answered_have_one_vote(ada, ben, rosa, tomas):
-    """A delegation makes nobody count twice."""
+def test_delegator_and_delegate_have_one_vote(ada, ben, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     hand(request, rosa, ben)
@@ -115,8 +108,7 @@ def test_who_delegated_and_who_answered_have_one_vote(ada, ben, rosa, tomas):
     assert told["on_behalf_of"] == "Rosa"
 
 
-def test_a_delegated_approval_starts_nothing_once_it_was_lost(ada, ben, rosa):
-    """Who gave it lost the role between the approval and the start."""
+def test_delegated_approval_is_void_if_the_delegator_loses_the_role(ada, ben, rosa):
     request = ask(ada)
     hand(request, rosa, ben)
     assert approve(request, ben) == "approved"
@@ -126,8 +118,7 @@ def test_a_delegated_approval_starts_nothing_once_it_was_lost(ada, ben, rosa):
     assert refused.value.what == Drift.REVIEWERS
 
 
-def test_agents_tokens_are_no_delegates(ada, ben, rosa):
-    """Whoever gave it."""
+def test_agent_tokens_cannot_be_delegates(ada, ben, rosa):
     request = ask(ada)
     hand(request, rosa, ben)
     token = ApiToken.objects.create(name="a", user=ben, kind="agent", secret_digest="a", expires_at=clock.now())
@@ -135,8 +126,7 @@ def test_agents_tokens_are_no_delegates(ada, ben, rosa):
         decide(fresh(request), by=user_for_token(token), decision=approval(request))
 
 
-def test_a_role_must_be_old_enough(ada, ben):
-    """As the audit log tells; taking it away and giving it again starts anew."""
+def test_minimum_role_age(ada, ben):
     set_rule(min_role_age_seconds=3600)
     request = ask(ada)
     User.objects.update(date_joined=clock.now() - timedelta(days=9))
@@ -147,8 +137,7 @@ def test_a_role_must_be_old_enough(ada, ben):
     assert may_decide(fresh(request), ben) is None
 
 
-def test_a_role_that_the_log_does_not_name_is_as_old_as_the_account(ada, rosa):
-    """It was given before there was a log."""
+def test_role_missing_in_the_log_is_as_old_as_the_account(ada, rosa):
     set_rule(min_role_age_seconds=3600)
     request = ask(ada)
     assert may_decide(request, rosa) is not None
@@ -156,8 +145,7 @@ def test_a_role_that_the_log_does_not_name_is_as_old_as_the_account(ada, rosa):
     assert may_decide(request, User.objects.get(pk=rosa.pk)) is None
 
 
-def test_once_escalated_another_group_may_answer(ada, ben):
-    """In any stage."""
+def test_escalation_group_may_decide(ada, ben):
     ben.groups.add(Group.objects.create(name="finance"))
     request, ben = ask(ada), User.objects.get(pk=ben.pk)
     assert may_decide(request, ben) is not None
@@ -166,8 +154,7 @@ def test_once_escalated_another_group_may_answer(ada, ben):
     assert approve(request, ben) == "approved"
 
 
-def test_ones_own_decision_is_told_each_time(rosa):
-    """Where the policy allows it, the log says so."""
+def test_self_review_is_audited(rosa):
     set_rule(allow_self_review=True)
     request = ask(rosa)
     assert approve(request, rosa) == "approved"
@@ -182,7 +169,6 @@ def test_ones_own_decision_is_told_each_time(rosa):
         {"min_review_seconds": 600, "fresh_sign_in_seconds": 60, "typed_target": True},
     ],
 )
-def test_over_rest_nobody_is_refused_for_speed(ada, rosa, terms: dict[str, Any]):
-    """What is asked on pages against reflexes does not hold programs up."""
+def test_confirmations_do_not_apply_over_rest(ada, rosa, terms: dict[str, Any]):
     set_rule(**terms)
     assert approve(ask(ada), rosa) == "approved"

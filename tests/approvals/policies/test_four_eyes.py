@@ -1,4 +1,4 @@
-"""Nobody decides what they asked for; who may decide is a member of the rule's groups, on every path."""
+"""The four-eyes principle on every path."""
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -18,27 +18,25 @@ from tests.conftest import person
 
 
 def token_of(user, kind):
-    """Return a live token of `user`."""
+    """Return a valid token of `user`."""
     return ApiToken.objects.create(name=kind, user=user, kind=kind, secret_digest=kind, expires_at=clock.now())
 
 
 @pytest.fixture
 def rosas(rosa) -> ApprovalRequest:
-    """A request that a reviewer asked for herself."""
+    """A request whose requester is a reviewer."""
     return ask(rosa)
 
 
 @pytest.mark.parametrize("answer", [approval, rejection])
-def test_a_requester_never_decides(rosas, rosa, tomas, answer):
-    """Neither way; someone else may."""
+def test_requester_may_not_decide(rosas, rosa, tomas, answer):
     with pytest.raises(NotAllowed):
         decide(rosas, by=rosa, decision=answer(rosas))
     assert rosas.reviews.count() == 0
     assert decide(rosas, by=tomas, decision=answer(rosas)).status != "pending"
 
 
-def test_everyone_in_the_requester_set_is_out(ada, rosa, tomas):
-    """The plan's author as well as the token's owner."""
+def test_all_requesters_are_barred(ada, rosa, tomas):
     request = ask(ada)
     CallRequester.objects.create(call=request.call, user=rosa)
     with pytest.raises(NotAllowed):
@@ -47,8 +45,8 @@ def test_everyone_in_the_requester_set_is_out(ada, rosa, tomas):
 
 
 @pytest.mark.parametrize("power", ["administrator", "superuser"])
-def test_who_administers_decides_as_reviewers_do_and_never_their_own(ada, db, power):
-    """Power over the installation is no second pair of eyes; nor is it any other group."""
+def test_administrators_may_decide_but_not_their_own(ada, db, power):
+    """Neither administrators nor superusers are exempt from the four-eyes principle."""
     root = person("root", *(["administrator"] if power == "administrator" else []))
     User.objects.filter(pk=root.pk).update(is_superuser=power == "superuser")
     root = User.objects.get(pk=root.pk)
@@ -62,8 +60,7 @@ def test_who_administers_decides_as_reviewers_do_and_never_their_own(ada, db, po
         decide(theirs, by=root, decision=approval(theirs))
 
 
-def test_roles_other_than_the_rules_do_not_decide(ada, ben, vera):
-    """Operators and viewers look on."""
+def test_other_roles_may_not_decide(ada, ben, vera):
     request = ask(ada)
     for each in (ada, ben, vera):
         with pytest.raises(NotAllowed):
@@ -71,8 +68,7 @@ def test_roles_other_than_the_rules_do_not_decide(ada, ben, vera):
     assert request.reviews.count() == 0
 
 
-def test_the_group_is_the_rules(ada, ben):
-    """Whose members may decide stands in the policy."""
+def test_rule_defines_the_deciding_group(ada, ben):
     set_rule(stages=[{"group": "finance", "count": 1}])
     request = ask(ada)
     assert "finance" in (may_decide(request, ben) or "")
@@ -80,16 +76,14 @@ def test_the_group_is_the_rules(ada, ben):
     assert decide(request, by=User.objects.get(pk=ben.pk), decision=approval(request)).status == "approved"
 
 
-def test_a_switched_off_account_does_not_decide(ada, rosa):
-    """However it got here."""
+def test_disabled_account_may_not_decide(ada, rosa):
     rosa.is_active = False
     request = ask(ada)
     with pytest.raises(NotAllowed):
         decide(request, by=rosa, decision=approval(request))
 
 
-def test_agents_tokens_never_decide(ada, rosa):
-    """A personal token decides as its user."""
+def test_agent_tokens_may_not_decide(ada, rosa):
     request = ask(ada)
     with pytest.raises(NotAllowed):
         decide(request, by=user_for_token(token_of(rosa, "agent")), decision=approval(request))
@@ -99,16 +93,14 @@ def test_agents_tokens_never_decide(ada, rosa):
     )
 
 
-def test_a_single_person_may_be_allowed_to(rosa):
-    """Where the policy says so."""
+def test_policy_may_allow_self_review(rosa):
     set_rule(allow_self_review=True)
     request = ask(rosa)
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
 
 
 @pytest.mark.parametrize("loss", ["group", "account", "asked"])
-def test_the_right_is_checked_again_at_the_start(ada, rosa, loss):
-    """An approval of someone who may not approve any more starts nothing."""
+def test_eligibility_is_checked_again_at_the_start(ada, rosa, loss):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     if loss == "group":
@@ -122,15 +114,13 @@ def test_the_right_is_checked_again_at_the_start(ada, rosa, loss):
     assert refused.value.what == Drift.REVIEWERS
 
 
-def test_why_not_costs_no_query_on_a_page(ada, rosa, django_assert_num_queries):
-    """All it needs was loaded with the request."""
+def test_objection_needs_no_query_on_a_page(ada, rosa, django_assert_num_queries):
     request = request_for(rosa, ask(ada).public_id)
     with django_assert_num_queries(0):
         assert may_decide(request, rosa) is None
 
 
 def test_input_author_alone_is_not_enough(ada, rosa, tomas):
-    """Who made what a call takes values from approves it with someone else, and is told so."""
     request = ask(ada)
     ApprovalRequest.objects.update(input_authors=[rosa.pk])
     assert (extra_approval_reason(whole(request, rosa), rosa), extra_approval_reason(whole(request, tomas), tomas)) == (
@@ -144,7 +134,6 @@ def test_input_author_alone_is_not_enough(ada, rosa, tomas):
 
 
 def test_single_person_may_approve_what_they_changed(ada, rosa):
-    """A policy that lets people review themselves lets them do this, too."""
     set_rule(allow_self_review=True)
     request = ask(ada)
     ApprovalRequest.objects.update(input_authors=[rosa.pk])
@@ -152,14 +141,13 @@ def test_single_person_may_approve_what_they_changed(ada, rosa):
 
 
 def whole(request, viewer) -> ApprovalRequest:
-    """Return the request as its page loads it."""
+    """Return the request with the relations for its page."""
     return request_for(viewer, request.public_id)
 
 
 @pytest.mark.usefixtures("stage")
 @pytest.mark.parametrize("say", [edit, respond])
-def test_who_made_an_earlier_value_does_not_approve_alone(ada, rosa, tomas, say):
-    """Through a step between, too; a call that takes no value from it is theirs to approve."""
+def test_author_of_an_earlier_value_may_not_approve_alone(ada, rosa, tomas, say):
     plan = make_plan(
         ada,
         act(1, "x", "dangerous", expected_key="first"),

@@ -1,4 +1,4 @@
-"""The gate: the first rule that matches decides, and no rule lets a dangerous call through."""
+"""The gate: rule order, default verdicts and caching."""
 
 from dataclasses import replace
 
@@ -20,12 +20,11 @@ def facts(level: SafetyLevel = SafetyLevel.DANGEROUS) -> CallFacts:
 
 @pytest.fixture(autouse=True)
 def read_anew(db, monkeypatch):
-    """Trust no rule that was read before."""
+    """Disable the cache of rules."""
     monkeypatch.setattr(gate_module, "_view", gate_module._View())
 
 
-def test_the_three_levels_by_default():
-    """Safe and cautious run, dangerous waits for one reviewer."""
+def test_default_verdicts_by_level():
     assert gate(facts(SafetyLevel.SAFE)) == gate(facts(SafetyLevel.CAUTIOUS)) == Allow()
     verdict = gate(facts())
     assert isinstance(verdict, Hold)
@@ -34,29 +33,25 @@ def test_the_three_levels_by_default():
 
 
 @pytest.mark.parametrize(("order", "expected"), [(5, Deny), (15, Hold)])
-def test_the_first_that_matches_decides(order, expected):
-    """In the order that administrators gave."""
+def test_first_matching_rule_decides(order, expected):
     add_policy(order, effect="deny", message="Closed.")
     verdict = gate(facts())
     assert isinstance(verdict, expected)
     assert verdict == Deny("Closed.") or isinstance(verdict, Hold)
 
 
-def test_allow_never_lifts_a_dangerous_call():
-    """It is passed over; the rule below still holds."""
+def test_allow_has_no_effect_on_a_dangerous_call():
     add_policy(5, effect="allow")
     assert isinstance(gate(facts()), Hold)
 
 
 @pytest.mark.parametrize("terms", [{"effect": "allow"}, {"safety_level": "safe"}])
-def test_without_a_rule_a_dangerous_call_is_refused(terms):
-    """And the message says what to mend."""
+def test_dangerous_call_without_a_rule_is_denied(terms):
     set_rule(**terms)
     assert gate(facts()) == Deny(NO_HOLDING_POLICY)
 
 
-def test_a_disabled_policy_does_not_count():
-    """Nor an older revision."""
+def test_disabled_policy_is_ignored():
     policy = Policy.objects.get(order=10)
     policy.revision = PolicyRevision.objects.create(policy=policy, number=2, effect="deny", message="Second.")
     policy.save()
@@ -67,22 +62,19 @@ def test_a_disabled_policy_does_not_count():
 
 
 @pytest.mark.parametrize("stages", [[], [{"group": "reviewer", "count": 0}]])
-def test_a_rule_that_names_nobody_refuses(stages):
-    """Nobody could ever answer."""
+def test_rule_without_approvers_denies(stages):
     set_rule(stages=stages)
     assert gate(facts()) == Deny(NO_REVIEWERS.format(policy=Policy.objects.get(order=10).name))
 
 
-def test_a_safe_call_can_be_held_too():
-    """A policy may raise."""
+def test_safe_call_can_be_held():
     add_policy(5, effect="hold", safety_level="safe", stages=[{"group": "reviewer", "count": 2}])
     verdict = gate(facts(SafetyLevel.SAFE))
     assert isinstance(verdict, Hold)
     assert verdict.terms.quorum == 2
 
 
-def test_rules_are_read_once_a_second(django_assert_num_queries, trust_for):
-    """One query, then none until a second has passed."""
+def test_rules_are_cached_for_a_second(django_assert_num_queries, trust_for):
     trust_for(3600.0)
     with django_assert_num_queries(1):
         gate(facts())
@@ -92,8 +84,7 @@ def test_rules_are_read_once_a_second(django_assert_num_queries, trust_for):
         gate(facts())
 
 
-def test_old_rules_are_not_gone_on_with_for_ever_while_another_thread_reads(monkeypatch, trust_for):
-    """It may hang: after some seconds one reads oneself."""
+def test_stale_rules_are_reloaded_if_another_thread_hangs(monkeypatch, trust_for):
     assert isinstance(gate(facts()), Hold)
     old = gate_module._view
     add_policy(5, effect="deny")
@@ -104,8 +95,7 @@ def test_old_rules_are_not_gone_on_with_for_ever_while_another_thread_reads(monk
         assert isinstance(gate(facts()), Deny)
 
 
-def test_rules_are_applied_to_a_tool_once(trusted_for_long, monkeypatch):
-    """Later calls of it look up the answer; what that takes is a benchmark's (`policy_plain_us`)."""
+def test_verdicts_are_cached_per_tool(trusted_for_long, monkeypatch):
     worked_out: list[CallFacts] = []
     answers = Rulebook.answers
 

@@ -1,4 +1,4 @@
-"""What a policy names that nothing is: sources are refused, all else is told under its field and may be saved."""
+"""Warnings about names in policies that match nothing."""
 
 from typing import Any
 
@@ -42,8 +42,7 @@ def of(path: str) -> list[dict[str, Any]]:
         ({"requester": "gone"}, {"requester": ""}),
     ],
 )
-def test_names_of_nothing_are_warned_about_at_their_field(match, near):
-    """With what it may have meant."""
+def test_unknown_names_are_warned_about_at_their_field(match, near):
     Group.objects.create(name="finance")
     User.objects.create_user("gone", is_active=False)
     found = warned(match)
@@ -61,13 +60,11 @@ def test_names_of_nothing_are_warned_about_at_their_field(match, near):
         {"arguments": of("content")},
     ],
 )
-def test_what_there_is_asks_for_no_second_look(match, ada):
-    """Also where a policy is about any tool."""
+def test_known_names_have_no_warning(match, ada):
     assert warned(match) == {}
 
 
-def test_tools_that_were_withdrawn_are_none(ada):
-    """Their rows are kept for the calls there were."""
+def test_withdrawn_tools_do_not_count(ada):
     assert warned({"tool": "write_note"}).keys() == {"tool"}
     make_tool("write_note")
     assert warned({"tool": "write_note"}) == {}
@@ -75,14 +72,13 @@ def test_tools_that_were_withdrawn_are_none(ada):
     assert warned({"tool": "write_note"}).keys() == {"tool"}
 
 
-def test_a_plan_that_there_is(ada):
-    """Asked of the layer that knows plans."""
+def test_existing_plan_has_no_warning(ada):
     call = Rest(ada).post("calls/", {"tool": "write_file", "arguments": {"path": "a", "content": "x"}}).json()
     assert warned({"plan": call["plan"]}) == {}
 
 
-def test_groups_too_small_to_agree_are_named(rosa, admin):
-    """Administrators count as reviewers, accounts that are switched off as nobody."""
+def test_too_small_groups_are_warned_about(rosa, admin):
+    """Administrators count as reviewers; disabled accounts do not count."""
     stages = [{"group": "reviewer", "count": 2}, {"group": "finance", "count": 1}]
     group = Group.objects.create(name="finance")
     assert warned(effect="hold", stages=stages).keys() == {"stage-1"}
@@ -95,8 +91,7 @@ def test_groups_too_small_to_agree_are_named(rosa, admin):
     assert warned(stages=stages) == {}
 
 
-def test_an_unknown_source_is_refused_with_the_nearest(admin):
-    """Where a policy is made or changed, over REST as on the page; nothing is stored."""
+def test_unknown_source_is_refused_with_a_suggestion(admin):
     body = {"name": "New tools", "effect": "deny", "match": {"source": "catalog.toolset.workspace"}}
     answer = Rest(admin).post("policies/", body)
     assert wrong_paths(answer) == ["match.source"]
@@ -110,8 +105,7 @@ def test_an_unknown_source_is_refused_with_the_nearest(admin):
     assert Policy.objects.count() == 3
 
 
-def test_a_policy_keeps_a_source_that_is_gone(admin):
-    """It can still be changed, switched off and ended; no other unknown one is taken."""
+def test_policy_may_keep_a_removed_source(admin):
     source = Source.objects.create(name="shop")
     policy = services.create_policy({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
     source.delete()
@@ -120,8 +114,7 @@ def test_a_policy_keeps_a_source_that_is_gone(admin):
         services.change_policy(policy, {"match": {"source": "shopp"}}, by=admin)
 
 
-def test_the_page_of_a_policy_whose_source_is_gone_says_what_it_means(admin):
-    """As it may be saved: nothing is wrong with it, on its page and while it is filled in."""
+def test_page_of_a_policy_with_a_removed_source(admin):
     source = Source.objects.create(name="shop")
     policy = services.create_policy({"name": "x", "effect": "deny", "match": {"source": "shop"}}, by=admin)
     source.delete()
@@ -138,8 +131,7 @@ def test_the_page_of_a_policy_whose_source_is_gone_says_what_it_means(admin):
     assert_is_complete()
 
 
-def test_names_that_others_chose_are_shown_with_what_does_not_show(admin):
-    """Arguments are named by whoever offers the tool."""
+def test_hidden_characters_of_names_are_spelled_out(admin):
     version = make_tool("write_note").current_version
     assert version is not None
     version.input_schema = {"type": "object", "properties": {"cont\u202eent": {}}}
@@ -151,8 +143,7 @@ def test_names_that_others_chose_are_shown_with_what_does_not_show(admin):
     assert "cont U+202E ent" in said
 
 
-def test_what_is_worth_a_second_look_may_be_saved(admin):
-    """The editor says it again when the policy is opened."""
+def test_policy_with_warnings_can_be_saved(admin):
     pages = Pages(admin)
     pages.open("/policies/new/")
     pages.send(

@@ -1,4 +1,4 @@
-"""Rules match on all they name; the first that fits decides; what cannot be read refuses; changes are seen at once."""
+"""Rules: matching, order, invalid rules and changes."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -35,7 +35,7 @@ def facts(**more: Any) -> CallFacts:
 
 
 def refuse_first(**terms: Any) -> PolicyRevision:
-    """Put a policy that refuses before all others."""
+    """Add a denying policy before all others."""
     policy = Policy.objects.create(name="First", order=1)
     policy.revision = PolicyRevision.objects.create(policy=policy, number=1, effect="deny", message="First.", **terms)
     policy.save()
@@ -56,16 +56,14 @@ def refuse_first(**terms: Any) -> PolicyRevision:
         ({"conditions": [{"path": "count", "operator": "less_than", "value": 4}]}, {"arguments": {"count": 4}}),
     ],
 )
-def test_a_rule_is_about_what_it_names(ada, terms, other):
-    """And about nothing else."""
+def test_rule_matches_its_terms(ada, terms, other):
     refuse_first(**terms)
     told = {"requested_by": ada.pk}
     assert gate(facts(**told)) == Deny("First.")
     assert gate(facts(**(told | other))) == Allow()
 
 
-def test_everything_a_rule_names_must_fit(ada):
-    """One thing that does not is enough."""
+def test_all_terms_must_match(ada):
     revision = refuse_first(tool="send_*", category="mail", source="shop", requester="ada", plan="plan_1")
     assert gate(facts(requested_by=ada.pk)) == Deny("First.")
     for name in ("tool", "category", "source", "plan"):
@@ -74,8 +72,7 @@ def test_everything_a_rule_names_must_fit(ada):
         PolicyRevision.objects.filter(pk=revision.pk).update(**{name: getattr(revision, name)})
 
 
-def test_a_group_is_who_is_in_it_now(ada):
-    """Within a second of joining."""
+def test_requester_group_uses_current_members(ada):
     Group.objects.create(name="interns")
     refuse_first(requester="group:interns")
     assert gate(facts(requested_by=ada.pk)) == Allow()
@@ -100,7 +97,6 @@ NO_HOURS = [
 
 
 def test_hours_of_the_week():
-    """In UTC or a zone, over midnight as well: a moment inside, and one outside."""
     for text, inside, outside in HOURS:
         covered = [read_hours(text).cover(datetime.fromisoformat(moment)) for moment in (inside, outside)]
         assert covered == [True, False], text
@@ -112,8 +108,7 @@ def test_malformed_hours_are_refused():
             read_hours(text)
 
 
-def test_a_rule_with_hours_counts_in_them_only():
-    """By the time of the call."""
+def test_rule_applies_in_its_hours_only():
     refuse_first(hours="Mon 11:00-13:00")
     book = current_rulebook()
     assert book.verdict(facts(), MONDAY_NOON) == Deny("First.")
@@ -121,24 +116,21 @@ def test_a_rule_with_hours_counts_in_them_only():
 
 
 @pytest.mark.parametrize("terms", [{"hours": "whenever"}, {"conditions": [{"path": "a", "operator": "like"}]}])
-def test_a_rule_that_cannot_be_read_refuses(terms):
-    """What it may be about, and nothing else: it fails closed."""
+def test_invalid_rule_denies(terms):
     refuse_first(tool="send_*", **terms)
     verdict = gate(facts())
     assert isinstance(verdict, Deny) and verdict != Deny("First.")
     assert gate(facts(tool_name="read_mail")) == Allow()
 
 
-def test_an_ended_policy_holds_nothing(admin):
-    """Those it held keep its terms."""
+def test_deleted_policy_is_ignored(admin):
     revision = refuse_first()
     services.end_policy(revision.policy, by=admin)
     assert gate(facts()) == Allow()
     assert rule_from_revision(revision).message == "First."
 
 
-def test_allow_is_passed_over_for_dangerous_calls_only():
-    """Whatever else it names."""
+def test_allow_is_skipped_for_dangerous_calls_only():
     Policy.objects.filter(order=20).update(enabled=False)
     policy = Policy.objects.create(name="Mails run", order=1)
     policy.revision = PolicyRevision.objects.create(policy=policy, number=1, effect="allow", tool="send_*")
@@ -148,7 +140,6 @@ def test_allow_is_passed_over_for_dangerous_calls_only():
 
 
 def test_sentences_of_policies():
-    """The words in which the list, the editor, the simulator and requests show a policy."""
     stages = [{"group": "reviewer", "count": 2}]
     amount = [{"path": "amount", "operator": "greater_than", "value": 1000}]
     sentences: dict[str, dict[str, Any]] = {
@@ -181,8 +172,7 @@ RULES = st.lists(
 
 
 @given(rules=RULES, level=st.sampled_from(list(SafetyLevel)), count=st.integers(2, 6))
-def test_the_index_says_what_asking_each_rule_in_turn_says(rules, level, count):
-    """Whatever rules there are; and no set of rules lets a dangerous call run."""
+def test_indexed_verdict_equals_sequential_evaluation(rules, level, count):
     Policy.objects.all().update(enabled=False)
     Policy.objects.filter(name__startswith="P").update(revision=None)
     expected = "deny" if level == "dangerous" else "allow"
@@ -202,8 +192,7 @@ def test_the_index_says_what_asking_each_rule_in_turn_says(rules, level, count):
     assert level != "dangerous" or not isinstance(verdict, Allow)
 
 
-def test_own_policy_changes_hold_at_once(admin, trusted_for_long, django_capture_on_commit_callbacks):
-    """The second of trust is for what others change."""
+def test_own_changes_apply_at_once(admin, trusted_for_long, django_capture_on_commit_callbacks):
     assert gate(facts()) == Allow()
     with django_capture_on_commit_callbacks(execute=True):
         made = services.create_policy({"name": "None", "order": 1, "effect": "deny", "message": "No."}, by=admin)
@@ -213,8 +202,7 @@ def test_own_policy_changes_hold_at_once(admin, trusted_for_long, django_capture
     assert gate(facts()) == Allow()
 
 
-def test_policies_change_places(admin):
-    """With their neighbours; at an end there is nowhere to go."""
+def test_policies_swap_order(admin):
     first, second, third = Policy.objects.order_by("order")
     assert services.move_policy(third, up=True, by=admin)
     assert list(Policy.objects.order_by("order")) == [first, third, second]
@@ -225,8 +213,7 @@ def test_policies_change_places(admin):
     assert list(Policy.objects.order_by("order").values_list("order", flat=True)) == [10, 20, 30]
 
 
-def test_policy_without_order_goes_first(admin):
-    """Before the policies that migrations made, and again when there is no lower number left."""
+def test_policy_without_order_comes_first(admin):
     document = {"effect": "deny", "message": "No.", "match": {"tool": "none"}}
     for name in ("One", "Two", "Three", "Four"):
         services.create_policy({"name": name, **document}, by=admin)
@@ -237,8 +224,7 @@ def test_policy_without_order_goes_first(admin):
 
 
 @pytest.mark.parametrize("who", ["ada", "rosa", "vera"])
-def test_only_administrators_change_policies(who, ada, rosa, vera):
-    """Whatever they would change."""
+def test_only_administrators_may_change_policies(who, ada, rosa, vera):
     person, policy = User.objects.get(username=who), Policy.objects.get(order=10)
     for refused in (
         lambda: services.create_policy({"name": "x", "effect": "deny"}, by=person),

@@ -1,4 +1,4 @@
-"""The simulator: it says what the gate says, names the rule, and why none before it."""
+"""The simulator: verdict, deciding rule and reasons of skipped rules."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,12 +25,11 @@ def tools(db):
 
 
 def make(admin: Any, **document: Any) -> Policy:
-    """Make a policy before all others."""
+    """Create a policy before all others."""
     return services.create_policy({"order": 1, "effect": "deny", "message": "No.", **document}, by=admin)
 
 
-def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
-    """Each field that does not fit, with its value."""
+def test_skipped_rules_give_their_reasons(admin, ada):
     rows = [{"path": "size", "operator": "exists"}, {"path": "path", "operator": "starts_with", "value": "a/"}]
     of_tool = {"tool": "read_*", "category": "mail", "safety_level": "safe", "source": "shop"}
     Source.objects.create(name="shop")
@@ -46,8 +45,7 @@ def test_each_rule_before_says_why_it_does_not_decide(admin, ada):
     assert (found.effect, found.decided.policy.order) == ("hold", 10)
 
 
-def test_allow_that_does_not_lift_a_dangerous_call_is_named(admin):
-    """Where it would have been the first that fits."""
+def test_ineffective_allow_is_explained(admin):
     make(admin, name="All run", effect="allow", message="")
     found = simulate("write_note", ARGUMENTS)
     assert (found.effect, found.passed[0].policy.name, found.passed[0].reasons) == (
@@ -58,22 +56,19 @@ def test_allow_that_does_not_lift_a_dangerous_call_is_named(admin):
     assert simulate("read_note", ARGUMENTS).effect == "allow"
 
 
-def test_when_no_rule_fits(admin):
-    """Safe calls run, dangerous ones are refused, and it says why."""
+def test_default_verdict_without_a_matching_rule(admin):
     Policy.objects.update(enabled=False)
     run, refused = simulate("read_note", ARGUMENTS), simulate("write_note", ARGUMENTS)
     assert (run.effect, run.decided) == ("allow", None)
     assert (refused.effect, refused.decided, refused.sentence) == ("deny", None, NO_HOLDING_POLICY)
 
 
-def test_numbers_are_judged_as_they_are_when_a_call_is_made(admin):
-    """2.0 is the integer 2."""
+def test_numbers_are_normalised_as_in_calls(admin):
     make(admin, name="Two", match={"arguments": [{"path": "n", "operator": "in", "value": [2]}]})
     assert simulate("read_note", ARGUMENTS | {"n": 2.0}).effect == "deny"
 
 
-def test_another_time_can_be_asked_about(admin):
-    """A rule for Friday evenings is tried on any day."""
+def test_simulation_at_another_time(admin):
     make(admin, name="Weekend", match={"hours": "Fri 18:00-24:00 Europe/Berlin"})
     friday = datetime(2030, 2, 1, 17, 30, tzinfo=UTC)
     assert simulate("read_note", ARGUMENTS, at=friday).effect == "deny"
@@ -81,8 +76,7 @@ def test_another_time_can_be_asked_about(admin):
     assert (earlier.effect, len(earlier.passed[0].reasons)) == ("allow", 1)
 
 
-def test_nothing_is_written(django_assert_num_queries):
-    """Neither a call nor an entry."""
+def test_simulation_writes_nothing(django_assert_num_queries):
     before = AuditEntry.objects.count()
     simulate("write_note", ARGUMENTS)
     assert AuditEntry.objects.count() == before
@@ -96,16 +90,14 @@ def test_nothing_is_written(django_assert_num_queries):
         (("write_note", {"x": float("nan")}), "x"),
     ],
 )
-def test_what_cannot_be_simulated(asked, field):
-    """Named at its place."""
+def test_invalid_simulations_are_refused(asked, field):
     with pytest.raises(ParameterError) as refusal:
         simulate(*asked)
     assert refusal.value.details["field"] == field
 
 
 @pytest.mark.parametrize(("tool", "requester"), [("write\x00", ""), ("write_note", "ada\x00")])
-def test_names_that_no_database_takes_are_unknown(tool, requester):
-    """They come from forms, where anything can be sent."""
+def test_names_with_null_bytes_are_unknown(tool, requester):
     with pytest.raises(ParameterError):
         simulate(tool, ARGUMENTS, requester)
 
@@ -120,8 +112,7 @@ def test_names_that_no_database_takes_are_unknown(tool, requester):
     ],
 )
 @pytest.mark.usefixtures("catalog")
-def test_what_the_tool_refuses_comes_to_no_policy(arguments, paths, ada):
-    """With what the call itself is told, place by place."""
+def test_refused_arguments_reach_no_policy(arguments, paths, ada):
     with pytest.raises(RefusedArguments) as refusal:
         simulate("write_file", arguments)
     called = Rest(ada).post("calls/", {"tool": "write_file", "arguments": arguments})
@@ -130,15 +121,13 @@ def test_what_the_tool_refuses_comes_to_no_policy(arguments, paths, ada):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_null_for_what_may_be_left_out_counts_as_left_out(admin):
-    """As in a call: rules are asked about what would run."""
+def test_null_counts_as_missing_for_optional_arguments(admin):
     make(admin, name="Named", match={"arguments": [{"path": "path", "operator": "exists"}]})
     assert simulate("search_files", {"text": "x", "path": "."}).effect == "deny"
     assert simulate("search_files", {"text": "x", "path": None}).effect == "allow"
 
 
-def test_arguments_of_a_tool_whose_code_is_elsewhere_are_judged_by_what_is_stored():
-    """Another process serves it."""
+def test_stored_schema_is_used_if_the_code_is_not_loaded():
     with pytest.raises(RefusedArguments) as refusal:
         simulate("write_note", {"path": "a"})
     assert refusal.value.details["errors"][0]["path"] == "content"

@@ -1,4 +1,4 @@
-"""Rows of conditions: what each operator says of values, of nothing, and of what is no row."""
+"""Conditions: operators, paths and validation."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ def row(operator: str, value: Any = None, path: str = "a") -> dict[str, Any]:
 
 
 def holds(operator: str, value: Any, arguments: dict[str, Any], path: str = "a") -> bool:
-    """Say whether a row that was checked holds of the arguments."""
+    """Return True if the arguments satisfy a row."""
     return compile_conditions(check_conditions([row(operator, value, path)])).matches(arguments)
 
 
@@ -45,8 +45,7 @@ SAID = [
 ]
 
 
-def test_operators_hold_of_what_fits_and_not_of_what_is_near():
-    """Three dots are for no value at all."""
+def test_operators_match_exactly():
     wrong = [
         (operator, value, found)
         for operator, value, yes, no in SAID
@@ -57,8 +56,7 @@ def test_operators_hold_of_what_fits_and_not_of_what_is_near():
     assert {operator for operator, *_ in SAID} == set(OPERATORS)
 
 
-def test_a_path_that_leads_nowhere():
-    """Nothing there is equal to anything, and it is missing; no other operator holds of it."""
+def test_missing_path():
     values = {"in": ["x"], "not_in": ["x"], "less_than": 1, "greater_than": 1, "exists": None, "missing": None}
     for arguments in ({}, {"a": 1}, {"a": {"c": 1}}, {"a": ["x"]}):
         held = {each for each in OPERATORS if holds(each, values.get(each, "x"), arguments, "a.b")}
@@ -74,14 +72,12 @@ def test_a_path_that_leads_nowhere():
         ("$ref.~0", {"$ref": {"~0": "x"}}),
     ],
 )
-def test_paths_lead_into_objects_and_lists(path, arguments):
-    """By names and by places."""
+def test_paths_reach_into_objects_and_lists(path, arguments):
     assert holds("equals", "x", arguments, path)
     assert not holds("equals", "y", arguments, path)
 
 
 def test_every_row_must_hold():
-    """And no row at all holds of everything."""
     rows = check_conditions([row("greater_than", 5), row("less_than", 9), row("exists", path="b")])
     predicate = compile_conditions(rows)
     assert predicate.matches({"a": 7, "b": None})
@@ -92,8 +88,7 @@ def test_every_row_must_hold():
     assert compile_conditions([]).matches({})
 
 
-def test_rows_are_said_in_words():
-    """As they stand under the rule that has them."""
+def test_rows_as_a_sentence():
     rows = [row("greater_than", 1000), row("in", ["x", 2], "b.c"), row("missing", path="d"), row("equals", [1], "e")]
     expected = "a is greater than 1000 and b.c is one of “x”, 2 and d is not given and e is [1]"
     assert compile_conditions(check_conditions(rows)).sentence == expected
@@ -139,16 +134,14 @@ def test_malformed_rows_are_refused_with_path_and_code():
     assert wrong == []
 
 
-def test_places_are_said_under_the_path_that_was_given():
-    """A policy's rows stand inside what it matches."""
+def test_problems_are_reported_under_the_given_path():
     with pytest.raises(ParameterError) as refusal:
         check_conditions([{}], "match.arguments")
     assert refusal.value.details["field"] == "match.arguments.0.path"
 
 
 @given(text=TEXTS, part=TEXTS.filter(bool))
-def test_texts_are_taken_literally(text, part):
-    """Whatever of a pattern they hold."""
+def test_texts_are_matched_literally(text, part):
     for operator, expected in (
         ("starts_with", text.startswith(part)),
         ("ends_with", text.endswith(part)),
@@ -160,8 +153,7 @@ def test_texts_are_taken_literally(text, part):
 
 
 @given(value=SCALARS.filter(lambda value: value is not None), arguments=st.dictionaries(st.sampled_from("ab"), SCALARS))
-def test_not_is_the_exact_opposite(value, arguments):
-    """Of every value, and of nothing."""
+def test_negated_operators_are_exact_opposites(value, arguments):
     assert holds("equals", value, arguments) is not holds("not_equals", value, arguments)
     assert holds("in", [value], arguments) is not holds("not_in", [value], arguments)
     assert holds("exists", None, arguments) is not holds("missing", None, arguments)

@@ -1,4 +1,4 @@
-"""The queue is read by its indexes: what was decided before costs a page nothing, and what waits is not sorted anew."""
+"""Queries of the queue use indexes, so that decided requests cost nothing and no sorting is needed."""
 
 import pytest
 from django.db import connection
@@ -11,7 +11,7 @@ from tests.approvals.factories import ask, rejection
 
 
 def ways_of(client: Client, address: str) -> list[str]:
-    """Return how SQLite goes about each query of a page."""
+    """Return SQLite's plan of each query of a page."""
     if connection.vendor != "sqlite":
         pytest.skip("Says how SQLite reads; PostgreSQL chooses by how much there is.")
     with CaptureQueriesContext(connection) as captured:
@@ -22,8 +22,7 @@ def ways_of(client: Client, address: str) -> list[str]:
 
 
 @pytest.mark.parametrize("view", SAVED_VIEWS)
-def test_no_view_reads_the_requests_without_an_index(ada, rosa, view):
-    """What waits stands in the order of its index."""
+def test_every_view_uses_an_index(ada, rosa, view):
     requests = [ask(ada) for _ in range(3)]
     decide(requests[0], by=rosa, decision=rejection(requests[0], "No."))
     client = Client()
@@ -35,8 +34,7 @@ def test_no_view_reads_the_requests_without_an_index(ada, rosa, view):
 
 
 @pytest.mark.parametrize("index", ["request_twins", "request_answered", "step_unknown"])
-def test_what_stands_beside_the_queue_is_found_by_its_index(ada, rosa, index):
-    """Alike calls, earlier answers, steps of which nobody knows what came."""
+def test_related_queries_use_their_index(ada, rosa, index):
     requests = [ask(ada) for _ in range(3)]
     decide(requests[0], by=rosa, decision=rejection(requests[0], "No."))
     client = Client()

@@ -1,4 +1,4 @@
-"""How people decide, in numbers that are right: what counts, what does not, who only clicks."""
+"""Review insights: counted reviews, durations and reflexive approvals."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def answered(asker, by, verdict=approval, after=MINUTE, tool=None):
-    """Return a request that was answered so long after it was asked."""
+    """Return a request that was answered this long after it was opened."""
     request = ask(asker, tool)
     decide(request, by=by, decision=verdict(request, "So."))
     opened = clock.now() - after
@@ -32,8 +32,7 @@ def answered(asker, by, verdict=approval, after=MINUTE, tool=None):
     return request
 
 
-def test_what_was_decided_and_how_fast(ada, rosa, tomas, settings):
-    """By verdict, person and tool; what was undone, withdrawn or has expired is no decision."""
+def test_decisions_and_times_to_decision(ada, rosa, tomas, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     other = make_tool("delete_note")
     for minutes in (1, 2, 3):
@@ -58,8 +57,7 @@ def test_what_was_decided_and_how_fast(ada, rosa, tomas, settings):
     ]
 
 
-def test_of_several_who_agree_each_has_reviewed_and_one_decision_was_made(ada, rosa, tomas):
-    """The last one decided."""
+def test_quorum_counts_as_one_decision(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
@@ -69,8 +67,7 @@ def test_of_several_who_agree_each_has_reviewed_and_one_decision_was_made(ada, r
     assert (found.decisions.count, [line.reviews.count for line in found.reviewers]) == (1, [1, 1])
 
 
-def test_what_waits_by_age(ada, rosa):
-    """The longest class has no end; early requests wait for nobody."""
+def test_open_requests_by_age(ada, rosa):
     for hours in (0, 2, 30):
         request = ask(ada)
         opened = clock.now() - timedelta(hours=hours)
@@ -92,8 +89,7 @@ def test_what_waits_by_age(ada, rosa):
         ((12, 2, 4), False),
     ],
 )
-def test_who_approves_all_at_once_is_told_of(ada, rosa, answers, alarmed):
-    """Many, nearly all approved, each within seconds after the one before: not when one of them is missing."""
+def test_reflexive_approval_is_flagged(ada, rosa, answers, alarmed):
     count, apart, rejects = answers
     for number in range(count):
         request = ask(ada)
@@ -107,16 +103,14 @@ def test_who_approves_all_at_once_is_told_of(ada, rosa, answers, alarmed):
     assert [line.username for line in insights_for(rosa).reflexes] == (["rosa"] if alarmed else [])
 
 
-def test_only_the_days_asked_for_count(ada, rosa):
-    """The rest is as if it had not been."""
+def test_only_requested_days_count(ada, rosa):
     answered(ada, rosa)
     Review.objects.update(at=clock.now() - timedelta(days=8))
     assert [insights_for(rosa, days).decisions.count for days in (7, 30)] == [0, 1]
     assert sum(day.approved for day in insights_for(rosa, 30).per_day) == 1
 
 
-def test_it_costs_a_fixed_number_of_queries(ada, rosa, django_assert_num_queries):
-    """Three, and who asks."""
+def test_number_of_queries_is_fixed(ada, rosa, django_assert_num_queries):
     for _ in range(3):
         answered(ada, rosa)
         insights_for(rosa)
@@ -124,8 +118,7 @@ def test_it_costs_a_fixed_number_of_queries(ada, rosa, django_assert_num_queries
             insights_for(rosa)
 
 
-def test_it_is_for_people_with_a_role(ada, vera):
-    """Neither for agents nor for those who see their own alone."""
+def test_insights_require_a_role(ada, vera):
     assert insights_for(vera).days == 30
     token = ApiToken.objects.create(name="bot", user=ada, kind="agent", expires_at=clock.now())
     for somebody in (person("guest"), user_for_token(token)):
@@ -133,8 +126,7 @@ def test_it_is_for_people_with_a_role(ada, vera):
             insights_for(somebody)
 
 
-def test_rest_says_the_same(ada, rosa):
-    """Agents are refused; days are bounded."""
+def test_rest_returns_the_same_figures(ada, rosa):
     answered(ada, rosa)
     found = Rest(rosa).get("insights/", days=7).json()
     assert (found["days"], found["decisions"]["count"], found["decisions"]["verdicts"]["approve"]) == (7, 1, 1)
@@ -144,8 +136,7 @@ def test_rest_says_the_same(ada, rosa):
     assert agent(ada).get("insights/").status_code == 403
 
 
-def test_the_page_says_it_in_words_and_tables(ada, rosa):
-    """Names are data; without colour and without pictures it reads the same."""
+def test_page_shows_words_and_tables(ada, rosa):
     rosa.first_name = "<b>Rosa</b>"
     rosa.save()
     answered(ada, rosa)
@@ -158,13 +149,11 @@ def test_the_page_says_it_in_words_and_tables(ada, rosa):
 
 
 @pytest.mark.parametrize(("text", "days"), [("", 30), ("7", 7), ("0", 1), ("999", 90), ("-1", 30), ("1e3", 30)])
-def test_days_in_the_url(text, days):
-    """What means nothing is the usual number; what is too much, the most."""
+def test_days_parameter(text, days):
     assert parse_days(QueryDict(f"days={text}")) == days
 
 
 def test_figures_and_bars(ada, rosa):
-    """All is all, nothing is nothing; bars keep inside their picture."""
     assert [rounded_percent(share) for share in (None, 0.0, 0.001, 0.5, 0.999, 1.0)] == [
         NO_VALUE,
         "0 %",
@@ -182,8 +171,7 @@ def test_figures_and_bars(ada, rosa):
     assert all(0 <= bar.x < bar.x + bar.width <= 600 for bar in bars)
 
 
-def test_who_is_too_fast_is_named_to_reviewers_and_administrators_only(ada, rosa, admin, vera):
-    """Viewers and operators see how it is going, and not whose work it is."""
+def test_names_are_hidden_from_viewers_and_operators(ada, rosa, admin, vera):
     decide(request := ask(ada), by=rosa, decision=approval(request))
     names = {by.username: insights_for(by).reviewers[0].username for by in (rosa, admin, vera, ada)}
     assert names == {"rosa": "rosa", admin.username: "rosa", "vera": "", "ada": ""}

@@ -1,4 +1,4 @@
-"""How the last calls like this one were answered, and what came of them."""
+"""Precedents of a request and their outcomes."""
 
 import pytest
 
@@ -19,8 +19,7 @@ def asked_with(by, **arguments) -> ApprovalRequest:
     return request
 
 
-def test_what_was_answered_about_the_same_tool(ada, rosa):
-    """Newest first; neither itself, nor what waits, nor another tool."""
+def test_precedents_of_the_same_tool(ada, rosa):
     requests = [ask(ada) for _ in range(3)]
     other = ask(ada, make_tool("delete_note"))
     for request in (requests[0], requests[1], other):
@@ -30,8 +29,7 @@ def test_what_was_answered_about_the_same_tool(ada, rosa):
     assert [each.request for each in precedents_for(requests[1])] == [requests[0]]
 
 
-def test_what_is_alike_comes_first(ada, rosa):
-    """The same folder, not the same file."""
+def test_alike_requests_come_first(ada, rosa):
     places = ("reports/may.txt", "etc/passwd", "reports/june.txt")
     may, passwd, june = (asked_with(ada, path=path) for path in places)
     for request in (may, passwd):
@@ -50,8 +48,7 @@ def test_what_is_alike_comes_first(ada, rosa):
         ("rejected", CallStatus.FAILED, None),
     ],
 )
-def test_what_came_of_it(ada, status, ended, outcome):
-    """Only of what ran."""
+def test_outcome_of_a_precedent(ada, status, ended, outcome):
     earlier = ask(ada)
     ApprovalRequest.objects.filter(pk=earlier.pk).update(status=status, decided_at=earlier.opened_at)
     Call.objects.filter(pk=earlier.call_id).update(status=ended)
@@ -75,8 +72,7 @@ SHAPES: list[tuple[dict[str, object], dict[str, object], bool]] = [
 ]
 
 
-def test_shapes():
-    """Alike are the same names, and values that name the same place."""
+def test_argument_shapes():
     judged = [
         (one, other, arguments_shape(canonical_text(one)) == arguments_shape(canonical_text(other)))
         for one, other, _ in SHAPES
@@ -84,8 +80,7 @@ def test_shapes():
     assert judged == SHAPES
 
 
-def test_what_is_too_long_is_like_nothing(ada, rosa):
-    """Not even like itself; it is a precedent all the same."""
+def test_too_long_arguments_are_not_alike(ada, rosa):
     texts = {"content": "x" * MAX_ARGUMENTS_LENGTH}
     first, second = asked_with(ada, **texts), asked_with(ada, **texts)
     decide(first, by=rosa, decision=rejection(first, "No."))

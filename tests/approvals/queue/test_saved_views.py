@@ -1,4 +1,4 @@
-"""The saved views: whatever happens, each view holds what its name says, and every count is the length of its list."""
+"""Saved views: contents, counts, order and pages."""
 
 from datetime import timedelta
 
@@ -40,13 +40,12 @@ HOUR = timedelta(hours=1)
 
 
 def views_of(viewer: User) -> dict[str, list[ApprovalRequest]]:
-    """Return what each view holds, oldest first."""
+    """Return the contents of each view, oldest first."""
     queues = Queues(User.objects.get(pk=viewer.pk))
     return {view: list(queues.of(view).order_by("id")) for view in SAVED_VIEWS}
 
 
-def test_each_request_stands_where_its_viewer_looks_for_it(ada, rosa, tomas):
-    """One for rosa, one that she looks after, one that tomas does, one put off, one decided."""
+def test_requests_are_in_the_expected_views(ada, rosa, tomas):
     plain, mine, his, late, done = (ask(ada) for _ in range(5))
     claim(mine, by=rosa)
     claim(his, by=tomas)
@@ -63,8 +62,7 @@ def test_each_request_stands_where_its_viewer_looks_for_it(ada, rosa, tomas):
     assert views_of(ada)["others"] == [plain, mine, his, late]
 
 
-def test_claims_and_snoozes_end_by_themselves(ada, rosa, tomas):
-    """By the clock."""
+def test_claims_and_snoozes_expire(ada, rosa, tomas):
     first, second = ask(ada), ask(ada)
     claim(first, by=tomas)
     snooze(second, by=rosa, until=clock.now() + HOUR)
@@ -75,8 +73,7 @@ def test_claims_and_snoozes_end_by_themselves(ada, rosa, tomas):
     assert views_of(tomas)["claimed"] == []
 
 
-def test_who_has_answered_waits_for_others(ada, rosa, tomas):
-    """Until the quorum is there."""
+def test_answered_request_needs_others(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
@@ -84,8 +81,7 @@ def test_who_has_answered_waits_for_others(ada, rosa, tomas):
     assert views_of(tomas)["needs_me"] == [request]
 
 
-def test_what_was_escalated_or_delegated_needs_those_who_were_asked(ada, rosa, vera, ben):
-    """A group, or a person."""
+def test_escalated_and_delegated_requests_need_the_new_reviewers(ada, rosa, vera, ben):
     escalated, handed = ask(ada), ask(ada)
     ben.groups.add(Group.objects.create(name="directors"))
     ApprovalRequest.objects.filter(pk=escalated.pk).update(escalated_to="directors", escalated_at=clock.now())
@@ -94,8 +90,7 @@ def test_what_was_escalated_or_delegated_needs_those_who_were_asked(ada, rosa, v
     assert views_of(vera)["needs_me"] == [handed]
 
 
-def test_what_is_asked_early_is_in_no_list_and_no_count(ada, rosa):
-    """Until its step is ready, or someone has answered it."""
+def test_pre_approvals_are_in_no_list_and_no_count(ada, rosa):
     early, plain = ask(ada), ask(ada)
     ApprovalRequest.objects.filter(pk=early.pk).update(is_early=True)
     assert (list(pending_for(rosa)), waiting_count(rosa)) == ([plain], 1)
@@ -106,7 +101,7 @@ def test_what_is_asked_early_is_in_no_list_and_no_count(ada, rosa):
 
 
 def paged_through(viewer: User, filters: RequestFilters) -> list[ApprovalRequest]:
-    """Return what stands on all pages of two."""
+    """Return the rows of all pages with two rows each."""
     page = page_for(viewer, filters, PageParameters(2))
     found = list(page.rows)
     while page.next is not None:
@@ -115,16 +110,14 @@ def paged_through(viewer: User, filters: RequestFilters) -> list[ApprovalRequest
     return found
 
 
-def test_pages_go_on_where_the_last_one_ended(ada, rosa):
-    """By age, or the riskiest first; nothing twice, nothing left out."""
+def test_pages_have_no_gaps_and_no_duplicates(ada, rosa):
     worst, usual = make_tool("wipe", reversibility="irreversible"), make_tool()
     asked = [ask(ada, tool) for tool in (usual, worst, usual, worst, usual)]
     for order, expected in (("", asked), ("risk", [*asked[1::2], *asked[::2]]), ("-opened", asked[::-1])):
         assert paged_through(rosa, RequestFilters(status="needs_me", order=order)) == expected
 
 
-def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
-    """What waits by its moment, what was decided by its key; a cursor for the other list is not read."""
+def test_inbox_has_pages(ada, rosa, monkeypatch):
     monkeypatch.setattr("approvals.web.review.inbox.REQUESTS_PER_PAGE", 2)
     asked = [ask(ada) for _ in range(3)]
     first = inbox_for(rosa, InboxQuery("needs_me"))
@@ -135,8 +128,7 @@ def test_the_inbox_goes_on_too(ada, rosa, monkeypatch):
         assert list(inbox_for(rosa, InboxQuery.read(QueryDict(f"status=needs_me&{wrong}"))).requests) == asked[:2]
 
 
-def test_there_is_one_order_the_lists(ada, rosa, monkeypatch):
-    """Those of a plan stand together on their page; places, numbers and what opens next follow that, page by page."""
+def test_list_position_and_next_request_use_one_order(ada, rosa, monkeypatch):
     monkeypatch.setattr("approvals.web.review.inbox.REQUESTS_PER_PAGE", 4)
     asked = [ask(ada) for _ in range(7)]
     for place in (0, 2, 5):
@@ -155,8 +147,7 @@ def test_there_is_one_order_the_lists(ada, rosa, monkeypatch):
     assert (later.position, list(later.requests)) == (5, listed[4:])
 
 
-def test_what_can_be_taken_back_is_the_last_that_one_decided_oneself(ada, rosa, tomas, settings):
-    """By its name, and the one before once that was done; what took effect, and what others decided, is left out."""
+def test_last_undoable_decision_is_ones_own(ada, rosa, tomas, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     first, second, his, done = asked = [ask(ada) for _ in range(4)]
     for request, by in zip(asked, (rosa, rosa, tomas, rosa), strict=True):
@@ -170,8 +161,7 @@ def test_what_can_be_taken_back_is_the_last_that_one_decided_oneself(ada, rosa, 
     assert last_undoable(rosa) is None and theirs is not None and theirs.id == his.public_id
 
 
-def test_the_same_call_asked_again_and_again_is_said_and_answered_one_by_one(ada, ben, rosa):
-    """Wherever it was asked for; an edited one is the same no more."""
+def test_duplicates_are_shown_and_decided_individually(ada, ben, rosa):
     same, other = [ask(ada), ask(ben), ask(ada)], held_call(ada)
     other.arguments = canonical_text({"path": "other.txt"})
     other.save()
@@ -194,8 +184,8 @@ COMPARED_EVERY = 100 if counts.FULL else 20
 
 
 @pytest.mark.timeout(counts.seconds(1800, 300))
-def test_every_count_is_the_length_of_its_list(ada, rosa, tomas, vera, record_property):
-    """Badge, lists, saved views and API after random things happened, for everyone; needs me as `may_decide` says."""
+def test_counts_equal_list_lengths(ada, rosa, tomas, vera, record_property):
+    """Compares badge, lists, saved views and API for every user after random actions."""
     number = counts.seed()
     dice = counts.dice(number)
     people = [ada, person("both", "operator", "reviewer"), rosa, tomas, vera, person("guest")]
@@ -210,7 +200,7 @@ def test_every_count_is_the_length_of_its_list(ada, rosa, tomas, vera, record_pr
 
 
 def _happens(dice, people) -> bool:
-    """Let one thing happen; say whether it could."""
+    """Perform one random action; return True if it was possible."""
     open_now = list(ApprovalRequest.objects.filter(status="pending").order_by("-id")[:12])
     by, to = User.objects.get(pk=dice.choice(people).pk), dice.choice(people)
     if not open_now or dice.random() < 0.15:
@@ -264,8 +254,8 @@ def _agree(viewer: User) -> None:
     assert {each.pk for each in queues.of("needs_me")} == needs
 
 
-def test_what_is_sorted_is_narrow(ada, rosa):
-    """Ten thousand that wait are sorted by their keys; the texts of previews are read of those that are shown."""
+def test_sorting_reads_narrow_rows(ada, rosa):
+    """Ten thousand open requests are sorted by key; previews are only loaded for those shown."""
     asked = [ask(ada), ask(ada)]
     with CaptureQueriesContext(connection) as captured:
         assert [each.pk for each in inbox_list(rosa).requests] == [each.pk for each in asked]

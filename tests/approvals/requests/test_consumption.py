@@ -1,4 +1,4 @@
-"""What was approved is what starts: every bound field, the tool, the policy, the time; and only once."""
+"""Consumption of approvals: bound fields, tool, policy, run window, and single use."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -30,13 +30,13 @@ pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
 @pytest.fixture
 def approved(ada, rosa, read_anew) -> ApprovalRequest:
-    """An approved request whose call is ready; policies are read anew."""
+    """An approved request whose call is ready, without the cache of policies."""
     request = ask(ada)
     return decide(request, by=rosa, decision=approval(request))
 
 
 def refused(request: ApprovalRequest) -> Drift:
-    """Return what keeps the call from starting with what was approved."""
+    """Return the drift that keeps the approved call from starting."""
     call = Call.objects.get(pk=request.call_id)
     with pytest.raises(Invalidated) as reason:
         consume(call, binding_of(call))
@@ -45,8 +45,7 @@ def refused(request: ApprovalRequest) -> Drift:
     return reason.value.what
 
 
-def test_an_approval_is_used_once(approved):
-    """The second start finds it used up; the audit log says when it was."""
+def test_approval_is_consumed_once(approved):
     binding = binding_of(approved.call)
     assert consume(approved.call, binding).state_token == "state-1"
     with pytest.raises(Conflict):
@@ -57,8 +56,7 @@ def test_an_approval_is_used_once(approved):
 
 
 @pytest.mark.parametrize("field", BOUND_BY_BINDING)
-def test_whatever_would_run_otherwise_does_not_start(approved, field):
-    """Each bound field, one at a time."""
+def test_changed_call_does_not_start(approved, field):
     binding = replace(binding_of(approved.call), **{field: "something else"})
     with pytest.raises(Invalidated) as reason:
         consume(approved.call, binding)
@@ -68,21 +66,18 @@ def test_whatever_would_run_otherwise_does_not_start(approved, field):
 
 
 @pytest.mark.parametrize("field", ["step_ref", "public_id", "tool_name"])
-def test_an_approval_serves_no_other_call(approved, field):
-    """Nor the same one moved to another step or tool."""
+def test_approval_is_not_valid_for_another_call(approved, field):
     Call.objects.filter(pk=approved.call_id).update(**{field: "other"})
     assert refused(approved) == Drift.CODE
 
 
 @pytest.mark.parametrize("change", [{"name": "inst_clone"}, {"epoch": 2}])
-def test_an_approval_serves_no_other_installation(approved, change):
-    """A cloned database, or one restored from a backup."""
+def test_approval_is_not_valid_for_another_installation(approved, change):
     Instance.objects.update(**change)
     assert refused(approved) == Drift.CODE
 
 
 def test_every_bound_field_changes_the_digest(ada):
-    """No two of them can stand in for each other."""
     call, rule = held_call(ada), rule_from_revision(set_rule())
     binding = binding_of(call)
     digests = [action_digest(call, binding, rule)]
@@ -99,8 +94,7 @@ def test_every_bound_field_changes_the_digest(ada):
     assert len(set(digests)) == len(digests) == 13
 
 
-def test_fields_do_not_run_into_each_other(ada):
-    """Each is led by its length."""
+def test_fields_are_length_prefixed(ada):
     one, other = held_call(ada), held_call(ada)
     one.plan_ref, one.step_ref, other.plan_ref, other.step_ref = "plan_1", "2", "plan_", "12"
     one.public_id = other.public_id
@@ -108,21 +102,18 @@ def test_fields_do_not_run_into_each_other(ada):
     assert action_digest(one, binding_of(one), rule) != action_digest(other, binding_of(other), rule)
 
 
-def test_the_intent_is_the_same_whoever_asks(ada, ben):
-    """Same plan, tool and arguments; another plan is another intent."""
+def test_intent_digest_does_not_depend_on_the_requester(ada, ben):
     one, same, other = held_call(ada), held_call(ben), held_call(ada)
     other.plan_ref = "plan_2"
     assert intent_digest(one) == intent_digest(same) != intent_digest(other)
 
 
-def test_a_disabled_tool_does_not_start(approved):
-    """Whatever was approved before."""
+def test_disabled_tool_does_not_start(approved):
     Tool.objects.update(enabled=False)
     assert refused(approved) == Drift.TOOL
 
 
-def test_a_newer_version_does_not_start_on_the_old_approval(approved):
-    """Not even by a worker that still has the old code."""
+def test_newer_version_does_not_start_on_the_old_approval(approved):
     tool = approved.tool_version.tool
     fields = {"tool": tool, "number": 2, "fingerprint": "e" * 64, "input_schema": {}, "safety_level": "dangerous"}
     tool.current_version = ToolVersion.objects.create(**fields, retry_safe=False, timeout=1)
@@ -138,14 +129,13 @@ def test_a_newer_version_does_not_start_on_the_old_approval(approved):
         ({"effect": "allow"}, Drift.POLICY),
     ],
 )
-def test_a_stricter_policy_counts(approved, terms, what):
-    """And taking the rule away does not let a dangerous call through."""
+def test_stricter_policy_blocks_the_start(approved, terms, what):
     set_rule(**terms)
     assert refused(approved) == what
 
 
 def revise(**terms: object) -> None:
-    """Put a new revision of the default policy for dangerous calls in force; the request keeps the old one."""
+    """Activate a new revision of the default policy for dangerous calls; the request keeps the old one."""
     policy = set_rule().policy
     new = set_rule()
     new.pk, new.number = None, new.number + 1
@@ -165,14 +155,12 @@ def revise(**terms: object) -> None:
         {"stages": [{"group": "reviewer", "count": 1}, {"group": "administrator", "count": 1}]},
     ],
 )
-def test_a_revision_that_asks_for_others_counts(approved, terms):
-    """More of them, or members of another group."""
+def test_revision_with_other_approvers_blocks_the_start(approved, terms):
     revise(**terms)
     assert refused(approved) == Drift.POLICY
 
 
-def test_a_revision_that_forbids_ones_own_yes_counts(ada, read_anew):
-    """It was allowed when it was given."""
+def test_revision_without_self_review_blocks_the_start(ada, read_anew):
     ada.groups.add(Group.objects.get(name="reviewer"))
     set_rule(allow_self_review=True)
     request = ask(ada)
@@ -181,28 +169,24 @@ def test_a_revision_that_forbids_ones_own_yes_counts(ada, read_anew):
     assert refused(own) == Drift.POLICY
 
 
-def test_a_revision_that_those_who_agreed_satisfy_does_not_matter(approved):
-    """Its groups may differ, if they are among them."""
+def test_satisfied_revision_does_not_block_the_start(approved):
     revise(stages=[{"group": "administrator", "count": 0}, {"group": "reviewer", "count": 1}])
     assert consume(approved.call, binding_of(approved.call)).number == 1
 
 
-def test_a_policy_that_changes_elsewhere_does_not_matter(approved):
-    """Only stricter terms do."""
+def test_unrelated_policy_change_does_not_block_the_start(approved):
     PolicyRevision.objects.filter(safety_level="safe").update(effect="deny")
     set_rule(expires_seconds=60)
     assert consume(approved.call, binding_of(approved.call)).number == 1
 
 
-def test_the_run_window_ends(approved):
-    """An approval that came too late to run is not used."""
+def test_expired_run_window_blocks_the_start(approved):
     ApprovalRequest.objects.update(not_after=clock.now() - timedelta(microseconds=1))
     with pytest.raises(ApprovalExpired):
         consume(approved.call, binding_of(approved.call))
 
 
 def test_nothing_starts_before_the_undo_window_ends(ada, rosa):
-    """Nor without any decision."""
     request = ask(ada)
     for _ in range(2):
         with pytest.raises(Conflict):
@@ -211,7 +195,6 @@ def test_nothing_starts_before_the_undo_window_ends(ada, rosa):
             request = decide(request, by=rosa, decision=approval(request, channel="page"))
 
 
-def test_an_undone_approval_does_not_count(approved):
-    """Even where the row was set back by hand."""
+def test_undone_approval_does_not_count(approved):
     approved.reviews.update(undone_at=clock.now())
     assert refused(approved) == Drift.REVIEWERS

@@ -1,4 +1,4 @@
-"""Time never approves: what nobody answered, or nobody started, expires with a sentence for its asker."""
+"""Deadlines: unanswered requests and unused approvals expire."""
 
 from datetime import timedelta
 
@@ -21,8 +21,7 @@ DAY = timedelta(hours=24)
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
 
-def test_a_request_expires_when_nobody_answers(ada):
-    """Its call fails and says so; once."""
+def test_unanswered_request_expires(ada):
     request = ask(ada)
     now = clock.now()
     assert expire_due(now + DAY - timedelta(seconds=1)) == 0
@@ -35,16 +34,14 @@ def test_a_request_expires_when_nobody_answers(ada):
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(90, "90 s"), (900, "15 min"), (5400, "90 min")])
-def test_the_rule_says_how_long(ada, seconds, said):
-    """In the largest whole unit."""
+def test_rule_defines_the_deadline(ada, seconds, said):
     set_rule(expires_seconds=seconds)
     request = ask(ada)
     assert expire_if_due(request, clock.now() + timedelta(seconds=seconds))
     assert said in Call.objects.get().message
 
 
-def test_an_approval_expires_when_nothing_starts_it(ada, rosa):
-    """After its run window."""
+def test_unused_approval_expires(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     assert expire_due(clock.now() + timedelta(minutes=15)) == 1
@@ -55,8 +52,7 @@ def test_an_approval_expires_when_nothing_starts_it(ada, rosa):
 
 
 @pytest.mark.parametrize("answer", [approval, rejection])
-def test_no_answer_is_taken_after_the_time(ada, rosa, answer):
-    """Asking to decide is what finds out; the expiry stays."""
+def test_late_decision_is_refused(ada, rosa, answer):
     request = ask(ada)
     ApprovalRequest.objects.update(expires_at=clock.now())
     request.refresh_from_db()
@@ -66,7 +62,7 @@ def test_no_answer_is_taken_after_the_time(ada, rosa, answer):
     assert (request.status, request.reviews.count()) == ("expired", 0)
 
 
-def test_an_answer_does_not_outlast_the_time_that_ends_while_it_is_recorded(ada, rosa, monkeypatch):
+def test_decision_is_refused_if_the_deadline_passes_meanwhile(ada, rosa, monkeypatch):
     request = ask(ada)
     before = iter([request.expires_at - timedelta(seconds=1)])
     monkeypatch.setattr(clock, "now", lambda: next(before, request.expires_at))
@@ -76,15 +72,13 @@ def test_an_answer_does_not_outlast_the_time_that_ends_while_it_is_recorded(ada,
     assert (request.status, request.reviews.count()) == ("pending", 0)
 
 
-def test_a_stale_look_at_a_request_does_not_expire_it(ada):
-    """The row decides, not what was read before."""
+def test_stale_instance_does_not_expire_an_extended_request(ada):
     request = ask(ada)
     ApprovalRequest.objects.update(expires_at=clock.now() + 2 * DAY)
     assert not expire_if_due(request, clock.now() + DAY)
 
 
-def test_what_is_next_due(ada, rosa):
-    """An effect, an expiry, the end of a window; not what is past already."""
+def test_next_due_time(ada, rosa):
     now = clock.now()
     assert next_due(now) is None
     request = ask(ada)
@@ -96,8 +90,7 @@ def test_what_is_next_due(ada, rosa):
     assert next_due(now) == decided.not_after
 
 
-def test_a_withdrawn_request_cancels_its_call(ada, rosa):
-    """Whether it was answered or not; it cannot be answered afterwards."""
+def test_withdrawal_cancels_the_call(ada, rosa):
     pending, approved = ask(ada), ask(ada)
     decide(approved, by=rosa, decision=approval(approved))
     for request in (pending, approved):
@@ -109,8 +102,7 @@ def test_a_withdrawn_request_cancels_its_call(ada, rosa):
         withdraw(pending, by=ada, reason="Twice.")
 
 
-def test_an_invalidated_request_cancels_its_call(ada, rosa):
-    """With the reason."""
+def test_invalidation_cancels_the_call(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     invalidate(request, reason="The definition changed.")
@@ -119,8 +111,7 @@ def test_an_invalidated_request_cancels_its_call(ada, rosa):
     assert AuditEntry.objects.get(action="approval.invalidated").details_json["reason"] == call.message
 
 
-def test_time_passes_over_a_call_that_ended_otherwise(ada):
-    """A cancelled plan may have ended the call first."""
+def test_expiry_leaves_an_ended_call_unchanged(ada):
     request = ask(ada)
     Call.objects.update(status="cancelled", message="The plan was cancelled.")
     assert expire_if_due(request, clock.now() + DAY)
@@ -128,8 +119,7 @@ def test_time_passes_over_a_call_that_ended_otherwise(ada):
 
 
 @pytest.mark.parametrize("decided", [True, False])
-def test_whoever_reads_a_request_sees_that_its_time_is_over(ada, rosa, decided):
-    """Over REST, on its page and in the lists; no clock ticks here."""
+def test_overdue_request_expires_when_it_is_read(ada, rosa, decided):
     request = ask(ada)
     if decided:
         decide(request, by=rosa, decision=approval(request))

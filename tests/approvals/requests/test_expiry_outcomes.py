@@ -1,4 +1,4 @@
-"""What becomes of a step that nobody answered about, as its rule says; and how long an approval lasts."""
+"""Effects of expiry on the step, escalation, and the lifetime of approvals."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def unanswered(ada, **terms: object) -> Plan:
-    """Return a plan whose request came to its end under a rule with these terms, unanswered."""
+    """Return a plan whose request expired unanswered under a rule with these terms."""
     set_rule(**terms)
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1]), act(3, "z", "dangerous")))
     request = request_of(plan)
@@ -35,7 +35,7 @@ def unanswered(ada, **terms: object) -> Plan:
         ("cancel_plan", ("cancelled", "failed", "cancelled", "cancelled")),
     ],
 )
-def test_the_rule_says_what_becomes_of_the_step(stage, ada, outcome, stands):
+def test_rule_defines_the_effect_on_the_step(stage, ada, outcome, stands):
     plan = unanswered(ada, on_expiry=outcome)
     assert (plan.status, *(step_of(plan, each).status for each in (1, 2, 3))) == stands
     assert (request_of(plan).status, call_of(plan).status) == ("expired", "failed")
@@ -45,13 +45,13 @@ def test_the_rule_says_what_becomes_of_the_step(stage, ada, outcome, stands):
 
 @pytest.fixture
 def finance(rosa, tomas) -> Group:
-    """A group with Tomas alone in it, who is no reviewer."""
+    """A group with Tomas, who is no reviewer, as its only member."""
     group = Group.objects.create(name="finance")
     tomas.groups.set([group])
     return group
 
 
-def test_escalated_once_the_other_group_may_answer_too(stage, ada, tomas, finance):
+def test_escalation_group_may_decide(stage, ada, tomas, finance):
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     set_rule(on_expiry="escalate", escalate_to="finance", expires_seconds=600)
     request = request_of(plan)
@@ -67,7 +67,7 @@ def test_escalated_once_the_other_group_may_answer_too(stage, ada, tomas, financ
     assert_invariants()
 
 
-def test_escalation_gives_the_time_again_and_then_the_step_fails(stage, ada, finance):
+def test_escalation_restarts_the_time_once(stage, ada, finance):
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     set_rule(on_expiry="escalate", escalate_to="finance", expires_seconds=600)
     first = request_of(plan).expires_at
@@ -85,7 +85,7 @@ def test_escalation_without_a_group_fails_the_step(stage, ada):
     assert (request_of(plan).status, step_of(plan).status) == ("expired", "failed")
 
 
-def test_an_approval_that_was_not_used_fails_its_step_whatever_the_rule(stage, ada, rosa):
+def test_unused_approval_fails_its_step(stage, ada, rosa):
     set_rule(on_expiry="skip")
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     request = approve(plan, rosa)
@@ -94,7 +94,7 @@ def test_an_approval_that_was_not_used_fails_its_step_whatever_the_rule(stage, a
     assert (step_of(plan).status, step_of(plan).skipped) == ("failed", False)
 
 
-def test_a_revocation_comes_too_late_for_what_has_expired(ada, rosa, settings):
+def test_expired_approval_cannot_be_revoked(ada, rosa, settings):
     settings.TOOLGATE_RUN_WINDOW_SECONDS = 0
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
@@ -103,7 +103,7 @@ def test_a_revocation_comes_too_late_for_what_has_expired(ada, rosa, settings):
     assert ApprovalRequest.objects.get().status == "expired"
 
 
-def test_an_early_approval_lasts_until_its_step_is_ready_and_no_longer_than_eight_hours(ada, rosa, settings):
+def test_pre_approval_lasts_at_most_eight_hours(ada, rosa, settings):
     window = timedelta(seconds=settings.TOOLGATE_RUN_WINDOW_SECONDS)
     request = ask(ada)
     ApprovalRequest.objects.update(is_early=True)

@@ -1,4 +1,4 @@
-"""A tool that changes while people are asked: the request is void, says why, and they are asked about it as it is."""
+"""A change of a tool invalidates its open requests and replaces them."""
 
 import pytest
 
@@ -18,18 +18,18 @@ from tests.tools_for_tests import dangerous
 
 @pytest.fixture
 def waiting(stage, ada) -> Plan:
-    """A plan whose dangerous step waits for people."""
+    """A plan whose dangerous step waits for approval."""
     return work_off(make_plan(ada, act(1, "x", "dangerous")))
 
 
 def describe(text, admin):
-    """Let models read something else of the tool: that is a new version; then do what follows its commit."""
+    """Change the tool's description, which creates a new version, and run the work after its commit."""
     apply_overrides("dangerous", {"description_override": text}, by=admin)
     return invalidate_outdated()
 
 
 def assert_void(request: ApprovalRequest) -> None:
-    """Check that the request ended, with words for its requester."""
+    """Check that the request ended with a message for its requester."""
     request.refresh_from_db()
     assert (request.status, request.call.status) == ("invalidated", "cancelled")
     assert request.call.error_kind == f"changed:{Drift.DEFINITION}"
@@ -38,7 +38,7 @@ def assert_void(request: ApprovalRequest) -> None:
     assert (kept["what"], kept["reason"]) == (Drift.DEFINITION, request.call.message)
 
 
-def test_what_waits_is_void_and_asked_about_again(waiting, admin, rosa, stage):
+def test_open_request_is_replaced_after_a_tool_change(waiting, admin, rosa, stage):
     old = request_of(waiting)
 
     assert describe("Another description.", admin) == 1
@@ -59,7 +59,7 @@ def test_what_waits_is_void_and_asked_about_again(waiting, admin, rosa, stage):
     assert_gapless(plan)
 
 
-def test_an_approval_that_was_not_used_is_void_too(waiting, admin, rosa, stage):
+def test_unused_approval_is_replaced_after_a_tool_change(waiting, admin, rosa, stage):
     approve(waiting, rosa)
     old = request_of(waiting)
 
@@ -72,7 +72,7 @@ def test_an_approval_that_was_not_used_is_void_too(waiting, admin, rosa, stage):
     )  # fmt: skip
 
 
-def test_a_level_lowered_below_dangerous_lets_what_waited_run_when_it_is_asked_again(waiting, admin, stage):
+def test_call_runs_after_its_level_was_lowered(waiting, admin, stage):
     old = request_of(waiting)
     apply_overrides("dangerous", {"safety_level": "cautious"}, by=admin, reason="It only plays.")
     assert invalidate_outdated() == 1
@@ -84,7 +84,7 @@ def test_a_level_lowered_below_dangerous_lets_what_waited_run_when_it_is_asked_a
     assert_void(old)
 
 
-def test_what_ended_stays_and_what_is_current_waits_on(waiting, admin, rosa, ada, stage):
+def test_closed_and_current_requests_are_unchanged(waiting, admin, rosa, ada, stage):
     approve(waiting, rosa)
     work_off(waiting)
     other = work_off(make_plan(ada, act(1, "y", "dangerous")))
@@ -96,7 +96,7 @@ def test_what_ended_stays_and_what_is_current_waits_on(waiting, admin, rosa, ada
     assert (request_of(other).status, invalidate_outdated()) == ("invalidated", 0)
 
 
-def test_a_change_in_code_voids_it_too(waiting):
+def test_code_change_replaces_the_request(waiting):
     register_tool(dangerous.with_changes(
         description="Changed in code.", safety_level=dangerous.safety_level, categories=dangerous.categories,
     ))  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_change_in_code_voids_it_too(waiting):
     forget_what_was_read()
 
 
-def test_weights_categories_and_switches_leave_requests_alone(waiting, admin):
+def test_weights_categories_and_enabling_keep_requests(waiting, admin):
     code = Tool.objects.get(name="dangerous").implementations.get()
     apply_overrides("dangerous", {"categories": ["x"], "implementations": [{"id": code.pk, "weight": 3}]}, by=admin)
 

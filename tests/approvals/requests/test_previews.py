@@ -1,4 +1,4 @@
-"""What a tool shows of a call is stored as it is, or, when it cannot be, the call is judged without it."""
+"""Previews are stored unchanged, or dropped if they cannot be stored."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.approvals.factories import ask
 
 
 def preview_of(shown: object) -> Preview | None:
-    """Return what the pipeline makes of a hook's answer."""
+    """Return the pipeline's preview for a hook's result."""
     with clean_registry():
 
         @tool(safety_level="dangerous")
@@ -34,23 +34,20 @@ UNFIT: list[object] = [
 ]
 
 
-def test_a_preview_that_cannot_be_stored_is_none():
-    """It says so, and the request is still made."""
+def test_preview_that_cannot_be_stored_is_dropped():
     for preview in map(preview_of, UNFIT):
         assert preview is not None
         assert (preview.kind, preview.before, preview.after, preview.rows) == ("none", None, None, ())
         assert preview.summary.startswith("Run touch")
 
 
-def test_a_state_token_is_short_text():
-    """Its column is."""
+def test_state_token_must_be_short_text():
     for token in ("x" * 256, "a\x00b"):
         with pytest.raises(ValueError, match="255"):
             Preview("Write", "diff", state_token=token)
 
 
-def test_hostile_text_is_kept_as_it_is(ada):
-    """Pages escape it; the store does not change it."""
+def test_hostile_text_is_stored_unchanged(ada):
     text = "\x00\x1b[31m<script>\u202e\U000e0041"
     shown = preview_of(Preview(text, "diff", before=text, after=None, rows=({text: 1},), state_token="y" * 255))
     stored = current_round(ask(ada, preview=shown)).preview_json

@@ -1,4 +1,4 @@
-"""Requests about private data: who decides sees what it is about, who only looks on sees masks."""
+"""Private data of requests: visible to reviewers and requesters, masked for others."""
 
 import pytest
 
@@ -23,7 +23,7 @@ TOLD = {"to": {PRIVATE_MARKER: "string"}}
 
 @pytest.fixture
 def held(stage, ada):
-    """A request of Ada's: tell somebody what was looked up about them."""
+    """A request by Ada with private arguments from an earlier step."""
     stage.previews["dangerous"] = lambda value, context: Preview(f"Write to {SECRET}", "text", after=f"Dear {SECRET}")
     look = act(1, {"email": SECRET}, "private", expected_key="found", output_path=["results", "0"])
     plan = work_off(make_plan(ada, look, act(2, {"to": "${found.email}"}, "dangerous", dependencies=[1])))
@@ -32,7 +32,6 @@ def held(stage, ada):
 
 
 def test_requester_and_reviewers_see_private_arguments(held, ada, rosa, admin):
-    """Nobody is asked to agree to what they cannot read."""
     for viewer in (ada, rosa, admin):
         shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
         assert (shown["arguments"], shown["preview"]["after"]) == ({"value": {"to": SECRET}}, f"Dear {SECRET}")
@@ -40,8 +39,7 @@ def test_requester_and_reviewers_see_private_arguments(held, ada, rosa, admin):
         assert SECRET in Pages(viewer).open(f"/approvals/?item={held.public_id}")
 
 
-def test_onlookers_see_masks(held, vera, ben):
-    """Of the arguments that came by reference, and of all that the tool says of them."""
+def test_private_arguments_are_masked_for_others(held, vera, ben):
     for viewer in (vera, ben):
         rest, pages = Rest(viewer), Pages(viewer)
         shown = rest.get(f"approvals/{held.public_id}/").json()
@@ -54,16 +52,14 @@ def test_onlookers_see_masks(held, vera, ben):
             assert SECRET not in pages.open(f"/approvals/?item={held.public_id}{more}")
 
 
-def test_onlookers_see_masks_in_every_round(held, rosa, vera):
-    """What a reviewer made of private arguments is as private as they were."""
+def test_private_arguments_are_masked_in_every_round(held, rosa, vera):
     arguments = {"value": {"to": "ada@example.org"}}
     decide(held, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.digest, arguments=arguments))
     rounds = Rest(vera).get(f"approvals/{held.public_id}/").json()["rounds"]
     assert [each["arguments"] for each in rounds] == [{"value": TOLD}, {"value": TOLD}]
 
 
-def test_a_private_result_is_shown_on_no_request(stage, held, rosa, ada, vera):
-    """Its values are revealed one by one, on its step's page; nor does a message repeat it to who only looks on."""
+def test_private_result_is_not_shown_on_requests(stage, held, rosa, ada, vera):
     plan = Plan.objects.get(public_id=held.plan_ref)
     approve(plan, rosa, 2)
     ready, result = work_off(plan), f"/approvals/{held.public_id}/result/"
@@ -79,7 +75,7 @@ def test_a_private_result_is_shown_on_no_request(stage, held, rosa, ada, vera):
 
 @pytest.fixture
 def granted(held, rosa, admin):
-    """A grant that Rosa made out of that request."""
+    """A grant that Rosa created from that request."""
     apply_overrides("dangerous", {"grantable": {}}, by=admin)
     approved = decide(held, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.digest))
     rows = [{"path": "value.to", "operator": "equals", "value": SECRET}]
@@ -87,8 +83,7 @@ def granted(held, rosa, admin):
     return create_grant(terms, by=rosa, created_from=approved)
 
 
-def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, ada, rosa, admin, vera):
-    """In its rows and in their words, over REST and on its page; masked for everyone else."""
+def test_private_grant_conditions_are_masked(granted, ada, rosa, admin, vera):
     for viewer, sees in ((ada, True), (rosa, True), (admin, True), (vera, False)):
         rest = Rest(viewer)
         shown = rest.get(f"grants/{granted.public_id}/").json()
@@ -100,8 +95,7 @@ def test_a_grant_repeats_what_is_private_to_who_may_see_it(granted, ada, rosa, a
             assert (SECRET in text) is sees
 
 
-def test_a_row_names_what_its_page_does(held, ada, rosa, vera, ben):
-    """To who may read it, on the page and live; to everyone else it names the tool."""
+def test_list_row_and_page_have_the_same_title(held, ada, rosa, vera, ben):
     for viewer, sees in ((ada, True), (rosa, True), (vera, False), (ben, False)):
         board = inbox_source(SocketUser(viewer, None, sees_all=True), WAITING)
         listed = Pages(viewer).open("/approvals/").partition("Answer together")[0]
@@ -109,14 +103,12 @@ def test_a_row_names_what_its_page_does(held, ada, rosa, vera, ben):
             assert (SECRET in drawn, "Run dangerous" in drawn) == (sees, not sees), viewer
 
 
-def test_other_requests_are_listed_as_their_tools_say(held, ada, vera):
-    """Also to those who only look on."""
+def test_public_requests_show_the_summary_of_their_tool(held, ada, vera):
     work_off(make_plan(ada, act(1, "x", "dangerous")))
     assert f"Write to {SECRET}" in Pages(vera).open("/approvals/")
 
 
-def test_the_mail_of_a_registration_is_read_by_who_decides(catalog, ada, rosa, vera):
-    """The tool that ships shows a name, an address and a badge number before it sends them."""
+def test_registration_mail_is_visible_to_reviewers(catalog, ada, rosa, vera):
     mailing = {"registration_id": "R-20400", "document": "badge"}
     held = request_of(work_off(make_plan(ada, step(1, "send_registration_email", parameters=mailing))))
     whole, masked = (Rest(viewer).get(f"approvals/{held.public_id}/").json() for viewer in (rosa, vera))

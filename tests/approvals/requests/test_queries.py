@@ -1,4 +1,4 @@
-"""Who sees which requests; the badge and the list are one query; a page costs the same however long it is."""
+"""Queries of requests: access, status sentences and query counts."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -25,26 +25,24 @@ from tests.conftest import person
 
 @pytest.fixture
 def nobody(db) -> User:
-    """Someone without any role."""
+    """A user without a role."""
     return person("nobody")
 
 
 @pytest.fixture
 def cast(ada, rosa, vera, admin) -> list[User]:
-    """One person of each role."""
+    """One user per role."""
     return [ada, rosa, vera, admin]
 
 
-def test_any_role_sees_everything(cast, ben):
-    """Each of the four."""
+def test_users_with_a_role_see_all_requests(cast, ben):
     request = ask(ben)
     for viewer in cast:
         assert request_for(viewer, request.public_id) == request
         assert waiting_count(viewer) == 1
 
 
-def test_without_a_role_only_ones_own(ada, nobody):
-    """Asked for, or asked for in one's name; the rest is not found."""
+def test_users_without_a_role_see_their_own_requests(ada, nobody):
     other, own, shared = ask(ada), ask(nobody), ask(ada)
     CallRequester.objects.create(call=shared.call, user=nobody)
     assert set(requests_for(nobody)) == {own, shared}
@@ -52,8 +50,7 @@ def test_without_a_role_only_ones_own(ada, nobody):
         request_for(nobody, other.public_id)
 
 
-def test_an_agents_token_sees_its_own_only(ada, rosa):
-    """Whatever its owner may see."""
+def test_agent_token_sees_its_own_requests(ada, rosa):
     ask(ada)
     own = ask(rosa)
     fields = {"name": "bot", "user": rosa, "kind": "agent", "expires_at": clock.now()}
@@ -63,8 +60,7 @@ def test_an_agents_token_sees_its_own_only(ada, rosa):
     assert set(requests_for(user_for_token(token))) == {own}
 
 
-def test_pending_requests_are_those_that_nobody_answered(ada, rosa):
-    """The badge counts the same rows."""
+def test_pending_requests_are_unanswered(ada, rosa):
     first, second, third = ask(ada), ask(ada), ask(ada)
     decide(second, by=rosa, decision=approval(second))
     assert set(pending_for(rosa)) == {first, third}
@@ -72,8 +68,7 @@ def test_pending_requests_are_those_that_nobody_answered(ada, rosa):
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_page_costs_a_fixed_number_of_queries(ada, rosa, count, django_assert_num_queries):
-    """Six: requests, requesters, rounds, reviews, delegations, comments."""
+def test_page_needs_a_fixed_number_of_queries(ada, rosa, count, django_assert_num_queries):
     for _ in range(count):
         ask(ada)
     assert can_see_all(rosa)
@@ -85,8 +80,7 @@ def test_a_page_costs_a_fixed_number_of_queries(ada, rosa, count, django_assert_
             assert status_sentence(request)
 
 
-def test_the_preview_is_kept_whole(ada):
-    """As the tool computed it; nothing where there is none."""
+def test_preview_is_stored_in_full(ada):
     preview = current_round(ask(ada)).preview_json
     assert preview is not None
     assert (preview["summary"], preview["kind"], preview["after"]) == ("Write note.txt", "diff", "hello")
@@ -95,8 +89,7 @@ def test_the_preview_is_kept_whole(ada):
 
 
 @pytest.mark.usefixtures("long_now")
-def test_sentences(ada, rosa):
-    """Where a request stands, in words."""
+def test_status_sentences(ada, rosa):
     request = ask(ada)
     assert "waiting for an answer" in status_sentence(request)
     assert status_sentence(decide(request, by=rosa, decision=approval(request))) == "Rosa approved this just now."
@@ -106,8 +99,7 @@ def test_sentences(ada, rosa):
 
 
 @pytest.mark.usefixtures("long_now")
-def test_late_answers_and_withdrawals_say_where_a_request_stands(ada, rosa):
-    """The second one of two is refused in the words of its status, with the reason."""
+def test_late_decisions_and_withdrawals_report_the_status(ada, rosa):
     request = ask(ada)
     withdraw(request, by=ada, reason="not needed")
     for late in (
@@ -121,8 +113,7 @@ def test_late_answers_and_withdrawals_say_where_a_request_stands(ada, rosa):
     assert "Ada: not needed" in status_sentence(request)
 
 
-def test_a_superseded_request_leads_to_the_next(ada):
-    """Once; a call without a request leads nowhere."""
+def test_superseded_request_links_to_its_replacement(ada):
     old, new = ask(ada), ask(ada)
     supersede(old.call, new)
     old.refresh_from_db()
@@ -130,7 +121,6 @@ def test_a_superseded_request_leads_to_the_next(ada):
 
 
 def test_roles(ada, nobody, admin):
-    """Groups are roles; a superuser administers; an inactive account has none."""
     assert roles_of(ada) == {"operator"}
     assert (has_role(ada, "operator", "reviewer"), has_role(ada, "reviewer")) == (True, False)
     assert (can_see_all(ada), can_see_all(nobody)) == (True, False)

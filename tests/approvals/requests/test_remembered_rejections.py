@@ -1,4 +1,4 @@
-"""What people refused in a plan is refused there again at once, with the first reason; nothing else is."""
+"""Remembered rejections: a rejected call is refused again in the same plan."""
 
 from datetime import timedelta
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def plan(stage, ada) -> Plan:
-    """A plan that asks for the same twice, the second time once the first was skipped, and for something else."""
+    """A plan that requests the same call twice, the second time after the first was skipped, and a different call."""
     again = act(2, "x", "dangerous", dependencies=[1])
     return work_off(make_plan(ada, act(1, "x", "dangerous"), again, act(3, "z", "dangerous")))
 
 
-def test_the_same_is_refused_again_with_the_first_reason(plan, stage, rosa):
+def test_repeated_call_is_refused_with_the_first_reason(plan, stage, rosa):
     first = request_of(plan)
     reject(plan, rosa, effect="skip", comment="Never on a Friday.")
     work_off(plan)
@@ -46,7 +46,7 @@ def test_the_same_is_refused_again_with_the_first_reason(plan, stage, rosa):
 
 
 @pytest.mark.parametrize("first, again", [({}, {"value": None}), ({"value": None}, {})])
-def test_a_default_is_the_same_stated_or_left_out(stage, ada, rosa, first, again):
+def test_explicit_default_counts_as_the_same_call(stage, ada, rosa, first, again):
     steps = [step(1, "dangerous", parameters=first), step(2, "dangerous", parameters=again, dependencies=[1])]
     plan = work_off(make_plan(ada, *steps))
     reject(plan, rosa, effect="skip", comment="Not this.")
@@ -54,8 +54,8 @@ def test_a_default_is_the_same_stated_or_left_out(stage, ada, rosa, first, again
     assert call_of(plan, 2).error_kind == "refused_before"
 
 
-def test_a_secret_is_known_again_under_another_key(stage, keepers, ada, rosa, settings):
-    """Its HMAC is another since a key was put in front; another secret was never refused."""
+def test_secret_is_recognised_after_a_key_rotation(stage, keepers, ada, rosa, settings):
+    """The HMAC of a secret changes with the key."""
     same, other = {"host": "db1", "password": PASSWORD}, {"host": "db1", "password": f"{PASSWORD}-2"}
     plan = work_off(make_plan(ada, step(1, "wipe", parameters=same), act(2, "z", "dangerous")))
     reject(plan, rosa, effect="skip", comment="Not this one.")
@@ -67,13 +67,13 @@ def test_a_secret_is_known_again_under_another_key(stage, keepers, ada, rosa, se
     assert [call.status for call in asked] == ["failed", "held"]
 
 
-def test_something_else_is_asked(plan, rosa):
+def test_different_call_is_not_refused(plan, rosa):
     reject(plan, rosa, effect="skip")
     work_off(plan)
     assert request_of(plan, 3).status == "pending"
 
 
-def test_a_call_that_joins_the_plan_is_refused_too(plan, ada, rosa):
+def test_added_call_is_refused_too(plan, ada, rosa):
     reject(plan, rosa, effect="skip")
     call = create_call(CallOrder("dangerous", {"value": "x"}, plan_ref=plan.public_id), by=Requester(ada))
     call.refresh_from_db()
@@ -84,14 +84,13 @@ def test_a_call_that_joins_the_plan_is_refused_too(plan, ada, rosa):
     assert_invariants()
 
 
-def test_another_plan_asks_anew(plan, ada, rosa):
-    """A direct call is a plan of its own."""
+def test_other_plan_is_not_refused(plan, ada, rosa):
     reject(plan, rosa)
     assert request_of(work_off(make_plan(ada, act(1, "x", "dangerous")))).status == "pending"
     assert create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada)).status == "held"
 
 
-def test_what_was_not_answered_or_sent_back_is_no_refusal(stage, ada, rosa):
+def test_expiry_and_requested_changes_are_not_remembered(stage, ada, rosa):
     unanswered, sent_back = (work_off(make_plan(ada, act(1, "x", "dangerous"))) for _ in range(2))
     send_back(sent_back, rosa)
     expire_due(clock.now() + timedelta(days=2))
@@ -99,15 +98,15 @@ def test_what_was_not_answered_or_sent_back_is_no_refusal(stage, ada, rosa):
         assert find_previous_rejection(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
 
 
-def test_a_rejection_that_may_still_be_undone_is_none_yet(stage, ada, rosa, settings):
+def test_undoable_rejection_is_not_remembered_yet(stage, ada, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     reject(plan, rosa, channel="page")
     assert find_previous_rejection(plan.public_id, "dangerous", {}, '{"value":"x"}') is None
 
 
-def test_what_was_approved_early_does_not_run_once_the_same_was_rejected(stage, ada, rosa):
-    """A rejection counts for the whole plan, also for what somebody had approved before."""
+def test_rejection_overrides_a_pre_approval(stage, ada, rosa):
+    """A rejection applies to the whole plan, also to calls that were approved early."""
     later = act(3, "x", "dangerous", dependencies=[2])
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "a", "dangerous"), later))
     early = slices.prepare_slice(plan, 1, by=rosa).asked[0]

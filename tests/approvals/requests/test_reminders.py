@@ -1,4 +1,4 @@
-"""Who may answer is reminded at half of the time and at nine tenths: each once, whatever dies, whoever ticks."""
+"""Reminders at 50 % and 90 % of the time, each sent once."""
 
 from datetime import timedelta
 from functools import partial
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
 @pytest.fixture
 def told():
-    """What is said while a test runs: the data of each reminder."""
+    """Data of the reminders recorded during the test."""
     heard: list[dict[str, Any]] = []
 
     def hear(sender, *, fact: Fact, **kwargs):
@@ -35,8 +35,7 @@ def told():
     fact.disconnect(hear)
 
 
-def test_twice_and_no_more(ada, told):
-    """At 12 h and at 21 h 36 min of 24; nothing of it is in the audit log."""
+def test_two_reminders_are_sent(ada, told):
     request = ask(ada)
     opened = request.opened_at
     reminded = [bool(send_due_reminders(opened + hours * HOUR)) for hours in (11.9, 12, 12, 21.5, 21.6, 23.9)]
@@ -48,16 +47,15 @@ def test_twice_and_no_more(ada, told):
     assert not AuditEntry.objects.filter(action="approval.reminded").exists()
 
 
-def test_once_for_both_when_nobody_ticked(ada, told):
-    """A reminder that is late twice over says nothing more than one."""
+def test_late_ticker_sends_one_reminder(ada, told):
+    """If both reminders are overdue, only one is sent."""
     request = ask(ada)
     assert send_due_reminders(request.opened_at + 23 * HOUR) == 1
     assert send_due_reminders(request.opened_at + 23 * HOUR) == 0
     assert len(told) == 1
 
 
-def test_never_of_what_does_not_wait(ada, rosa, told):
-    """Answered, expired, asked early, or by a rule that wants none."""
+def test_closed_requests_have_no_reminders(ada, rosa, told):
     answered, expired, early = ask(ada), ask(ada), ask(ada)
     set_rule(remind=False)
     quiet = ask(ada)
@@ -69,8 +67,7 @@ def test_never_of_what_does_not_wait(ada, rosa, told):
     assert told == []
 
 
-def test_the_time_of_an_escalated_request_begins_anew(ada, told):
-    """And so do its reminders."""
+def test_escalation_restarts_reminders(ada, told):
     set_rule(on_expiry="escalate", escalate_to="administrator", expires_seconds=3600)
     request = ask(ada)
     late = request.opened_at + HOUR
@@ -81,16 +78,14 @@ def test_the_time_of_an_escalated_request_begins_anew(ada, told):
 
 
 @pytest.mark.slow
-def test_tickers_at_once_remind_once(transactional_db, ada, told):
-    """In every round."""
+def test_concurrent_tickers_remind_once(transactional_db, ada, told):
     for _ in range(counts.count(100)):
         request = ask(ada)
         at_once(*[partial(send_due_reminders, request.opened_at + 12 * HOUR)] * 4)
     assert len(told) == len({each["approval"] for each in told}) == ApprovalRequest.objects.count()
 
 
-def test_moments():
-    """Half, nine tenths, none."""
+def test_reminder_times():
     opened = clock.now()
     ends = opened + 10 * HOUR
     moments = [next_reminder(opened, ends, opened + hours * HOUR) for hours in (0, 5, 9)]

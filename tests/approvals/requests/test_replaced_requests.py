@@ -1,4 +1,4 @@
-"""A request that another took the place of: what changed is kept with both sides, and those who wait are led on."""
+"""Replaced requests: the recorded change, and the link to the replacement."""
 
 import pytest
 
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def plan(stage, ada) -> Plan:
-    """A plan whose dangerous step waits for people."""
+    """A plan whose dangerous step waits for approval."""
     return work_off(make_plan(ada, act(1, "x", "dangerous")))
 
 
-def test_what_changed_is_kept_with_both_sides(plan, stage, rosa):
+def test_change_keeps_both_rounds(plan, stage, rosa):
     old = approve(plan, rosa)
     stage.previews["dangerous"] = lambda value, context: Preview("Do x otherwise", "text", state_token="another")
     work_off(plan)
@@ -30,11 +30,11 @@ def test_what_changed_is_kept_with_both_sides(plan, stage, rosa):
     assert (old.status, old.superseded_by, old.call.error_kind) == ("superseded", request_of(plan), "changed:state")
 
 
-def test_what_nothing_came_before_has_no_change(plan):
+def test_first_request_has_no_change(plan):
     assert find_request_change(request_of(plan)) is None
 
 
-def test_who_waits_for_the_old_call_waits_for_the_new_one(plan, stage, rosa):
+def test_long_poll_follows_the_replacement(plan, stage, rosa):
     old = call_of(plan)
     assert standing_in(old.public_id) == (old.public_id, True)
     approve(plan, rosa)

@@ -1,4 +1,4 @@
-"""Revealing a secret: by who may decide, one at a time, with an entry in the audit log that does not hold it."""
+"""Revealing secrets of requests one at a time, with an audit entry."""
 
 from typing import Any
 
@@ -18,13 +18,12 @@ GIVEN: dict[str, Any] = {"host": "db1", "password": PASSWORD, "note": {"steps": 
 
 @pytest.fixture
 def plan(keepers, ada):
-    """A plan of Ada's that waits for people."""
+    """A plan by Ada that waits for approval."""
     return work_off(make_plan(ada, step(1, "wipe", parameters=GIVEN)))
 
 
 @pytest.mark.parametrize("name", ["rosa", "admin"])
-def test_who_decides_or_administers_sees_one_value(plan, request, name):
-    """And the audit log says who, and which."""
+def test_reviewers_and_administrators_may_reveal(plan, request, name):
     viewer, held = request.getfixturevalue(name), request_of(plan)
     answer = Rest(viewer).post(f"approvals/{held.public_id}/reveal/", {"path": "password"})
     assert (answer.status_code, answer.json()) == (200, {"path": "password", "value": PASSWORD})
@@ -33,15 +32,13 @@ def test_who_decides_or_administers_sees_one_value(plan, request, name):
     assert PASSWORD not in entry.details
 
 
-def test_others_do_not(plan, ada, ben, vera):
-    """Neither who asked nor who only looks on."""
+def test_others_may_not_reveal(plan, ada, ben, vera):
     path = f"approvals/{request_of(plan).public_id}/reveal/"
     assert {Rest(other).post(path, {"path": "password"}).status_code for other in (ada, ben, vera)} == {403}
     assert not AuditEntry.objects.filter(action="call.revealed").exists()
 
 
-def test_a_text_is_revealed_whole(plan, rosa):
-    """Where only a part of it is secret."""
+def test_text_with_a_secret_is_revealed_in_full(plan, rosa):
     held = request_of(plan)
     shown = Rest(rosa).get(f"approvals/{held.public_id}/").json()
     assert shown["arguments"]["note"] == {"steps": ['export KEY={"$secret":"aws_access_key"}']}
@@ -49,8 +46,7 @@ def test_a_text_is_revealed_whole(plan, rosa):
     assert answer.json()["value"] == GIVEN["note"]["steps"][0]
 
 
-def test_a_path_without_a_secret_names_those_that_there_are(plan, rosa):
-    """So that it can be asked again."""
+def test_path_without_a_secret_lists_valid_paths(plan, rosa):
     answer = Rest(rosa).post(f"approvals/{request_of(plan).public_id}/reveal/", {"path": "host"})
     assert answer.status_code == 422
     (wrong,) = answer.json()["errors"]
@@ -58,15 +54,13 @@ def test_a_path_without_a_secret_names_those_that_there_are(plan, rosa):
     assert "note.steps.0, password" in wrong["message"]
 
 
-def test_what_is_gone_is_said_to_be(plan, rosa, admin):
-    """After the call has ended nobody sees it."""
+def test_deleted_secret_is_reported(plan, rosa, admin):
     reject(plan, rosa)
     answer = Rest(admin).post(f"approvals/{request_of(plan).public_id}/reveal/", {"path": "password"})
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:toolgate:conflict")
 
 
-def test_the_page_reveals_in_place(plan, rosa, vera):
-    """With scripts and without; who may not is offered nothing."""
+def test_page_reveals_in_place(plan, rosa, vera):
     held, pages = request_of(plan), Pages(rosa)
     pages.open(f"/approvals/?item={held.public_id}")
     assert PASSWORD not in pages.html
@@ -83,8 +77,7 @@ def test_the_page_reveals_in_place(plan, rosa, vera):
     other.send(f"/approvals/{held.public_id}/reveal/", {"path": "password"}, status=403)
 
 
-def test_an_edit_keeps_what_it_leaves_in_place_and_cuts_out_what_is_new(plan, keepers, rosa):
-    """Over REST, with the placeholder that was shown."""
+def test_edit_keeps_old_secrets_and_cuts_out_new_ones(plan, keepers, rosa):
     held = request_of(plan)
     hidden, asked = {"$secret": "password"}, Rest(rosa).get(f"approvals/{held.public_id}/").json()
     body = {"verdict": "approve", "seen_digest": asked["digest"]}
@@ -96,16 +89,14 @@ def test_an_edit_keeps_what_it_leaves_in_place_and_cuts_out_what_is_new(plan, ke
     assert Rest(rosa).get(f"approvals/{held.public_id}/").json()["arguments"]["host"] == "db2"
 
 
-def test_the_form_of_an_edit_holds_the_name_of_the_secret(plan, keepers, rosa):
-    """Sent back as it is, the call runs with the value."""
+def test_edit_form_shows_the_placeholder(plan, keepers, rosa):
     held, pages = request_of(plan), Pages(rosa)
     pages.open(f"/approvals/?item={held.public_id}&view=edit")
     assert PASSWORD not in pages.html
     assert "{&quot;$secret&quot;:&quot;password&quot;}" in pages.html
 
 
-def test_a_secret_is_named_in_words_where_arguments_are_shown(plan, rosa, vera):
-    """Not as it is stored; as a whole argument it is revealed in its own row, and listed nowhere else."""
+def test_secret_is_shown_by_name_in_arguments(plan, rosa, vera):
     held = request_of(plan)
     for viewer, reveals in ((rosa, 1), (vera, 0)):
         pages = Pages(viewer)
@@ -117,8 +108,7 @@ def test_a_secret_is_named_in_words_where_arguments_are_shown(plan, rosa, vera):
         assert shown.count(">password</th>") == 1
 
 
-def test_what_the_tool_says_names_a_secret_in_words(plan, rosa):
-    """In the title, in the list and on its box there, and in the rows; JSON, and clients, have it as it is stored."""
+def test_secret_is_shown_by_name_in_previews(plan, rosa):
     held, pages = request_of(plan), Pages(rosa)
     pages.open(f"/approvals/?item={held.public_id}")
     page, _, json_view = pages.html.partition('id="v-j"')
@@ -138,7 +128,7 @@ def test_what_the_tool_says_names_a_secret_in_words(plan, rosa):
         ('{"$secret":""} {"$secret":"a b"} $secret', '{"$secret":""} {"$secret":"a b"} $secret'),
     ],
 )
-def test_only_what_stands_for_a_secret_is_put_in_words(text, said):
+def test_only_real_placeholders_are_described(text, said):
     assert describe_placeholders(text) == said
 
 
@@ -154,6 +144,5 @@ def test_only_what_stands_for_a_secret_is_put_in_words(text, said):
         (['{\\"$secret\\":\\"key\\"}'], [('[\n  "{\\\\\\"$secret\\\\\\":\\\\\\"key\\\\\\"}"\n]', "")]),
     ],
 )
-def test_only_what_intake_cuts_out_counts_as_a_secret(value, pieces):
-    """What an agent wrote to look like one is shown as it is."""
+def test_imitated_placeholders_are_shown_as_text(value, pieces):
     assert render_argument("note", value).pieces == pieces

@@ -16,7 +16,7 @@ from tests.rest import Rest, wrong_paths
 
 @pytest.fixture
 def waiting(catalog, workspace, ada) -> ApprovalRequest:
-    """A request of a plan whose one step waits for people."""
+    """A request of a plan whose only step waits for approval."""
     plan = make_plan(ada, write_step(1))
     work = execution.claim_work(plan.pk, owner="test")
     assert work is not None
@@ -25,7 +25,6 @@ def waiting(catalog, workspace, ada) -> ApprovalRequest:
 
 
 def test_withdrawing_a_request_fails_its_step(waiting, ada):
-    """With who did it and why; the plan has nothing else to do."""
     withdraw(waiting, by=ada, reason="Wrong file.")
     step = Step.objects.select_related("call", "plan").get()
     assert step.call is not None
@@ -33,8 +32,7 @@ def test_withdrawing_a_request_fails_its_step(waiting, ada):
     assert step.error == step.call.message == "Withdrawn by Ada: Wrong file."
 
 
-def test_only_who_asked_withdraws(waiting, ben, rosa):
-    """The service says so, and with it REST and the page."""
+def test_only_requesters_may_withdraw(waiting, ben, rosa):
     for other in (ben, rosa):
         with pytest.raises(NotAllowed):
             withdraw(waiting, by=other, reason="Mine now.")
@@ -42,8 +40,7 @@ def test_only_who_asked_withdraws(waiting, ben, rosa):
     assert ApprovalRequest.objects.get().status == "pending"
 
 
-def test_the_reason_is_as_long_as_a_comment_and_holds_no_secret(waiting, ada):
-    """Over REST as on the page: the log keeps it."""
+def test_withdrawal_reason_is_limited_and_redacted(waiting, ada):
     answer = Rest(ada).post(f"approvals/{waiting.public_id}/withdraw/", {"comment": "x" * 4001})
     assert (answer.status_code, wrong_paths(answer)) == (422, ["comment"])
     key = "ghp_" + "a1B2" * 9
@@ -53,7 +50,6 @@ def test_the_reason_is_as_long_as_a_comment_and_holds_no_secret(waiting, ada):
 
 
 def test_cancelling_a_plan_withdraws_its_requests(waiting, ada):
-    """Its step is cancelled, not failed."""
     cancel_plan(Plan.objects.get(), by=Requester(ada))
     waiting.refresh_from_db()
     assert (waiting.status, Call.objects.get().status) == ("withdrawn", "cancelled")

@@ -1,4 +1,4 @@
-"""Many answers at once: each request is judged by itself, and only what may be is approved together."""
+"""Batch decisions."""
 
 from datetime import timedelta
 
@@ -20,22 +20,21 @@ LATER = timedelta(hours=1)
 
 @pytest.fixture
 def batchable(db):
-    """The rule lets requests be approved together."""
+    """A rule that allows batch approval."""
     return set_rule(batchable=True)
 
 
 def items_of(*requests: ApprovalRequest) -> list[BatchItem]:
-    """Return the items of someone who saw the requests as they are."""
+    """Return batch items with the current digests."""
     return [BatchItem(request.public_id, request.digest) for request in requests]
 
 
 def statuses(results) -> list[str]:
-    """Return what became of each."""
+    """Return the result of each item."""
     return [result.status for result in results]
 
 
-def test_each_is_decided_with_a_review_of_its_own(batchable, ada, rosa, settings):
-    """And an entry in the audit log, and can be taken back alone."""
+def test_each_request_gets_its_own_review(batchable, ada, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     requests = [ask(ada) for _ in range(3)]
     results = decide_many(rosa, "approve", "Fine.", items_of(*requests), "page")
@@ -48,8 +47,7 @@ def test_each_is_decided_with_a_review_of_its_own(batchable, ada, rosa, settings
     assert sorted(ApprovalRequest.objects.values_list("status", flat=True)) == ["approved", "approved", "pending"]
 
 
-def test_one_that_fails_holds_nobody_up(batchable, ada, ben, rosa, tomas):
-    """Each says why: answered, another digest, one's own, not there."""
+def test_failed_item_does_not_affect_others(batchable, ada, ben, rosa, tomas):
     ben.groups.add(Group.objects.get(name="reviewer"))
     fine, answered, moved, own = ask(ada), ask(ada), ask(ada), ask(ben)
     decide_many(tomas, "reject", "No.", items_of(answered))
@@ -64,8 +62,7 @@ def test_one_that_fails_holds_nobody_up(batchable, ada, ben, rosa, tomas):
     assert [bool(each.detail) for each in results] == [False, True, True, True, True]
 
 
-def test_a_fault_that_is_seen_meanwhile_is_named(batchable, ada, rosa, monkeypatch):
-    """What follows is told that the database was set back, and what to do: no other answer came first."""
+def test_restored_database_is_reported_per_item(batchable, ada, rosa, monkeypatch):
     requests = [ask(ada) for _ in range(3)]
 
     def see_a_fault(sender: object, *, fact: Fact, **kwargs: object) -> None:
@@ -81,16 +78,14 @@ def test_a_fault_that_is_seen_meanwhile_is_named(batchable, ada, rosa, monkeypat
     assert [(each.status, each.detail) for each in others] == [("restored", "It was set back. Begin a new epoch.")] * 2
 
 
-def test_rejecting_needs_its_reason_item_by_item(ada, rosa):
-    """Of any tools at once; where nothing can be undone a reason is needed."""
+def test_missing_reason_is_reported_per_item(ada, rosa):
     plain, final = ask(ada), ask(ada, make_tool("wipe", reversibility="irreversible"))
     assert statuses(decide_many(rosa, "reject", "", items_of(plain, final))) == ["rejected", "invalid"]
     assert statuses(decide_many(rosa, "reject", "No.", items_of(final))) == ["rejected"]
     assert set(Call.objects.values_list("status", flat=True)) == {"failed"}
 
 
-def test_what_is_not_enough_yet_is_said_to_be_pending(batchable, ada, rosa):
-    """It was recorded."""
+def test_incomplete_quorum_stays_pending(batchable, ada, rosa):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     (result,) = decide_many(rosa, "approve", "", items_of(request))
@@ -109,8 +104,7 @@ def test_what_is_not_enough_yet_is_said_to_be_pending(batchable, ada, rosa):
         ({"batchable": True, "min_review_seconds": 5}, "restorable", False),
     ],
 )
-def test_approval_together_follows_the_rule(ada, rosa, terms, reversibility, together):
-    """Where the rule says so; what cannot be undone only where it names the tool."""
+def test_batch_approval_follows_the_rule(ada, rosa, terms, reversibility, together):
     tool = make_tool(reversibility=reversibility)
     set_rule(**terms)
     request = ask(ada, tool)
@@ -124,15 +118,14 @@ def test_approval_together_follows_the_rule(ada, rosa, terms, reversibility, tog
         assert not Review.objects.exists()
 
 
-def test_only_one_tool_is_approved_at_once(batchable, ada, rosa):
-    """Nothing is decided then."""
+def test_batch_approval_needs_a_single_tool(batchable, ada, rosa):
     requests = [ask(ada), ask(ada, make_tool("delete_note"))]
     with refusal_at("items", "not_together"):
         decide_many(rosa, "approve", "", items_of(*requests))
     assert not Review.objects.exists()
 
 
-def test_a_batch_names_one_to_a_hundred_requests_and_none_twice(rosa):
+def test_batch_size_and_duplicates_are_checked(rosa):
     for count, code in ((0, "required"), (MAX_BATCH_ITEMS + 1, "too_many")):
         with refusal_at("items", code):
             decide_many(rosa, "reject", "No.", [BatchItem(f"apr_{number}") for number in range(count)])
@@ -140,8 +133,7 @@ def test_a_batch_names_one_to_a_hundred_requests_and_none_twice(rosa):
         decide_many(rosa, "reject", "No.", [BatchItem("apr_1"), BatchItem("apr_2"), BatchItem("apr_1")])
 
 
-def test_many_are_put_off_at_once(ada, rosa):
-    """For oneself; each as far as its time goes."""
+def test_snooze_many(ada, rosa):
     requests = [ask(ada), ask(ada)]
     ApprovalRequest.objects.filter(pk=requests[1].pk).update(expires_at=clock.now() + LATER / 2)
     results = snooze_many(rosa, clock.now() + LATER, items_of(*requests))
@@ -151,8 +143,7 @@ def test_many_are_put_off_at_once(ada, rosa):
 
 @pytest.mark.slow
 @pytest.mark.db
-def test_two_batches_at_once_decide_each_request_once(transactional_db, ada, rosa, tomas):
-    """Whoever was second is told so, item by item."""
+def test_concurrent_batches_decide_each_request_once(transactional_db, ada, rosa, tomas):
     set_rule(batchable=True)
     requests = [ask(ada) for _ in range(8)]
     first, second = at_once(

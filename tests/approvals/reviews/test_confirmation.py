@@ -1,4 +1,4 @@
-"""What a policy asks against reflexes, on pages: to look for a while, to type, to have signed in lately."""
+"""Confirmations: minimum review time, typed target, fresh sign-in."""
 
 import re
 from datetime import timedelta
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 def opened(by: User, ada: User, **terms: Any) -> tuple[Pages, ApprovalRequest]:
-    """Let someone open a request that a rule with these terms holds."""
+    """Open the page of a request held by a rule with these terms."""
     set_rule(**terms)
     request = ask(ada)
     pages = Pages(by)
@@ -33,18 +33,17 @@ def opened(by: User, ada: User, **terms: Any) -> tuple[Pages, ApprovalRequest]:
 
 
 def approve(pages: Pages, request: ApprovalRequest, status: int = 200, **fields: str) -> str:
-    """Approve on the page, and return what it says."""
+    """Approve on the page and return its text."""
     sent = {"verdict": "approve", "seen_digest": request.digest, **fields}
     return pages.send(f"/approvals/{request.public_id}/decision/", sent, status=status)
 
 
 def status_of(request: ApprovalRequest) -> str:
-    """Return where the request stands."""
+    """Return the status of the request."""
     return ApprovalRequest.objects.get(pk=request.pk).status
 
 
-def test_what_the_call_is_about_is_typed(ada, rosa):
-    """Something else approves nothing."""
+def test_target_must_be_typed(ada, rosa):
     pages, request = opened(rosa, ada, typed_target=True)
     approve(pages, request, 422, typed="yes")
     assert (setback_on(pages), status_of(request)) == ("typed", "pending")
@@ -52,8 +51,7 @@ def test_what_the_call_is_about_is_typed(ada, rosa):
     assert status_of(request) == "approved"
 
 
-def test_an_argument_that_repeats_the_summary_is_not_what_is_typed(ada, rosa):
-    """What the call is about says its tool, and never who asks: a longer text in the summary moves nothing."""
+def test_argument_that_repeats_the_summary_is_no_target(ada, rosa):
     set_rule(typed_target=True)
     decoy = Preview("Write note.txt, as you said", "text", after="x")
     call = held_call(ada)
@@ -67,8 +65,7 @@ def test_an_argument_that_repeats_the_summary_is_not_what_is_typed(ada, rosa):
     assert setback_on(pages) == "typed"
 
 
-def test_where_the_summary_does_not_name_it_the_tool_is_typed(ada, rosa):
-    """Whatever else of the arguments the summary holds."""
+def test_tool_name_is_typed_without_a_target(ada, rosa):
     set_rule(typed_target=True)
     request = ask(ada, preview=Preview("Say hello", "text", after="x"))
     pages = Pages(rosa)
@@ -77,8 +74,7 @@ def test_where_the_summary_does_not_name_it_the_tool_is_typed(ada, rosa):
     approve(pages, request, typed="write_note")
 
 
-def test_an_edit_is_approved_by_what_its_own_rule_asks(stage, ada, rosa):
-    """The rule that holds what was written in its place: what must be typed is asked for then."""
+def test_edit_needs_the_confirmations_of_its_own_rule(stage, ada, rosa):
     rule = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}], "typed_target": True}
     rows = [{"path": "value", "operator": "equals", "value": "prod"}]
     add_policy(5, safety_level="dangerous", conditions=rows, **rule)
@@ -93,8 +89,7 @@ def test_an_edit_is_approved_by_what_its_own_rule_asks(stage, ada, rosa):
     assert status_of(request) == "approved"
 
 
-def test_a_check_of_an_edit_says_what_its_own_rule_will_ask(stage, ada, rosa):
-    """Before anything is sent to be approved; what was typed already stays. With and without scripts."""
+def test_edit_check_shows_the_required_confirmations(stage, ada, rosa):
     rule = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}], "typed_target": True}
     rows = [{"path": "value", "operator": "equals", "value": "prod"}]
     add_policy(5, safety_level="dangerous", conditions=rows, **rule, min_review_seconds=30)
@@ -112,8 +107,7 @@ def test_a_check_of_an_edit_says_what_its_own_rule_will_ask(stage, ada, rosa):
     assert 'name="typed"' not in back.content.decode()
 
 
-def test_it_is_looked_at_for_long_enough(ada, rosa, monkeypatch):
-    """From when the page first showed it, which no form can say by itself."""
+def test_minimum_review_time(ada, rosa, monkeypatch):
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now)
     pages, request = opened(rosa, ada, min_review_seconds=30)
@@ -129,14 +123,13 @@ def test_it_is_looked_at_for_long_enough(ada, rosa, monkeypatch):
 
 
 def sign_in(user: User) -> Client:
-    """Return a browser in which someone has signed in."""
+    """Return a signed-in client."""
     client = Client()
     client.force_login(user)
     return client
 
 
-def test_a_session_must_be_fresh_and_another_ones_freshness_does_not_help(ada, rosa):
-    """It is about who sits there now."""
+def test_fresh_sign_in_is_required_of_this_session(ada, rosa):
     pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
     session = pages.client.session
     session[SIGNED_IN_AT_KEY] = clock.now().timestamp() - 601
@@ -150,8 +143,7 @@ def test_a_session_must_be_fresh_and_another_ones_freshness_does_not_help(ada, r
     assert status_of(request) == "approved"
 
 
-def test_a_session_over_rest_must_be_fresh_too_and_a_token_has_none(ada, rosa):
-    """The same browser sends both."""
+def test_fresh_sign_in_is_required_over_rest_but_not_of_tokens(ada, rosa):
     _, request = opened(rosa, ada, fresh_sign_in_seconds=600)
     rest, body = Rest(None), {"verdict": "approve", "seen_digest": request.digest}
     rest.client = sign_in(rosa)
@@ -164,8 +156,7 @@ def test_a_session_over_rest_must_be_fresh_too_and_a_token_has_none(ada, rosa):
     assert Rest(rosa).post(f"approvals/{request.public_id}/reviews/", body).status_code == 201
 
 
-def test_who_is_signed_in_can_sign_in_again(ada, rosa):
-    """The page leads there; it is the same session that is fresh then."""
+def test_signed_in_user_can_sign_in_again(ada, rosa):
     rosa.set_password("quite-a-secret-word")
     rosa.save()
     pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
@@ -183,8 +174,7 @@ def test_who_is_signed_in_can_sign_in_again(ada, rosa):
     assert status_of(request) == "approved"
 
 
-def test_a_session_that_does_not_say_when_is_not_fresh(ada, rosa):
-    """One from before sessions kept it."""
+def test_session_without_sign_in_time_is_not_fresh(ada, rosa):
     pages, request = opened(rosa, ada, fresh_sign_in_seconds=600)
     session = pages.client.session
     del session[SIGNED_IN_AT_KEY]
@@ -194,8 +184,7 @@ def test_a_session_that_does_not_say_when_is_not_fresh(ada, rosa):
 
 
 @pytest.mark.parametrize("terms", [{"typed_target": True}, {"min_review_seconds": 30}, {"fresh_sign_in_seconds": 1}])
-def test_rejecting_takes_none_of_it(ada, rosa, terms):
-    """Saying no is never made hard."""
+def test_rejection_needs_no_confirmation(ada, rosa, terms):
     pages, request = opened(rosa, ada, **terms)
     pages.send(f"/approvals/{request.public_id}/decision/", {"verdict": "reject", "seen_digest": request.digest})
     assert status_of(request) == "rejected"

@@ -1,4 +1,4 @@
-"""The desk: claims that stop nobody, snoozes of one's own, delegation of one request, threads."""
+"""Coordination: claims, snoozes, extensions, delegations and comments."""
 
 from datetime import timedelta
 
@@ -34,27 +34,26 @@ from tests.conftest import person
 
 @pytest.fixture
 def request_(ada) -> ApprovalRequest:
-    """A request of ada's."""
+    """A request by Ada."""
     return ask(ada)
 
 
 def again(user: User) -> User:
-    """Return the person as the next request sees them."""
+    """Return the user freshly loaded, as in the next HTTP request."""
     return User.objects.get(pk=user.pk)
 
 
 def age(request: ApprovalRequest, **moments: timedelta) -> None:
-    """Let moments of a request be so far from now."""
+    """Set times of a request relative to now."""
     ApprovalRequest.objects.filter(pk=request.pk).update(**{name: clock.now() + by for name, by in moments.items()})
 
 
 def actions() -> list[str]:
-    """Return what the audit log says happened, oldest first."""
+    """Return the audited actions, oldest first."""
     return list(AuditEntry.objects.order_by("seq").values_list("action", flat=True))
 
 
-def test_a_claim_is_a_lease_that_others_are_shown(request_, rosa, tomas):
-    """Nobody else can claim it meanwhile; the holder may claim it again."""
+def test_claim_is_a_visible_lease(request_, rosa, tomas):
     held = claim(request_, by=rosa)
     assert held.claimed_by == rosa
     assert held.claimed_until is not None
@@ -64,28 +63,24 @@ def test_a_claim_is_a_lease_that_others_are_shown(request_, rosa, tomas):
     assert claim(request_, by=rosa).claimed_by == rosa
 
 
-def test_a_claim_stops_nobody_from_deciding(request_, rosa, tomas):
-    """It is said, not locked."""
+def test_claim_does_not_prevent_decisions(request_, rosa, tomas):
     claim(request_, by=rosa)
     assert decide(request_, by=tomas, decision=approval(request_)).status == "approved"
 
 
-def test_a_claim_that_is_over_is_anyones(request_, rosa, tomas):
-    """By the clock; nobody has to end it."""
+def test_expired_claim_can_be_taken_over(request_, rosa, tomas):
     claim(request_, by=rosa)
     age(request_, claimed_until=timedelta(seconds=-1))
     assert claim(request_, by=tomas).claimed_by == tomas
 
 
-def test_a_claim_ends_with_the_time_to_answer(request_, rosa):
-    """At the latest."""
+def test_claim_ends_at_the_deadline(request_, rosa):
     age(request_, expires_at=timedelta(seconds=90))
     held = claim(request_, by=rosa)
     assert held.claimed_until == held.expires_at
 
 
-def test_a_claim_is_given_back_by_who_has_it(request_, rosa, tomas):
-    """By nobody else."""
+def test_only_the_claimant_may_release(request_, rosa, tomas):
     with pytest.raises(Conflict):
         release(request_, by=rosa)
     claim(request_, by=rosa)
@@ -97,15 +92,14 @@ def test_a_claim_is_given_back_by_who_has_it(request_, rosa, tomas):
     assert actions()[-3:] == ["approval.claimed", "approval.released", "approval.claimed"]
 
 
-def test_four_eyes_hold_at_the_claim_too(request_, ada, vera):
-    """Who may not decide claims nothing."""
+def test_requester_may_not_claim(request_, ada, vera):
     ada.groups.add(Group.objects.get(name="reviewer"))
     for somebody in (again(ada), vera):
         with pytest.raises(NotAllowed):
             claim(request_, by=somebody)
 
 
-def test_nothing_is_laid_over_what_was_answered_or_has_expired(ada, rosa, tomas):
+def test_closed_request_cannot_be_claimed_snoozed_or_delegated(ada, rosa, tomas):
     answered, late = ask(ada), ask(ada)
     decide(answered, by=rosa, decision=rejection(answered, "No."))
     age(late, expires_at=timedelta(seconds=-1))
@@ -123,8 +117,7 @@ def test_nothing_is_laid_over_what_was_answered_or_has_expired(ada, rosa, tomas)
     assert not (Delegation.objects.exists() or Snooze.objects.exists())
 
 
-def test_a_snooze_is_ones_own_and_ends_in_time(request_, rosa, tomas):
-    """Bounded by the time to answer; woken by hand too."""
+def test_snooze_is_personal_and_expires(request_, rosa, tomas):
     until = clock.now() + timedelta(hours=1)
     snooze(request_, by=rosa, until=until)
     snooze(request_, by=rosa, until=until + timedelta(hours=1))
@@ -137,20 +130,18 @@ def test_a_snooze_is_ones_own_and_ends_in_time(request_, rosa, tomas):
 
 
 @pytest.mark.parametrize("by", [timedelta(0), timedelta(days=2)])
-def test_a_snooze_to_another_time_is_refused(request_, rosa, by):
-    """Neither now nor after it expires."""
+def test_invalid_snooze_time_is_refused(request_, rosa, by):
     with refusal_at("until", "invalid"):
         snooze(request_, by=rosa, until=clock.now() + by)
 
 
 def will_expire_in(request_: ApprovalRequest, minutes: float) -> None:
-    """Let a request have so much time left."""
+    """Set the time left of a request."""
     ApprovalRequest.objects.filter(pk=request_.pk).update(expires_at=clock.now() + timedelta(minutes=minutes))
     request_.refresh_from_db()
 
 
-def test_what_will_soon_expire_is_given_half_an_hour_more(request_, rosa):
-    """Told to the audit log and whoever watches; an answer is then in time."""
+def test_extension_adds_half_an_hour(request_, rosa):
     will_expire_in(request_, 5)
     before = request_.expires_at
     extended = extend(request_, by=rosa)
@@ -161,8 +152,7 @@ def test_what_will_soon_expire_is_given_half_an_hour_more(request_, rosa):
     assert decide(request_for(rosa, request_.public_id), by=rosa, decision=approval(extended)).status == "approved"
 
 
-def test_more_time_is_given_when_it_is_needed_and_not_for_ever(request_, ada, rosa):
-    """Not while there is an hour, not an eleventh time, not by who asked, not once it is over."""
+def test_extensions_are_limited(request_, ada, rosa):
     with pytest.raises(Conflict):
         extend(request_, by=rosa)
     will_expire_in(request_, 5)
@@ -178,8 +168,8 @@ def test_more_time_is_given_when_it_is_needed_and_not_for_ever(request_, ada, ro
     assert not AuditEntry.objects.filter(action="approval.extended").exists()
 
 
-def test_who_extends_what_was_extended_meanwhile_adds_nothing_to_what_they_did_not_see(request_, rosa, tomas):
-    """The second press of two meets more than an hour, or the same count once."""
+def test_concurrent_extensions_add_once(request_, rosa, tomas):
+    """The second request finds more than an hour left, or the same number of extensions."""
     will_expire_in(request_, 31)
     extend(request_, by=rosa)
     with pytest.raises(Conflict):
@@ -188,8 +178,7 @@ def test_who_extends_what_was_extended_meanwhile_adds_nothing_to_what_they_did_n
     assert request_.extensions == 1
 
 
-def test_a_request_is_handed_to_someone_who_may_decide_it(request_, rosa, tomas):
-    """The claim goes with it; the audit log says who asked them."""
+def test_delegation(request_, rosa, tomas):
     claim(request_, by=rosa)
     given = delegate(request_, by=rosa, to=tomas)
     assert given.claimed_by is None
@@ -198,8 +187,7 @@ def test_a_request_is_handed_to_someone_who_may_decide_it(request_, rosa, tomas)
     assert decide(given, by=tomas, decision=approval(given)).status == "approved"
 
 
-def test_who_lost_their_role_answers_in_anothers_place(request_, rosa, vera):
-    """As long as the other might."""
+def test_user_without_a_role_may_decide_as_delegate(request_, rosa, vera):
     assert may_decide(request_, vera) is not None
     hand(request_, rosa, vera)
     handed = request_for(vera, request_.public_id)
@@ -208,8 +196,7 @@ def test_who_lost_their_role_answers_in_anothers_place(request_, rosa, vera):
 
 
 @pytest.mark.usefixtures("tomas", "admin")
-def test_a_request_is_handed_to_nobody_who_may_not_decide_it(request_, ada, rosa, vera, ben):
-    """Only those who may are offered: neither the requester, nor other roles, nor who has no account in use."""
+def test_delegate_must_be_eligible(request_, ada, rosa, vera, ben):
     gone = person("gone", "reviewer")
     User.objects.filter(pk=gone.pk).update(is_active=False)
     asking = person("asking", "reviewer")
@@ -222,8 +209,7 @@ def test_a_request_is_handed_to_nobody_who_may_not_decide_it(request_, ada, rosa
     assert not Delegation.objects.exists()
 
 
-def test_a_page_names_all_who_may_answer(request_, rosa, tomas, vera, admin):
-    """Members, those of the group that was asked when nobody answered, and delegates while who asked them might."""
+def test_page_lists_all_possible_deciders(request_, rosa, tomas, vera, admin):
     ApprovalRequest.objects.filter(pk=request_.pk).update(escalated_to="administrator")
     hand(request_, rosa, vera)
     hand(request_, tomas, person("guest"))
@@ -232,8 +218,7 @@ def test_a_page_names_all_who_may_answer(request_, rosa, tomas, vera, admin):
     assert shown == sorted(user_display_name(each) for each in (admin, rosa, vera))
 
 
-def test_who_has_no_role_sees_what_is_handed_to_them(request_, rosa):
-    """That one request, and no other."""
+def test_delegate_without_a_role_sees_the_request(request_, rosa):
     guest = person("guest")
     with pytest.raises(ApprovalRequest.DoesNotExist):
         request_for(guest, request_.public_id)
@@ -241,8 +226,7 @@ def test_who_has_no_role_sees_what_is_handed_to_them(request_, rosa):
     assert may_decide(request_for(guest, request_.public_id), guest) is None
 
 
-def test_a_delegation_ends_with_the_right_behind_it(request_, rosa, vera):
-    """By losing the role, or by being taken back."""
+def test_delegation_ends_with_the_right_of_its_giver(request_, rosa, vera):
     hand(request_, rosa, vera)
     rosa.groups.clear()
     assert may_decide(request_for(vera, request_.public_id), vera) is not None
@@ -254,15 +238,13 @@ def test_a_delegation_ends_with_the_right_behind_it(request_, rosa, vera):
         delegate(request_, by=rosa, to=rosa)
 
 
-def test_one_delegate_at_a_time(request_, rosa, admin, tomas):
-    """A second one takes the first one's place."""
+def test_new_delegation_replaces_the_old(request_, rosa, admin, tomas):
     delegate(request_, by=rosa, to=admin)
     delegate(request_, by=rosa, to=tomas)
     assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, tomas)]
 
 
-def test_a_delegate_hands_nothing_on(request_, rosa, tomas, vera):
-    """Only who has the right may; and nobody hands on what they may not decide."""
+def test_delegate_cannot_delegate(request_, rosa, tomas, vera):
     with pytest.raises(NotAllowed):
         delegate(request_, by=vera, to=tomas)
     hand(request_, rosa, vera)
@@ -271,8 +253,7 @@ def test_a_delegate_hands_nothing_on(request_, rosa, tomas, vera):
     assert [(each.by, each.to) for each in Delegation.objects.all()] == [(rosa, vera)]
 
 
-def test_a_thread_is_anyones_and_says_what_an_agent_said(request_, ada, vera):
-    """Also of a request that was answered."""
+def test_comments_by_agents_are_marked(request_, ada, vera):
     token = ApiToken.objects.create(name="bot", user=ada, kind="agent", expires_at=clock.now())
     Call.objects.filter(pk=request_.call_id).update(token=token)
     first = comment(request_, by=vera, text="Why <b>now</b>?")
@@ -292,7 +273,6 @@ NO_COMMENTS = {
 
 
 def test_invalid_comments_are_refused(request_, vera):
-    """Blank, too long, or nothing that can be stored."""
     for text, code in NO_COMMENTS.items():
         with refusal_at("text", code):
             comment(request_, by=vera, text=text)

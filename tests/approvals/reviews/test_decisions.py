@@ -1,4 +1,4 @@
-"""One answer decides, once, by the right people, about exactly what they saw."""
+"""Decisions: effect, quorum, undo and validation."""
 
 from datetime import datetime, timedelta
 
@@ -15,18 +15,17 @@ from tests.approvals.factories import approval, ask, make_tool, refusal_at, reje
 
 
 def moment(value: datetime | None) -> datetime:
-    """Return a time that must be there."""
+    """Return a time after checking that it is set."""
     assert value is not None
     return value
 
 
 def call_of(request: ApprovalRequest) -> Call:
-    """Return the request's call as it is now."""
+    """Return the current call of the request."""
     return Call.objects.get(approval=request)
 
 
-def test_an_approval_releases_the_call_at_once(ada, rosa):
-    """Over REST there is no undo window."""
+def test_approval_releases_the_call(ada, rosa):
     request = ask(ada)
     decided = decide(request, by=rosa, decision=approval(request, "Looks right."))
     assert (decided.status, call_of(request).status) == ("approved", "ready")
@@ -38,8 +37,7 @@ def test_an_approval_releases_the_call_at_once(ada, rosa):
 @pytest.mark.parametrize(
     ("comment", "message"), [("Wrong folder.", "Rejected by Rosa: Wrong folder."), ("", "Rejected by Rosa.")]
 )
-def test_a_rejection_fails_the_call_with_its_reason(ada, rosa, comment, message):
-    """The agent is told who and why, in the standard shape."""
+def test_rejection_fails_the_call_with_its_reason(ada, rosa, comment, message):
     request = ask(ada)
     decided = decide(request, by=rosa, decision=rejection(request, comment))
     call = call_of(request)
@@ -51,7 +49,7 @@ def test_a_rejection_fails_the_call_with_its_reason(ada, rosa, comment, message)
 
 
 @pytest.mark.parametrize("first", [approval, rejection])
-def test_second_answer_is_refused_and_not_recorded(ada, rosa, tomas, first):
+def test_second_decision_is_refused(ada, rosa, tomas, first):
     request = ask(ada)
     status = decide(request, by=tomas, decision=first(request, "because")).status
     with pytest.raises(Conflict) as refused:
@@ -61,8 +59,7 @@ def test_second_answer_is_refused_and_not_recorded(ada, rosa, tomas, first):
     assert "Tomas" in refused.value.message
 
 
-def test_what_was_seen_must_be_what_is_asked(ada, rosa):
-    """A review of an older round, or of another request, counts nothing."""
+def test_decision_needs_the_current_digest(ada, rosa):
     request, other = ask(ada), ask(ada)
     with pytest.raises(Conflict):
         decide(request, by=rosa, decision=approval(other))
@@ -73,7 +70,6 @@ def test_what_was_seen_must_be_what_is_asked(ada, rosa):
 
 @pytest.mark.parametrize("terms", [{"reason_required": True}, {}], ids=["the rule", "an irreversible tool"])
 def test_a_reason_may_be_required_for_a_rejection(ada, rosa, terms):
-    """By the rule, or because nothing takes the call back; never for an approval."""
     set_rule(**terms)
     tool = make_tool(reversibility="restorable" if terms else "irreversible")
     request = ask(ada, tool)
@@ -82,8 +78,7 @@ def test_a_reason_may_be_required_for_a_rejection(ada, rosa, terms):
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
 
 
-def test_a_comment_that_cannot_be_kept_is_refused(ada, rosa):
-    """By name, and nothing is stored."""
+def test_invalid_comment_is_refused(ada, rosa):
     request = ask(ada)
     for comment, code in (("x" * 4001, "too_long"), ("a\x00b", "invalid"), ("half \ud800 a pair", "invalid")):
         with refusal_at("comment", code):
@@ -91,15 +86,13 @@ def test_a_comment_that_cannot_be_kept_is_refused(ada, rosa):
     assert Review.objects.count() == 0
 
 
-def test_the_longest_comment_is_kept(ada, rosa):
-    """Whole."""
+def test_longest_comment_is_accepted(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request, "é" * 4000))
     assert Review.objects.get().comment == "é" * 4000
 
 
-def test_two_people_where_the_rule_asks_for_two(ada, rosa, tomas):
-    """The first answer waits for the second; nobody answers twice."""
+def test_quorum_of_two(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     assert decide(request, by=rosa, decision=approval(request)).status == "pending"
@@ -109,16 +102,14 @@ def test_two_people_where_the_rule_asks_for_two(ada, rosa, tomas):
     assert decide(request, by=tomas, decision=approval(request)).status == "approved"
 
 
-def test_one_rejection_beats_every_approval(ada, rosa, tomas):
-    """Deny beats approve."""
+def test_one_rejection_overrides_approvals(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     assert decide(request, by=tomas, decision=rejection(request)).status == "rejected"
 
 
-def test_one_of_several_approvals_is_refused_after_a_rejection(ada, rosa, tomas):
-    """Also one that would not have been enough by itself."""
+def test_approval_after_a_rejection_is_refused(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     decide(request, by=tomas, decision=rejection(request))
@@ -128,7 +119,6 @@ def test_one_of_several_approvals_is_refused_after_a_rejection(ada, rosa, tomas)
 
 
 def test_a_page_decision_takes_effect_after_the_undo_window(ada, rosa):
-    """Until then the call stays held; afterwards the ticker applies it, once."""
     request = ask(ada)
     decided = decide(request, by=rosa, decision=approval(request, channel="page"))
     assert (decided.status, call_of(request).status) == ("approved", "held")
@@ -139,16 +129,14 @@ def test_a_page_decision_takes_effect_after_the_undo_window(ada, rosa):
     assert call_of(request).status == "ready"
 
 
-def test_no_undo_window_when_it_is_switched_off(ada, rosa, settings):
-    """TOOLGATE_UNDO_SECONDS=0."""
+def test_undo_window_can_be_disabled(ada, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 0
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request, channel="page"))
     assert call_of(request).status == "ready"
 
 
-def test_a_rejection_on_a_page_is_applied_too(ada, rosa):
-    """With its reason, by who gave it."""
+def test_page_rejection_is_applied_after_the_undo_window(ada, rosa):
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "No.", channel="page"))
     apply_due(clock.now() + timedelta(seconds=6))
@@ -157,8 +145,7 @@ def test_a_rejection_on_a_page_is_applied_too(ada, rosa):
     assert AuditEntry.objects.get(action="call.refused").actor == rosa
 
 
-def test_undo_makes_it_wait_again(ada, rosa, tomas, settings):
-    """The review is kept and no longer counts; its author, too, may answer again."""
+def test_undo_reopens_the_request(ada, rosa, tomas, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "Oops.", channel="page"))
@@ -169,8 +156,7 @@ def test_undo_makes_it_wait_again(ada, rosa, tomas, settings):
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
 
 
-def test_only_the_author_undoes(ada, rosa, tomas):
-    """Tomas may not take Rosa's answer back."""
+def test_only_the_reviewer_may_undo(ada, rosa, tomas):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request, channel="page"))
     with pytest.raises(NotAllowed):
@@ -179,8 +165,7 @@ def test_only_the_author_undoes(ada, rosa, tomas):
     assert request.status == "approved"
 
 
-def test_undo_ends_with_its_window(ada, rosa):
-    """When it is over, and when there never was one."""
+def test_undo_is_refused_after_its_window(ada, rosa):
     request, at_once, undecided = ask(ada), ask(ada), ask(ada)
     decide(request, by=rosa, decision=approval(request, channel="page"))
     ApprovalRequest.objects.filter(pk=request.pk).update(effective_at=clock.now())
@@ -195,7 +180,6 @@ def test_undo_ends_with_its_window(ada, rosa):
 
 
 def test_undoing_one_of_two_approvals(ada, rosa, tomas, settings):
-    """The first still counts, so one more is enough."""
     settings.TOOLGATE_UNDO_SECONDS = 60
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
@@ -206,7 +190,6 @@ def test_undoing_one_of_two_approvals(ada, rosa, tomas, settings):
 
 
 def test_every_decision_is_in_the_audit_log(ada, rosa):
-    """Who, what, on which digest, and why."""
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request, "Checked."))
     kept = AuditEntry.objects.filter(object_ref=request.public_id).order_by("seq")
@@ -218,15 +201,14 @@ def test_every_decision_is_in_the_audit_log(ada, rosa):
     assert "hello" not in "".join(kept.values_list("details", flat=True))
 
 
-def test_the_decided_request_is_seen_with_its_review(ada, rosa):
-    """What comes back is what the next reader sees."""
+def test_decided_request_shows_its_review(ada, rosa):
     request = ask(ada)
     decided = decide(request, by=rosa, decision=approval(request))
     assert request_for(rosa, request.public_id).effective_at == decided.effective_at
 
 
-def test_a_call_that_ended_meanwhile_is_not_asked_about_again(ada, rosa):
-    """Its plan was cancelled during the undo window; the decision has nothing left to do, quietly."""
+def test_decision_on_an_ended_call_has_no_effect(ada, rosa):
+    """The plan was cancelled during the undo window, so applying the decision does nothing."""
     request = ask(ada)
     decide(request, by=rosa, decision=rejection(request, "No.", channel="page"))
     Call.objects.update(status="cancelled", message="The plan was cancelled.")

@@ -1,4 +1,4 @@
-"""Edit and approve: other arguments are judged like the first ones, and who asked is told what was changed."""
+"""Edit and approve: checks of edited arguments, rounds and votes."""
 
 import json
 
@@ -24,19 +24,19 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def plan(stage, ada, read_anew) -> Plan:
-    """A plan whose dangerous step waits for people; policies are read anew."""
+    """A plan whose dangerous step waits for approval, without the cache of policies."""
     stage.previews["dangerous"] = lambda value, context: Preview(f"Do {value}", "text", state_token=f"state of {value}")
     return work_off(make_plan(ada, act(1, "asked", "dangerous", expected_key="out")))
 
 
-def test_the_call_runs_with_the_edited_arguments(plan, stage, rosa):
+def test_call_runs_with_edited_arguments(plan, stage, rosa):
     assert edit(plan, rosa, "edited").status == "approved"
     assert work_off(plan).status == "completed"
     assert stage.values("dangerous") == ["edited"]
     assert_invariants()
 
 
-def test_an_edit_is_a_round_with_a_digest_and_a_preview_of_its_own(plan, rosa):
+def test_edit_opens_a_round_with_its_own_digest_and_preview(plan, rosa):
     before = request_of(plan)
     after = edit(plan, rosa, "edited")
     first, second = after.rounds.order_by("number")
@@ -46,7 +46,7 @@ def test_an_edit_is_a_round_with_a_digest_and_a_preview_of_its_own(plan, rosa):
     assert (second.state_token, after.public_id) == ("state of edited", before.public_id)
 
 
-def test_who_asked_is_told_who_changed_what(plan, rosa):
+def test_requester_sees_who_edited_which_arguments(plan, rosa):
     edit(plan, rosa, "edited")
     work_off(plan)
     call = call_of(plan)
@@ -55,7 +55,7 @@ def test_who_asked_is_told_who_changed_what(plan, rosa):
     assert call.arguments_json == {"value": "edited"}
 
 
-def test_the_log_names_fields_and_no_values(plan, rosa):
+def test_audit_log_names_fields_without_values(plan, rosa):
     edit(plan, rosa, "edited")
     entry = AuditEntry.objects.get(action="approval.edited")
     assert (entry.actor, entry.details_json["fields"]) == (rosa, ["value"])
@@ -64,7 +64,7 @@ def test_the_log_names_fields_and_no_values(plan, rosa):
     assert told == [f"1 approval.{word}" for word in ("opened", "edited", "reviewed", "decided")]
 
 
-def test_arguments_that_do_not_fit_name_their_path(catalog, workspace, ada, rosa):
+def test_invalid_arguments_name_their_path(catalog, workspace, ada, rosa):
     plan = work_off(make_plan(ada, write_step(1)))
     with pytest.raises(ParameterError) as wrong:
         answer(plan, rosa, ReviewVerdict.APPROVE, arguments={"path": 7, "content": "x"})
@@ -72,7 +72,7 @@ def test_arguments_that_do_not_fit_name_their_path(catalog, workspace, ada, rosa
     assert (request_of(plan).round_number, Review.objects.count()) == (1, 0)
 
 
-def test_what_the_tool_knows_it_cannot_do_is_no_edit(plan, stage, rosa):
+def test_edit_refused_by_the_tool_is_rejected(plan, stage, rosa):
     def refuse(value, context):
         raise ToolError("There is no such place.")
 
@@ -82,7 +82,7 @@ def test_what_the_tool_knows_it_cannot_do_is_no_edit(plan, stage, rosa):
     assert (request_of(plan).round_number, Review.objects.count()) == (1, 0)
 
 
-def test_a_policy_that_refuses_it_refuses_the_edit(plan, rosa):
+def test_edit_denied_by_a_policy_is_rejected(plan, rosa):
     set_rule(effect="deny", message="Not here.")
     with pytest.raises(Conflict) as refused:
         edit(plan, rosa, "edited")
@@ -90,8 +90,7 @@ def test_a_policy_that_refuses_it_refuses_the_edit(plan, rosa):
     assert (request_of(plan).status, request_of(plan).round_number) == ("pending", 1)
 
 
-def test_a_larger_quorum_counts_no_editor(plan, stage, rosa, tomas, admin):
-    """The rule of the edited call asks for two people; the one who edited is neither."""
+def test_editor_does_not_count_in_a_larger_quorum(plan, stage, rosa, tomas, admin):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     assert check_edit(request_of(plan), {"value": "edited"}).quorum == 2
     assert edit(plan, rosa, "edited", comment="So it is safe.").status == "pending"
@@ -101,13 +100,13 @@ def test_a_larger_quorum_counts_no_editor(plan, stage, rosa, tomas, admin):
     assert answer(plan, tomas, ReviewVerdict.APPROVE).status == "pending"
 
 
-def test_an_editor_may_be_barred_by_the_rule(plan, rosa, tomas):
+def test_rule_may_bar_the_editor(plan, rosa, tomas):
     set_rule(editor_may_approve=False)
     assert edit(plan, rosa, "edited").status == "pending"
     assert answer(plan, tomas, ReviewVerdict.APPROVE).status == "approved"
 
 
-def test_earlier_votes_are_void(plan, rosa, tomas, ben):
+def test_edit_voids_earlier_votes(plan, rosa, tomas, ben):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     ApprovalRequest.objects.update(policy_revision=set_rule())
     request_of(plan).rounds.update(quorum=2)
@@ -118,11 +117,11 @@ def test_earlier_votes_are_void(plan, rosa, tomas, ben):
     assert answer(plan, rosa, ReviewVerdict.APPROVE).status == "approved"
 
 
-def test_the_same_arguments_are_a_plain_approval(plan, rosa):
+def test_unchanged_arguments_are_a_plain_approval(plan, rosa):
     assert edit(plan, rosa, "asked").round_number == 1
 
 
-def test_undo_takes_the_edit_back_too(plan, rosa, settings):
+def test_undo_reverts_the_edit(plan, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     edit(plan, rosa, "edited", channel="page")
     undo_decision(request_of(plan), by=rosa)
@@ -134,7 +133,7 @@ def test_undo_takes_the_edit_back_too(plan, rosa, settings):
     assert "edited" not in call_of(plan).response_json
 
 
-def test_an_answer_to_what_was_asked_before_is_refused(plan, rosa, tomas):
+def test_decision_on_an_earlier_round_is_refused(plan, rosa, tomas):
     set_rule(editor_may_approve=False)
     seen = request_of(plan).digest
     edit(plan, rosa, "edited")
@@ -156,19 +155,19 @@ def test_an_answer_to_what_was_asked_before_is_refused(plan, rosa, tomas):
         ({"verdict": ReviewVerdict.REQUEST_CHANGES, "comment": " "}, "comment", "required"),
     ],
 )
-def test_parts_that_do_not_go_together_are_named(plan, rosa, more, field, code):
+def test_conflicting_fields_are_reported(plan, rosa, more, field, code):
     with refusal_at(field, code):
         answer(plan, rosa, **more)
     assert request_of(plan).status == "pending"
 
 
-def test_who_may_not_decide_has_nothing_computed(plan, stage, vera):
+def test_no_edit_is_computed_for_ineligible_users(plan, stage, vera):
     stage.previews["dangerous"] = lambda value, context: 1 / 0
     with pytest.raises(NotAllowed):
         edit(plan, vera, "edited")
 
 
-def test_a_tool_that_changed_is_not_edited(plan, stage, rosa):
+def test_edit_is_refused_after_a_tool_change(plan, stage, rosa):
     version = request_of(plan).tool_version
     version.pk, version.number, version.fingerprint = None, 2, "0" * 64
     version.save()
@@ -177,21 +176,19 @@ def test_a_tool_that_changed_is_not_edited(plan, stage, rosa):
         check_edit(request_of(plan), {"value": "edited"})
 
 
-def test_the_names_of_what_differs():
+def test_changed_fields_are_listed():
     before = {"a": 1, "b": {"c": 1, "d": [1, 2]}, "e": True}
     after = {"a": 1, "b": {"c": 2, "d": [1, 3]}, "e": 1, "f": None}
     assert changed_fields(before, after) == ("b.c", "b.d", "e", "f")
     assert changed_fields(before, dict(before)) == ()
 
 
-def test_the_names_of_what_differs_hold_no_hmacs():
-    """A key that held a secret is told by the secret's name."""
+def test_changed_fields_contain_no_hmacs():
     before, after = ({'{"$secret":"jwt#' + digit * 64 + '"}': 1} for digit in "ab")
     assert changed_fields(before, after) == ('{"$secret":"jwt"}',)
 
 
-def test_a_secret_left_in_place_stays_and_a_new_one_is_cut_out(plan, stage, rosa):
-    """Known shapes never reach the tables; the tool gets the value."""
+def test_edit_keeps_old_secrets_and_cuts_out_new_ones(plan, stage, rosa):
     key = "ghp_" + "a1B2c3D4e5" * 4
     edit(plan, rosa, {"key": key})
     assert key not in call_of(plan).arguments
@@ -200,8 +197,8 @@ def test_a_secret_left_in_place_stays_and_a_new_one_is_cut_out(plan, stage, rosa
     assert get_tool("dangerous") is not None and step_of(plan).status == "completed"
 
 
-def test_who_changed_it_may_still_revoke_it(plan, rosa, tomas):
-    """They may not approve what two must agree to; taking it away only makes things safer."""
+def test_editor_may_revoke(plan, rosa, tomas):
+    """Editors may not approve in a larger quorum, but revoking only makes things safer."""
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     edit(plan, rosa, "edited")
     answer(plan, tomas, ReviewVerdict.APPROVE)

@@ -1,4 +1,4 @@
-"""A proposed edit is accepted hunk by hunk: what is left out is not applied, and the request says so everywhere."""
+"""Accepting a proposed change hunk by hunk."""
 
 import contextlib
 import json
@@ -39,7 +39,7 @@ def note(settings, tmp_path) -> Path:
 
 @pytest.fixture
 def plan(note, ada, catalog) -> Plan:
-    """A plan whose one step proposes two hunks and waits for people."""
+    """A plan whose only step proposes two hunks and waits for approval."""
     proposal = {"path": "note.txt", "original": ORIGINAL, "modified": BOTH, "description": "Say it louder"}
     return work_off(make_plan(ada, step(1, "propose_file_edit", parameters=proposal)))
 
@@ -52,14 +52,14 @@ def accept(
 
 
 @pytest.mark.parametrize(("hunks", "text"), [((0,), FIRST), ((1,), SECOND), ((1, 0), BOTH), ((0, 1, 1), BOTH)])
-def test_the_accepted_hunks_are_applied_and_no_others(plan, note, rosa, hunks, text):
+def test_only_accepted_hunks_are_applied(plan, note, rosa, hunks, text):
     accept(plan, rosa, *hunks)
     work_off(plan)
     assert note.read_text() == text
     assert call_of(plan).status == "completed"
 
 
-def test_a_part_makes_a_round_of_its_own_with_another_digest(plan, rosa):
+def test_partial_approval_opens_a_new_round(plan, rosa):
     before = request_of(plan)
     after = accept(plan, rosa, 1)
     assert (after.round_number, after.digest != before.digest, after.public_id) == (2, True, before.public_id)
@@ -72,8 +72,7 @@ def test_a_part_makes_a_round_of_its_own_with_another_digest(plan, rosa):
 
 
 @pytest.mark.parametrize(("hunks", "times"), [((0,), 2), ((0, 1), 1), ((2,), 1)])
-def test_texts_are_compared_once_and_before_anything_is_locked(plan, rosa, monkeypatch, hunks, times):
-    """The proposed change, and where it is narrowed the one that is left of it."""
+def test_texts_are_compared_once_before_locking(plan, rosa, monkeypatch, hunks, times):
     depths, compare = [], TextComparison.__init__
 
     def counted(self: TextComparison, before: str | None, after: str | None) -> None:
@@ -86,14 +85,13 @@ def test_texts_are_compared_once_and_before_anything_is_locked(plan, rosa, monke
     assert depths == [len(connection.savepoint_ids)] * times
 
 
-def test_who_may_not_decide_has_nothing_compared(plan, vera, monkeypatch):
+def test_nothing_is_compared_for_ineligible_users(plan, vera, monkeypatch):
     monkeypatch.delattr(TextComparison, "__init__")
     with pytest.raises(NotAllowed):
         accept(plan, vera, 0)
 
 
-def test_a_call_that_no_longer_waits_is_not_edited(plan, rosa):
-    """Whatever moved it on while its request still stood open."""
+def test_call_that_is_not_held_cannot_be_edited(plan, rosa):
     Call.objects.update(status="cancelled")
     with pytest.raises(Conflict):
         accept(plan, rosa, 1)
@@ -105,7 +103,7 @@ def test_all_hunks_are_a_plain_approval(plan, rosa):
     assert accept(plan, rosa, 0, 1).round_number == 1
 
 
-def test_no_hunk_is_a_rejection_that_tells_the_agent_to_stop(plan, note, rosa):
+def test_accepting_no_hunk_is_a_rejection(plan, note, rosa):
     assert accept(plan, rosa).status == "rejected"
     assert note.read_text() == ORIGINAL
     assert call_of(plan).error_kind == "rejected"
@@ -120,19 +118,19 @@ def test_no_hunk_is_a_rejection_that_tells_the_agent_to_stop(plan, note, rosa):
         ((0,), ReviewVerdict.REJECT, "invalid"),
     ],
 )
-def test_hunks_that_cannot_be_taken_change_nothing(plan, rosa, hunks, verdict, code):
+def test_invalid_hunks_are_refused(plan, rosa, hunks, verdict, code):
     with refusal_at("hunks", code):
         accept(plan, rosa, *hunks, verdict=verdict)
     assert (request_of(plan).round_number, Review.objects.count()) == (1, 0)
 
 
-def test_a_change_that_is_one_piece_takes_no_hunks(note, ada, rosa, catalog):
+def test_indivisible_change_takes_no_hunks(note, ada, rosa, catalog):
     write = step(1, "write_file", parameters={"path": "note.txt", "content": BOTH})
     with refusal_at("hunks", "not_divisible"):
         accept(work_off(make_plan(ada, write)), rosa, 0)
 
 
-def test_the_audit_and_the_history_tell_which_hunks(plan, rosa):
+def test_audit_log_and_history_name_the_hunks(plan, rosa):
     accept(plan, rosa, 1)
     entry = AuditEntry.objects.get(action="approval.edited")
     assert (entry.actor, entry.details_json["hunks"], entry.details_json["of"]) == (rosa, [1], 2)
@@ -142,14 +140,14 @@ def test_the_audit_and_the_history_tell_which_hunks(plan, rosa):
     assert told == [f"1 approval.{word}" for word in ("opened", "edited", "reviewed", "decided")]
 
 
-def test_an_answer_to_what_was_asked_before_is_refused(plan, rosa, tomas):
+def test_decision_on_an_earlier_round_is_refused(plan, rosa, tomas):
     seen = request_of(plan).digest
     accept(plan, rosa, 1)
     with pytest.raises(Conflict):
         decide(request_of(plan), by=tomas, decision=Decision(ReviewVerdict.APPROVE, seen))
 
 
-def test_with_two_people_the_editor_is_none_of_them(note, plan, rosa, tomas, monkeypatch):
+def test_editor_does_not_count_in_a_quorum_of_two(note, plan, rosa, tomas, monkeypatch):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     monkeypatch.setattr(gate, "_view", gate._View())  # else the rule of a second ago is trusted
     request = accept(plan, rosa, 1)
@@ -160,7 +158,7 @@ def test_with_two_people_the_editor_is_none_of_them(note, plan, rosa, tomas, mon
     assert request_of(plan).status == "pending"
 
 
-def test_undoing_brings_back_what_was_asked(settings, plan, note, rosa):
+def test_undo_restores_the_requested_change(settings, plan, note, rosa):
     settings.TOOLGATE_UNDO_SECONDS = 60
     asked = request_of(plan)
     accept(plan, rosa, 1, channel="page")
@@ -172,7 +170,7 @@ def test_undoing_brings_back_what_was_asked(settings, plan, note, rosa):
     assert note.read_text() == FIRST
 
 
-def test_the_page_offers_each_hunk_and_applies_what_stays_checked(settings, plan, note, rosa):
+def test_page_applies_checked_hunks(settings, plan, note, rosa):
     settings.TOOLGATE_UNDO_SECONDS = 0
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request_of(plan).public_id}")
@@ -184,7 +182,7 @@ def test_the_page_offers_each_hunk_and_applies_what_stays_checked(settings, plan
     assert "Progress: 1/2 applied, 1 rejected, 0 pending" in page and 'name="hunks"' not in pages.html
 
 
-def test_a_page_on_which_nothing_stays_checked_rejects(plan, note, rosa):
+def test_page_without_checked_hunks_rejects(plan, note, rosa):
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request_of(plan).public_id}")
     form = {"verdict": "approve", "seen_digest": pages.field("seen_digest"), "choosing": "1"}
@@ -193,7 +191,7 @@ def test_a_page_on_which_nothing_stays_checked_rejects(plan, note, rosa):
 
 
 @pytest.mark.parametrize(("hunks", "status"), [([1], 201), ([], 201), ([2], 422)])
-def test_over_rest_hunks_are_numbers_of_hunks(plan, rosa, hunks, status):
+def test_rest_takes_hunk_numbers(plan, rosa, hunks, status):
     request = request_of(plan)
     body = {"verdict": "approve", "seen_digest": request.digest, "hunks": hunks}
     answer = Rest(rosa).post(f"approvals/{request.public_id}/reviews/", body)
@@ -201,7 +199,7 @@ def test_over_rest_hunks_are_numbers_of_hunks(plan, rosa, hunks, status):
     assert request_of(plan).status == ("pending" if status == 422 else "approved" if hunks else "rejected")
 
 
-def test_a_file_that_changed_since_is_not_edited(plan, note, rosa):
+def test_changed_file_is_not_edited(plan, note, rosa):
     note.write_text("something else\n")
     accept(plan, rosa, 1)
     work_off(plan)

@@ -1,4 +1,4 @@
-"""Answers beside approval: in the tool's place, back for changes, with an effect on the plan; and revocation."""
+"""Other decisions: responses, requests for changes, effects of rejections, and revocation."""
 
 from datetime import timedelta
 
@@ -27,18 +27,18 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def plan(stage, ada) -> Plan:
-    """A plan whose dangerous step waits for people, with a step after it and one beside them."""
+    """A plan whose dangerous step waits for approval, with a dependent and an independent step."""
     steps = act(1, "x", "dangerous", expected_key="out"), act(2, "y", dependencies=[1]), act(3, "z", "dangerous")
     return work_off(make_plan(ada, *steps))
 
 
 @pytest.fixture
 def alone(stage, ada) -> Plan:
-    """A plan whose one dangerous step waits for people."""
+    """A plan whose only, dangerous step waits for approval."""
     return work_off(make_plan(ada, act(1, "x", "dangerous", expected_key="out")))
 
 
-def test_a_response_completes_the_call_and_the_tool_does_not_run(alone, stage, rosa):
+def test_response_completes_the_call_without_the_tool(alone, stage, rosa):
     assert respond(alone, rosa, {"name": "note"}, comment="I looked.").status == "responded"
     assert work_off(alone).status == "completed"
     call = call_of(alone)
@@ -50,14 +50,14 @@ def test_a_response_completes_the_call_and_the_tool_does_not_run(alone, stage, r
     assert_invariants()
 
 
-def test_the_plan_goes_on_with_the_response(plan, stage, rosa):
+def test_plan_continues_with_the_response(plan, stage, rosa):
     respond(plan, rosa, [1, 2])
     assert work_off(plan).status == "in_progress"
     assert (step_of(plan, 2).status, stage.values("safe")) == ("completed", ["y"])
     assert memory_of(plan)["values"]["out"]["results"] == [1, 2]
 
 
-def test_a_response_is_judged_by_the_output_schema(alone, rosa):
+def test_response_must_match_the_output_schema(alone, rosa):
     schema = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
     ToolVersion.objects.filter(tool__name="dangerous").update(output_schema=schema)
     for response, path in (({"size": "large"}, "response.size"), (None, "response")):
@@ -67,12 +67,12 @@ def test_a_response_is_judged_by_the_output_schema(alone, rosa):
     assert respond(alone, rosa, {"size": 3}).status == "responded"
 
 
-def test_a_response_that_is_too_large_is_refused(alone, rosa):
+def test_too_large_response_is_refused(alone, rosa):
     with refusal_at("response", "too_large"):
         respond(alone, rosa, "x" * 300_000)
 
 
-def test_a_response_may_be_undone_on_a_page(alone, rosa, settings):
+def test_page_response_can_be_undone(alone, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     respond(alone, rosa, 1, channel="page")
     assert (call_of(alone).status, undo_decision(request_of(alone), by=rosa).status) == ("held", "pending")
@@ -81,13 +81,13 @@ def test_a_response_may_be_undone_on_a_page(alone, rosa, settings):
     assert call_of(alone).response_json["results"] == [2]
 
 
-def test_a_secret_in_a_response_is_cut_out(alone, rosa):
+def test_secret_in_a_response_is_cut_out(alone, rosa):
     key = "ghp_" + "a1B2c3D4e5" * 4
     respond(alone, rosa, {"found": key})
     assert key not in call_of(alone).response and key not in request_of(alone).reviews.get().response
 
 
-def test_a_rejection_fails_the_step_with_the_reason_word_for_word(alone, rosa):
+def test_rejection_fails_the_step_with_the_verbatim_reason(alone, rosa):
     reject(alone, rosa, comment="Not on a Friday.")
     call = call_of(alone)
     assert (call.status, call.error_kind) == ("failed", "rejected")
@@ -96,7 +96,7 @@ def test_a_rejection_fails_the_step_with_the_reason_word_for_word(alone, rosa):
     assert_invariants()
 
 
-def test_a_rejection_may_skip_the_step(plan, stage, rosa):
+def test_rejection_may_skip_the_step(plan, stage, rosa):
     reject(plan, rosa, effect="skip")
     work_off(plan)
     step = step_of(plan)
@@ -106,7 +106,7 @@ def test_a_rejection_may_skip_the_step(plan, stage, rosa):
     assert_invariants()
 
 
-def test_a_rejection_may_refuse_the_rest_of_the_plan(plan, stage, rosa):
+def test_rejection_may_cancel_the_plan(plan, stage, rosa):
     other = request_of(plan, 3)
     reject(plan, rosa, effect="cancel_plan")
     plan.refresh_from_db()
@@ -126,7 +126,7 @@ def test_a_rejection_may_refuse_the_rest_of_the_plan(plan, stage, rosa):
         (False, "irreversible", False),
     ],
 )
-def test_a_reason_is_required_as_the_rule_says(alone, rosa, required, reversibility, needed):
+def test_rule_may_require_a_reason(alone, rosa, required, reversibility, needed):
     set_rule(reason_required=required)
     ToolVersion.objects.filter(tool__name="dangerous").update(reversibility=reversibility)
     if needed:
@@ -136,7 +136,7 @@ def test_a_reason_is_required_as_the_rule_says(alone, rosa, required, reversibil
         assert reject(alone, rosa, comment="").status == "rejected"
 
 
-def test_changes_are_asked_of_the_person_whose_plan_it_is(alone, rosa):
+def test_changes_are_requested_from_the_plan_owner(alone, rosa):
     assert send_back(alone, rosa).status == "changes_requested"
     alone.refresh_from_db()
     step, call = step_of(alone), call_of(alone)
@@ -146,7 +146,7 @@ def test_changes_are_asked_of_the_person_whose_plan_it_is(alone, rosa):
     assert_invariants()
 
 
-def test_a_wish_for_changes_takes_effect_at_once_also_on_a_page(alone, rosa):
+def test_requested_changes_take_effect_at_once(alone, rosa):
     send_back(alone, rosa, channel="page")
     assert call_of(alone).status == "failed"
     with pytest.raises(Conflict):
@@ -162,7 +162,7 @@ def test_a_step_that_waits_for_input_may_be_skipped(alone, ada, rosa):
     assert_invariants()
 
 
-def test_an_approval_may_be_revoked_until_it_is_used(alone, stage, rosa, tomas):
+def test_unused_approval_can_be_revoked(alone, stage, rosa, tomas):
     approve(alone, rosa)
     assert revoke(request_of(alone), by=tomas, comment="Wrong file.").status == "revoked"
     assert work_off(alone).status == "failed"
@@ -174,7 +174,7 @@ def test_an_approval_may_be_revoked_until_it_is_used(alone, stage, rosa, tomas):
     assert_invariants()
 
 
-def test_a_worker_that_has_claimed_the_step_starts_nothing_after_a_revocation(alone, stage, rosa):
+def test_revocation_stops_a_worker_with_a_claim(alone, stage, rosa):
     approve(alone, rosa)
     resume = execution.claim_work(alone.pk, owner="tests")
     assert isinstance(resume, ApprovedCall)
@@ -184,7 +184,7 @@ def test_a_worker_that_has_claimed_the_step_starts_nothing_after_a_revocation(al
     assert (stage.played, call_of(alone).status) == ([], "failed")
 
 
-def test_what_was_used_is_not_revoked(alone, rosa):
+def test_consumed_approval_cannot_be_revoked(alone, rosa):
     approve(alone, rosa)
     work_off(alone)
     with pytest.raises(Conflict) as refused:
@@ -193,7 +193,7 @@ def test_what_was_used_is_not_revoked(alone, rosa):
     assert (request_of(alone).status, call_of(alone).status) == ("consumed", "completed")
 
 
-def test_an_approval_in_its_undo_window_is_undone_not_revoked(alone, rosa, tomas, settings):
+def test_approval_in_its_undo_window_cannot_be_revoked(alone, rosa, tomas, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     answer(alone, rosa, ReviewVerdict.APPROVE, channel="page")
     with pytest.raises(Conflict):
@@ -201,7 +201,7 @@ def test_an_approval_in_its_undo_window_is_undone_not_revoked(alone, rosa, tomas
     assert request_of(alone).status == "approved"
 
 
-def test_who_may_not_decide_may_not_revoke(alone, ada, rosa, vera):
+def test_ineligible_users_may_not_revoke(alone, ada, rosa, vera):
     approve(alone, rosa)
     for person in (ada, vera):
         with pytest.raises(NotAllowed):

@@ -1,6 +1,6 @@
-"""Two hundred arguments that try to deceive who reads them, in families; each says how the page must unmask it.
+"""Two hundred arguments that try to deceive reviewers, each with the text by which the page must expose it.
 
-Every value holds the word CANARY, so that a test can tell where on the page the agent's text stands.
+Every value contains the word CANARY, so that tests can locate the agent's text on the page.
 """
 
 import base64
@@ -14,7 +14,7 @@ CANARY = "zq7canary"
 
 @dataclass(frozen=True, slots=True)
 class Deception:
-    """An argument, and the words that must stand on the page because of it; `absent` must not, as markup."""
+    """An argument, and the words that the page must show because of it; `absent` must not occur as markup."""
 
     family: str
     value: Any
@@ -23,7 +23,7 @@ class Deception:
 
 
 def spelled(*codes: int) -> tuple[str, ...]:
-    """Return how the page spells these characters."""
+    """Return the page's spelling of these characters."""
     return tuple(f"U+{code:04X}" for code in codes)
 
 

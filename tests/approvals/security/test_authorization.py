@@ -1,7 +1,7 @@
-"""Authorization matrix: which role may do what to a request in which state, over REST and on pages.
+"""Authorization matrix: role, action and state of a request, over REST and on pages.
 
-What the matrix does not allow changes nothing: neither the request, nor its call, nor anything that hangs on it.
-The code judges role (`approvals.policies.eligibility`) and state (the conditional updates) independently, so the fast
+An action that the matrix forbids must change nothing: neither the request, nor its call, nor related rows.
+The code checks role (`approvals.policies.eligibility`) and state (the conditional updates) independently, so the fast
 tier checks a row and a column of each action: every role in a state where the action is open, and every state for one
 role that may and one that may not. `make nightly` checks the full product.
 """
@@ -45,19 +45,19 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class May:
-    """Which roles may do it, and in which states of a request."""
+    """Roles that may perform an action, and states in which it is possible."""
 
     roles: set[str]
     states: set[str]
 
     @property
     def tried_in(self) -> str:
-        """The state in which every role tries it: one in which it is open, if there is one."""
+        """State in which every role is tested: one in which the action is possible, if there is one."""
         return next((state for state in STATES if state in self.states), PENDING)
 
     @property
     def tried_by(self) -> set[str]:
-        """The roles that try it in every state: one that may, if there is one, and one that may not."""
+        """Roles that are tested in every state: one that may, if there is one, and one that may not."""
         may = [role for role in ROLES if role in self.roles]
         may_not = [role for role in (*ROLES[1:], "nobody") if role not in self.roles]
         return {*may[:1], *may_not[:1]}
@@ -65,7 +65,7 @@ class May:
 
 @dataclass(frozen=True)
 class Case:
-    """An action, who does it, the request in some state, and what has left traces so far."""
+    """One case: action, user, request, and the rows before it."""
 
     action: str
     role: str
@@ -76,7 +76,7 @@ class Case:
 
 Actions = Mapping[str, May]
 Chosen = Callable[[str, May, str, str], bool]
-"""Says whether an action is tried by a role in a state."""
+"""Predicate that selects the cases to test."""
 
 
 REST: dict[str, May] = {
@@ -99,7 +99,7 @@ for _name in ("batch", "comments"):
 
 @pytest.fixture
 def cast(db: None) -> dict[str, User]:
-    """Someone of every role."""
+    """One user per role."""
     cast = {"nobody": person("nobody"), "spare": person("spare", "reviewer")}
     groups = {"asker": "operator", "decider": "reviewer", "asking reviewer": "reviewer", "delegate": "viewer"}
     for role in ROLES[1:]:
@@ -108,7 +108,7 @@ def cast(db: None) -> dict[str, User]:
 
 
 def request_in_state(state: str, cast: dict[str, User]) -> ApprovalRequest:
-    """Return a request that the asker and the asking reviewer made, in this state by the decider."""
+    """Return a request with both requesters, brought into this state by the decider."""
     request = ask(cast["asker"])
     CallRequester.objects.create(call=request.call, user=cast["asking reviewer"])
     Delegation.objects.create(request=request, by=cast["reviewer"], to=cast["delegate"], at=clock.now())
@@ -123,7 +123,7 @@ def request_in_state(state: str, cast: dict[str, User]) -> ApprovalRequest:
 
 
 def body_of(action: str, request: ApprovalRequest) -> dict[str, Any]:
-    """Return what is sent with an action."""
+    """Return the data sent with an action."""
     if action in ANSWERS:
         return {"verdict": action, "seen_digest": request.digest, **ANSWERS[action]}
     until = (clock.now() + timedelta(minutes=5)).isoformat()
@@ -131,12 +131,12 @@ def body_of(action: str, request: ApprovalRequest) -> dict[str, Any]:
 
 
 def path_of(action: str, request: ApprovalRequest) -> str:
-    """Return where an action is done, below `approvals/`."""
+    """Return the path of an action below `approvals/`."""
     return f"approvals/{request.public_id}/{'reviews' if action in ANSWERS else action}/"
 
 
 def traces(request: ApprovalRequest) -> tuple[Any, ...]:
-    """Return all that an action may leave behind."""
+    """Return all rows that an action may change."""
     now = ApprovalRequest.objects.select_related("call").get(pk=request.pk)
     state = (
         now.status,
@@ -153,9 +153,9 @@ def traces(request: ApprovalRequest) -> tuple[Any, ...]:
 
 
 def row_and_column(action: str, may: May, role: str, state: str) -> bool:
-    """Say whether this case is worth a request: all are under `make nightly`.
+    """Return True if this case is tested; `make nightly` tests all.
 
-    The four answers are one endpoint, so every role tries one of them; each is still tried by one role that may and by
+    The four verdicts share an endpoint, so every role tests one of them, and each is tested by one role that may and
     one that may not.
     """
     if counts.FULL or role in may.tried_by:
@@ -166,7 +166,7 @@ def row_and_column(action: str, may: May, role: str, state: str) -> bool:
 def cases_of(
     actions: Actions, cast: dict[str, User], states: tuple[str, ...] = STATES, chosen: Chosen = row_and_column
 ) -> Iterator[Case]:
-    """Yield every chosen case; each finds its request as it was made, in a transaction that is rolled back after it."""
+    """Yield the selected cases, each in a transaction that is rolled back afterwards."""
     for state in states:
         with rolled_back():
             request = request_in_state(state, cast)
@@ -179,7 +179,7 @@ def cases_of(
 
 
 def fault_of(case: Case, status: int, actions: Actions) -> str | None:
-    """Return what is wrong with the answer to a case, or with the traces it left; None when nothing is."""
+    """Return the deviation in the response or the changed rows of a case; None if there is none."""
     may = actions.get(case.action)
     allowed = may is not None and case.role in may.roles and case.state in may.states
     left_traces = traces(case.request) != case.before
@@ -189,7 +189,7 @@ def fault_of(case: Case, status: int, actions: Actions) -> str | None:
 
 
 def posted(client: Rest, case: Case) -> int:
-    """Do it over REST and return the status; that of the one item of a batch."""
+    """Perform the action over REST and return the status, for a batch that of its only item."""
     if case.action != "batch":
         return int(client.post(path_of(case.action, case.request), body_of(case.action, case.request)).status_code)
     item = {"id": case.request.public_id, "seen_digest": case.request.digest}
@@ -198,7 +198,7 @@ def posted(client: Rest, case: Case) -> int:
 
 
 def sent(pages: Pages, case: Case) -> int:
-    """Send a form as a page does and return the status; of several, what their table says of the one."""
+    """Submit the page's form and return the status, for a batch the one shown in its table."""
     action, request = case.action, case.request
     form = {"seen_digest": request.digest, "comment": "No.", "confirmed": "1"}
     until = (clock.now() + timedelta(minutes=5)).isoformat()
@@ -211,15 +211,14 @@ def sent(pages: Pages, case: Case) -> int:
     return int(pages.client.post(f"/approvals/{request.public_id}/{way}/", form).status_code)
 
 
-def test_over_rest(cast, settings):
+def test_authorization_over_rest(cast, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     clients = {role: Rest(cast[role]) for role in ROLES}
     faults = [fault_of(case, posted(clients[case.role], case), REST) for case in cases_of(REST, cast)]
     assert [fault for fault in faults if fault] == []
 
 
-def test_an_agents_token_decides_nothing(cast):
-    """Whoever it acts for, and whatever it may read; nor does it change what it did not ask for."""
+def test_agent_token_decides_nothing(cast):
     clients = {role: agent(cast[role], "calls:create", "plans:read", "approvals:read") for role in ROLES}
 
     def is_open_to_the_person(action: str, may: May, role: str, state: str) -> bool:
@@ -230,7 +229,7 @@ def test_an_agents_token_decides_nothing(cast):
     assert [fault for fault in faults if fault] == []
 
 
-def test_on_pages(cast, settings):
+def test_authorization_on_pages(cast, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     pages = {role: Pages(cast[role]) for role in ROLES}
     for each in pages.values():
@@ -238,7 +237,7 @@ def test_on_pages(cast, settings):
         assert each._token(), "a form without one would be refused whoever sends it"
 
     def chosen(action: str, may: May, role: str, state: str) -> bool:
-        """Leave out refusals that pages would answer like another: `test_over_rest` judges each role by itself."""
+        """Skip equivalent refusals; `test_authorization_over_rest` tests each role."""
         worth_it = role in may.roles | may.tried_by | {"nobody"}
         return counts.FULL or (worth_it and row_and_column(action, may, role, state))
 
@@ -247,8 +246,7 @@ def test_on_pages(cast, settings):
     assert [fault for fault in faults if fault] == []
 
 
-def test_every_action_is_tried_by_those_who_may_and_by_others():
-    """In its open states and in the others: a matrix that leaves an action out would pass."""
+def test_every_action_is_covered():
     for action, may in REST.items():
         tried = {(role, state) for role in ROLES for state in STATES if row_and_column(action, may, role, state)}
         roles, states = {role for role, _ in tried}, {state for _, state in tried}
@@ -260,8 +258,7 @@ def test_every_action_is_tried_by_those_who_may_and_by_others():
 NEVER = May(set(), set())
 
 
-def test_secrets_are_revealed_to_those_who_may_decide_and_to_administrators(cast):
-    """Those who may are answered that there is none here; all others are refused before that."""
+def test_authorization_of_revealing(cast):
     clients = {role: Rest(cast[role]) for role in ROLES}
     wrong = {}
     for case in cases_of({"reveal": NEVER}, cast, (PENDING, APPROVED), lambda *case: True):
@@ -272,7 +269,7 @@ def test_secrets_are_revealed_to_those_who_may_decide_and_to_administrators(cast
     assert wrong == {}
 
 
-def test_grants_are_made_by_those_who_approved_or_administer_and_ended_by_those_who_review(cast, settings):
+def test_authorization_of_grants(cast, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
     clients = {role: Rest(cast[role]) for role in ROLES}
 
@@ -297,8 +294,7 @@ def test_grants_are_made_by_those_who_approved_or_administer_and_ended_by_those_
     assert wrong == {}
 
 
-def test_edits_and_slices(cast, stage):
-    """Other arguments are approved, and requests are asked for early, by those who may decide alone."""
+def test_authorization_of_edits_and_slices(cast, stage):
     plan = work_off(make_plan(cast["asker"], act(1, "x", "dangerous"), act(2, "y", "dangerous", dependencies=[1])))
     (early,) = slices.prepare_slice(plan, 1, by=cast["reviewer"]).asked
     now = request_of(plan)

@@ -1,6 +1,6 @@
-"""Two hundred deceptive arguments on the page of a request: each is marked or inert, and stands inside a fence.
+"""Two hundred deceptive arguments on the page of a request: each is marked or inert, and inside of a fence.
 
-The fast tier shows ten arguments to a request and draws a sample as changes; `make nightly` shows and draws each alone.
+The fast tier puts ten arguments into a request and shows a sample as changes; `make nightly` tests each alone.
 """
 
 import json
@@ -74,7 +74,7 @@ def rows_of(markup: str) -> list[str]:
 
 
 def faults_of_page(markup: str, deceptions: Sequence[Deception], plain_tags: Counter[str]) -> list[str]:
-    """Return in which ways a page that shows these arguments was deceived."""
+    """Return the deceptions among these arguments that the page did not expose."""
     fences = Fences(markup)
     found = [f"shows {character!r} as it is" for character in set(markup) - set(" \n\t") if is_hidden(character)]
     found += [f"holds the markup {text!r}" for each in deceptions for text in each.absent if text in markup]
@@ -85,20 +85,19 @@ def faults_of_page(markup: str, deceptions: Sequence[Deception], plain_tags: Cou
 
 
 def unsaid(deception: Deception, said: str) -> list[str]:
-    """Return what these words of a page do not say of a deception."""
+    """Return the expected texts of a deception that the page lacks."""
     return [text for text in deception.said if " ".join(text.split()) not in said]
 
 
-def test_there_are_two_hundred():
-    """All different, each with its canary."""
+def test_there_are_two_hundred_deceptions():
     values = {json.dumps(each.value) for each in DECEPTIONS}
     assert len(values) == len(DECEPTIONS) >= 200
     assert all(CANARY in text for text in values)
 
 
 @pytest.mark.django_db
-def test_no_argument_deceives(ada, rosa):
-    """Invisible characters are spelled out, imitations are named, and everything else is plain text."""
+def test_page_exposes_deceptive_arguments(ada, rosa):
+    """Invisible characters are spelled out, imitations are marked, and everything else is plain text."""
     request, pages = ask(ada), Pages(rosa)
     tags = Fences(pane_of(pages, request, {"content": PLAIN})).tags
     found: dict[str, list[str]] = {}
@@ -114,8 +113,8 @@ def test_no_argument_deceives(ada, rosa):
 
 
 @pytest.mark.django_db
-def test_no_argument_deceives_in_a_change(ada, rosa):
-    """The argument is drawn line by line instead of whole; its lines are numbered and counted as added."""
+def test_page_exposes_deceptive_changes(ada, rosa):
+    """The argument is shown line by line in the diff, with numbered and counted lines."""
     request, pages, found = ask(ada), Pages(rosa), {}
     tags = Fences(pane_of_change(pages, request, PLAIN)).tags
     texts = [each for each in DECEPTIONS if isinstance(each.value, str)]
@@ -131,8 +130,7 @@ def test_no_argument_deceives_in_a_change(ada, rosa):
 
 
 @pytest.mark.django_db
-def test_opaque_text_is_named_among_several_requests(ada, rosa):
-    """Beside what differs, and beside what is alike."""
+def test_batch_page_names_opaque_text(ada, rosa):
     first, second, pages = ask(ada), ask(ada), Pages(rosa)
     noise = next(each.value for each in DECEPTIONS if each.family == "encoded")
     for number, request in enumerate((first, second)):

@@ -1,4 +1,4 @@
-"""Between approval and start one field changes, any of those that an approval is bound to: nothing starts."""
+"""Mutations between approval and start: no changed call may start."""
 
 import random
 import string
@@ -31,7 +31,7 @@ from tests.builders import act, make_plan
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(counts.seconds(1800))]
 MUTATIONS = counts.count(10_000, 100)
 LONG = 32
-"""From this many characters on a text is as long as its column may be."""
+"""Texts of this length fill their column."""
 
 
 def other_text(dice: random.Random, old: str) -> str:
@@ -76,7 +76,7 @@ FIELDS: list[tuple[type[models.Model], str, Change]] = [
 
 @contextmanager
 def mutated(model: type[models.Model], name: str, value: Any) -> Iterator[None]:
-    """Let one field have another value, for a while."""
+    """Temporarily change one field."""
     with transaction.atomic():
         model._default_manager.update(**{name: value})
         yield
@@ -84,7 +84,7 @@ def mutated(model: type[models.Model], name: str, value: Any) -> Iterator[None]:
 
 
 def started(pk: int) -> bool:
-    """Try to start the call as a worker does that computes what would run from the rows as they are."""
+    """Try to start the call like a worker, which computes the binding from the current rows."""
     call = Call.objects.get(pk=pk)
     try:
         with transaction.atomic():
@@ -103,7 +103,7 @@ def approved(ada, rosa, read_anew) -> ApprovalRequest:
 
 @pytest.fixture
 def handed(ada, rosa, vera, read_anew) -> ApprovalRequest:
-    """A request that Vera approved in Rosa's place, and whose call is ready."""
+    """A request that Vera approved on behalf of Rosa, and whose call is ready."""
     request = hand(ask(ada), rosa, vera)
     return decide(request_for(vera, request.public_id), by=vera, decision=approval(request))
 
@@ -111,8 +111,7 @@ def handed(ada, rosa, vera, read_anew) -> ApprovalRequest:
 @pytest.mark.parametrize(
     ("model", "name"), [(Review, "on_behalf_of"), (Review, "person"), (Delegation, "by"), (Delegation, "to")]
 )
-def test_an_answer_in_anothers_place_is_that_persons_alone(model, name, handed, tomas, admin):
-    """Whoever is put into their place afterwards, or into that of who answered."""
+def test_delegated_vote_belongs_to_the_delegator(model, name, handed, tomas, admin):
     old = getattr(model._default_manager.get(), name)
     others = [each for each in User.objects.order_by("pk") if each != old]
     assert {tomas, admin} <= set(others)
@@ -144,13 +143,12 @@ GRANTED: dict[str, list[Change]] = {
 
 @pytest.fixture
 def grantable(stage, vera, admin, settings, monkeypatch) -> None:
-    """The stage's dangerous tool may be granted; Vera is there, who may not decide."""
+    """The stage with a grantable dangerous tool, and Vera, who may not decide."""
     let_be_granted(admin, settings, monkeypatch)
 
 
 @pytest.mark.usefixtures("grantable")
-def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
-    """Whichever of its fields has another value by then: of what it covers, from whom, for whom and how long."""
+def test_mutated_call_is_not_covered_by_a_grant(ada, admin):
     plan, dice = make_plan(ada, act(1, "x", "dangerous"), start=False), counts.dice(counts.seed())
     grant(admin, plan.public_id, "plan", [{"path": "value", "operator": "equals", "value": "x"}])
     order = calls.prepare_call("dangerous", {"value": "x"}, plan_ref=plan.public_id)
@@ -171,8 +169,7 @@ def test_no_grant_lets_start_what_it_did_not_cover_when_it_was_made(ada, admin):
     assert is_let_start()
 
 
-def test_nothing_runs_after_any_single_change(approved, record_property):
-    """Whatever field it is, and whatever became of it."""
+def test_mutated_call_does_not_run(approved, record_property):
     seed = counts.seed()
     dice = counts.dice(seed)
     for number in range(MUTATIONS):

@@ -1,4 +1,4 @@
-"""Real threads on real connections: whatever the order, one decision, one start, one chain."""
+"""Races with real threads and connections: one decision, one start, one chain."""
 
 from datetime import timedelta
 from functools import partial
@@ -24,13 +24,12 @@ ROUNDS = counts.count(100, 10)
 
 
 def start(call: Call) -> Round:
-    """Use the call's approval up in a transaction, as the engine does."""
+    """Consume the call's approval in a transaction, as the engine does."""
     with transaction.atomic():
         return consume(call, binding_of(call))
 
 
-def test_two_reviewers_at_once(transactional_db, ada, rosa, tomas):
-    """One decides; the other is told so, and leaves no review."""
+def test_concurrent_decisions_by_two_reviewers(transactional_db, ada, rosa, tomas):
     for _ in range(ROUNDS):
         request = ask(ada)
         results = at_once(
@@ -45,16 +44,14 @@ def test_two_reviewers_at_once(transactional_db, ada, rosa, tomas):
     assert verify().intact
 
 
-def test_one_person_in_two_tabs(transactional_db, ada, rosa):
-    """One vote."""
+def test_concurrent_decisions_by_one_person(transactional_db, ada, rosa):
     for _ in range(ROUNDS):
         request = ask(ada)
         at_once(*[partial(decide, request, by=rosa, decision=approval(request))] * 2)
         assert request.reviews.count() == 1
 
 
-def test_many_starts_of_one_approval(transactional_db, ada, rosa):
-    """One of them is the start."""
+def test_concurrent_starts_of_one_approval(transactional_db, ada, rosa):
     for _ in range(ROUNDS):
         request = ask(ada)
         decide(request, by=rosa, decision=approval(request))
@@ -62,8 +59,7 @@ def test_many_starts_of_one_approval(transactional_db, ada, rosa):
         assert sum(isinstance(each, Conflict) for each in results) == 3
 
 
-def test_undo_against_the_ticker(transactional_db, ada, rosa):
-    """Either it is taken back and the call stays held, or it took effect and cannot be taken back."""
+def test_undo_races_with_the_ticker(transactional_db, ada, rosa):
     for _ in range(ROUNDS):
         request = ask(ada)
         decide(request, by=rosa, decision=approval(request, channel="page"))
@@ -75,8 +71,7 @@ def test_undo_against_the_ticker(transactional_db, ada, rosa):
         assert (isinstance(taken_back, Conflict), call.status) == ((True, "ready") if applied else (False, "held"))
 
 
-def test_an_answer_against_the_clock(transactional_db, ada, rosa, settings):
-    """Either the answer counts or the request expired; the call never does both."""
+def test_decision_races_with_expiry(transactional_db, ada, rosa, settings):
     settings.TOOLGATE_RUN_WINDOW_SECONDS = 7 * 24 * 3600  # only the answer is late, not the start
     for _ in range(ROUNDS):
         request = ask(ada)
@@ -88,8 +83,7 @@ def test_an_answer_against_the_clock(transactional_db, ada, rosa, settings):
         assert (isinstance(answer, Conflict), call.status) == ((True, "failed") if expired else (False, "ready"))
 
 
-def test_many_write_the_audit_log_at_once(transactional_db):
-    """Their entries form one chain without gaps."""
+def test_concurrent_audit_entries(transactional_db):
     at_once(
         *[
             lambda: [

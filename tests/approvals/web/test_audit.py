@@ -1,4 +1,4 @@
-"""The page of the audit log: who reads it, what it shows, how it is searched and checked."""
+"""The page of the audit log."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -40,13 +40,12 @@ def told(ada, rosa):
     return before + 1
 
 
-def test_only_administrators_read_it(ada, rosa, vera):
+def test_only_administrators_may_read(ada, rosa, vera):
     for person in (ada, rosa, vera):
         Pages(person).open("/audit/", 403)
 
 
-def test_entries_name_who_what_and_when(admin, told):
-    """With the label of the kind of entry, and the reason."""
+def test_entries_show_actor_action_and_time(admin, told):
     page = Pages(admin).open("/audit/")
     asked, rejected = action_label("approval.opened").label, action_label("approval.reviewed", "reject").label
     for said in (f"ada {asked}", f"rosa {rejected}", "Wrong folder", "write_note"):
@@ -54,8 +53,8 @@ def test_entries_name_who_what_and_when(admin, told):
     assert f"{AuditEntry.objects.get(seq=told).at:%A, }" in page
 
 
-def test_what_was_decided_is_said(admin, ada, rosa, told):
-    """A rejection is never told as if the call might run, and every verdict has words of its own."""
+def test_decisions_are_labelled_by_verdict(admin, ada, rosa, told):
+    """A rejection must never read as if the call might run."""
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     page = Pages(admin).open("/audit/")
@@ -65,16 +64,14 @@ def test_what_was_decided_is_said(admin, ada, rosa, told):
         assert len({action_label(action, verdict) for verdict in ("", *ReviewVerdict.values)}) == 5
 
 
-def test_a_row_opens_to_its_place_in_the_chain(admin, told):
-    """Without JavaScript, by a link."""
+def test_row_opens_with_its_hashes(admin, told):
     pages = Pages(admin)
     pages.open(f"/audit/?open={told}")
     assert f'<tr class="exp" id="x-{told}">' in pages.html
     assert AuditEntry.objects.get(seq=told).hash in pages.html
 
 
-def test_filters_narrow(admin, told):
-    """Each alone."""
+def test_filters_apply(admin, told):
     today = AuditEntry.objects.get(seq=told).at.date()
     shown = {
         "?q=wrong+folder": True,
@@ -91,8 +88,7 @@ def test_filters_narrow(admin, told):
     assert {query: bool(listed(admin, query)) for query in shown} == shown
 
 
-def test_long_logs_go_on(admin, db):
-    """By the number of the last entry; the filters stay."""
+def test_long_logs_have_pages(admin, db):
     for _ in range(101):
         append_entry(AuditRecord(action="tool.tested", by=admin, tool_name="x"))
     pages = Pages(admin)
@@ -105,7 +101,6 @@ def test_long_logs_go_on(admin, db):
 
 
 def test_pages_go_both_ways(admin, db, monkeypatch):
-    """Newer ones too, by the number of the first entry, with the filters."""
     monkeypatch.setattr("approvals.web.audit.PAGE_SIZE", 3)
     for _ in range(8):
         append_entry(AuditRecord(action="tool.tested", by=admin, tool_name="x"))
@@ -119,8 +114,7 @@ def test_pages_go_both_ways(admin, db, monkeypatch):
     assert not pages.context["log"].newer and "before=6" in pages.html
 
 
-def test_a_plan_and_an_object_are_followed(admin, db):
-    """All that was kept about it."""
+def test_entries_link_to_plan_and_object(admin, db):
     append_entry(AuditRecord(action="tool.tested", object_ref="apr_1", plan_ref="plan_1"))
     append_entry(AuditRecord(action="tool.tested", object_ref="apr_2", plan_ref="plan_1"))
     assert listed(admin, "?plan=plan_1") == [2, 1]
@@ -128,8 +122,7 @@ def test_a_plan_and_an_object_are_followed(admin, db):
     assert listed(admin, "?plan=plan_1&object=apr_2") == [2]
 
 
-def test_the_chain_is_checked_on_request(admin, told):
-    """Intact, with the number of entries."""
+def test_chain_is_verified_on_request(admin, told):
     write_checkpoint()
     pages = Pages(admin)
     pages.open("/audit/")
@@ -141,8 +134,7 @@ def test_the_chain_is_checked_on_request(admin, told):
     assert '<span class="st ok" role="status">' in sent and "<html" not in sent
 
 
-def test_a_broken_chain_leads_to_the_entry(admin, told, settings):
-    """Red, with a link."""
+def test_broken_chain_links_to_the_entry(admin, told, settings):
     settings.TOOLGATE_AUDIT_KEY = "another key, so no hash is right any more"
     pages = Pages(admin)
     pages.open("/audit/")
@@ -150,8 +142,7 @@ def test_a_broken_chain_leads_to_the_entry(admin, told, settings):
     assert '<a class="st danger" role="status" href="/audit/?before=2&amp;open=1">' in pages.html
 
 
-def test_hostile_texts_stay_texts(admin, db):
-    """In every field that somebody else wrote."""
+def test_hostile_texts_are_escaped(admin, db):
     line = AuditRecord(action="tool.tested", actor_name=HOSTILE, object_ref=HOSTILE, tool_name=HOSTILE)
     append_entry(replace(line, details={"reason": HOSTILE}))
     pages = Pages(admin)
@@ -160,8 +151,7 @@ def test_hostile_texts_stay_texts(admin, db):
     assert "\u202e" not in page and "U+202E" in page
 
 
-def test_no_query_breaks_the_page(admin, told):
-    """Options that mean nothing are left out."""
+def test_invalid_queries_do_not_break_the_page(admin, told):
     pages = Pages(admin)
     queries = [
         "q=%00",
@@ -179,16 +169,14 @@ def test_no_query_breaks_the_page(admin, told):
     assert {query: pages.client.get(f"/audit/?{query}").status_code for query in queries} == dict.fromkeys(queries, 200)
 
 
-def test_htmx_gets_entries_and_an_address(admin, told):
-    """Without what goes without saying."""
+def test_htmx_gets_entries_and_a_url(admin, told):
     headers = {"HX-Request": "true", "HX-Target": "log"}
     response = Pages(admin).client.get("/audit/?q=&who=rosa&action=", headers=headers)
     assert response["HX-Push-Url"] == "/audit/?who=rosa"
     assert "<html" not in response.content.decode()
 
 
-def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
-    """Who looks at a long log does not wait for all of it to be counted."""
+def test_entries_are_counted_up_to_a_limit(admin, told, monkeypatch):
     for number in range(6):
         append_entry(AuditRecord(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
     monkeypatch.setattr(audit, "PAGE_SIZE", 2)
@@ -207,8 +195,7 @@ def test_entries_are_counted_up_to_a_bound(admin, told, monkeypatch):
     assert counted("q=tool_3") == (1, False)
 
 
-def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
-    """However long the log is."""
+def test_filters_offer_values_of_the_newest_entries(admin, told, monkeypatch):
     pages = Pages(admin)
     append_entry(AuditRecord(action="tool.changed", object_ref="newest", tool_name="newest"))
     pages.open("/audit/")
@@ -219,7 +206,6 @@ def test_filters_offer_what_the_newest_entries_name(admin, told, monkeypatch):
 
 
 def test_entries_show_the_name_that_the_chain_covers(admin, rosa):
-    """Whoever renames an account does not change who is said to have done something."""
     append_entry(AuditRecord(action="tool.changed", by=rosa))
     rosa.username, rosa.first_name = "mallory", "Mallory"
     rosa.save()

@@ -1,4 +1,4 @@
-"""What is another than it was when people were asked is said and shown, and who did what is said of who did it."""
+"""Pages of changed requests: drift, edits and their authors."""
 
 from datetime import timedelta
 
@@ -21,25 +21,24 @@ pytestmark = pytest.mark.django_db
 
 
 def rows(*names: str) -> Preview:
-    """Return what a tool shows that would change the rows of these names."""
+    """Return the preview of a tool that would change rows with these names."""
     return Preview(f"Move {len(names)} people", "rows", rows=tuple({"name": name} for name in names))
 
 
 @pytest.fixture
 def plan(stage, ada) -> Plan:
-    """A plan whose dangerous step waits for people."""
+    """A plan whose dangerous step waits for approval."""
     stage.previews["dangerous"] = lambda value, context: Preview(f"Do {value}", "text", after=f"POST {value}")
     return work_off(make_plan(ada, act(1, "asked", "dangerous", expected_key="out")))
 
 
 def caption_of(pages: Pages) -> str:
-    """Return what the table of arguments says whose they are."""
+    """Return the author named in the table of arguments."""
     return words(pages.html.partition('<table class="args"><caption>')[2].partition("</caption>")[0])
 
 
 @pytest.mark.parametrize(("before", "after", "shown"), [("Ada", "Ben", True), ("Ada", "Ada", False)])
-def test_drift_is_said_and_shown(ada, rosa, before, after, shown):
-    """With the sentence that ended the earlier request, and the rows before and now where these differ."""
+def test_drift_is_shown_with_its_reason(ada, rosa, before, after, shown):
     old = ask(ada, preview=rows(before))
     decide(old, by=rosa, decision=approval(old))
     invalidate(old, reason="The table is another one now.", what=Drift.STATE)
@@ -53,15 +52,13 @@ def test_drift_is_said_and_shown(ada, rosa, before, after, shown):
     assert ("Ben" in drift) is shown
 
 
-def test_an_effect_is_told_as_of_when_the_tool_said_it(ada, rosa):
-    """What it changes may have changed since: the page does not say that it shows what is there now."""
+def test_effect_is_shown_with_the_time_of_its_preview(ada, rosa):
     request = ask(ada, preview=Preview("Write note.txt", "diff", before="old", after="hello"))
     Round.objects.filter(request=request).update(created_at=clock.now() - timedelta(hours=2))
     assert "as the tool saw it 2 h ago" in Pages(rosa).open(page_of_request(request))
 
 
-def test_what_a_reviewer_changed_is_shown_to_the_next(plan, tomas, rosa):
-    """It is theirs, not the agent's; beside it stands what was asked for."""
+def test_edits_are_shown_to_the_next_reviewer(plan, tomas, rosa):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     pages = Pages(rosa)
     pages.open(page_of_request(request_of(plan)))
@@ -73,8 +70,7 @@ def test_what_a_reviewer_changed_is_shown_to_the_next(plan, tomas, rosa):
     assert all(part in changed for part in ("Tomas", "asked", "edited"))
 
 
-def test_a_decided_request_shows_what_was_edited(plan, rosa, vera):
-    """Over REST round by round, with who edited and when; on its page both beside each other."""
+def test_decided_request_shows_its_edits(plan, rosa, vera):
     decided = edit(plan, rosa, "edited")
     shown = Rest(vera).get(f"approvals/{decided.public_id}/").json()
     told = [(each["number"], each["arguments"], each["editor"]) for each in shown["rounds"]]
@@ -88,8 +84,7 @@ def test_a_decided_request_shows_what_was_edited(plan, rosa, vera):
 
 
 @pytest.mark.parametrize("kind", ["agent", "personal", ""])
-def test_what_is_edited_is_named_by_who_asked_for_it(plan, ada, rosa, kind):
-    """An agent's arguments are called so; what a person asked for, with a token of theirs or without, is not."""
+def test_arguments_are_attributed_to_agent_or_person(plan, ada, rosa, kind):
     request = request_of(plan)
     if kind:
         called = Rest(ada, "calls:create", kind=kind).post("calls/", {"tool": "dangerous", "arguments": {"value": "x"}})
@@ -100,8 +95,7 @@ def test_what_is_edited_is_named_by_who_asked_for_it(plan, ada, rosa, kind):
     assert ("Agent" in heading) == (kind == "agent")
 
 
-def test_what_a_tool_would_do_of_an_edit_is_shown_beside_what_it_would_have_done(plan, rosa):
-    """Also where that is no diff of a text."""
+def test_preview_of_an_edit_is_compared_with_the_original(plan, rosa):
     pages = Pages(rosa)
     request = request_of(plan)
     pages.open(f"{page_of_request(request)}&view=edit")
@@ -120,17 +114,16 @@ def test_what_a_tool_would_do_of_an_edit_is_shown_beside_what_it_would_have_done
         ("escalate", "then administrator can answer too"),
     ],
 )
-def test_every_outcome_of_an_expiry_has_its_words(on_expiry, said):
+def test_phrases_for_expiry(on_expiry, said):
     assert expiry_consequence(on_expiry, "administrator") == said
 
 
-def test_the_page_says_what_the_rule_does_when_nobody_answers(ada, rosa):
+def test_page_shows_the_effect_of_expiry(ada, rosa):
     set_rule(on_expiry="escalate", escalate_to="administrator")
     assert expiry_consequence("escalate", "administrator") in Pages(rosa).open(page_of_request(ask(ada)))
 
 
-def test_who_approved_is_not_said_to_have_revoked(ada, rosa, tomas):
-    """Neither in the list nor where later requests tell of it."""
+def test_revocation_is_not_attributed_to_the_approver(ada, rosa, tomas):
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
     revoke(request, by=tomas, comment="Not today")
@@ -141,8 +134,7 @@ def test_who_approved_is_not_said_to_have_revoked(ada, rosa, tomas):
     assert page_of_request(request) in told and "Revoked" in told and "by Rosa" not in told
 
 
-def test_one_of_two_does_not_read_that_it_runs(ada, rosa, tomas):
-    """The button says whose vote it is."""
+def test_first_of_two_approvals_does_not_announce_a_start(ada, rosa, tomas):
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     labels = []
@@ -157,8 +149,7 @@ def test_one_of_two_does_not_read_that_it_runs(ada, rosa, tomas):
     assert labels == ["Approve, 1 of 2", "Approve and run"]
 
 
-def test_a_secret_in_what_the_tool_says_is_no_words_of_anybody(ada, rosa):
-    """A lock stands before its name; the same words of an agent have none."""
+def test_placeholder_in_a_preview_is_marked(ada, rosa):
     shown = Preview("Connect", "text", after='user secret token, key {"$secret":"token"}!\u202e')
     pages = Pages(rosa)
     pages.open(page_of_request(ask(ada, preview=shown)))
@@ -167,8 +158,7 @@ def test_a_secret_in_what_the_tool_says_is_no_words_of_anybody(ada, rosa):
     assert "U+202E" in told and "$secret" not in told
 
 
-def test_an_empty_text_is_said_to_be_one(ada, rosa):
-    """In the place of nothing at all."""
+def test_empty_text_is_labelled(ada, rosa):
     request = ask(ada)
     request.rounds.update(arguments='{"content":"","path":"note.txt"}', preview="")
     assert "content empty text" in Pages(rosa).open(page_of_request(request))

@@ -1,4 +1,4 @@
-"""The pages of grants: the list with its press, and “Remember this” with what was alike and what history says."""
+"""Pages of grants: the list, and the form with proposal and history."""
 
 import pytest
 
@@ -13,24 +13,24 @@ from tests.pages import Pages
 
 @pytest.fixture(autouse=True)
 def grantable(stage, admin, settings, read_anew):
-    """The dangerous tool may be granted."""
+    """Allow grants of the dangerous tool."""
     settings.TOOLGATE_UNDO_SECONDS = 0
     apply_overrides("dangerous", {"grantable": {}}, by=admin)
 
 
 def asked(ada, value):
-    """Return a plan that waits for people."""
+    """Return a plan that waits for approval."""
     return work_off_of(make_plan(ada, act(1, value, "dangerous")))
 
 
 def work_off_of(plan):
-    """Let a plan go as far as it goes."""
+    """Run a plan until it waits or ends."""
     work_off(plan)
     return plan
 
 
 def approved(ada, rosa, *values):
-    """Let Rosa approve a call with each of the values; return the last request."""
+    """Approve one call per value as Rosa; return the last request."""
     for value in values:
         plan = asked(ada, value)
         approve(plan, rosa)
@@ -48,8 +48,7 @@ def rows_of(proposal):
     return {part.path: part.row and (part.row["operator"], part.row.get("value")) for part in proposal.parts}
 
 
-def test_what_was_alike_is_proposed(ada, rosa):
-    """The same stays the same, a common folder is a beginning, and what varied else is to be chosen."""
+def test_common_values_are_proposed(ada, rosa):
     paths = ("reports/2026/a.txt", "reports/2026/b.txt", "reports/2026/cd/e.txt")
     request = approved(ada, rosa, *({"path": path, "text": path[-5:], "mode": "w"} for path in paths))
     found = propose_grant(request, rosa)
@@ -61,8 +60,7 @@ def test_what_was_alike_is_proposed(ada, rosa):
     assert (found.alike, found.scope, found.hours, found.uses) == (3, "plan", 8, 20)
 
 
-def test_other_shapes_and_other_people_do_not_count(ada, ben, rosa):
-    """Only calls with the same names, of the same requester or plan, and only approved ones."""
+def test_other_shapes_and_requesters_are_ignored(ada, ben, rosa):
     approved(ben, rosa, mail("z@example.org"))
     approved(ada, rosa, {"to": "a@example.com"})
     reject(asked(ada, mail("bad@example.com")), rosa)
@@ -75,19 +73,18 @@ MAKE = FORM | {"do": "make"}
 
 
 def at(request):
-    """Return the address of the page that makes a grant out of a request."""
+    """Return the URL of the page that creates a grant from a request."""
     return f"/approvals/{request.public_id}/grant/"
 
 
 def remembering(user, request):
-    """Return the pages of someone who has that page open."""
+    """Return the client of a user who has opened that page."""
     pages = Pages(user)
     pages.open(at(request))
     return pages
 
 
-def test_history_says_what_it_would_have_covered(ada, rosa):
-    """And what of that people rejected."""
+def test_history_shows_covered_calls(ada, rosa):
     reject(asked(ada, "reports/secret"), rosa)
     request = approved(ada, rosa, "reports/a", "reports/b")
     pages = remembering(rosa, request)
@@ -98,8 +95,7 @@ def test_history_says_what_it_would_have_covered(ada, rosa):
     assert not Grant.objects.exists()
 
 
-def test_a_grant_is_made_from_its_page_and_revoked_in_the_list(ada, rosa):
-    """Two presses; calls like it run in between, and the plan's page says by what."""
+def test_grant_is_created_and_revoked_on_pages(ada, rosa):
     request = approved(ada, rosa, "reports/a", "reports/b")
     pages = Pages(rosa)
     pages.open(f"/approvals/?status=decided&item={request.public_id}")
@@ -125,16 +121,14 @@ def test_a_grant_is_made_from_its_page_and_revoked_in_the_list(ada, rosa):
     assert request_of(asked(ada, "reports/d")).status == "pending"
 
 
-def test_a_beginning_is_not_left_by_climbing(ada, rosa):
-    """reports/../secrets begins alike and is elsewhere."""
+def test_prefix_does_not_cover_parent_segments(ada, rosa):
     request = approved(ada, rosa, "reports/a", "reports/b")
     remembering(rosa, request).send(at(request), MAKE)
     assert call_of(asked(ada, "reports/c")).status == "completed"
     assert request_of(asked(ada, "reports/../secrets")).status == "pending"
 
 
-def test_problems_stand_at_their_fields(ada, rosa):
-    """Nothing is made, and what was entered stays."""
+def test_problems_are_shown_at_their_fields(ada, rosa):
     request = approved(ada, rosa, "a")
     pages = remembering(rosa, request)
     wrong: list[tuple[dict[str, str], str]] = [
@@ -155,8 +149,7 @@ def test_problems_stand_at_their_fields(ada, rosa):
     assert not Grant.objects.exists()
 
 
-def test_only_who_approved_it_is_offered_it(ada, rosa, tomas, admin):
-    """Nor is it offered of a request that waits."""
+def test_only_the_approver_is_offered_a_grant(ada, rosa, tomas, admin):
     request = approved(ada, rosa, "a")
     for someone, status in ((rosa, 200), (admin, 200), (tomas, 403), (ada, 403)):
         Pages(someone).open(at(request), status)
@@ -166,8 +159,7 @@ def test_only_who_approved_it_is_offered_it(ada, rosa, tomas, admin):
         assert f'href="{at(held)}"' not in pages.html
 
 
-def test_the_page_of_the_tool_sets_how_far_grants_go(admin):
-    """Within bounds; it can be taken back."""
+def test_tool_page_sets_grant_limits(admin):
     pages = Pages(admin)
     pages.open("/tools/dangerous/")
     form = {"what": "grantable", "max_hours": "4", "max_uses": "7"}

@@ -1,4 +1,4 @@
-"""A change too long to be drawn: the page says so, stays quick, and the whole new text can be read."""
+"""Changes that are too long to be shown in full."""
 
 import pytest
 
@@ -11,8 +11,7 @@ LINES = 80_000
 API = 'href="/api/v1/approvals/'
 
 
-def test_a_change_of_very_many_lines_is_drawn_in_part(catalog, workspace, ada, rosa):
-    """The rest is counted and named by its size."""
+def test_very_long_change_is_shown_in_part(catalog, workspace, ada, rosa):
     plan = work_off(make_plan(ada, write_step(1, content="x\n" * LINES)))
     page = Pages(rosa).client.get(f"/approvals/?item={request_of(plan).public_id}").content.decode()
 
@@ -22,7 +21,7 @@ def test_a_change_of_very_many_lines_is_drawn_in_part(catalog, workspace, ada, r
     assert "x\\n" * LINES in page  # the raw JSON
 
 
-def test_a_change_that_fits_says_nothing_of_it(catalog, workspace, ada, rosa):
+def test_short_change_has_no_notice(catalog, workspace, ada, rosa):
     plan = work_off(make_plan(ada, write_step(1, content="x\n" * 10)))
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request_of(plan).public_id}")

@@ -1,4 +1,4 @@
-"""The pages of notifications: how I am told, kept without secrets on the page, and what was sent to whom."""
+"""Pages of notifications: preferences and deliveries."""
 
 import re
 from functools import partial
@@ -21,43 +21,41 @@ HINT = 'id="by-mail-hint"'
 
 
 def save(user, status: int = 200, **fields: str) -> str:
-    """Send the form; return what the page says then."""
+    """Submit the form and return the text of the page."""
     pages = Pages(user)
     pages.open(PAGE)
     return pages.send(PAGE, {"by_mail": "1", "time_zone": "UTC", **fields}, status)
 
 
 def choice(user) -> NotificationChoice:
-    """Return what is stored."""
+    """Return the stored preferences."""
     return NotificationChoice.objects.get(person=user)
 
 
 @pytest.fixture
 def mailed(rosa, settings) -> None:
-    """This installation sends mail, and Rosa's account has an address."""
+    """An installation that sends mail, and a mail address for Rosa."""
     settings.TOOLGATE_SENDS_MAIL = True
     rosa.email = "rosa@example.org"
     rosa.save()
 
 
 def box_for_mail(user) -> str:
-    """Return the box for mail as the page has it."""
+    """Return the markup of the mail checkbox."""
     pages = Pages(user)
     pages.open(PAGE)
     (box,) = re.findall(r'<input[^>]* name="by_mail"[^>]*>', pages.html)
     return str(box)
 
 
-def test_who_chose_nothing_is_told_by_mail(rosa, mailed):
-    """And nothing is stored for looking."""
+def test_default_is_mail(rosa, mailed):
     pages = Pages(rosa)
     assert "rosa@example.org" in pages.open(PAGE) and HINT not in pages.html
     assert "checked" in box_for_mail(rosa) and "disabled" not in box_for_mail(rosa)
     assert not NotificationChoice.objects.exists()
 
 
-def test_where_no_mail_is_sent_none_is_offered(rosa, mailed, settings):
-    """The page says why; what was chosen before comes true again with the mail."""
+def test_mail_is_not_offered_without_a_mail_server(rosa, mailed, settings):
     settings.TOOLGATE_SENDS_MAIL = False
     pages = Pages(rosa)
     pages.open(PAGE)
@@ -67,12 +65,12 @@ def test_where_no_mail_is_sent_none_is_offered(rosa, mailed, settings):
     assert choice(rosa).by_mail
 
 
-def test_an_account_without_an_address_is_offered_none_either(rosa, settings):
+def test_mail_is_not_offered_without_an_address(rosa, settings):
     settings.TOOLGATE_SENDS_MAIL = True
     assert "disabled" in box_for_mail(rosa) and "checked" not in box_for_mail(rosa)
 
 
-def test_a_choice_is_kept(rosa, mailed):
+def test_preferences_are_saved(rosa, mailed):
     save(rosa, quiet_from="22:00", quiet_until="07:30", time_zone="Europe/Berlin")
     kept = choice(rosa)
     assert (kept.by_mail, f"{kept.quiet_from:%H:%M}", f"{kept.quiet_until:%H:%M}") == (True, "22:00", "07:30")
@@ -81,8 +79,7 @@ def test_a_choice_is_kept(rosa, mailed):
     assert not choice(rosa).by_mail and choice(rosa).quiet_from is None
 
 
-def test_what_was_typed_stays_in_a_form_that_is_refused(rosa):
-    """An address too, though a stored one is not shown again: nothing was stored."""
+def test_refused_form_keeps_its_input(rosa):
     save(rosa, address="https://hooks.example.org/kept")
     typed = {
         "address": SECRET_HOOK,
@@ -99,16 +96,14 @@ def test_what_was_typed_stays_in_a_form_that_is_refused(rosa):
     assert len(choice(rosa).addresses) == 1
 
 
-def test_every_kind_of_notice_has_words(rosa):
-    """A page does not name it as programs do."""
+def test_every_kind_has_a_label(rosa):
     delivery_to(rosa)
     page = Pages(rosa).open(PAGE)
     assert KIND_LABELS["approval.opened"] in page and "approval.opened" not in page
     assert KIND_LABELS.keys() == TITLES.keys()
 
 
-def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
-    """It holds a token."""
+def test_address_is_stored_encrypted_and_shown_without_secrets(rosa):
     page = save(rosa, address=SECRET_HOOK)
     assert "https://hooks.example.org/…" in page and "secret-token" not in page
     [kept] = choice(rosa).addresses
@@ -117,8 +112,7 @@ def test_an_address_is_kept_encrypted_and_not_shown_again(rosa):
     assert choice(rosa).addresses == []
 
 
-def test_who_is_told_elsewhere_is_kept_in_the_audit_log(rosa, mailed):
-    """Which channels, never where; what stays as it was leaves no entry."""
+def test_change_of_channels_is_audited(rosa, mailed):
     save(rosa, address=SECRET_HOOK)
     save(rosa, quiet_from="22:00", quiet_until="07:00")
     save(rosa, remove="0", by_mail="")
@@ -133,8 +127,7 @@ def test_who_is_told_elsewhere_is_kept_in_the_audit_log(rosa, mailed):
 @pytest.mark.slow
 @pytest.mark.db
 @pytest.mark.django_db(transaction=True)
-def test_two_first_forms_at_once_are_both_kept(rosa):
-    """Neither fails, and no address is lost."""
+def test_two_concurrent_first_changes_are_both_saved(rosa):
     forms = [{"by_mail": "1", "address": f"https://hooks.example.org/{number}"} for number in range(3)]
     assert at_once(*[partial(change_choice, rosa, form, []) for form in forms]) == [None] * 3
     assert len(choice(rosa).addresses) == 3
@@ -150,8 +143,7 @@ def test_two_first_forms_at_once_are_both_kept(rosa):
         ({"time_zone": "../etc/passwd"}, "time_zone"),
     ],
 )
-def test_invalid_choices_are_refused_at_their_field(rosa, fields, wrong):
-    """With what to write instead; nothing is stored."""
+def test_invalid_preferences_name_their_field(rosa, fields, wrong):
     pages = Pages(rosa)
     pages.open(PAGE)
     pages.send(PAGE, {"by_mail": "1", "time_zone": "UTC", **fields}, 422)
@@ -160,23 +152,21 @@ def test_invalid_choices_are_refused_at_their_field(rosa, fields, wrong):
     assert not NotificationChoice.objects.exists()
 
 
-def test_addresses_are_few(rosa):
+def test_number_of_addresses_is_limited(rosa):
     for number in range(MAX_ADDRESSES):
         save(rosa, address=f"https://hooks.example.org/{number}")
     save(rosa, 422, address=SECRET_HOOK)
     assert len(choice(rosa).addresses) == MAX_ADDRESSES
 
 
-def test_people_see_what_they_were_sent(rosa, tomas, ada):
-    """And nobody else's."""
+def test_users_see_their_own_deliveries(rosa, tomas, ada):
     delivery_to(rosa, request=ask(ada), status="failed", last_error="No answer.")
     page = Pages(rosa).open(PAGE)
     assert "rosa@example.org" in page and "No answer." in page
     assert "rosa@example.org" not in Pages(tomas).open(PAGE)
 
 
-def test_administrators_see_all_of_it(admin, rosa, tomas):
-    """Narrowed by status, older ones by the number of the last."""
+def test_administrators_see_all_deliveries(admin, rosa, tomas):
     first = delivery_to(rosa, status="sent")
     second = delivery_to(tomas, status="failed")
     page = Pages(admin).open("/audit/deliveries/")
@@ -186,8 +176,7 @@ def test_administrators_see_all_of_it(admin, rosa, tomas):
     assert "@example.org" not in Pages(admin).open(f"/audit/deliveries/?before={first.pk}&status=x")
 
 
-def test_an_administrator_has_what_failed_sent_once_more(admin, rosa):
-    """By a button beside it, where it failed; what arrived has none, and the page of one's own neither."""
+def test_administrator_retries_failed_delivery(admin, rosa):
     failed, arrived = delivery_to(rosa, status="failed", last_error="No answer."), delivery_to(rosa, status="sent")
     pages, retry = Pages(admin), f"/audit/deliveries/{failed.pk}/retry/"
     pages.open("/audit/deliveries/")
@@ -211,12 +200,11 @@ def test_only_administrators_see_all_deliveries(ada, rosa, vera):
         Pages(person).open("/audit/deliveries/", 403)
 
 
-def test_one_must_have_signed_in(client, db):
+def test_sign_in_is_required(client, db):
     assert client.get(PAGE).status_code == 302 and client.get("/audit/deliveries/").status_code == 302
 
 
-def test_a_bad_address_of_the_installation_is_named_by_its_number(settings):
-    """At the start; it may hold a token."""
+def test_invalid_installation_address_is_named_by_its_number(settings):
     settings.TOOLGATE_NOTIFY_URLS = ["desk@example.org", "gopher://secret-token"]
     with pytest.raises(SystemCheckError) as refused:
         call_command("check")

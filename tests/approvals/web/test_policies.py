@@ -1,4 +1,4 @@
-"""The pages of policies without JavaScript: the list, the editor with its sentence, the simulator, past calls."""
+"""Pages of policies without JavaScript: list, editor, simulator and back-test."""
 
 import re
 from html.parser import HTMLParser
@@ -41,14 +41,14 @@ def pages(admin) -> Pages:
 
 
 def make(pages: Pages, **fields: str) -> Policy:
-    """Make a policy with the form."""
+    """Create a policy with the form."""
     pages.open("/policies/new/")
     pages.send("/policies/new/", FORM | fields)
     return Policy.objects.select_related("revision").get(name=fields.get("name", FORM["name"]))
 
 
 def marked(markup: str) -> set[str]:
-    """Return the fields that have a problem beside them, as their ids say."""
+    """Return the fields that have a problem, by their ids."""
     return set(re.findall(r'id="err-([\w-]+)"', markup))
 
 
@@ -58,7 +58,7 @@ def message_levels(pages: Pages) -> list[str]:
 
 
 def said_while_typing(pages: Pages, **fields: str) -> Any:
-    """Return what is sent beside the form while it is filled in, with the context of its template."""
+    """Return the response to the form's live check with its template context."""
     return pages.swap("/policies/sentence/", "said", FORM | fields)
 
 
@@ -73,7 +73,7 @@ class Fields(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Read an input, or an option that is chosen: the first, or one that says so."""
+        """Read an input or a selected option."""
         named = {name: value or "" for name, value in attributes}
         name = named.get("name", "")
         is_off = named.get("type") in ("checkbox", "radio") and "checked" not in named
@@ -85,16 +85,16 @@ class Fields(HTMLParser):
             self.sent[self._name] = named.get("value", "")
 
     def handle_data(self, data: str) -> None:
-        """Read the text of an area; its first line end is none."""
+        """Read the text of a textarea, without its first line break."""
         if self._in_area:
             self.sent[self._name] = data.removeprefix("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave an area."""
+        """End a textarea."""
         self._in_area = False
 
 
-def test_the_list_shows_each_rule_in_its_order(pages):
+def test_list_shows_policies_in_order(pages):
     said = pages.open("/policies/")
     rows = Policy.objects.select_related("revision").order_by("order")
     assert re.findall(r'id="rule-([\w-]+)"', pages.html) == [each.public_id for each in rows]
@@ -102,8 +102,7 @@ def test_the_list_shows_each_rule_in_its_order(pages):
     assert places == sorted(places) and len(places) == 3
 
 
-def test_a_policy_is_made_with_the_form(pages):
-    """Its sentence stands in the list; numbers are read as such."""
+def test_policy_is_created_with_the_form(pages):
     policy = make(pages)
     assert policy.revision is not None
     assert policy.revision.sentence in pages.open("/policies/")
@@ -111,7 +110,7 @@ def test_a_policy_is_made_with_the_form(pages):
     assert (policy.revision.expires_seconds, policy.revision.created_by) == (5400, User.objects.get(username="admin"))
 
 
-def test_problems_stand_at_their_fields_and_nothing_typed_is_lost(pages):
+def test_problems_are_shown_and_input_is_kept(pages):
     pages.open("/policies/new/")
     wrong = {"hours": "9 to 5", "row-0-value": "much", "expires_minutes": "soon", "name": "Kept name"}
     pages.send("/policies/new/", FORM | wrong, status=422)
@@ -123,8 +122,7 @@ def test_problems_stand_at_their_fields_and_nothing_typed_is_lost(pages):
     assert Policy.objects.count() == 3
 
 
-def test_saving_makes_a_revision_and_keeps_the_old(pages):
-    """The history lists both."""
+def test_saving_creates_a_revision(pages):
     policy = make(pages)
     pages.open(f"/policies/{policy.public_id}/")
     sent = {"stage-0-count": "1", "revision": pages.field("revision"), "typed_target": "yes"}
@@ -135,8 +133,7 @@ def test_saving_makes_a_revision_and_keeps_the_old(pages):
     assert new.sentence != old.sentence and new.sentence in said and old.sentence in said
 
 
-def test_a_form_saved_as_it_is_changes_nothing(pages):
-    """What is shown reads back as what is stored, whatever was typed."""
+def test_unchanged_form_changes_nothing(pages):
     policy = make(pages, **{"row-0-operator": "in", "row-0-value": "a, 5, true", "row-1-path": "b",
                             "row-1-operator": "equals", "row-1-value": '"5"', "reason_required": "yes"})  # fmt: skip
     assert policy.revision is not None
@@ -147,8 +144,7 @@ def test_a_form_saved_as_it_is_changes_nothing(pages):
     assert PolicyRevision.objects.filter(policy=policy).count() == 1
 
 
-def test_the_editor_shows_addresses_without_their_secrets_and_keeps_them(pages):
-    """Saved as it is, nothing changes; a new line is one more."""
+def test_editor_shows_addresses_without_secrets_and_keeps_them(pages):
     policy = make(pages, notify="https://hooks.example.org/secret-0")
     path = f"/policies/{policy.public_id}/"
     said = pages.open(path)
@@ -165,7 +161,6 @@ def test_the_editor_shows_addresses_without_their_secrets_and_keeps_them(pages):
 
 
 def test_second_change_of_the_same_revision_is_refused(pages):
-    """With what was typed left in the form."""
     policy = make(pages)
     pages.open(f"/policies/{policy.public_id}/")
     first = FORM | {"revision": "1", "message": "One"}
@@ -177,8 +172,7 @@ def test_second_change_of_the_same_revision_is_refused(pages):
     assert policy.revisions.latest("number").message == "One"
 
 
-def test_policies_move_switch_and_end(pages):
-    """By buttons of the list."""
+def test_policies_are_moved_disabled_and_deleted(pages):
     policy = make(pages)
     act = f"/policies/{policy.public_id}/act/"
     pages.open("/policies/")
@@ -197,8 +191,7 @@ def test_policies_move_switch_and_end(pages):
     assert message_levels(pages) == ["error"]
 
 
-def test_without_a_rule_for_dangerous_calls_the_list_warns(pages):
-    """They are refused then."""
+def test_list_warns_without_a_policy_for_dangerous_calls(pages):
     policy = Policy.objects.get(order=10)
     pages.open("/policies/")
     assert 'role="alert"' not in pages.html
@@ -206,8 +199,7 @@ def test_without_a_rule_for_dangerous_calls_the_list_warns(pages):
     assert pages.context["unguarded"] and 'role="alert"' in pages.html
 
 
-def test_the_sentence_is_shown_while_the_form_is_filled_in(pages):
-    """Or which fields cannot be read yet, far from the fields themselves; nothing is stored."""
+def test_sentence_is_shown_while_editing(pages):
     pages.open("/policies/new/")
     complete = said_while_typing(pages, hours="Mon-Fri 09:00-17:00")
     assert complete.context["said"].sentence in words(complete.content.decode())
@@ -233,8 +225,7 @@ def test_the_sentence_is_shown_while_the_form_is_filled_in(pages):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_the_simulator_shows_which_policy_decides_and_why_no_other(pages, vera):
-    """For everyone with a role."""
+def test_simulator_shows_the_deciding_policy_and_skipped_ones(pages, vera):
     passed = make(pages)
     vera_pages = Pages(vera)
     address = "/policies/simulator/"
@@ -248,8 +239,7 @@ def test_the_simulator_shows_which_policy_decides_and_why_no_other(pages, vera):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_problems_of_a_simulation_stand_beside_their_fields(pages):
-    """Each is marked and described by its problem; no policy decides."""
+def test_problems_of_a_simulation_are_shown_at_their_fields(pages):
     asked: dict[str, list[dict[str, str]]] = {
         "arguments": [{"arguments": "x"}, {"arguments": "[]"}, {"arguments": '{"path": 5}'}],
         "requester": [{"requester": "nobody"}],
@@ -265,8 +255,7 @@ def test_problems_of_a_simulation_stand_beside_their_fields(pages):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_the_simulator_is_asked_about_another_time(pages):
-    """In UTC where it names no offset, and what was typed stays."""
+def test_simulator_accepts_another_time(pages):
     make(pages, **{"hours": "Fri 18:00-24:00", "effect": "deny", "tool": "", "row-0-path": "", "row-0-value": ""})
     pages.open("/policies/simulator/")
     asked = {"tool": "write_file", "arguments": WRITTEN}
@@ -278,8 +267,7 @@ def test_the_simulator_is_asked_about_another_time(pages):
     assert list(effects.values()) == ["deny", "hold", "hold", "deny"]
 
 
-def test_the_editor_names_the_policies_asked_before_and_after(pages):
-    """Of those with one number the older comes first."""
+def test_editor_names_neighbouring_policies(pages):
     pages.open("/policies/new/")
 
     def beside(**fields: str) -> list[str]:
@@ -295,8 +283,7 @@ def test_the_editor_names_the_policies_asked_before_and_after(pages):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_an_allowing_policy_warns_of_dangerous_tools(pages):
-    """By the tools it is about: all of them dangerous, some, none."""
+def test_allowing_policy_warns_about_dangerous_tools(pages):
     pages.open("/policies/new/")
     warnings = {}
     for tool in ("write_file", "*_file", "read_file"):
@@ -307,8 +294,7 @@ def test_an_allowing_policy_warns_of_dangerous_tools(pages):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_past_calls_are_tried_before_anything_is_saved(pages, ada):
-    """The form stays as it is typed."""
+def test_backtest_runs_before_saving(pages, ada):
     Rest(ada).post("calls/", {"tool": "write_file", "arguments": {"path": "a", "content": "x"}})
     pages.open("/policies/new/")
     tried = FORM | {"tool": "write_*", "effect": "deny", "row-0-path": "", "row-0-value": "", "do": "test", "days": "7"}
@@ -320,8 +306,7 @@ def test_past_calls_are_tried_before_anything_is_saved(pages, ada):
     assert Policy.objects.count() == 3
 
 
-def test_who_reads_and_who_changes(pages, rosa, vera):
-    """Everyone with a role reads, administrators change; names are no markup."""
+def test_only_administrators_may_change_policies(pages, rosa, vera):
     policy = make(pages, name="<b>Bold</b>")
     path = f"/policies/{policy.public_id}/"
     for person in (rosa, vera):
@@ -346,8 +331,7 @@ def test_who_reads_and_who_changes(pages, rosa, vera):
     assert Pages().client.get("/policies/").status_code == 302
 
 
-def test_past_calls_that_are_not_listed_follow_on_further_pages(pages, ada, monkeypatch):
-    """With a button that needs no script."""
+def test_backtest_has_pages(pages, ada, monkeypatch):
     monkeypatch.setattr(backtest, "MAX_CHANGED", 1)
     refused = FORM | {
         "tool": "*",

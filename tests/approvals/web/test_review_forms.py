@@ -1,4 +1,4 @@
-"""The forms of the desk as browsers without scripts send them: edits, answers, actions, several at once, friction."""
+"""Review forms without JavaScript: edits, decisions, actions, batches and confirmations."""
 
 import json
 import re
@@ -27,7 +27,7 @@ CURRENT = re.compile(r'<article class="qi" id="([^"]+)" data-item aria-current')
 
 
 def page_of(request: ApprovalRequest, action: str = "", **query: str) -> str:
-    """Return the address of a request's page, or of an action on it."""
+    """Return the URL of a request's page, or of an action on it."""
     more = "".join(f"&{name}={value}" for name, value in query.items())
     return f"/approvals/{request.public_id}/{action}/" if action else f"/approvals/?item={request.public_id}{more}"
 
@@ -41,18 +41,17 @@ def held(catalog: None, workspace: Path, ada: User, settings) -> ApprovalRequest
 
 
 def go_of(pages: Pages) -> str:
-    """Return what the button says that approves an edit."""
+    """Return the label of the button that approves an edit."""
     return words(pages.html.partition('id="edit-go">')[2].partition("</span>")[0])
 
 
 def edited(held: ApprovalRequest, **fields: str) -> dict[str, str]:
-    """Return what the form of an edit sends."""
+    """Return the data of the edit form."""
     arguments = {"value:path": "note.txt", "value:content": "hello\n"}
     return {"mode": "form", "seen_digest": held.digest, "verdict": "approve", **arguments, **fields}
 
 
-def test_what_will_soon_expire_is_extended_by_a_press(held, rosa):
-    """The press is there only then."""
+def test_deadline_can_be_extended_shortly_before_expiry(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held))
     assert page_of(held, "extend") not in pages.html
@@ -64,8 +63,7 @@ def test_what_will_soon_expire_is_extended_by_a_press(held, rosa):
     assert (held.extensions, held.expires_at > clock.now() + timedelta(minutes=30)) == (1, True)
 
 
-def test_an_edit_is_what_runs(held, rosa):
-    """It is a round of its own, with who made it."""
+def test_edited_arguments_run(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     pages.send(page_of(held, "decision"), edited(held, **{"value:content": "other\n"}))
@@ -74,7 +72,7 @@ def test_an_edit_is_what_runs(held, rosa):
     assert held.rounds.get(number=2).editor == rosa
 
 
-def test_an_approved_edit_is_previewed_once(held, rosa, monkeypatch):
+def test_approved_edit_is_previewed_once(held, rosa, monkeypatch):
     preview = Mock(wraps=edits.compute_preview)
     monkeypatch.setattr(edits, "compute_preview", preview)
     pages = Pages(rosa)
@@ -83,8 +81,7 @@ def test_an_approved_edit_is_previewed_once(held, rosa, monkeypatch):
     assert (preview.call_count, held.rounds.count()) == (1, 2)
 
 
-def test_an_edit_that_changes_nothing_is_an_approval(held, rosa):
-    """No round is made of it."""
+def test_unchanged_edit_is_an_approval(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     pages.send(page_of(held, "decision"), edited(held))
@@ -92,8 +89,7 @@ def test_an_edit_that_changes_nothing_is_an_approval(held, rosa):
     assert (held.status, held.round_number) == ("approved", 1)
 
 
-def test_a_wrong_edit_is_kept_with_what_is_wrong(held, rosa):
-    """As JSON here; nothing is recorded."""
+def test_invalid_edit_keeps_input_and_shows_problems(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     fields = {"mode": "json", "json": '{"path": 1}', "seen_digest": held.digest, "verdict": "approve"}
@@ -102,8 +98,7 @@ def test_a_wrong_edit_is_kept_with_what_is_wrong(held, rosa):
     assert not Review.objects.exists()
 
 
-def test_a_check_tells_the_change_and_the_rule(held, rosa):
-    """Without JavaScript by a button; htmx is sent the comparison alone."""
+def test_check_shows_change_and_rule(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     fields = edited(held, **{"value:content": "other\n", "do": "check"})
@@ -114,8 +109,7 @@ def test_a_check_tells_the_change_and_the_rule(held, rosa):
 
 
 @pytest.mark.parametrize(("content", "button"), [("hello\n", "Approve as asked"), ("other\n", "Approve with 1 change")])
-def test_another_view_of_the_form_tells_the_change(held, rosa, content, button):
-    """The button says what it would approve, also after the arguments were shown as JSON or as a form again."""
+def test_json_and_form_views_show_the_change(held, rosa, content, button):
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     for wanted, mode in (("show:json", "form"), ("show:form", "json")):
@@ -124,8 +118,7 @@ def test_another_view_of_the_form_tells_the_change(held, rosa, content, button):
         assert go_of(pages) == button
 
 
-def test_what_cannot_run_is_not_called_unchanged(held, rosa):
-    """Neither after a check of the whole page nor while the form changes."""
+def test_invalid_edit_is_not_called_unchanged(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     for wanted, status in (("check", 422), ("show:json", 200)):
@@ -133,8 +126,7 @@ def test_what_cannot_run_is_not_called_unchanged(held, rosa):
         assert go_of(pages) == "Mend it, then approve"
 
 
-def test_the_change_stands_beside_what_was(held, rosa):
-    """Old and new in one row, each with its sign; what is the same in both, what has no counterpart alone."""
+def test_change_is_shown_next_to_the_original(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held, view="edit"))
     pages.send(page_of(held, "edit"), edited(held, do="check", **{"value:content": "hello you\nmore\n"}))
@@ -144,8 +136,7 @@ def test_the_change_stands_beside_what_was(held, rosa):
     assert both.index("\u2212") < both.index("hello") < both.index("+") < both.index("you</ins>")
 
 
-def test_rejecting_the_rest_of_the_plan(held, rosa):
-    """The effect is part of the button."""
+def test_rejection_can_cancel_the_plan(held, rosa):
     pages = Pages(rosa)
     pages.open(page_of(held))
     fields = {"verdict": "reject:cancel_plan", "seen_digest": held.digest, "comment": "No more of this."}
@@ -153,8 +144,7 @@ def test_rejecting_the_rest_of_the_plan(held, rosa):
     assert Review.objects.get().effect == "cancel_plan"
 
 
-def test_an_answer_must_fit(ada, rosa):
-    """Text where there is no schema; an empty one is refused at its field."""
+def test_response_must_match_the_schema(ada, rosa):
     request, pages = ask(ada), Pages(rosa)
     pages.open(page_of(request, view="respond"))
     fields = {"verdict": "respond", "seen_digest": request.digest, "response": " ", "response_as": "text"}
@@ -166,8 +156,7 @@ def test_an_answer_must_fit(ada, rosa):
 
 
 @pytest.mark.parametrize("sent", ["seen", "stale", "late"])
-def test_no_refusal_loses_what_was_written(held, rosa, tomas, sent):
-    """It stands in its own form again; where the request takes no answer any more, it can be read and copied."""
+def test_refused_form_keeps_its_input(held, rosa, tomas, sent):
     pages, most = Pages(rosa), 4000 * "x"
     pages.open(page_of(held, view="edit"))
     if sent == "late":
@@ -191,8 +180,7 @@ def test_no_refusal_loses_what_was_written(held, rosa, tomas, sent):
     assert Review.objects.filter(person=rosa).count() == 0
 
 
-def test_every_action_of_the_desk_is_done_and_confirmed(ada, rosa, tomas):
-    """They decide nothing."""
+def test_every_action_is_performed_and_confirmed(ada, rosa, tomas):
     request, pages = ask(ada), Pages(rosa)
     pages.open(page_of(request))
 
@@ -212,8 +200,7 @@ def test_every_action_of_the_desk_is_done_and_confirmed(ada, rosa, tomas):
     assert request.status == "pending"
 
 
-def test_no_form_breaks_an_action(ada, rosa, vera):
-    """The field that is wrong is named."""
+def test_invalid_action_forms_name_the_field(ada, rosa, vera):
     request, pages = ask(ada), Pages(rosa)
     pages.open(page_of(request))
     for action, field, value in (
@@ -228,8 +215,7 @@ def test_no_form_breaks_an_action(ada, rosa, vera):
         assert setback_on(pages) == field
 
 
-def test_a_request_is_withdrawn_on_its_page(ada):
-    """With a reason, if they give one; there is no other action."""
+def test_request_is_withdrawn_on_its_page(ada):
     request, mine = ask(ada), Pages(ada)
     mine.open(page_of(request))
     mine.send(page_of(request, "withdraw"), {"comment": "Not needed."})
@@ -238,8 +224,7 @@ def test_a_request_is_withdrawn_on_its_page(ada):
     mine.send(page_of(request, "explode"), status=404)
 
 
-def test_ones_own_request_is_said_each_time(ada):
-    """Where the policy lets people review themselves."""
+def test_self_review_is_shown(ada):
     set_rule(allow_self_review=True, stages=[{"group": "operator", "count": 1}])
     request, pages = ask(ada), Pages(ada)
     pages.open(page_of(request))
@@ -248,8 +233,8 @@ def test_ones_own_request_is_said_each_time(ada):
     assert "Their own request" in pages.open(page_of(request))
 
 
-def test_private_arguments_of_several_requests_take_one_query(ada, vera):
-    """It takes as many queries for three as for one."""
+def test_private_arguments_are_loaded_in_one_query(ada, vera):
+    """Three requests take as many queries as one."""
     requests, taken = [ask(ada) for _ in range(3)], list[int]()
     assert can_see_all(vera)  # which reads her groups, once
     for some in (requests, requests[:1]):
@@ -260,8 +245,7 @@ def test_private_arguments_of_several_requests_take_one_query(ada, vera):
     assert taken[0] == taken[1]
 
 
-def test_several_that_may_not_be_approved_together(ada, rosa):
-    """The reason is on the page, and the form cannot get around it."""
+def test_batch_approval_that_the_policy_forbids(ada, rosa):
     requests, pages = [ask(ada), ask(ada, make_tool("other_note"))], Pages(rosa)
     pages.open("/approvals/several/?" + "&".join(f"item={each.public_id}" for each in requests))
     assert 'name="verdict" value="reject"' in pages.html and 'name="verdict" value="approve"' not in pages.html
@@ -270,8 +254,7 @@ def test_several_that_may_not_be_approved_together(ada, rosa):
     assert not Review.objects.exists()
 
 
-def test_several_that_cannot_be_undone_take_a_second_press(ada, rosa):
-    """Nothing is recorded at the first."""
+def test_irreversible_batch_needs_a_second_press(ada, rosa):
     tool = make_tool("wipe_note", reversibility="irreversible")
     set_rule(batchable=True, tool="wipe_note")
     request, pages = ask(ada, tool), Pages(rosa)
@@ -284,8 +267,7 @@ def test_several_that_cannot_be_undone_take_a_second_press(ada, rosa):
     assert request.status == "approved"
 
 
-def test_beside_several_no_request_of_the_list_is_the_current_one(ada, rosa):
-    """None of them is what is shown, neither before nor after they were answered."""
+def test_batch_page_selects_no_request(ada, rosa):
     set_rule(batchable=True)
     requests, pages = [ask(ada) for _ in range(3)], Pages(rosa)
     pages.open("/approvals/several/?" + "&".join(f"item={each.public_id}" for each in requests[1:]))
@@ -297,16 +279,14 @@ def test_beside_several_no_request_of_the_list_is_the_current_one(ada, rosa):
     assert CURRENT.findall(pages.html) == [f"q-{requests[0].public_id}"]
 
 
-def test_no_selection_breaks_the_page(rosa):
-    """There is nothing to answer."""
+def test_invalid_selections_do_not_break_the_page(rosa):
     pages = Pages(rosa)
     for query in ("", "?item=x", "?item=%00", "?item=" + "a" * 5000):
         pages.open(f"/approvals/several/{query}")
         assert 'id="several"' in pages.html and 'name="verdict"' not in pages.html
 
 
-def test_saved_views_keep_their_place(ada, rosa):
-    """After an answer one is in the view that one was in."""
+def test_decision_returns_to_the_same_view(ada, rosa):
     first, second = ask(ada), ask(ada)
     pages = Pages(rosa)
     page = pages.open(f"/approvals/?status=needs_me&item={first.public_id}")
