@@ -23,7 +23,7 @@ def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
     page.get_by_label("With what").first.fill("1000")
     page.get_by_label("How many").first.fill("2")
     expect(page.locator("#sentence .saying")).to_have_text(
-        "Calls of send_* where amount is more than 1000 wait for 2 reviewers, 24 h at most."
+        "Calls of send_* where amount is greater than 1000 need approval by 2 reviewers within 24 h."
     )
     page.get_by_role("button", name="Create policy").click()
     expect(page.locator("#rules > li").first).to_contain_text("Large payments")

@@ -203,4 +203,4 @@ def test_a_server_that_executes_nothing_takes_nothing(world, ada, checkpoints, m
     assert restore_guard.refresh_status() == restore_guard.RESTART_REQUIRED
     response = Rest(ada).post("calls/", CALL)
     assert (response.status_code, response.json()["type"]) == (503, "urn:toolgate:restored")
-    assert "start it again" in health._check_audit()
+    assert restore_guard.RESTART_REQUIRED in health._check_audit()
