@@ -58,13 +58,13 @@ def begin_epoch(reason: str) -> EpochSummary:
 
 
 @retry_on_deadlock
-def _raise_epoch(known_epoch: int, reason: str, **told: int) -> Instance:
+def _raise_epoch(known_epoch: int, reason: str, **positions: int) -> Instance:
     """Set an epoch higher than all known ones and record it in the audit log; return this installation."""
     with transaction.atomic():
         instance = Instance.objects.select_for_update().get(pk=1)
         epoch = max(instance.epoch, known_epoch) + 1
         Instance.objects.filter(pk=1).update(epoch=epoch)
-        details = {"epoch": epoch, "reason": reason, **told}
+        details = {"epoch": epoch, "reason": reason, **positions}
         append_entry(AuditRecord(action=restore_guard.EPOCH_BEGAN, object_ref=f"epoch_{epoch}", details=details))
         instance.refresh_from_db()
     return instance

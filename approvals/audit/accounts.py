@@ -104,8 +104,10 @@ def before_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> No
 
 
 def _append_account_entry(action: str, person: User, **details: Any) -> None:
-    told = {"person": person.get_username(), **details}
-    append_entry(AuditRecord(action=action, by=_acting_user.get(), object_ref=f"user_{person.pk}", details=told))
+    entry_details = {"person": person.get_username(), **details}
+    append_entry(
+        AuditRecord(action=action, by=_acting_user.get(), object_ref=f"user_{person.pk}", details=entry_details)
+    )
 
 
 def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:

@@ -100,10 +100,10 @@ def record_grant_use(grant: Grant, call: Call, *, now: datetime) -> None:
     # The grant may be newer than `now`: created while this transaction waited for the requester's lock, or by a process
     # whose clock is ahead.
     GrantUse.objects.create(grant=grant, call=call, at=max(now, grant.created_at))
-    told: dict[str, Any] = {"grant": grant.public_id, "made_by": user_display_name(grant.created_by)}
+    details: dict[str, Any] = {"grant": grant.public_id, "made_by": user_display_name(grant.created_by)}
     if grant.created_from is not None:
-        told["made_from"] = grant.created_from.public_id
-    record_fact("grant.used", call=call, **told)
+        details["made_from"] = grant.created_from.public_id
+    record_fact("grant.used", call=call, **details)
 
 
 def end_denied_grants(wanted: GrantCandidate) -> int:

@@ -93,22 +93,22 @@ def _cancel_undone(public_id: str) -> None:
 
 def _recipients(event: NotificationEvent) -> "QuerySet[User]":
     """Return the users to notify, without the one who caused the event."""
-    told = User.objects.filter(is_active=True)
+    users = User.objects.filter(is_active=True)
     request, call, by = event.request, event.fact.call, event.fact.by
     if by is not None and event.kind != "approval.opened":
-        told = told.exclude(pk=by.pk)
+        users = users.exclude(pk=by.pk)
     if request is None or call is None or event.kind == OUTCOME_UNKNOWN_KIND:
         asker = call.requested_by_id if call else None
-        return told.filter(Q(groups__name=ADMINISTRATOR) | Q(pk__in=[] if asker is None else [asker]))
+        return users.filter(Q(groups__name=ADMINISTRATOR) | Q(pk__in=[] if asker is None else [asker]))
     if event.kind in REVIEWER_KINDS:
-        return candidate_reviewers(told, request)
+        return candidate_reviewers(users, request)
     if event.kind == "approval.delegated":
-        return told.filter(username=str(event.fact.data.get("to") or ""))
+        return users.filter(username=str(event.fact.data.get("to") or ""))
     asked = Q(pk__in=[each.user_id for each in call.requesters.all()])
     if event.kind == "approval.commented":
         asked |= Q(pk__in=Comment.objects.filter(request=request).values("person_id"))
         asked |= Q(pk=request.claimed_by_id or 0)
-    return told.filter(asked)
+    return users.filter(asked)
 
 
 def _deliveries_to_people(event: NotificationEvent, people: Iterable[User]) -> Iterator[Delivery]:

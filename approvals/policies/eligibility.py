@@ -191,10 +191,10 @@ def voters(reviews: Iterable[Review]) -> list[User]:
 
 def review_audit_details(review: Review) -> dict[str, Any]:
     """Return audit details of a review: delegation, self-review, and authorship of the call's input."""
-    told: dict[str, Any] = {"on_behalf_of": user_display_name(review.on_behalf_of)} if review.on_behalf_of else {}
+    details: dict[str, Any] = {"on_behalf_of": user_display_name(review.on_behalf_of)} if review.on_behalf_of else {}
     if is_input_author(review.request, review.person):
-        told["input_author"] = True
-    return told | {"self_review": True} if is_requester(review.request, review.person) else told
+        details["input_author"] = True
+    return details | {"self_review": True} if is_requester(review.request, review.person) else details
 
 
 def is_requester(request: ApprovalRequest, user: User) -> bool:

@@ -35,8 +35,8 @@ class RefusedArguments(ParameterError):
     """The tool refuses the arguments, so no rule is evaluated; `details` has the errors that a call would get."""
 
     def __init__(self, error: ToolError) -> None:
-        told = problem_for(error)
-        errors = list(told.errors) if told else []
+        problem = problem_for(error)
+        errors = list(problem.errors) if problem else []
         errors = errors or [{"path": "", "code": "invalid", "message": error.message}]
         super().__init__(
             f"{BEFORE_POLICIES}: {first_error_detail(errors)}", {"field": errors[0]["path"] or None, "errors": errors}

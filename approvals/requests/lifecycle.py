@@ -210,9 +210,9 @@ def withdraw_for_plan(request: ApprovalRequest, *, by: "User | None", reason: st
         announce_call_change(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.WITHDRAWN)
         _cancel(request, message, kind=ASKED_AGAIN if asks_again else "")
-        told = {"approval": request.public_id, "reason": reason, "message": message}
+        details = {"approval": request.public_id, "reason": reason, "message": message}
         more = ASKS_AGAIN_DATA if asks_again else {}
-        record_fact("approval.withdrawn", call=request.call, by=by, **told, **more)
+        record_fact("approval.withdrawn", call=request.call, by=by, **details, **more)
 
 
 def expire_pre_approval(request: ApprovalRequest, message: str) -> None:

@@ -54,16 +54,16 @@ def release_call(request: ApprovalRequest, *, by: "User | None") -> None:
 def refuse_call(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None:
     """Fail the held call; the refusal's effect defines what happens to its step."""
     if _fail(request, refusal, now):
-        told = {"approval": request.public_id, "effect": refusal.effect, "message": refusal.message}
-        record_fact("call.refused", call=request.call, by=refusal.by, **told)
+        details = {"approval": request.public_id, "effect": refusal.effect, "message": refusal.message}
+        record_fact("call.refused", call=request.call, by=refusal.by, **details)
 
 
 def send_back_call(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
     """Fail the held call with the requested changes, so that the requester can submit a new one."""
     refusal = Refusal(SENT_BACK, attributed_comment("Changes requested", review), review.person)
     if _fail(request, refusal, now):
-        told = {"approval": request.public_id, "message": refusal.message}
-        record_fact("call.sent_back", call=request.call, by=review.person, **told)
+        details = {"approval": request.public_id, "message": refusal.message}
+        record_fact("call.sent_back", call=request.call, by=review.person, **details)
 
 
 def respond_for_tool(request: ApprovalRequest, review: Review, *, now: datetime) -> None:

@@ -99,8 +99,8 @@ def _extend(request: ApprovalRequest, by: User) -> ApprovalRequest:
         ending = _pending_row(current).filter(expires_at=current.expires_at, expires_at__gt=now)
         if not ending.update(expires_at=until, extensions=number):
             raise Conflict(EXPIRED_UNANSWERED)
-        told = {"approval": current.public_id, "expires_at": format_utc(until), "number": number}
-        record_fact("approval.extended", call=current.call, by=by, **told)
+        details = {"approval": current.public_id, "expires_at": format_utc(until), "number": number}
+        record_fact("approval.extended", call=current.call, by=by, **details)
         return _reload(current)
 
 

@@ -273,7 +273,7 @@ def _settle(request: ApprovalRequest, review: Review) -> None:
 
 
 def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) -> None:
-    told = {
+    details = {
         "approval": request.public_id,
         "digest": request.digest,
         "verdict": review.verdict,
@@ -281,7 +281,7 @@ def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) ->
         "reason": review.comment,
     }
     effect = {"effect": review.effect} if review.verdict == ReviewVerdict.REJECT else {}
-    record_fact(kind, call=request.call, by=review.person, **(told | effect | review_audit_details(review) | more))
+    record_fact(kind, call=request.call, by=review.person, **(details | effect | review_audit_details(review) | more))
 
 
 @retry_on_deadlock
@@ -335,13 +335,13 @@ def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> Approval
             raise NotAllowed(why_not)
         _mark_revoked(current, now)
         current.refresh_from_db()
-        told = {
+        details = {
             "approval": current.public_id,
             "digest": current.digest,
             "reviewer": user_display_name(by),
             "reason": comment,
         }
-        record_fact("approval.revoked", call=current.call, by=by, **told)
+        record_fact("approval.revoked", call=current.call, by=by, **details)
         _store_comment(current, by, comment)
         words = f": {comment.strip()}" if comment.strip() else "."
         resolution.refuse_call(

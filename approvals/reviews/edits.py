@@ -93,7 +93,7 @@ class Edit:
         return arguments
 
     @property
-    def told(self) -> dict[str, Any]:
+    def audit_details(self) -> dict[str, Any]:
         """Details for history and audit log: names and numbers, no values."""
         parts = {} if self.hunks is None else {"hunks": list(self.hunks), "of": self.of}
         return {"fields": list(self.fields), "quorum": self.quorum, **parts}
@@ -235,13 +235,13 @@ def apply_edit(request: ApprovalRequest, made: Edit, *, by: User, comment: str =
     if made.base != request.digest:
         raise Conflict("The request has been changed meanwhile. Check the changes, then decide.")
     _open_round(request, made, editor=by)
-    told = {"reviewer": user_display_name(by), "reason": comment} if comment else {"reviewer": user_display_name(by)}
-    _record(request, made, by=by, **told)
+    details = {"reviewer": user_display_name(by), "reason": comment} if comment else {"reviewer": user_display_name(by)}
+    _record(request, made, by=by, **details)
 
 
-def _record(request: ApprovalRequest, made: Edit, *, by: User, **told: str) -> None:
+def _record(request: ApprovalRequest, made: Edit, *, by: User, **more: str) -> None:
     names = {"approval": request.public_id, "digest": request.digest, "edited_digest": made.base}
-    record_fact("approval.edited", call=request.call, by=by, **names, **made.told, **told)
+    record_fact("approval.edited", call=request.call, by=by, **names, **made.audit_details, **more)
 
 
 def undo_edit(request: ApprovalRequest, *, by: User) -> None:

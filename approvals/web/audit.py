@@ -189,7 +189,7 @@ ACTION_LABELS = {
     "call.restored": Badge(gettext_noop("Restored the files"), "undoable", "warn"),
     "call.revealed": Badge(gettext_noop("Revealed a private value"), "info", "warn"),
     "call.responded": Badge(gettext_noop("Used the answer as the result"), "edit", "human"),
-    "call.sent_back": Badge(gettext_noop("Requested changes"), "undo", "human"),
+    "call.sent_back": Badge(gettext_noop("Call sent back for changes"), "undo", "human"),
     "call.released": Badge(gettext_noop("Allowed"), "play", "run"),
     "call.skipped": Badge(gettext_noop("Skipped the step"), "skip", "human"),
     "call.edited": Badge(gettext_noop("Changed the arguments of a retry"), "edit", "human"),
@@ -248,7 +248,7 @@ VERDICTS = {
     "approve": Badge(gettext_noop("Approved"), "check", "ok"),
     "reject": Badge(gettext_noop("Rejected"), "fail", "danger"),
     "respond": Badge(gettext_noop("Answered instead of the tool"), "edit", "human"),
-    "request_changes": Badge(gettext_noop("Asked for changes"), "undo", "human"),
+    "request_changes": Badge(gettext_noop("Requested changes"), "undo", "human"),
     "undone": Badge(gettext_noop("Took back an answer"), "undo", "warn"),
 }
 DECISIONS = {

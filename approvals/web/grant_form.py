@@ -147,9 +147,9 @@ class GrantForm:
 
     def note(self, error: ToolgateError) -> None:
         """Show an error at the field it is about."""
-        told = problem_for(error)
-        self.answered_with = told.status if told else 422
-        errors = (told.errors if told else ()) or [{"path": "", "message": error.message}]
+        problem = problem_for(error)
+        self.answered_with = problem.status if problem else 422
+        errors = (problem.errors if problem else ()) or [{"path": "", "message": error.message}]
         for each in errors:
             path, _, rest = str(each["path"]).partition(".")
             number = rest.partition(".")[0]

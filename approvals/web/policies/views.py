@@ -74,7 +74,7 @@ def policy(request: PageRequest, public_id: str) -> HttpResponse:
 def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
     """Move, enable, disable or delete a policy."""
     try:
-        told = perform_policy_action(
+        message = perform_policy_action(
             policy_or_404(request.user, public_id), request.POST.get("do", ""), by=request.user
         )
     except NotAllowed:
@@ -82,7 +82,7 @@ def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
     except ToolgateError as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, told)
+        messages.success(request, message)
     return redirect("policies")
 
 

@@ -193,12 +193,12 @@ def effect_lines(preview: Mapping[str, Any] | None) -> str:
     """Return a preview as lines for a diff: summary, text before, text after, and rows."""
     shown = preview or {}
     rows = shown.get("rows") or () if shown.get("kind") == "rows" else ()
-    told = {
+    texts = {
         gettext("(summary)"): shown.get("summary"),
         gettext("(before)"): shown.get("before"),
         gettext("(after)"): shown.get("after"),
     }
-    lines = [f"{name}: {describe_placeholders(value_as_display_text(text))}\n" for name, text in told.items() if text]
+    lines = [f"{name}: {describe_placeholders(value_as_display_text(text))}\n" for name, text in texts.items() if text]
     return "".join(
         [
             *lines,
