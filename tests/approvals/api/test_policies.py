@@ -246,7 +246,7 @@ def test_a_simulation_explains_the_rule(rest, rosa):
         "effect": "hold",
         "policy": "Dangerous calls wait for a reviewer",
         "rule": "Dangerous calls wait for a reviewer r1",
-        "sentence": "Dangerous calls wait for 1 reviewer, 24 h at most.",
+        "sentence": "Dangerous calls need approval by 1 reviewer within 24 h.",
         "stages": [{"group": "reviewer", "count": 1}],
         "passed": [
             {
