@@ -1,4 +1,4 @@
-"""A plan as text, before there are rows: parsing, checking, references and quick fixes.
+"""Plan documents before they are stored: parsing, checking, references and quick fixes.
 
-Knows tools and agents by name only, and no rows of plans.
+The package knows tools and agents by name only and reads no plan rows.
 """

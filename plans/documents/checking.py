@@ -1,7 +1,7 @@
-"""Checking a plan before anything runs: every problem with its path, as a person can act on it.
+"""Validation of plan documents before anything runs: each problem with its path and a message to act on.
 
-Reads documents and tools; stores nothing and knows no rows. A reference in a step's parameters may still become
-anything that fits.
+Works on documents and tools only; stores nothing. A reference in a step's parameters is assumed to resolve to a
+fitting value.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -24,14 +24,14 @@ from plans.documents.reading import MAX_PROBLEMS, ParsedPlan, Problem, parse_pla
 from plans.documents.references import Reference, resolve
 from plans.spec import PlanDocument, StepDocument
 
-# What stays wrong whatever a reference below this place becomes.
+# Codes of problems that remain wrong whatever value a reference below their path takes.
 _FIXED_BY_SHAPE = frozenset({"type", "required", "additionalProperties", "maxProperties"})
 
 
 def argument_problems(
     tool: Tool[Any, Any], parameters: dict[str, Any], references: Sequence[Reference]
 ) -> list[Problem]:
-    """Return what the tool's own schema and types refuse, with paths relative to the parameters."""
+    """Return the problems found by the tool's schema and types, with paths relative to the parameters."""
     given = parameters if references else resolve(parameters, {})
     return [problem for problem in _argument_errors(tool, given) if not _may_resolve(problem, references)]
 
@@ -52,7 +52,7 @@ def _argument_problem(error: Mapping[str, str]) -> Problem:
 
 
 def _may_resolve(problem: Problem, references: Sequence[Reference]) -> bool:
-    """Say whether the problem may be gone once a reference has its value."""
+    """Return whether the problem may disappear once a reference is resolved."""
     return any(_depends_on_reference(problem, reference) for reference in references)
 
 
@@ -73,39 +73,39 @@ Tools = Mapping[str, Tool[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class AgentAvailability:
-    """What is to be known of an agent that a step may name: whether it is switched on, and has a model to ask."""
+    """The state of an agent that a step may name: switched on, and with a model."""
 
     enabled: bool = True
     has_model: bool = True
 
 
 Agents = Callable[[], Mapping[str, AgentAvailability]]
-"""Gives the agents that may be named, by name; asked once, and only for plans that name one."""
+"""Returns the agents that the submitter may use, by name. Called at most once, only for plans that name an agent."""
 
 
 def check_plan(
     document: Json | PlanDocument, tools: Tools, *, disabled: Set[str] = frozenset(), agents: Agents = dict
 ) -> list[Problem]:
-    """Return every problem of a plan; it can be stored when none has the severity `error`."""
+    """Return the problems of a plan, at most MAX_PROBLEMS; it can be stored if none has the severity `error`."""
     draft = parse_plan(document)
     check = _PlanCheck(draft, tools, disabled, agents)
     found = [*draft.problems, *check.numbers(), *check.circles(), *check.keys()]
     for index, step in draft.steps.items():
         found += check.step(index, step)
-        if len(found) > MAX_PROBLEMS:  # errors stay: whoever stores the plan relies on them
+        if len(found) > MAX_PROBLEMS:  # keep errors: the code that stores plans relies on them
             found.sort(key=lambda problem: problem.severity != "error")
             del found[MAX_PROBLEMS:]
     return found
 
 
 def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
-    """Return the problems with the line of the JSON text that each of them is about."""
+    """Return the problems with their line numbers in the JSON text."""
     lines = find_lines(text, {problem.path for problem in problems})
     return [replace(problem, line=lines[problem.path]) for problem in problems]
 
 
 class _PlanCheck:
-    """One check: the draft, the tools, and what every rule needs to know about the whole plan."""
+    """One run of the rules over a parsed plan, with the facts about the whole plan that the rules share."""
 
     def __init__(self, draft: ParsedPlan, tools: Tools, disabled: Set[str], agents: Agents) -> None:
         self.draft = draft
@@ -117,7 +117,7 @@ class _PlanCheck:
         self.suggestions_left = MAX_SUGGESTED
 
     def unknown(self, problem: Problem, name: str, known: Iterable[str]) -> Problem:
-        """Return the problem of an unknown name, with names like it as long as the search is affordable."""
+        """Return the problem of an unknown name, with similar names for the first MAX_SUGGESTED problems."""
         self.suggestions_left -= 1
         return unknown_name_problem(problem, name, known if self.suggestions_left >= 0 else ())
 
@@ -128,14 +128,14 @@ class _PlanCheck:
 
     @cached_property
     def known_steps(self) -> str:
-        """The numbers there are, as a remedy."""
+        """The existing step numbers, as a suggestion."""
         numbers = sorted(self.by_id)
         shown = [str(number) for number in numbers[:20]] + ["…"] * (len(numbers) > 20)
         return f"Known steps: {', '.join(shown)}."
 
     @cached_property
     def graph(self) -> dict[int, list[int]]:
-        """Step → the steps it waits for; only those that exist, and not itself."""
+        """Step → its dependencies, without itself and unknown steps."""
         return {
             number: [needed for needed in step.dependencies if needed in self.by_id and needed != number]
             for number, step in self.by_id.items()
@@ -152,31 +152,31 @@ class _PlanCheck:
         return found
 
     def key_of(self, step: StepDocument) -> str | None:
-        """Return where the step's result will be stored."""
+        """Return the memory key under which the step's result will be stored; None if it is not stored."""
         tool = self.tools.get(step.tool or "")
         return step.expected_key or (tool.output_key if tool else None)
 
     @cached_property
     def before(self) -> dict[int, frozenset[int]] | None:
-        """Step → all the steps that are over when it starts; None where there is a circle."""
+        """Step → all steps that have ended when it starts; None if the plan has a cycle."""
         return None if self.circular else ancestors(self.graph)
 
     @cached_property
     def circular(self) -> list[list[int]]:
-        """The circles of steps that wait for each other."""
+        """The dependency cycles."""
         return cycles(self.graph)
 
     def numbers(self) -> Iterator[Problem]:
-        """Every number is used once."""
+        """Check that each step number is used once."""
         seen: set[int] = set()
         for index, step in self.steps.items():
             if step.step_id in seen and step.step_id > 0:
-                message = f"Two steps have the number {step.step_id}; number them apart."
+                message = f"Two steps have the number {step.step_id}. Give each step its own number."
                 yield _error(f"steps.{index}.step_id", "duplicate_step_id", message)
             seen.add(step.step_id)
 
     def circles(self) -> Iterator[Problem]:
-        """No step waits for itself by way of others."""
+        """Check that the dependencies have no cycles."""
         places = {step.step_id: index for index, step in self.steps.items()}
         for circle in self.circular:
             chain = " → ".join(str(number) for number in circle)
@@ -185,7 +185,7 @@ class _PlanCheck:
             yield replace(problem, cycle_edge=(circle[0], circle[1]))
 
     def keys(self) -> Iterator[Problem]:
-        """Every explicit key is written once."""
+        """Check that no two steps have the same explicit key."""
         first: dict[str, int] = {}
         for index, step in self.steps.items():
             key = step.expected_key
@@ -196,7 +196,7 @@ class _PlanCheck:
                 first[key] = step.step_id
 
     def step(self, index: int, step: StepDocument) -> Iterator[Problem]:
-        """Judge one step in the plan."""
+        """Check one step in the context of the plan."""
         here = f"steps.{index}"
         yield from self.dependencies(here, step)
         yield from self.actor(here, step)
@@ -207,21 +207,21 @@ class _PlanCheck:
             yield from self.output(here, step)
 
     def dependencies(self, here: str, step: StepDocument) -> Iterator[Problem]:
-        """A step waits for other steps of the plan, for each once."""
+        """Check that each dependency names another existing step, once."""
         named: set[int] = set()
         for place, needed in enumerate(step.dependencies):
             path = f"{here}.dependencies.{place}"
             if needed == step.step_id:
-                yield _error(path, "self_dependency", f"Step {needed} waits for itself.")
+                yield _error(path, "self_dependency", f"Step {needed} depends on itself.")
             elif needed in named:
-                yield _error(path, "duplicate_dependency", f"Step {needed} is named twice.")
+                yield _error(path, "duplicate_dependency", f"Step {needed} is listed twice.")
             elif needed not in self.by_id and self.draft.reads_all("step_id"):
                 message = f"Step {step.step_id} depends on step {needed}, which does not exist."
                 yield _error(path, "unknown_dependency", message, self.known_steps)
             named.add(needed)
 
     def actor(self, here: str, step: StepDocument) -> Iterator[Problem]:
-        """A step names a tool that can run, or neither tool nor agent."""
+        """Check that the step's tool or agent, if it names one, can run."""
         if step.agent is not None:
             yield from self.agent(f"{here}.agent", step.agent, step.tool)
         if step.tool is None:
@@ -234,14 +234,14 @@ class _PlanCheck:
             message = f"{step.tool} is switched off; the step will fail unless it is switched on again."
             yield Problem(path, "tool_disabled", "warning", message)
         elif tool.safety_level is SafetyLevel.DANGEROUS:
-            message = f"Step {step.step_id} will stop and wait for approval."
-            reason = f"{step.tool} is dangerous. Someone other than you has to approve it."
+            message = f"Step {step.step_id} will wait for approval."
+            reason = f"{step.tool} is dangerous. Someone other than you must approve it."
             yield Problem(path, "waits_for_approval", "warning", message, reason)
 
     def agent(self, path: str, name: str, tool: str | None) -> Iterator[Problem]:
-        """A step names an agent that is there for whoever submits it, is switched on and has a model."""
+        """Check that the agent may be used by the submitter, is switched on and has a model."""
         if tool is not None:
-            yield _error(path, "tool_and_agent", "A step names a tool or an agent, not both.")
+            yield _error(path, "tool_and_agent", "A step can name a tool or an agent, not both.")
             return
         known = self.agents.get(name)
         if known is None:
@@ -251,11 +251,11 @@ class _PlanCheck:
             message = f"The agent {name} is switched off; the step will fail unless it is switched on again."
             yield Problem(path, "agent_disabled", "warning", message)
         elif not known.has_model:
-            message = f"The agent {name} has no model to ask; the step will fail."
-            yield Problem(path, "no_model", "warning", message, _SET_MODEL_HINT)
+            message = f"The agent {name} has no model; the step will fail."
+            yield Problem(path, "no_model", "warning", message, SET_MODEL_HINT)
 
     def parameters(self, here: str, step: StepDocument) -> Iterator[Problem]:
-        """The tool takes the parameters, and every reference has something to refer to."""
+        """Check that the tool accepts the parameters and that each reference can be resolved."""
         path, found, readable = f"{here}.parameters", [], True
         for where, text in references.texts(step.parameters):
             try:
@@ -274,7 +274,7 @@ class _PlanCheck:
                 yield replace(problem, path=f"{path}.{problem.path}" if problem.path else path)
 
     def reference(self, path: str, step: StepDocument, reference: references.Reference) -> Iterator[Problem]:
-        """What a reference names is in memory by the time the step starts."""
+        """Check that the referenced key is in memory when the step starts."""
         key, where = reference.key, f"{path}.{reference.where}"
         if key in self.draft.memory:
             return
@@ -284,37 +284,39 @@ class _PlanCheck:
                 problem = _error(where, "unknown_reference", f"{reference}: no step writes '{key}'.")
                 yield self.unknown(problem, key, [*self.writers, *self.draft.memory])
         elif self.before is not None and not self.before[step.step_id].intersection(writers):
-            message = f"{reference}: '{key}' may not be there yet when step {step.step_id} starts."
+            message = f"{reference}: '{key}' may not be in memory yet when step {step.step_id} starts."
             missing = self.missing_dependency(writers, step)
             remedy = f"Add {missing} to the dependencies of step {step.step_id}." if missing else None
             yield replace(_error(where, "reference_not_before", message, remedy), missing_dependency=missing)
 
     def missing_dependency(self, writers: Sequence[int], step: StepDocument) -> int | None:
-        """Return the step to wait for, unless all who write the key wait for this one."""
+        """Return the writer that `step` should depend on; None if every writer itself depends on `step`."""
         later = {number for number, needed in (self.before or {}).items() if step.step_id in needed}
         return next((number for number in writers if number != step.step_id and number not in later), None)
 
     def output(self, here: str, step: StepDocument) -> Iterator[Problem]:
-        """What a step finds out is kept somewhere."""
+        """Check that the step's result is stored."""
         if self.key_of(step) is not None:
             return
         if step.output_path:
-            message = "Nothing is stored, so there is nothing to take this path from."
+            message = "`output_path` has no effect without `expected_key`."
             yield Problem(f"{here}.output_path", "output_path_unused", "warning", message, _ADD_KEY_HINT)
         elif step.tool in self.tools or (step.agent is not None and step.tool is None):
-            message = f"The result of step {step.step_id} is not kept in memory."
+            message = f"The result of step {step.step_id} is not stored in memory."
             yield Problem(here, "no_output_key", "info", message, _ADD_KEY_HINT)
 
 
 _ADD_KEY_HINT = "Give the step an expected_key."
-_SET_MODEL_HINT = "An administrator fills TOOLGATE_MODEL, or gives the agent a model of its own."
+SET_MODEL_HINT = "An administrator must set TOOLGATE_MODEL or choose a model for the agent."
 
 
 def _done_check(here: str, step: StepDocument) -> Iterator[Problem]:
     if step.done_check is None:
         return
     if find_secrets(step.done_check):
-        message = "A check is kept as it is written: it must hold no secret. Take this one out, and make a new one."
+        message = (
+            "Checks are stored in clear text, so they must not contain a secret. Remove it here and replace the secret."
+        )
         yield _error(f"{here}.done_check", "secret_in_check", message)
         return
     try:
@@ -323,7 +325,7 @@ def _done_check(here: str, step: StepDocument) -> Iterator[Problem]:
         yield _error(f"{here}.done_check", "done_check_invalid", str(refusal))
         return
     if constant:
-        message = "This check looks at nothing in memory: its answer is always the same."
+        message = "This check reads nothing from memory, so its result is always the same."
         yield Problem(f"{here}.done_check", "done_check_constant", "warning", message)
 
 

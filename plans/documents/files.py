@@ -1,4 +1,4 @@
-"""Plan documents in files: JSON, or the part of YAML that says the same. No key twice, nothing by reference."""
+"""Plan documents in files: JSON, or YAML restricted to JSON's types, without duplicate keys and aliases."""
 
 from collections.abc import Hashable
 from pathlib import Path
@@ -25,19 +25,19 @@ _Refused = yaml.constructor.ConstructorError
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows texts, numbers, true, false, null, lists and mappings; a date is a text."""
+    """Safe loader for JSON's types; dates stay strings."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse references: a few of them can stand for a document without end."""
+        """Refuse aliases, which can expand a small file without bound."""
         if self.check_event(yaml.AliasEvent):
-            raise _Refused(None, None, "references (*name) are not taken", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+            raise _Refused(None, None, "aliases (*name) are not allowed", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
-        """Refuse a key that stands twice."""
+        """Refuse duplicate keys."""
         mapping = super().construct_mapping(node, deep=deep)
         if len(mapping) < len(node.value):
-            raise _Refused(None, None, "a key stands here twice", node.start_mark)
+            raise _Refused(None, None, "duplicate key", node.start_mark)
         return mapping
 
 
@@ -53,8 +53,8 @@ def _from_yaml(raw: bytes) -> Json:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        message = f"This is not YAML as taken here: {error.problem}."
+        message = f"This YAML cannot be read: {error.problem}."
         raise MalformedJSON(message, code="invalid_yaml", line=line, column=column) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise MalformedJSON(f"This is not YAML as taken here: {error}.", code="invalid_yaml") from None
+        raise MalformedJSON(f"This YAML cannot be read: {error}.", code="invalid_yaml") from None
     return document

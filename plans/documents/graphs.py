@@ -1,4 +1,4 @@
-"""The order that dependencies ask for: circles, and what is over before a step starts."""
+"""The dependency graph of a plan: cycles, ancestors and descendants."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -7,7 +7,7 @@ MAX_CYCLES = 10
 
 
 def cycles(graph: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """Return circles of steps, each as [a, b, …, a] where every step waits for the next; at most MAX_CYCLES."""
+    """Return at most MAX_CYCLES dependency cycles, as lists [a, b, …, a] where each step depends on the next."""
     left = {step: set(needed) for step, needed in graph.items()}
     found: list[list[int]] = []
     while len(found) < MAX_CYCLES:
@@ -20,7 +20,7 @@ def cycles(graph: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def ancestors(graph: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:
-    """Return step → every step it waits for, directly or not. The graph has no circles."""
+    """Return step → all its direct and indirect dependencies. The graph must have no cycles."""
     found: dict[int, frozenset[int]] = {}
     for step in TopologicalSorter(graph).static_order():
         needed = graph[step]
@@ -29,7 +29,7 @@ def ancestors(graph: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:
 
 
 def descendants(first: int, arrows: Iterable[tuple[int, int]]) -> set[int]:
-    """Return the steps that need this one, directly or not; an arrow is a step and one that needs it."""
+    """Return the steps that depend on `first`, directly or not; an arrow is (step, step that depends on it)."""
     dependents: dict[int, list[int]] = {}
     for needed, step in arrows:
         dependents.setdefault(needed, []).append(step)

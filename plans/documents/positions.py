@@ -1,4 +1,4 @@
-"""On which line of a JSON text a value stands, for problems that name a path."""
+"""Line numbers of values in a JSON text, for problems that name a path."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOT
 
 
 def find_lines(text: str, paths: Set[str]) -> dict[str, int]:
-    """Return dotted path → line, from 1; a path that is not in the text gets the line of what surrounds it."""
+    """Return dotted path → line, counted from 1; a path not in the text gets the line of its nearest parent."""
     wanted = {ancestor for path in paths for ancestor in _enclosing_paths(path)}
     seen: dict[str, int] = {}
     for path, line in _values(text):
@@ -22,18 +22,18 @@ def find_lines(text: str, paths: Set[str]) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Container:
-    """An object or list being read: its path, and where in it the next value goes."""
+    """An object or list being read: its path, and the name or index of its next value."""
 
     path: str
     step: str | int | None
 
     def place(self) -> str:
-        """Return the path of the value that comes next."""
+        """Return the path of the next value."""
         return member_path(self.path, self.step or 0)
 
 
 def _values(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the path and line of every value; of a member, the line of its name."""
+    """Yield the path and line of each value; for a member of an object, the line of its name."""
     stack = [_Container("", step="")]
     line, last = 1, 0
     for match in _TOKEN.finditer(text):
@@ -45,7 +45,7 @@ def _values(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _consume_token(piece: str, stack: list[_Container]) -> str | None:
-    """Take one piece of the text; return the path of what begins with it."""
+    """Process one token; return the path of the value that begins with it, if one does."""
     inside = stack[-1]
     if piece in _ENDS:
         del stack[max(1, len(stack) - 1) :]
@@ -74,7 +74,7 @@ def _member_name(piece: str) -> str:
 
 
 def _enclosing_paths(path: str) -> Iterator[str]:
-    """Yield the path and what surrounds it, from the inside out."""
+    """Yield the path and its parents, innermost first."""
     while path:
         yield path
         path = path.rpartition(".")[0]

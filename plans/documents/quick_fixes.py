@@ -1,8 +1,7 @@
-"""What one press mends in a plan that is written as text: the edit of the text that takes each problem away.
+"""Quick fixes: edits of a plan's JSON text that each resolve one problem.
 
-It is read from the problem's fields, never from its sentences, and from the text: so it is the same for a new plan and
-for one that is changed, and whatever the edit does not name stays as it was typed. A day alone is known by the words of
-the tool that refuses it.
+Fixes are derived from the problem's fields and the text, not from its message, and leave the rest of the text as it
+was typed. Dates are the exception: they are recognised by the message of the tool that refuses them.
 """
 
 import json
@@ -12,12 +11,14 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from django.utils.translation import gettext
+
 from plans.documents.reading import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One edit: `was`, which begins at the character `start`, becomes `put`; `name` is the button's in a form."""
+    """One edit: replace `was`, which begins at the character `start`, by `put`; `name` is the form button's name."""
 
     name: str
     label: str
@@ -28,22 +29,22 @@ class Fix:
 
     @property
     def fixed(self) -> str:
-        """The whole text after the edit."""
+        """The text after the edit."""
         return self.text[: self.start] + self.put + self.text[self.start + len(self.was) :]
 
     @property
     def script_start(self) -> int:
-        """Where it begins as scripts count, in units of UTF-16."""
+        """Start of the edit in UTF-16 code units, as JavaScript counts."""
         return _utf16_length(self.text[: self.start])
 
     @property
     def script_size(self) -> int:
-        """How long the text is as scripts count: another length is another text, and needs another check."""
+        """Length of the text in UTF-16 code units; the page discards the fix if its text has another length."""
         return _utf16_length(self.text)
 
 
 def fixes(problem: Problem, text: str) -> list[Fix]:
-    """Return the edits that mend a problem of this JSON text, the likeliest first; none where nobody can tell."""
+    """Return the edits that would fix a problem of this JSON text, the likeliest first."""
     make = _FIXES_BY_CODE.get(problem.code, _reorder_date)
     return [
         Fix(f"{problem.path} {label}", label, text, start, text[start:end], put)
@@ -54,12 +55,12 @@ def fixes(problem: Problem, text: str) -> list[Fix]:
 
 MOST_REPLACED = 2000
 Edit = tuple[str, int, int, str]
-"""What the button says, where the edit begins and ends, and what stands there then."""
+"""The button's label, the start and end of the edit, and the replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TextSpan:
-    """A value in a text from `start` to `end`; `begin` to `name_end` is the name of a member of an object."""
+    """A value in a text from `start` to `end`; for a member of an object, its name is at `begin` to `name_end`."""
 
     begin: int
     name_end: int
@@ -72,14 +73,14 @@ def _rename_member(problem: Problem, text: str) -> Iterator[Edit]:
     place, around = _find(text, problem.path), _find(text, problem.path.rpartition(".")[0])
     for name in problem.candidates:
         if place and around and name not in around.value:
-            yield f"Rename to {name}", place.begin, place.name_end, json.dumps(name)
+            yield gettext("Rename to %(name)s") % {"name": name}, place.begin, place.name_end, json.dumps(name)
 
 
 def _replace_value(problem: Problem, text: str) -> Iterator[Edit]:
     place = _find(text, problem.path)
     for name in problem.candidates:
         if place:
-            yield f"Use {name}", place.start, place.end, json.dumps(name)
+            yield gettext("Use %(name)s") % {"name": name}, place.start, place.end, json.dumps(name)
 
 
 def _replace_reference(problem: Problem, text: str) -> Iterator[Edit]:
@@ -90,7 +91,7 @@ def _replace_reference(problem: Problem, text: str) -> Iterator[Edit]:
     written = reference.search(text, place.start, place.end)
     for name in problem.candidates:
         if written:
-            yield f"Use {name}", written.start(), written.end(), "${" + name
+            yield gettext("Use %(name)s") % {"name": name}, written.start(), written.end(), "${" + name
 
 
 def _add_dependency(problem: Problem, text: str) -> Iterator[Edit]:
@@ -99,7 +100,7 @@ def _add_dependency(problem: Problem, text: str) -> Iterator[Edit]:
     step, place = _find(text, f"{here}.step_id"), _find(text, f"{here}.dependencies")
     if number is None or step is None:
         return
-    label = f"Add {number} to the dependencies"
+    label = gettext("Add %(step)s to the dependencies") % {"step": number}
     if place is None:
         member = f'{text[step.begin : step.end]}, "dependencies": [{number}]'
         yield label, step.begin, step.end, member
@@ -116,14 +117,14 @@ def _remove_entry(problem: Problem, text: str) -> Iterator[Edit]:
 
 
 def _break_cycle(problem: Problem, text: str) -> Iterator[Edit]:
-    """The step with the smallest number of a circle waits for a later one: that is the likeliest slip."""
+    """Remove the dependency of the lowest-numbered step on a later one, the likeliest mistake."""
     edge = problem.cycle_edge
     if edge:
         yield from _without_entry(text, problem.path, lambda _, value: value == edge[1])
 
 
 def _without_entry(text: str, path: str, is_it: Callable[[str, Any], bool]) -> Iterator[Edit]:
-    """Take an entry out of a list, with the comma before it, or behind it when it is the first."""
+    """Remove an entry from a list, with the comma before it or, for the first entry, after it."""
     around = _find(text, path)
     if around is None or not isinstance(around.value, list):
         return
@@ -133,11 +134,11 @@ def _without_entry(text: str, path: str, is_it: Callable[[str, Any], bool]) -> I
         return
     start = entries[at - 1].end if at else entries[0].start
     end = entries[at].end if at or len(entries) == 1 else entries[1].start
-    yield f"Take {entries[at].value} out", start, end, ""
+    yield gettext("Remove %(entry)s") % {"entry": entries[at].value}, start, end, ""
 
 
 def _reorder_date(problem: Problem, text: str) -> Iterator[Edit]:
-    """A day that was written in another order: both readings, where both are days."""
+    """Rewrite a date that has its parts in another order; offers both readings if both are valid."""
     place = _find(text, problem.path) if _EXPECTS_DATE.search(problem.message) else None
     parts = _DAY.fullmatch(place.value) if place and isinstance(place.value, str) else None
     if place is None or parts is None:
@@ -146,7 +147,7 @@ def _reorder_date(problem: Problem, text: str) -> Iterator[Edit]:
     orders = [(first, second, third)] if len(parts[1]) > 2 else [(third, second, first), (third, first, second)]
     for day in dict.fromkeys(_iso(*order) for order in orders):
         if day:
-            yield f"Change to {day}", place.start, place.end, json.dumps(day)
+            yield gettext("Change to %(value)s") % {"value": day}, place.start, place.end, json.dumps(day)
 
 
 def _iso(year: int, month: int, day: int) -> str:
@@ -174,7 +175,7 @@ _DECODER = json.JSONDecoder()
 
 
 def _find(text: str, path: str) -> _TextSpan | None:
-    """Return where in the text the value at a dotted path is, None where there is none."""
+    """Return the span of the value at a dotted path, or None."""
     at = _after_gap(text, 0)
     value, end = _DECODER.raw_decode(text, at)
     here, rest = _TextSpan(at, at, at, end, value), path
@@ -188,7 +189,7 @@ def _find(text: str, path: str) -> _TextSpan | None:
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, _TextSpan]]:
-    """Yield what the object or list that begins here holds, each with its name or index."""
+    """Yield the name or index and the span of each entry of the object or list that begins at `start`."""
     index, at = 0, _after_gap(text, start + 1)
     while text[at] not in "]}":
         begin = name_end = at

@@ -1,4 +1,4 @@
-"""Reading a submitted plan, however broken: every problem of shape, and as many steps as can still be judged."""
+"""Tolerant parser for submitted plans: reports every problem of shape and keeps the steps that can be checked."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to know about a plan: where (dotted), how bad, and a sentence; `line` counts from 1.
+    """One problem of a plan: its dotted path, code, severity and message; `line` counts from 1.
 
-    The fields after it are for quick fixes and are shown to nobody: `unknown_name` is a name that means nothing,
-    `candidates` are those like it; step `missing_dependency` should be waited for; of the steps `cycle_edge` the first
-    should not wait for the second.
+    The fields after `line` are for quick fixes and are not part of the JSON: `unknown_name` is a name that was not
+    found and `candidates` are similar names; the step should depend on `missing_dependency`; the first step of
+    `cycle_edge` should not depend on the second.
     """
 
     path: str
@@ -38,13 +38,13 @@ class Problem:
     cycle_edge: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what people and programs are told of it."""
+        """Return the problem as the API reports it."""
         return {name: getattr(self, name) for name in ("path", "code", "severity", "message", "suggestion", "line")}
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPlan:
-    """What could be read of a plan: steps by their place in the document, and what is wrong with the rest."""
+    """The readable part of a plan: steps by index in the document, problems, and the broken fields of each step."""
 
     steps: Mapping[int, StepDocument]
     memory: Mapping[str, Any]
@@ -52,16 +52,16 @@ class ParsedPlan:
     broken: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def reads(self, index: int, name: str) -> bool:
-        """Say whether this field could be read in the step at this place."""
+        """Return whether this field could be read in the step at `index`."""
         return name not in self.broken.get(index, ())
 
     def reads_all(self, name: str) -> bool:
-        """Say whether this field could be read in every step; a step that is no object has none."""
+        """Return whether this field could be read in every step; False if any step is not an object."""
         return not any(name in fields or not fields for fields in self.broken.values())
 
 
 def parse_plan(document: object) -> ParsedPlan:
-    """Return what can be judged of a document; nothing it holds makes this fail."""
+    """Return the readable part of a document. Never raises, whatever the document contains."""
     if isinstance(document, PlanDocument):
         return ParsedPlan(dict(enumerate(document.steps)), document.memory)
     try:
@@ -94,14 +94,14 @@ def _parse_broken(document: object, errors: Sequence[ErrorDetails]) -> ParsedPla
 
 
 def _readable_step(step: dict[str, Any], broken: set[str]) -> StepDocument:
-    """Return the step without its broken fields; a step without a readable number gets 0, which no step has."""
+    """Return the step without its broken fields; an unreadable step number becomes 0, which no valid step has."""
     sound: dict[str, Any] = {"step_id": 0, "description": ""}
     sound |= {name: value for name, value in step.items() if name not in broken}
     return StepDocument.model_construct(**sound)
 
 
 def problem_from_error(error: ErrorDetails, whole: type[BaseModel] = PlanDocument) -> Problem:
-    """Return what pydantic found in a document as people are told it; `whole` is what the document was to be."""
+    """Return a validation error of pydantic as a problem; `whole` is the model of the whole document."""
     place = [str(step) for step in error["loc"] if step != "[key]"]
     code, message = error["type"], error["msg"]
     if code == "extra_forbidden":
@@ -115,32 +115,32 @@ def problem_from_error(error: ErrorDetails, whole: type[BaseModel] = PlanDocumen
 def _unknown_field(place: Sequence[str], whole: type[BaseModel]) -> Problem:
     path = ".".join(place)
     if place[-1] in RUN_TIME_FIELDS:
-        message = "Toolgate fills this in while the plan runs; leave it out."
+        message = "Toolgate sets this field while the plan runs. Leave it out."
         return Problem(path, "run_time_field", "error", message)
     document: type[BaseModel] = StepDocument if len(place) > 2 else whole
-    message = "There is no field of this name."
+    message = "There is no field with this name."
     return unknown_name_problem(Problem(path, "unknown_field", "error", message), place[-1], document.model_fields)
 
 
 def unknown_name_problem(problem: Problem, name: str, known: Iterable[str]) -> Problem:
-    """Return a problem about a name that means nothing, with the known names that are most like it as a suggestion."""
+    """Return the problem of an unknown name with the most similar known names as its suggestion."""
     candidates = similar_names(name, known)
     return replace(problem, unknown_name=name, candidates=candidates, suggestion=suggestion_text(candidates))
 
 
 def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the at most two known names that are most like this one."""
+    """Return the known names most similar to this one, at most two."""
     return tuple(difflib.get_close_matches(name, list(known), n=2))
 
 
 def suggestion_text(candidates: Sequence[str]) -> str | None:
-    """Return the question that offers these names, None without any."""
+    """Return a question that suggests these names, or None if there are none."""
     return f"Did you mean {' or '.join(candidates)}?" if candidates else None
 
 
 _MESSAGES: Mapping[str, tuple[str, str]] = {
     "missing": ("required", "This is required."),
-    "string_type": ("type", "This must be a text."),
+    "string_type": ("type", "This must be a string."),
     "int_type": ("type", "This must be an integer."),
     "bool_type": ("type", "This must be true or false."),
     "list_type": ("type", "This must be a list."),
@@ -154,6 +154,6 @@ _MESSAGES: Mapping[str, tuple[str, str]] = {
     "less_than_equal": ("maximum", "This must be at most {le}."),
     "string_pattern_mismatch": (
         "pattern",
-        "A key has 1 to 128 letters, digits and '_', and does not begin with a digit.",
+        "A key has 1 to 128 letters, digits or '_' and does not begin with a digit.",
     ),
 }

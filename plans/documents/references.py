@@ -1,7 +1,7 @@
-"""References between steps: `${key}` and `${key.path.0}` in parameters become values of the plan's memory.
+"""References between steps: `${key}` and `${key.path.0}` in parameters are replaced by values of the plan's memory.
 
-A text that is exactly one reference takes the JSON value; inside other text the value is written out. `$${`
-stands for `${`. One pass, linear in what goes in and comes out; nothing here touches the database.
+A string that is exactly one reference becomes the JSON value; inside other text the value is interpolated. `$${`
+stands for `${`. Resolving takes one pass, linear in input and output, without the database.
 """
 
 import json
@@ -22,7 +22,10 @@ _REFERENCE_BODY = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,128})(?P<path>(?:\.[^.${}
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A wish for memory[key], or what lies at `path` in it; `where` is its dotted place in the parameters."""
+    """A reference to memory[key], or to the value at `path` in it; `where` is its dotted path in the parameters.
+
+    `whole` is true if the string is exactly this reference.
+    """
 
     key: str
     path: tuple[str, ...]
@@ -34,17 +37,17 @@ class Reference:
 
 
 def find(value: object) -> list[Reference]:
-    """Return every reference in a JSON value; raise ParameterError for one that is badly written."""
+    """Return every reference in a JSON value. Raises ParameterError for a malformed one."""
     return [reference for where, text in texts(value) for reference in find_in(text, where)]
 
 
 def find_in(text: str, where: str) -> list[Reference]:
-    """Return the references of one text; raise ParameterError for one that is badly written."""
+    """Return the references in one string. Raises ParameterError for a malformed one."""
     return [piece for piece in _pieces(text, where) if isinstance(piece, Reference)]
 
 
 def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted place and the text of every string value that may hold references."""
+    """Yield the dotted path and the text of each string that may contain references."""
     if isinstance(value, str):
         if "${" in value:
             yield where, value
@@ -54,7 +57,7 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def escape_references(value: Any) -> Any:
-    """Return a JSON value that refers to nothing, and that `resolve` gives back as it is."""
+    """Return the value escaped, so that `resolve` returns the original."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):
@@ -63,15 +66,15 @@ def escape_references(value: Any) -> Any:
 
 
 def resolve(value: Any, memory: Mapping[str, Any], *, instead: Mapping[str, str] | None = None) -> Any:
-    """Return the value with its references replaced; raise ParameterError for a missing or too large one.
+    """Return the value with its references replaced. Raises ParameterError for a missing or too large value.
 
-    References to the keys of `instead` take the text that stands there, whatever their path.
+    References to a key of `instead` are replaced by its text there, whatever their path.
     """
     return _Resolver(memory, instead or {}).resolve(value, "")
 
 
 class _Resolver:
-    """One resolution: what memory gives and how many bytes it may still give."""
+    """One resolution, with the number of bytes that it may still insert."""
 
     def __init__(self, memory: Mapping[str, Any], instead: Mapping[str, str]) -> None:
         self.memory = memory
@@ -97,15 +100,15 @@ class _Resolver:
         if reference.key in self.instead:
             return self.instead[reference.key]
         if reference.key not in self.memory:
-            raise field_error(reference.where, "missing_key", f"{reference}: no such key is in memory.")
+            raise field_error(reference.where, "missing_key", f"{reference}: there is no such key in memory.")
         try:
             found = follow(self.memory[reference.key], reference.path)
         except LookupError:
-            message = f"{reference}: the value under '{reference.key}' has nothing at that path."
+            message = f"{reference}: '{reference.key}' has no value at that path."
             raise field_error(reference.where, "missing_path", message) from None
         self.left -= json_size(found)
         if self.left < 0:
-            message = f"{reference}: the values grow over {MAX_BYTES:,} bytes; refer to a smaller part."
+            message = f"{reference}: the values exceed {MAX_BYTES:,} bytes. Refer to a smaller part."
             raise field_error(reference.where, "too_large", message)
         return found
 
@@ -125,7 +128,7 @@ def _pieces(text: str, where: str) -> Iterator[str | Reference]:
 def _parse_reference(inside: str | None, where: str, *, whole: bool) -> Reference:
     parts = _REFERENCE_BODY.fullmatch(inside or "")
     if parts is None:
-        message = "'${' begins a reference such as ${key} or ${key.path.0}; write '$${' for the characters."
+        message = "'${' begins a reference such as ${key} or ${key.path.0}. Write '$${' for a literal '${'."
         raise field_error(where, "reference_malformed", message)
     return Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
 

@@ -38,7 +38,7 @@ def test_a_fix_keeps_caret_and_scroll_and_lets_the_plan_start(ada, catalog, page
     write(page, text)
     page.evaluate("() => { scrollTo(0, 200); pj.setSelectionRange(pj.value.length - 7, pj.value.length - 3) }")
     before = page.evaluate(WHERE)[1:]
-    for label, was, now in [("Take 9 out", "[9]", "[]"), ("Use render_text", '"rendertext"', '"render_text"')]:
+    for label, was, now in [("Remove 9", "[9]", "[]"), ("Use render_text", '"rendertext"', '"render_text"')]:
         text = text.replace(was, now)
         with page.expect_response("**/plans/new/"):
             page.get_by_role("button", name=label).evaluate("button => button.click()")

@@ -1,4 +1,4 @@
-"""A plan is checked as a whole: each problem has its path, its line, and a way out."""
+"""Validation of plans: each problem has a path, a line, and a suggestion."""
 
 import json
 from typing import Any
@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field, field_validator
 
 from catalog.definitions.tool import Tool
 from catalog.tools import define_tool
-from plans.documents.checking import AgentAvailability, check_plan, with_lines
+from plans.documents.checking import SET_MODEL_HINT, AgentAvailability, check_plan, with_lines
 from plans.documents.reading import Problem
 from plans.spec import PlanDocument
 
 
 class Facts(BaseModel):
-    """What figures to look up."""
+    """The figures to look up."""
 
     ticker: str = Field(max_length=5)
     years: list[int] = Field(default_factory=list)
@@ -25,7 +25,7 @@ class Facts(BaseModel):
     @field_validator("kind")
     @classmethod
     def known(cls, kind: str) -> str:
-        """Refuse kinds that do not exist; fail in a way that no author foresees for one of them."""
+        """Refuse unknown kinds; raise an unexpected error for one of them."""
         if kind not in ("annual", "quarterly"):
             raise ValueError("Unknown kind") if kind != "crash" else KeyError(kind)
         return kind
@@ -41,7 +41,7 @@ TOOLS: dict[str, Tool[Any, Any]] = {
 
 
 def step(number: int, tool: str | None = "note", needs: tuple[int, ...] = (), **changes: Any) -> dict[str, Any]:
-    """Return a step that has nothing wrong with it."""
+    """Return a valid step."""
     parameters = {"note": {"text": "hello"}, "facts": facts(ticker="AAPL")}.get(tool or "", {})
     named = {"tool": tool} if tool else {}
     return {
@@ -76,7 +76,7 @@ def check(*steps: Any, **changes: Any) -> list[Problem]:
 
 
 def marks(problems: list[Problem]) -> list[tuple[str, str]]:
-    """Return path and code of each problem."""
+    """Return the path and code of each problem."""
     return [(problem.path, problem.code) for problem in problems]
 
 
@@ -84,7 +84,7 @@ def test_a_sound_plan_has_no_problems() -> None:
     assert check(step(1, "facts"), step(2, None, (1,)), step(3, "note", (2,), parameters={"text": "${key_1}"})) == []
 
 
-def test_a_document_and_its_json_are_judged_alike() -> None:
+def test_document_and_json_have_the_same_problems() -> None:
     raw = {"goal": "Find out", "steps": [step(1, "nope"), step(2, needs=(9,))]}
     assert check_plan(PlanDocument.model_validate(raw), TOOLS) == check_plan(raw, TOOLS)
 
@@ -176,18 +176,15 @@ def test_a_disabled_tool_is_a_warning() -> None:
         ("ann", []),
         ("an", [("agent_unavailable", "error", "Did you mean ann?")]),
         ("off", [("agent_disabled", "warning", None)]),
-        (
-            "mute",
-            [("no_model", "warning", "An administrator fills TOOLGATE_MODEL, or gives the agent a model of its own.")],
-        ),
+        ("mute", [("no_model", "warning", SET_MODEL_HINT)]),
     ],
 )
-def test_an_agent_must_be_there(name, expected) -> None:
+def test_agent_must_be_available(name, expected) -> None:
     found = check_plan({"goal": "x", "steps": [step(1, None, agent=name)]}, TOOLS, agents=lambda: AGENTS)
     assert [(each.code, each.severity, each.suggestion) for each in found] == expected
 
 
-def test_what_an_agent_is_given_is_free() -> None:
+def test_parameters_of_an_agent_are_not_restricted() -> None:
     free = {"anything": [1, {"goes": None}], "before": "${key_1}"}
     steps = [step(1, "facts"), step(2, None, (1,), agent="ann", parameters=free)]
     assert check_plan({"goal": "x", "steps": steps}, TOOLS, agents=lambda: AGENTS) == []
@@ -205,23 +202,23 @@ def test_agents_are_asked_for_only_where_a_step_names_one() -> None:
     [
         ([step(1, "nota")], "Did you mean note?"),
         ([step(1), step(2, needs=(1, 9))], "Known steps: 1, 2."),
-        ([step(1, "wipe")], "wipe is dangerous. Someone other than you has to approve it."),
+        ([step(1, "wipe")], "wipe is dangerous. Someone other than you must approve it."),
         ([step(1), step(2, needs=(1,), parameters={"text": "${kee_1}"})], "Did you mean key_1"),
         ([step(1), step(2, parameters={"text": "${key_1}"})], "Add 1 to the dependencies of step 2."),
         ([step(1, dependancies=[])], "Did you mean dependencies?"),
     ],
 )
-def test_a_problem_comes_with_a_way_out(steps: list[Any], suggestion: str) -> None:
+def test_problem_has_a_suggestion(steps: list[Any], suggestion: str) -> None:
     (problem,) = check(*steps)
     assert (problem.suggestion or "").startswith(suggestion)
 
 
-def test_no_way_out_is_offered_that_leads_into_a_circle() -> None:
+def test_no_suggestion_creates_a_cycle() -> None:
     (problem,) = check(step(1, parameters={"text": "${key_2}"}), step(2, needs=(1,)))
     assert (problem.code, problem.suggestion) == ("reference_not_before", None)
 
 
-def test_every_circle_is_named() -> None:
+def test_every_cycle_is_named() -> None:
     needs = {1: (3,), 2: (1,), 3: (2,), 4: (5,), 5: (4,)}
     messages = [problem.message for problem in check(*(step(number, needs=each) for number, each in needs.items()))]
     assert messages == [
@@ -243,7 +240,7 @@ def test_a_broken_step_does_not_hide_the_others_problems() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], 5, "x", {}, {"goal": 1, "steps": 2}, {"goal": "x", "steps": [[]]}])
-def test_what_is_no_plan_at_all_is_said_to_be_none(document: Any) -> None:
+def test_other_json_values_are_no_plan(document: Any) -> None:
     assert {problem.severity for problem in check_plan(document, TOOLS)} == {"error"}
 
 

@@ -1,4 +1,4 @@
-"""The plans in docs/examples/plans, each run by the real command to its end."""
+"""The plans in docs/examples/plans, each run to its end by the real command."""
 
 import io
 import json
@@ -32,7 +32,7 @@ SAID = {
 
 @pytest.fixture
 def examples(transactional_db: None, workspace: Path, admin: User, monkeypatch: Any, settings: Any) -> Iterator[None]:
-    """An installation that names the module of example tools, with someone to ask."""
+    """An installation with the module of example tools and a requester."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     settings.TOOLGATE_TOOLS = ["slow_and_shaky"]
     initialize_tools()
@@ -45,14 +45,14 @@ def examples(transactional_db: None, workspace: Path, admin: User, monkeypatch: 
 
 
 def run(name: str, out: io.StringIO | None = None) -> str:
-    """Run one of the plans as the README says; return what was shown. Raises SystemExit unless it completed."""
+    """Run one plan as described in the README; return its output. Raises SystemExit unless it completed."""
     out = out or io.StringIO()
     call_command("run_plan", str(EXAMPLES / "plans" / f"{name}.yaml"), "--wait", stdout=out, stderr=out)
     return out.getvalue()
 
 
 def run_apart(name: str) -> tuple[threading.Thread, io.StringIO]:
-    """Run one of the plans on a thread of its own; return it, and what it has shown so far."""
+    """Run one plan in another thread; return it and its output so far."""
     shown = io.StringIO()
 
     def work() -> None:
@@ -67,19 +67,19 @@ def run_apart(name: str) -> tuple[threading.Thread, io.StringIO]:
 
 
 def plan_with(**fields: Any) -> Plan:
-    """Return the plan that has such a step, as soon as there is one."""
+    """Wait for the plan with this step and return it."""
     plans = Plan.objects.filter(pk__in=Step.objects.filter(**fields).values("plan"))
     eventually(plans.exists, what=str(fields))
     return plans.get()
 
 
 def value_of(key: str) -> Any:
-    """Return what the one plan remembers under a key."""
+    """Return the value under a key in the only plan's memory."""
     return Plan.objects.get().memory.get(type="value", key=key).value_json
 
 
 def history_of(plan: Plan) -> list[tuple[Any, ...]]:
-    """Return all that happened to a plan, for a failed test to show."""
+    """Return the history of a plan, for the message of a failed test."""
     return list(plan.events.order_by("seq").values_list("at", "type", "step_id", "data"))
 
 
@@ -99,7 +99,7 @@ def test_a_plan_completes_and_says_what_it_should(name):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("examples")
-def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
+def test_waiting_plan_continues_when_approved(rosa, workspace):
     thread, shown = run_apart("waiting")
     eventually(lambda: "Waiting for approval" in shown.getvalue(), what="the display")
     approve(plan_with(waiting_for="approval"), rosa, 2)
@@ -111,7 +111,7 @@ def test_the_one_that_waits_goes_on_when_someone_agrees(rosa, workspace):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("examples")
-def test_the_one_that_is_changed_does_what_was_wanted_at_last(admin):
+def test_edited_plan_runs_as_edited(admin):
     change = read_plan_change(json.loads((EXAMPLES / "plans" / "changed.patch.json").read_text()))
     thread, shown = run_apart("changed")
     plan = plan_with(step_id=1, call__status="running")

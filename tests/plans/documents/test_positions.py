@@ -1,4 +1,4 @@
-"""A path in a JSON text is found on its line, whatever the layout."""
+"""Line numbers of paths in a JSON text, in any layout."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ def test_a_path_is_found_on_its_line():
     assert {path: find_lines(TEXT, {path}) for path, _ in LINES} == {path: {path: line} for path, line in LINES}
 
 
-def test_text_that_is_no_json_gives_some_line() -> None:
+def test_invalid_json_gives_some_line() -> None:
     for text in ("", "}", "]]", '"', "{{{", '{"a"', ":,:", "[1 2", '{"\\x": 1}'):
         assert find_lines(text, {"a.b"}) == {"a.b": 1}, text
 
@@ -53,7 +53,7 @@ def test_long_runs_of_one_part_are_read_to_their_end() -> None:
 
 
 def lines_of(value: Any, path: str, line: int, found: dict[str, int]) -> int:
-    """Note the line of every value as json.dumps(indent=0) lays them out; return the line it ends on."""
+    """Record the line of every value as laid out by json.dumps(indent=0); return the last line."""
     found.setdefault(path, line)
     if not isinstance(value, dict | list) or not value:
         return line

@@ -1,4 +1,4 @@
-"""One press mends one problem of a plan that is written, and leaves the rest of the text as it was typed."""
+"""Quick fixes: each edit resolves one problem and keeps the rest of the text as typed."""
 
 import html
 import json
@@ -23,18 +23,18 @@ FACTS = {"ticker": "AAPL", "metrics": ["Revenue"], "start_date": "2022-01-01", "
 
 
 def text_of(*steps: dict[str, Any]) -> str:
-    """Return the text of a plan, a step a line, oddly spaced."""
+    """Return the text of a plan, one step per line, oddly spaced."""
     lines = ",\n".join("   " + json.dumps(each) for each in steps)
     return f'{{"goal":"Try 😀 it" ,\n "steps" :[\n{lines}\n ]\n}}'
 
 
 def offers(text: str) -> list[str]:
-    """Return what the buttons beside a text say."""
+    """Return the labels of the fixes for a text."""
     return [fix.label for _, found in PlanEditor(text).findings for fix in found]
 
 
 def mended(text: str, label: str) -> str:
-    """Return the text after the press on one button."""
+    """Return the text after applying one fix."""
     names = [fix.name for _, found in PlanEditor(text).findings for fix in found if fix.label == label]
     return PlanEditor(text).with_fix(names[0]).text
 
@@ -42,12 +42,12 @@ def mended(text: str, label: str) -> str:
 MENDS: list[tuple[list[dict[str, Any]], str, str, str]] = [
     ([WRITING], "Use write_file", '"writefile"', '"write_file"'),
     ([step(1, dependancies=[])], "Rename to dependencies", '"dependancies"', '"dependencies"'),
-    ([step(1, dependencies=[9])], "Take 9 out", "[9]", "[]"),
-    ([step(1), step(2, dependencies=[1, 9])], "Take 9 out", "[1, 9]", "[1]"),
-    ([step(1), step(2, dependencies=[9, 1])], "Take 9 out", "[9, 1]", "[1]"),
-    ([step(1), step(2, dependencies=[1, 1])], "Take 1 out", "[1, 1]", "[1]"),
-    ([step(1, dependencies=[1])], "Take 1 out", "[1]", "[]"),
-    ([step(1, dependencies=[2]), step(2, dependencies=[1])], "Take 2 out", "[2]", "[]"),
+    ([step(1, dependencies=[9])], "Remove 9", "[9]", "[]"),
+    ([step(1), step(2, dependencies=[1, 9])], "Remove 9", "[1, 9]", "[1]"),
+    ([step(1), step(2, dependencies=[9, 1])], "Remove 9", "[9, 1]", "[1]"),
+    ([step(1), step(2, dependencies=[1, 1])], "Remove 1", "[1, 1]", "[1]"),
+    ([step(1, dependencies=[1])], "Remove 1", "[1]", "[]"),
+    ([step(1, dependencies=[2]), step(2, dependencies=[1])], "Remove 2", "[2]", "[]"),
     (
         [step(1, expected_key="hello"), step(2, parameters=SAID, dependencies=[1])],
         "Use hello",
@@ -63,8 +63,8 @@ MENDS: list[tuple[list[dict[str, Any]], str, str, str]] = [
 ]
 
 
-def test_one_press_edits_that_place_alone() -> None:
-    """The problem is gone, and there is no error left."""
+def test_fix_changes_only_its_place() -> None:
+    """The problem is gone, and no error is left."""
     for steps, label, was, now in MENDS:
         text = text_of(*steps)
         assert PlanEditor(text).errors == 1, text
@@ -80,8 +80,8 @@ def test_one_press_edits_that_place_alone() -> None:
         ({"dependencies": [2]}, '"dependencies": [2]', '"dependencies": [2, 1]'),
     ],
 )
-def test_what_a_reference_needs_is_waited_for(needs: dict[str, Any], was: str, now: str) -> None:
-    """The dependency is written where dependencies are, or beside the step's number where there are none."""
+def test_missing_dependency_is_added(needs: dict[str, Any], was: str, now: str) -> None:
+    """To the existing dependencies, or after the step's number."""
     last = step(3, parameters={"template": "${helo} $${helo}", "values": {}}, **needs)
     text = text_of(step(1, expected_key="helo"), step(2), last)
     assert offers(text) == ["Add 1 to the dependencies"]
@@ -102,7 +102,7 @@ def test_what_a_reference_needs_is_waited_for(needs: dict[str, Any], was: str, n
         ("soon", []),
     ],
 )
-def test_a_day_is_offered_in_every_order_it_can_be_read(written: str, days: list[str]) -> None:
+def test_date_is_offered_in_every_valid_order(written: str, days: list[str]) -> None:
     problem = Problem("a", "x", "error", "Date must be a real day in YYYY-MM-DD format")
     assert [fix.put for fix in fixes(problem, json.dumps({"a": written}))] == [json.dumps(day) for day in days]
 
@@ -118,18 +118,18 @@ def test_a_day_is_offered_in_every_order_it_can_be_read(written: str, days: list
         Problem("dgoal", "unknown_field", "error", "", candidates=("goal",)),
     ],
 )
-def test_nothing_is_offered_for_what_is_not_in_the_text(problem: Problem) -> None:
-    """Nor a name that is there already."""
+def test_no_fix_for_values_missing_in_the_text(problem: Problem) -> None:
+    """Nor for a name that exists already."""
     assert fixes(problem, '{"goal": "a", "dgoal": 1, "steps": [{"step_id": 1}]}') == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "<script>", "[" * 100, '{"steps": 1}'])
-def test_what_cannot_be_read_gets_no_buttons(text: str) -> None:
+def test_unreadable_text_gets_no_fixes(text: str) -> None:
     assert offers(text) == []
 
 
-def test_places_are_counted_as_scripts_count() -> None:
-    """A character beyond the first plane is two there."""
+def test_positions_are_counted_in_utf16() -> None:
+    """A character outside the BMP counts twice."""
     text = text_of(step(1, "writefile"))
     fix = next(fix for _, found in PlanEditor(text).findings for fix in found)
     assert fix.script_start == fix.start + 1
@@ -137,7 +137,7 @@ def test_places_are_counted_as_scripts_count() -> None:
 
 
 def press(pages: Pages, path: str, label: str, **fields: str) -> str:
-    """Press a button of the page that is open, as a browser without JavaScript does; return the text it gives back."""
+    """Press a button of the open page like a browser without JavaScript; return the text in the new page."""
     found = re.search(rf'name="fix" value="([^"]*)"[^>]*>{re.escape(label)}<', pages.html)
     assert found is not None, label
     pages.send(path, {**fields, "fix": html.unescape(found[1])})
@@ -146,13 +146,13 @@ def press(pages: Pages, path: str, label: str, **fields: str) -> str:
     return html.unescape(area[1])
 
 
-def test_without_javascript_the_form_comes_back_mended_and_checked(ada: User) -> None:
-    """Every press mends one thing; the button to start is there at no errors, and nothing was stored on the way."""
+def test_without_javascript_the_form_returns_fixed_and_checked(ada: User) -> None:
+    """Each press fixes one problem; without errors the start button appears, and nothing was stored before."""
     pages = Pages(ada)
     pages.open(NEW)
     text = text_of(step(1, "rendertext", parameters={"template": "a", "values": {}}, dependencies=[9]))
     pages.send(NEW, {"text": text, "do": "check"})
-    text = press(pages, NEW, "Take 9 out", text=text)
+    text = press(pages, NEW, "Remove 9", text=text)
     assert pages.html.count('data-severity="error"') == 1
     text = press(pages, NEW, "Use render_text", text=text)
     assert 'data-severity="error"' not in pages.html
@@ -162,7 +162,7 @@ def test_without_javascript_the_form_comes_back_mended_and_checked(ada: User) ->
 
 
 def test_a_fix_that_is_no_longer_offered_changes_nothing(ada: User) -> None:
-    """The text was mended by hand meanwhile."""
+    """The text was corrected by hand in the meantime."""
     pages = Pages(ada)
     pages.open(NEW)
     pages.send(NEW, {"text": text_of(step(1)), "fix": "steps.0.tool Use write_file"})
@@ -170,8 +170,8 @@ def test_a_fix_that_is_no_longer_offered_changes_nothing(ada: User) -> None:
     assert "write_file" not in pages.html
 
 
-def test_the_text_of_a_plan_that_is_changed_is_mended_too(stage: Any, ada: User) -> None:
-    """By its own places in the text, whatever the change is made of."""
+def test_fixes_work_for_changes_of_a_plan(stage: Any, ada: User) -> None:
+    """By positions in the text, whatever the change contains."""
     plan = make_plan(ada, act(1), act(2), start=False)
     path = f"/plans/{plan.public_id}/change/"
     pages = Pages(ada)
@@ -181,6 +181,6 @@ def test_the_text_of_a_plan_that_is_changed_is_mended_too(stage: Any, ada: User)
     document = json.loads(html.unescape(area[1] if area else ""))
     document["steps"][1]["dependencies"] = [1, 9]
     pages.send(path, {**kept, "text": json.dumps(document), "do": "check"})
-    text = press(pages, path, "Take 9 out", text=json.dumps(document), **kept)
+    text = press(pages, path, "Remove 9", text=json.dumps(document), **kept)
     assert json.loads(text)["steps"][1]["dependencies"] == [1]
     assert 'data-severity="error"' not in pages.html

@@ -1,4 +1,4 @@
-"""References take values out of memory, name what is missing, and cannot be made slow or large."""
+"""References: resolution from memory, errors for missing keys, and bounds on time and size."""
 
 from contextlib import suppress
 from typing import Any
