@@ -1,4 +1,4 @@
-"""Asking a language model: the provider, the request with its retries, the tools on offer, and transcripts.
+"""Access to language models: provider, request, errors, tools offered and transcripts.
 
-Knows neither the planner nor agents, which both ask through it.
+The planner and agents both use this package; it imports neither.
 """

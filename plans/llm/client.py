@@ -1,8 +1,7 @@
-"""Asking a language model once: the request, how long it is waited for, the record of it, and reading its answer.
+"""One request to a language model: its timeout, its stored record, and parsing of the answer.
 
-Nothing is held while it is waited for but the call itself: no transaction, and a database connection only for as long
-as a short read or write from the coroutine takes. Whatever comes of it, a row says what the model read and answered.
-Prompts and answers are never logged.
+No transaction and no database connection is held while waiting for the model. Every request is stored as a ModelUse
+row, also if it failed. Prompts and answers are never logged.
 """
 
 import asyncio
@@ -44,32 +43,32 @@ FENCE = "```"
 
 
 class AnswerParseError(ValueError):
-    """An answer that is not what was asked for; the text says what is wrong with it, for the model too."""
+    """The answer does not match the requested shape. The message says why and is fit to be sent to the model."""
 
 
 def read_answer(text: str, shape: type[ModelT]) -> ModelT:
-    """Return the answer in the shape that was asked for. Raises AnswerParseError."""
+    """Return the answer parsed as `shape`. Raises AnswerParseError."""
     try:
         return shape.model_validate(_json_in(text))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[:MOST_NAMED]
         told = (f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found)
-        raise AnswerParseError(f"The answer has not the shape that was asked for: {'; '.join(told)}.") from None
+        raise AnswerParseError(f"The answer does not match the requested format: {'; '.join(told)}.") from None
 
 
 def _json_in(text: str) -> Json:
-    """Return the first JSON object of a text."""
-    problem = "The answer is no JSON object."
+    """Return the first JSON object in a text."""
+    problem = "The answer is not a JSON object."
     for each in dict.fromkeys(_objects_in(text.strip())):
         try:
             return parse_json(each, max_bytes=MOST_BYTES)
         except ToolgateError as error:
-            problem = f"The answer is no JSON that can be read: {error.message}"
+            problem = f"The answer is not valid JSON: {error.message}"
     raise AnswerParseError(problem)
 
 
 def _objects_in(text: str) -> Iterator[str]:
-    """Yield what may be an object: the whole text, what stands between fences, all between the outermost braces."""
+    """Yield candidates for an object: the whole text, fenced blocks, and the text between the outermost braces."""
     fenced = text.split(FENCE)[1::2]
     for each in (text, *(inner[inner.find("{") :].strip() for inner in fenced if "{" in inner)):
         if each.startswith("{"):
@@ -83,7 +82,7 @@ DATABASE_THREADS = 2
 
 
 async def in_database(work: Callable[..., ResultT], *given: Any) -> ResultT:
-    """Return what `work` returns, done in a thread with a connection of its own; raises what it raises."""
+    """Run `work` in a thread with its own database connection; return its result or raise its exception."""
     done = asyncio.get_running_loop().run_in_executor(
         _threads(), copy_context().run, _with_own_connection, work, *given
     )
@@ -105,21 +104,21 @@ def _threads() -> ThreadPoolExecutor:
 __all__ = ["Answer", "AnswerUnreadable", "ChatMessage", "ModelRefused", "ModelTooSlow", "ModelUnavailable", "ask_model"]
 
 Purpose = Literal["draft", "repair", "continue", "reply", "agent"]
-ANSWER_CUT_OFF = "The model's answer was cut off: it is longer than the model may answer."
+ANSWER_CUT_OFF = "The model's answer was cut off at its maximum length."
 LONGEST_NAME = 128
 DEFAULT_SECONDS = 120.0
 MARGIN_SECONDS = 1.0
-"""How long before the call's own end a model is given up, so that there is time to say so."""
+"""Seconds before the call's deadline at which the request is cancelled, to leave time to report it."""
 
 ONE_TRY: "ModelSettings" = {"max_retries": 0}
-"""The engine tries again, so that it is seen and counted."""
+"""No retries in the client library: the engine retries, where attempts are visible and counted."""
 
 logger = logging.getLogger("toolgate.models")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of the conversation: what the asker's side said, or what the model answered before."""
+    """One message of the conversation, from the user's side or an earlier answer of the model."""
 
     by: Literal["user", "model"]
     text: str
@@ -127,7 +126,10 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model answered: its text, and `data` in the shape that was asked for. `cost` is in US dollars."""
+    """A model's answer: its text, and `data` in the requested shape. `cost` is in US dollars, None if unknown.
+
+    `is_cut` is true if the answer reached the model's maximum length.
+    """
 
     text: str
     data: Any = None
@@ -139,15 +141,15 @@ class Answer:
 
     @property
     def tokens(self) -> int:
-        """How many tokens were read and written."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """One time that a model is asked: for which call, what it reads as that is kept, and which model is `wanted`.
+    """One request to a model: its call, the messages to store, and the model `wanted`.
 
-    `told` has no secrets; `wanted` is empty for the model that TOOLGATE_MODEL names.
+    `told` contains no secrets; an empty `wanted` stands for the model in TOOLGATE_MODEL.
     """
 
     purpose: Purpose
@@ -158,7 +160,7 @@ class AskedModel:
 
     @property
     def seconds(self) -> float:
-        """How long the model may take."""
+        """Timeout of the request in seconds."""
         deadline = self.context.deadline
         left = deadline.remaining() if deadline else DEFAULT_SECONDS
         return max(0.1, left - min(MARGIN_SECONDS, left / 4))
@@ -166,7 +168,7 @@ class AskedModel:
 
 @dataclass(slots=True)
 class ModelUseRecord:
-    """What is to be kept of one asking: what was answered, as far as it came, and else why not."""
+    """The record of one request: the answer so far, or the error."""
 
     asked: AskedModel
     given: Answer
@@ -181,7 +183,7 @@ async def ask_model(
     messages: Sequence[ChatMessage],
     answer: type[BaseModel] | None = None,
 ) -> Answer:
-    """Ask the model once within the call's deadline, and keep that it was asked, whatever comes of it.
+    """Send one request to the model within the call's deadline and store its record, also if it fails.
 
     Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow and AnswerUnreadable.
     """
@@ -195,7 +197,7 @@ async def ask_model(
 
 @asynccontextmanager
 async def record_model_use(asked: AskedModel) -> AsyncIterator[ModelUseRecord]:
-    """Keep that a model was asked, whatever comes of it: what the block leaves in the record, and what it raises."""
+    """Store the record of a request when the block ends, with the error if it raises."""
     record = ModelUseRecord(asked, Answer("", model=(asked.wanted or provider.configured_model())[:LONGEST_NAME]))
     try:
         yield record
@@ -208,32 +210,32 @@ async def record_model_use(asked: AskedModel) -> AsyncIterator[ModelUseRecord]:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text as a provider may read it, and as it can be kept: secrets are cut out, and HMACs of those."""
+    """Return the text with secrets and their HMACs removed, fit to be sent to a provider and stored."""
     return storable_text(without_macs(redact_text(text)))
 
 
 async def _request_answer(asked: AskedModel, sent: "Callable[[], list[ModelMessage]]") -> Answer:
-    # Loading the library and making the model may take seconds, in which other tools' coroutines are to go on.
+    # In a thread: loading the library and creating the model may take seconds and would block the event loop.
     model = await asyncio.to_thread(provider.load_model, asked.wanted)
     from pydantic_ai.direct import model_request  # noqa: PLC0415 (it costs seconds to load)
 
     try:
         async with asyncio.timeout(asked.seconds):
             response = await model_request(model, sent(), model_settings=ONE_TRY)
-    except Exception as error:  # noqa: BLE001 - whatever the library raises, its words may hold the prompt or a key
+    except Exception as error:  # noqa: BLE001 - the library's message may contain the prompt or a key
         raise failures.failure_from_error(error) from None
     return answer_from_response(response, model.model_name)
 
 
 def answer_from_response(response: "ModelResponse", name: str) -> Answer:
-    """Return what a model answered; `name` is the model's where its server does not say."""
+    """Return the library's response as an Answer; `name` is used if the response does not name the model."""
     usage, name = response.usage, storable_text(response.model_name or name)[:LONGEST_NAME]
     is_cut = response.finish_reason == "length"
     return Answer(response.text or "", None, name, usage.input_tokens, usage.output_tokens, _cost_of(response), is_cut)
 
 
 def _library_messages(instructions: str, messages: Sequence[ChatMessage]) -> "list[ModelMessage]":
-    """Return the conversation as the library sends it; instructions go with the message that is to be answered."""
+    """Return the conversation as messages of the library; instructions are attached to user messages."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart  # noqa: PLC0415 (as above)
 
     sent: list[ModelMessage] = []
@@ -246,10 +248,10 @@ def _library_messages(instructions: str, messages: Sequence[ChatMessage]) -> "li
 
 
 def _cost_of(response: "ModelResponse") -> Decimal | None:
-    """Return what the answer cost by the price list that came with the library; None for a model that is not in it."""
+    """Return the cost in US dollars by the library's price list; None for a model that is not listed."""
     try:
         return round(response.cost().total_price, 6)
-    except Exception:  # noqa: BLE001 - a price that nobody knows must not cost the answer
+    except Exception:  # noqa: BLE001 - an unknown price must not discard the answer
         return None
 
 
@@ -263,7 +265,6 @@ def _parse_data(given: Answer, shape: type[BaseModel] | None) -> BaseModel | Non
 
 
 def _store_use(record: ModelUseRecord) -> None:
-    """Store that the model was asked."""
     asked, given = record.asked, record.given
     answered = [{"by": "model", "text": without_secrets(given.text)}] if given.text else None
     ModelUse.objects.create(

@@ -1,17 +1,17 @@
-"""What can go wrong when a model is asked, in words that hold nothing of the prompt, of the answer or of a key."""
+"""Errors of model requests. Their messages contain nothing of the prompt, the answer or a key."""
 
 import asyncio
 
 from catalog.errors import DeadlineExceededError, ToolError, ToolgateError
 
 LONGEST_WAIT = 60.0
-"""Seconds: a provider that asks for more is not waited for longer."""
+"""Upper limit in seconds for a provider's retry-after."""
 
 
 class ModelUnavailable(ToolgateError):
-    """The model did not answer now: its provider is away, overloaded, or limits how often it is asked.
+    """The provider is unreachable, overloaded or limits requests; a later attempt may succeed.
 
-    `retry_after` is how many seconds the provider asks to be left alone.
+    `retry_after` is the provider's requested delay in seconds, at most LONGEST_WAIT.
     """
 
     kind = "model_unavailable"
@@ -22,25 +22,25 @@ class ModelUnavailable(ToolgateError):
 
 
 class ModelLimited(ModelUnavailable):
-    """The provider limits how often it is asked."""
+    """The provider's rate limit was reached."""
 
     kind = "model_rate_limited"
 
 
 class ModelRefused(ToolError):
-    """The model will not answer, however often it is asked: a wrong key, an unknown model, a prompt too long."""
+    """The provider refused the request and a retry will not help: wrong key, unknown model or prompt too long."""
 
     kind = "model_refused"
 
 
 class ModelTooSlow(ToolError):
-    """The model did not answer before the call's time was over."""
+    """The model did not answer before the call's deadline."""
 
     kind = "model_timeout"
 
 
 class AnswerUnreadable(ToolError):
-    """The model answered, but not in the shape that was asked for; `text` is what it said, in so many tokens."""
+    """The answer does not have the requested shape; `text` is the raw answer, `tokens` the tokens used."""
 
     kind = "model_unreadable"
 
@@ -51,16 +51,16 @@ class AnswerUnreadable(ToolError):
 
 
 def failure_message(problem: BaseException) -> str:
-    """Return why there is no answer, for a person."""
+    """Return a message for people that says why there is no answer."""
     if isinstance(problem, ToolgateError) and not isinstance(problem, DeadlineExceededError):
         return problem.message
     if isinstance(problem, asyncio.CancelledError):
-        return "The call was stopped before the model had answered."
-    return f"The model could not be asked: {type(problem).__name__}."
+        return "The call was stopped before the model answered."
+    return f"The request to the model failed: {type(problem).__name__}."
 
 
 def failure_from_error(error: Exception) -> ToolgateError:
-    """Return what an exception of the library means to whoever asked; its own words are dropped."""
+    """Return the error for an exception of the library; the library's own message is dropped."""
     from pydantic_ai import exceptions as library  # noqa: PLC0415 (it costs seconds to load)
 
     if isinstance(error, TimeoutError):
@@ -68,10 +68,10 @@ def failure_from_error(error: Exception) -> ToolgateError:
     if isinstance(error, library.ContentFilterError):
         return ModelRefused("The provider's content filter withheld the answer.")
     if isinstance(error, library.UnexpectedModelBehavior):
-        return ModelUnavailable("The model's server answered with something that is no answer.")
+        return ModelUnavailable("The model's server sent an invalid response.")
     if isinstance(error, library.ModelAPIError):
         return _provider_failure(error)
-    return ModelUnavailable(f"The model could not be asked: {type(error).__name__}.")
+    return ModelUnavailable(f"The request to the model failed: {type(error).__name__}.")
 
 
 def _provider_failure(error: Exception) -> ToolgateError:
@@ -83,18 +83,18 @@ def _provider_failure(error: Exception) -> ToolgateError:
         (library.ModelQuotaExceededError, "The account at the model's provider has no quota or credit left"),
         (library.ModelAuthenticationError, "The model's provider did not accept the key"),
         (library.ModelNotFoundError, "The provider does not know the model, or its base URL is wrong"),
-        (library.ModelContextWindowExceededError, "The prompt is longer than the model reads"),
+        (library.ModelContextWindowExceededError, "The prompt exceeds the model's context window"),
         (library.ModelRequestRejectedError, "The model's provider refused the request"),
     ):
         if isinstance(error, kind):
             return ModelRefused(f"{words}{said}.")
     wait = getattr(error, "retry_after", None) or 0.0
     if isinstance(error, library.ModelRateLimitError) or status == 429:
-        return ModelLimited(f"The model's provider limits how often it is asked{said}.", wait)
+        return ModelLimited(f"The model provider's rate limit was reached{said}.", wait)
     if isinstance(error, library.ModelTimeoutError | library.ModelRequestTimeout):
         return ModelUnavailable("The model's server did not answer in time.")
     if isinstance(error, library.ModelConnectionError):
         return ModelUnavailable("The model's server cannot be reached.")
     if status is not None and status < 500 and status not in (408, 409, 425):
         return ModelRefused(f"The model's provider refused the request{said}.")
-    return ModelUnavailable(f"The model's server is not able to answer now{said}.", wait)
+    return ModelUnavailable(f"The model's server is temporarily unavailable{said}.", wait)

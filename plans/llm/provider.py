@@ -1,6 +1,6 @@
-"""Which language model is asked: what TOOLGATE_MODEL says, made when it is first needed.
+"""Language models by name, TOOLGATE_MODEL by default; each is created at its first use.
 
-The library that asks models costs seconds and memory to load, so nothing of it is imported before that.
+The client library takes seconds and much memory to load, so it is imported only then.
 """
 
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LIBRARY = "pydantic_ai"
 CONFIGURATION_HINT = "Set TOOLGATE_MODEL to provider:model, such as openai:gpt-5 or anthropic:claude-sonnet-4-5"
 KEYS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")}
-"""Of the providers that are always there: one of these must be set."""
+"""Environment variables of the built-in providers; at least one of a provider's variables must be set."""
 DIALECTS = {"chat", "responses", "decisions"}
 _NAME = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|URL)\b")
 
@@ -31,28 +31,28 @@ _build_lock = threading.Lock()
 
 
 class NotConfigured(ToolError):
-    """No model can be asked, however often it is tried: its message names the setting to fill."""
+    """No usable model is configured; the message names the setting to change. A retry will not help."""
 
     kind = "no_model"
 
     def __init__(self, why: str = "No language model is configured.") -> None:
-        super().__init__(f"{why} {CONFIGURATION_HINT}, and its key; docs/models.md says how.")
+        super().__init__(f"{why} {CONFIGURATION_HINT}, and set its key; see docs/models.md.")
 
 
 def is_configured() -> bool:
-    """Say whether a model is named."""
+    """Return whether TOOLGATE_MODEL is set."""
     return bool(configured_model())
 
 
 def configured_model() -> str:
-    """Return the name of the model that is asked unless somebody says otherwise; empty for none."""
+    """Return the name of the default model; empty if none is configured."""
     return str(settings.TOOLGATE_MODEL)
 
 
 def load_model(wanted: str = "") -> "Model":
-    """Return the model of this name, else the one that TOOLGATE_MODEL names. Raises NotConfigured.
+    """Return the model with this name, by default the one in TOOLGATE_MODEL. Raises NotConfigured.
 
-    The first time takes seconds: call it in a thread.
+    The first call takes seconds: call it in a thread.
     """
     wanted = wanted or configured_model()
     if not wanted:
@@ -71,16 +71,14 @@ def _build_model(wanted: str) -> "Model":
         return infer_model(_with_dialect(wanted))
     except ImportError:
         why = f"The provider of {wanted!r} needs a package that is not installed: install Toolgate's extra 'models'."
-    except Exception as error:  # noqa: BLE001 - whatever a provider's own code raises, the setting is to be named
+    except Exception as error:  # noqa: BLE001 - providers raise arbitrary errors; the message must name the setting
         missing = _NAME.search(str(error))
-        why = (
-            f"{wanted!r} needs {missing[0]} to be set." if missing else f"{wanted!r} names no model that can be asked."
-        )
+        why = f"{wanted!r} needs {missing[0]} to be set." if missing else f"{wanted!r} is not a usable model."
     raise NotConfigured(why)
 
 
 def _with_dialect(wanted: str) -> str:
-    """Return the name in the dialect that its server speaks: others than OpenAI's own know chat completions only."""
+    """Return the name with the API to use: OpenAI-compatible servers other than OpenAI's know chat completions only."""
     provider, _, rest = wanted.partition(":")
     elsewhere = os.environ.get("OPENAI_BASE_URL", "")
     if provider == "openai" and elsewhere and "api.openai.com" not in elsewhere:
@@ -90,19 +88,19 @@ def _with_dialect(wanted: str) -> str:
 
 @register()
 def check_model_setting(app_configs: object, **kwargs: object) -> list[Concern]:
-    """Warn of what is wrong with TOOLGATE_MODEL, as far as it can be told without loading the library."""
+    """Warn about problems of TOOLGATE_MODEL that can be found without loading the library."""
     why = configuration_problem(configured_model()) if is_configured() else ""
     return [Concern(f"TOOLGATE_MODEL: {why} {CONFIGURATION_HINT}.", id="toolgate.W010")] if why else []
 
 
 def configuration_problem(wanted: str) -> str:
-    """Return why no model of this name can be asked, empty where nothing speaks against it."""
+    """Return why no model with this name can be used; empty if no problem is found."""
     provider, _, rest = wanted.partition(":")
     if not rest:
-        return f"{wanted!r} does not say which provider's model it is."
+        return f"{wanted!r} does not name a provider."
     family = provider.rpartition("-")[0] if provider.rpartition("-")[2] in DIALECTS else provider
     if not provider.startswith("gateway/") and not _is_known_provider(family):
-        return f"There is no provider {provider!r}."
+        return f"Unknown provider {provider!r}."
     keys = KEYS.get(family, ())
     if keys and not any(os.environ.get(key) for key in keys):
         return f"{keys[0]} is not set."
@@ -110,7 +108,7 @@ def configuration_problem(wanted: str) -> str:
 
 
 def _is_known_provider(provider: str) -> bool:
-    """Say whether the library has a module for the provider; finding the library does not load it."""
+    """Return whether the library has a module for the provider, without loading the library."""
     spec = find_spec(LIBRARY)
     places = spec.submodule_search_locations if spec else None
     module = provider.replace("-", "_") + ".py"

@@ -1,4 +1,4 @@
-"""Which tools a planner is shown: those its requester may call, as many as fit, the likeliest for the request first."""
+"""Selection of tools offered to a planner: those the requester may call, the most relevant as far as they fit."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from catalog.inventory.snapshot import CallableTool
 from plans.store.requesters import Requester
 
 CATEGORY = "planner"
-"""The category of the planner's own tools: they make plans, and stand in none that a model writes."""
+"""The category of the planner's own tools, which create plans and are never offered for steps of a plan."""
 EXCLUDED_CATEGORIES = frozenset({CATEGORY, "planning"})
 MOST_CHARACTERS = 40_000
 LONGEST_DESCRIPTION = 1_200
@@ -24,26 +24,26 @@ LONGEST_SCHEMA = 6_000
 LONGEST_REQUEST = 4_000
 SHORTEST_WORD = 3
 NAME_COUNTS = 4
-"""How much more a word of the request weighs in a tool's name than in its description."""
+"""Weight of a matching word in a tool's name, against 1 in its description."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """The tools a planner is shown, one line of JSON each, and how many more its requester may call."""
+    """The tools offered to a planner, one line of JSON each, and the number of callable tools left out."""
 
     lines: Sequence[str]
     left_out: int
 
     @property
     def text(self) -> str:
-        """The lines."""
+        """The lines as one text."""
         return "\n".join(self.lines)
 
 
 def tools_callable_by(by: Requester, *, without: frozenset[str] = EXCLUDED_CATEGORIES) -> Mapping[str, CallableTool]:
-    """Return the tools that somebody may call right now, by name: in use, served, and refused by no policy.
+    """Return the tools that the requester may call now, by name: enabled, served and not refused by a policy.
 
-    Tools of the categories `without` are left out.
+    Tools in the categories `without` are left out.
     """
     found = snapshot.callable_tools().items()
     return {
@@ -54,7 +54,7 @@ def tools_callable_by(by: Requester, *, without: frozenset[str] = EXCLUDED_CATEG
 def select_tools(request: str, *, by: Requester, most: int = MOST_CHARACTERS) -> ToolOffer:
     """Return as many of the requester's tools as fit into `most` characters, sorted by name.
 
-    Where not all fit, those stay that share most words with the request.
+    If not all fit, the tools that share the most words with the request are kept.
     """
     tools = tools_callable_by(by)
     entries = {name: tool_line(target) for name, target in tools.items()}
@@ -69,7 +69,7 @@ def select_tools(request: str, *, by: Requester, most: int = MOST_CHARACTERS) ->
 
 
 def tool_line(target: CallableTool) -> str:
-    """Return a tool as one line of JSON, so that nothing in its description can look like another line."""
+    """Return a tool as one line of JSON; its description cannot imitate another tool's line."""
     tool = target.tool
     entry: dict[str, Any] = {"name": tool.name, "level": str(tool.safety_level)}
     if tool.safety_level == SafetyLevel.DANGEROUS:
@@ -84,7 +84,7 @@ def tool_line(target: CallableTool) -> str:
 
 
 def short_schema(schema: Mapping[str, Any]) -> Any:
-    """Return the schema of arguments; of one that is too long what it says of its parameters' names."""
+    """Return the schema of arguments, reduced to the parameters' names if it is too long."""
     if len(json.dumps(schema)) <= LONGEST_SCHEMA:
         return schema
     names = list(schema.get("properties", {}))[:100]
@@ -92,13 +92,13 @@ def short_schema(schema: Mapping[str, Any]) -> Any:
 
 
 def may_call(target: CallableTool, by: Requester) -> bool:
-    """Say whether a tool is in use and served, and refused to somebody by no policy."""
+    """Return whether a tool is enabled and served, and no policy refuses it to the requester."""
     is_served = target.implementation_pk is not None or any(target.bounds)
     return target.enabled and not target.drifted and is_served and not refuses(facts_without_arguments(target, by))
 
 
 def facts_without_arguments(target: CallableTool, by: Requester) -> CallFacts:
-    """Return the facts by which policies are asked about a tool before anybody calls it."""
+    """Return facts to evaluate policies for a tool without a call: the arguments are empty."""
     return CallFacts(
         tool_name=target.tool.name,
         safety_level=target.tool.safety_level,
@@ -110,7 +110,7 @@ def facts_without_arguments(target: CallableTool, by: Requester) -> CallFacts:
 
 
 def rank_tools(tools: Mapping[str, CallableTool], request: str) -> list[str]:
-    """Return the names of tools, those first that share most with the request."""
+    """Return the names of the tools, those that share the most words with the request first."""
     wanted = [word for word in search_words(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
     return sorted(tools, key=lambda name: (-_similarity(wanted, name, tools[name]), name))
 
@@ -121,14 +121,14 @@ def _similarity(wanted: Iterable[str], name: str, target: CallableTool) -> int:
 
 
 def _searchable_text(target: CallableTool) -> str:
-    """Return what of a tool says what it is for: not the words that every schema has."""
+    """Return the tool's name, description and parameter names; the rest of a schema would match every request."""
     tool = target.tool
     parameters = list(tool.input_schema.get("properties", {}))[:100]
     return " ".join([tool.name, tool.description[:LONGEST_DESCRIPTION], *(name[:64] for name in parameters)])
 
 
 def _has_word(words: frozenset[str], word: str) -> bool:
-    """Say whether a word is among these, or one of them that it only differs from in its ending."""
+    """Return whether a word is among these, ignoring a plural s."""
     return word in words or word.removesuffix("s") in words or f"{word}s" in words
 
 

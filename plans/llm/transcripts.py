@@ -1,4 +1,4 @@
-"""Each time a model was asked for a plan, as its page shows it: to the plan's owner and administrators alone."""
+"""Transcripts of the model requests of a plan, visible to the plan's owner and administrators."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 from rest_framework.exceptions import ValidationError
 
 from catalog.access.roles import NotAllowed, user_display_name
@@ -16,77 +18,79 @@ from plans.store.selectors import may_control
 
 PAGE_SIZE = 10
 LONG_MESSAGE = 1500
-"""Characters of a message beyond which it is folded."""
+"""Length in characters above which a message is shown folded."""
 PURPOSES = {
-    ModelUse.Purpose.DRAFT: "Drafted a plan",
-    ModelUse.Purpose.REPAIR: "Mended the draft",
-    ModelUse.Purpose.CONTINUE: "Planned on with an answer",
-    ModelUse.Purpose.REPLY: "Composed the reply",
-    ModelUse.Purpose.AGENT: "Worked as an agent",
+    ModelUse.Purpose.DRAFT: _("Drafted a plan"),
+    ModelUse.Purpose.REPAIR: _("Fixed the draft"),
+    ModelUse.Purpose.CONTINUE: _("Continued planning after an answer"),
+    ModelUse.Purpose.REPLY: _("Composed the reply"),
+    ModelUse.Purpose.AGENT: _("Worked as an agent"),
 }
 SPEAKERS = {
     "instructions": "Instructions",
-    "offered": "Tools it was offered",
-    "earlier": "Before that",
+    "offered": "Offered tools",
+    "earlier": "Earlier messages",
     "user": "To the model",
     "model": "From the model",
-    "tools": "What its calls gave",
+    "tools": "Results of its calls",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as the model read or wrote it, whole."""
+    """One complete message that the model read or wrote."""
 
     by: str
     text: str
 
     @property
     def size(self) -> str:
-        """How long it is, in words."""
-        return f"{len(self.text):,} characters"
+        """Length of the message, for people."""
+        count = len(self.text)
+        return ngettext("%(count)s character", "%(count)s characters", count) % {"count": f"{count:,}"}
 
     @property
     def is_long(self) -> bool:
-        """Whether it is folded until somebody opens it."""
+        """True if the message is shown folded."""
         return len(self.text) > LONG_MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One time a model was asked: what it read, what it said, and what that took."""
+    """One model request: the messages read, the answer and the tokens used."""
 
     use: ModelUse
 
     @property
     def purpose(self) -> str:
-        """What it was asked for."""
-        return PURPOSES.get(ModelUse.Purpose(self.use.purpose), self.use.purpose)
+        """Label of the request's purpose."""
+        return str(PURPOSES.get(ModelUse.Purpose(self.use.purpose), self.use.purpose))
 
     @property
     def is_draft(self) -> bool:
-        """Whether it was asked for a draft, which has a page of its own."""
+        """True if the request was for a draft, which has its own page."""
         return self.use.call.tool_name == states.DRAFT_TOOL
 
     @property
     def tokens(self) -> str:
-        """How much it read and wrote, in words."""
-        return f"{self.use.input_tokens:,} tokens read, {self.use.output_tokens:,} written"
+        """Token counts, for people."""
+        counts = {"read": f"{self.use.input_tokens:,}", "written": f"{self.use.output_tokens:,}"}
+        return gettext("%(read)s tokens read, %(written)s written") % counts
 
     @property
     def read(self) -> Sequence[Message]:
-        """What the model read."""
+        """The messages that the model read."""
         return list(_messages(self.use.prompt, "user"))
 
     @property
     def said(self) -> Sequence[Message]:
-        """What the model answered; nothing where it did not."""
+        """The messages that the model answered; empty if the request failed."""
         return list(_messages(self.use.answer, "model"))
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPage:
-    """A page of them, oldest first; `later` is the cursor of the next page."""
+    """A page of transcripts, oldest first; `later` is the cursor of the next page."""
 
     plan: Plan
     rows: Sequence[Transcript]
@@ -95,17 +99,17 @@ class TranscriptPage:
 
 
 def may_read_prompts(viewer: User, plan: Plan) -> bool:
-    """Say whether the viewer may read what models were asked for this plan: its owner and administrators."""
+    """Return whether the viewer may read the plan's transcripts: its owner and administrators may."""
     return may_control(viewer, None, plan)
 
 
 def has_prompts(plan: Plan) -> bool:
-    """Say whether a model was asked for the plan; one query."""
+    """Return whether the plan has transcripts; one query."""
     return ModelUse.objects.filter(plan=plan).exists()
 
 
 def transcripts_of(viewer: User, plan: Plan, cursor: str) -> TranscriptPage:
-    """Return what models were asked for the plan, and for the draft it was started from. Raises NotAllowed."""
+    """Return a page of transcripts of the plan and of the draft it was started from. Raises NotAllowed."""
     if not may_read_prompts(viewer, plan):
         raise NotAllowed(f"Only {user_display_name(plan.author)} and administrators may read the prompts of this plan.")
     uses, at = ModelUse.objects.filter(plan=plan).select_related("call").defer("call__response"), _cursor(cursor)
@@ -116,7 +120,7 @@ def transcripts_of(viewer: User, plan: Plan, cursor: str) -> TranscriptPage:
 
 
 def _cursor(text: str) -> PageCursor | None:
-    """Read a cursor; one that is not ours is the beginning."""
+    """Parse a cursor; an invalid one means the first page."""
     try:
         found = PageCursor.read(text[:400])
     except ValidationError:
@@ -125,7 +129,7 @@ def _cursor(text: str) -> PageCursor | None:
 
 
 def _messages(text: str, by: str) -> Iterator[Message]:
-    """Read stored messages: objects that say who speaks and what; anything else is shown as it is stored."""
+    """Yield stored messages: objects with `by` and `text`; anything else is shown as stored."""
     if not text:
         return
     try:

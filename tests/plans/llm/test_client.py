@@ -1,4 +1,4 @@
-"""Asking a model once: what it is sent, what is kept of it, and what its failures are called."""
+"""Requests to a model: messages sent, the stored record, and errors."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 
 
 class Colour(BaseModel):
-    """What a model is asked for."""
+    """The shape requested from the model."""
 
     name: str
 
@@ -42,7 +42,7 @@ def context(ada, configured):
 
 
 def ask(context: ToolContext, text: str = "Which colour?", **options: Any) -> client.Answer:
-    """Ask as a tool does, on a loop of its own."""
+    """Send a request like a tool, on its own event loop."""
     messages = options.pop("messages", [ChatMessage("user", text)])
     given = {"instructions": "Answer briefly.", "messages": messages} | options
     answer = on_the_loop(client.ask_model("draft", context=context, **given))
@@ -50,7 +50,7 @@ def ask(context: ToolContext, text: str = "Which colour?", **options: Any) -> cl
     return answer
 
 
-def test_a_text_is_answered_and_kept(server, context):
+def test_answer_is_returned_and_stored(server, context):
     server.says("Blue.")
     answer = ask(context)
 
@@ -104,15 +104,15 @@ def test_json_is_read_alone_between_fences_and_after_words(server, context, text
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Blue.", "no JSON object"),
-        ('{"name": "blue"', "no JSON that can be read"),
-        ('{"name": "blue", "name": "red"}', "no JSON that can be read"),
+        ("Blue.", "JSON object"),
+        ('{"name": "blue"', "not valid JSON"),
+        ('{"name": "blue", "name": "red"}', "not valid JSON"),
         ('{"colour": "blue"}', "name: Field required"),
-        ("[1]", "no JSON object"),
-        ("", "no JSON object"),
+        ("[1]", "JSON object"),
+        ("", "JSON object"),
     ],
 )
-def test_what_cannot_be_read_says_why_and_is_kept(server, context, text, words):
+def test_unreadable_answer_has_a_reason_and_is_stored(server, context, text, words):
     server.says(text or " ")
     with pytest.raises(AnswerUnreadable, match=words) as caught:
         ask(context, answer=Colour)
@@ -139,8 +139,8 @@ def test_an_answer_that_was_cut_off_says_so(server, context):
         (400, ModelRefused),
     ],
 )
-def test_failure_of_a_provider_is_told_without_its_words(server, context, caplog, status, kind):
-    """They may repeat the prompt or the key."""
+def test_error_of_a_provider_is_reported_without_its_message(server, context, caplog, status, kind):
+    """It may contain the prompt or the key."""
     server.says(Reply(f"Which colour? is a bad prompt. Incorrect key: {KEY}", status=status))
     with pytest.raises(kind) as caught:
         ask(context)
@@ -152,7 +152,7 @@ def test_failure_of_a_provider_is_told_without_its_words(server, context, caplog
         assert KEY not in told
 
 
-def test_what_a_provider_asks_to_be_left_alone_for_is_passed_on_up_to_a_minute(server, context):
+def test_retry_after_of_a_provider_is_limited_to_a_minute(server, context):
     server.says(Reply("later", status=429, headers={"Retry-After": "7"}))
     server.says(Reply("much later", status=429, headers={"Retry-After": "7000"}))
     waits = []
@@ -163,13 +163,13 @@ def test_what_a_provider_asks_to_be_left_alone_for_is_passed_on_up_to_a_minute(s
     assert waits == [7.0, 60.0]
 
 
-def test_a_server_that_is_not_there_is_unavailable(server, context, monkeypatch):
+def test_unreachable_server_is_unavailable(server, context, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(ModelUnavailable):
         ask(context)
 
 
-def test_an_answer_past_the_deadline_is_given_up(server, context):
+def test_request_is_cancelled_at_the_deadline(server, context):
     never = threading.Event()
     server.says(Reply("Blue.", waits=never))
     late = ToolContext(
@@ -183,7 +183,7 @@ def test_an_answer_past_the_deadline_is_given_up(server, context):
     assert ModelUse.objects.get().error == "The model did not answer in time."
 
 
-def test_being_stopped_leaves_a_row_and_ends_the_request(server, context):
+def test_stopped_request_is_cancelled_and_stored(server, context):
     never = threading.Event()
     server.says(Reply("Blue.", waits=never))
 
@@ -221,7 +221,7 @@ def test_prompts_and_answers_are_not_logged(server, context, caplog):
     assert "Ultramarine" not in caplog.text
 
 
-def test_without_a_model_nobody_is_asked(context, settings):
+def test_no_request_without_a_model(context, settings):
     settings.TOOLGATE_MODEL = ""
     with pytest.raises(NotConfigured, match="TOOLGATE_MODEL"):
         ask(context)
@@ -229,7 +229,7 @@ def test_without_a_model_nobody_is_asked(context, settings):
 
 
 @pytest.mark.parametrize("shape", [Colour, None])
-def test_what_an_answer_that_was_cut_off_cost_is_kept(server, context, shape):
+def test_cost_of_an_answer_that_was_cut_off_is_stored(server, context, shape):
     server.says(Reply('{"name": "bl', finish="length"))
     with pytest.raises(AnswerUnreadable) as caught:
         ask(context, answer=shape)
@@ -239,7 +239,7 @@ def test_what_an_answer_that_was_cut_off_cost_is_kept(server, context, shape):
     assert caught.value.tokens == use.input_tokens + use.output_tokens
 
 
-def test_what_no_database_takes_is_kept_without_it(scripted, context):
+def test_unstorable_characters_are_removed(scripted, context):
     scripted.says('{"name": "blue\ud800\0"}')
     with pytest.raises(AnswerUnreadable):
         ask(context, "Which colour\0 is \ud800?", instructions="Answer\0.", answer=Colour)

@@ -1,4 +1,4 @@
-"""Which tools a planner is shown when there are more than it can read."""
+"""Selection of the tools offered to a planner if not all fit."""
 
 import json
 
@@ -22,7 +22,7 @@ def test_all_tools_are_shown_while_they_fit(catalog, ada):
     assert found.left_out == 0
 
 
-def test_those_that_share_words_with_the_request_are_shown_first(catalog, ada):
+def test_tools_that_share_words_with_the_request_come_first(catalog, ada):
     everything = len(tools_callable_by(Requester(ada)))
     lines = {name: tool_line(target) for name, target in snapshot.callable_tools().items()}
     room = len(lines["lookup_registration"]) + len(lines["send_registration_email"])
@@ -39,7 +39,7 @@ def test_a_tool_is_one_line_whatever_its_description_says(catalog):
     assert json.loads(line)["name"] == "hostile"
 
 
-def test_a_schema_that_is_too_long_is_told_by_its_names(catalog):
+def test_long_schema_is_reduced_to_parameter_names(catalog):
     target = snapshot.callable_tools()["render_text"]
     values = "x" * LONGEST_SCHEMA
     long = tool(name="long", description="Long.")(_long_of(values))
@@ -80,7 +80,7 @@ def test_a_rule_with_conditions_on_arguments_hides_no_tool(catalog, ada, admin):
     assert "list_files" not in names
 
 
-def test_a_tool_that_does_not_fit_keeps_no_smaller_one_out(catalog, ada):
+def test_tool_that_does_not_fit_does_not_exclude_smaller_ones(catalog, ada):
     lines = {name: tool_line(snapshot.callable_tools()[name]) for name in tools_callable_by(Requester(ada))}
     smallest = min(lines, key=lambda name: len(lines[name]))
     largest = max(lines, key=lambda name: len(lines[name]))
@@ -88,7 +88,7 @@ def test_a_tool_that_does_not_fit_keeps_no_smaller_one_out(catalog, ada):
     assert [json.loads(line)["name"] for line in found.lines] == [smallest]
 
 
-def test_the_words_of_every_schema_make_no_tool_likelier(catalog):
+def test_words_of_every_schema_do_not_count(catalog):
     target = snapshot.callable_tools()["render_text"]
     assert "additionalproperties" not in tools._searchable_text(target).lower()
     assert target.tool.description in tools._searchable_text(target)
