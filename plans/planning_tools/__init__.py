@@ -1,6 +1,6 @@
 """The planning tools: four tools with which an agent keeps the to-do list of its session.
 
-`Session` works in memory, for tests and agents of one process; the catalog's tools keep it in rows
+`Session` works in memory, for tests and single-process agents; the catalog's tools store the list in the database
 (`plans.sessions.lists`).
 """
 

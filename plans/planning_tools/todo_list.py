@@ -1,7 +1,7 @@
-"""The to-do list of a session in the words of agents: its documents, and the rules for each command.
+"""The to-do list of a session: its documents and the rules of each command, in the vocabulary of agents.
 
-The rules are pure functions that check everything before they change anything. A refusal is a ToolValidationError,
-whose text the model reads. A list is stored as a plan; only `plans.sessions.lists` knows both vocabularies.
+The rules are pure functions. A refused command raises ToolValidationError, whose message is sent to the model. Lists
+are stored as plans; only `plans.sessions.lists` translates between the two vocabularies.
 """
 
 from collections.abc import Iterable
@@ -18,27 +18,27 @@ PlanStatus = Literal["active", "completed"]
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One thing to do."""
+    """One item of the list."""
 
     step_id: int
     title: str
     status: StepStatus
 
     def render(self) -> str:
-        """Return the step as a model reads it."""
+        """Return the step as text for the model."""
         return f"{self.step_id} [{self.status}] {self.title}"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The list of a session: completed once every step is done."""
+    """The list of a session; completed when every step is done."""
 
     objective: str
     status: PlanStatus
     steps: tuple[PlanStep, ...] = ()
 
     def render(self) -> str:
-        """Return the plan as a model reads it."""
+        """Return the plan as text for the model."""
         lines = "\n".join(step.render() for step in self.steps) or "<no steps>"
         return f"Objective: {self.objective}\nStatus: {self.status}\n\n{lines}"
 
@@ -75,7 +75,7 @@ class ReadPlan:
 
 
 Command = SetupPlan | AddStep | UpdateStep
-"""What changes a plan."""
+"""The commands that change a plan."""
 
 
 MAX_TEXT = 500
@@ -94,12 +94,12 @@ def carry_out(plan: Plan | None, command: Command) -> tuple[Plan, str]:
 
 
 def after(plan: Plan | None, command: Command) -> Plan:
-    """Return the plan after a command: the reducer of sessions."""
+    """Return the plan after a command. Used as the reducer of sessions. Raises ToolValidationError."""
     return carry_out(plan, command)[0]
 
 
 def read(plan: Plan | None) -> tuple[Plan, str]:
-    """Return the plan as it is, and the message for the model. Raises ToolValidationError without one."""
+    """Return the current plan and the message for the model. Raises ToolValidationError if there is none."""
     found = initialised(plan)
     if not found.steps:
         return found, "Retrieved the current plan (no steps recorded)."
@@ -107,7 +107,7 @@ def read(plan: Plan | None) -> tuple[Plan, str]:
 
 
 def initialised(plan: Plan | None) -> Plan:
-    """Return the plan. Raises ToolValidationError where none was set up."""
+    """Return the plan. Raises ToolValidationError if none was set up."""
     if plan is None:
         raise ToolValidationError("No plan is currently initialised.")
     return plan

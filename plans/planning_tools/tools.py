@@ -1,6 +1,6 @@
-"""The four planning tools: in a section of a prompt, bound to one session; or in the catalog, for the caller's session.
+"""The four planning tools, for a prompt section (bound to one session) and for the catalog (the caller's session).
 
-A handler checks and answers; the change itself is sent to the session, which takes it in when the call has worked.
+A handler validates the command, answers and sends the command to the session, which applies it when the call succeeds.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from plans.strategies import PlanningStrategy, body
 
 
 class PlanningToolsSection(MarkdownSection[object]):
-    """Guidance in the words of a strategy, with the four tools of this session; they serve no other."""
+    """Prompt section with a strategy's guidance and the four tools, bound to one session."""
 
     def __init__(
         self,
@@ -53,18 +53,18 @@ _TYPES: dict[str, tuple[type, str]] = {
 
 
 class Unfit(ParameterError):
-    """Arguments that a planning tool does not take; the message names the field itself."""
+    """Arguments that a planning tool refuses; the message already names the field."""
 
     def user_message(self) -> str:
-        """Return the message as it is."""
+        """Return the message without a prefix."""
         return self.message
 
 
 class PlanningBinding(ModelBinding):
-    """The binding of one document: missing fields, nulls, types and choices in their order, then unknown keys."""
+    """Binding of one document: checks the fields in their order, then reports unknown keys."""
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
-        """Raise ParameterError unless the arguments fit."""
+        """Raise ParameterError if the arguments do not fit."""
         problems = list(self._problems(arguments))
         if problems:
             errors = [{"path": each.path, "code": each.code, "message": each.message} for each in problems]
@@ -83,7 +83,7 @@ class PlanningBinding(ModelBinding):
 
 
 def _misfits(path: str, value: object, schema: dict[str, Any]) -> Iterator[ArgumentProblem]:
-    """Yield what is wrong with a value: at most one thing, or one for each entry of a list."""
+    """Yield the problems of a value: at most one, or one for each entry of a list."""
     choices = schema.get("anyOf", [schema])
     if value is None:
         if all(choice.get("type") != "null" for choice in choices):
@@ -111,14 +111,14 @@ _ENDED = Plan("Resend the badge", "completed", (PlanStep(1, "Find the registrati
 
 
 def prepare(session: Session) -> None:
-    """Let a session take in what changes its plan."""
+    """Register the commands that change a plan with a session."""
     for command in (SetupPlan, AddStep, UpdateStep):
         if not session.takes(command):
             session.register(Plan, command, cast("Reducer[Plan, object]", after))
 
 
 class Planning:
-    """The handlers; with a session of their own they serve that one only."""
+    """Handlers of the tools. Given a session, they refuse calls of any other session."""
 
     def __init__(self, session: Session | None = None) -> None:
         self._own = session
@@ -147,7 +147,7 @@ class Planning:
         return ToolResult(message, plan)
 
     def _session_of(self, context: ToolContext) -> Session:
-        """Return the session of the call. Raises RuntimeError for a call of a session that these are not bound to."""
+        """Return the session of the call. Raises RuntimeError if the tools are bound to another session."""
         session = context.session
         if self._own is not None and session is not self._own:
             raise RuntimeError("These planning tools are bound to another session.")
@@ -181,11 +181,11 @@ _DECLARED: tuple[tuple[str, type, str, bool, ToolExample[Any, Plan]], ...] = (
     ),
     ("read_plan", ReadPlan, "Return the latest plan snapshot.", True, ToolExample("Read it", ReadPlan(), _STARTED)),
 )
-"""What each tool is called, takes and says of itself; whether calling it twice is as calling it once; an example."""
+"""Name, arguments, description, whether retrying is safe, and an example of each tool."""
 
 
 def planning_tools(session: Session | None = None, *, accepts_overrides: bool = True) -> tuple[PlanTool, ...]:
-    """Return the four tools in their order, for this session only or, without one, for the session of each call."""
+    """Return the four tools in order, bound to `session` or, without one, serving the session of each call."""
     serve = Planning(session)
     return tuple(
         Tool(

@@ -1,4 +1,4 @@
 """The to-do lists that agents keep with the planning tools, stored as plans of kind session.
 
-The engine stores what a call sent to its list; nothing here knows the engine.
+The engine calls this package to apply a call's commands; the package does not import the engine.
 """

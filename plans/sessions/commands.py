@@ -1,8 +1,7 @@
-"""What a call sent to its session is stored with the call's end: in the same transaction, or not at all.
+"""Storing the commands that a call sent to its session, in the transaction that finishes the call.
 
-Calls of one session take turns here: each command meets the list as the one before it has left it, so that of two
-calls at once both count, or the second is refused as it would be a moment later. The lock on the session comes after
-that of the call's own plan, and before the list's plan and its steps.
+Calls of one session are serialized by a lock, so each command is applied to the result of the one before. Lock order:
+the call's own plan, the session, then the list's plan and its steps.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,16 +32,16 @@ from plans.store.requesters import RequesterIds
 from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction
 
 SESSION_LOCK_SPACE = 8_043
-"""The first half of the keys of PostgreSQL's advisory locks; the second is the session, hashed."""
+"""First half of the PostgreSQL advisory lock key; the second half is a hash of the session."""
 STATUS_ORDER = ("pending", "in_progress", "done")
 STATUSES = {"pending": StepStatus.PENDING, "in_progress": StepStatus.IN_PROGRESS, "done": StepStatus.COMPLETED}
 
 
 def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command], outcome: CallOutcome) -> CallOutcome:
-    """Store what a call that worked has sent to its session, inside its finish transaction; return how it went then.
+    """Apply the commands of a successful call to the session of `asker`; return the call's outcome.
 
-    The session is that of `asker`, the caller. A call that has lost its attempt stores nothing. One whose command the
-    list does not take any more has failed.
+    Runs inside the transaction that finishes the call. If the call's attempt no longer counts, nothing is stored. If
+    the list refuses a command, the outcome becomes a failure.
     """
     if not sent or not outcome.success or not _still_runs(call):
         return outcome
@@ -56,7 +55,9 @@ def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command]
         said = f"Tool validation failed: {text}"
         failed = replace(outcome, success=False, message=said, error=text, error_kind=refusal.kind, fields={})
         return replace(failed, value=None, rendering=None)
-    if not call.tool_name.startswith(RESERVED_PREFIX):  # an author's tool gives what its author says
+    if not call.tool_name.startswith(
+        RESERVED_PREFIX
+    ):  # only the planning tools return the stored list; other tools keep their own result
         return outcome
     document, message = answers[-1]
     return replace(outcome, value=to_jsonable_python(document), message=message, rendering=document.render())
@@ -67,7 +68,7 @@ def _still_runs(call: Call) -> bool:
 
 
 def _lock_session(key: SessionKey) -> None:
-    """Wait for the session's turn; on SQLite this transaction has the only one."""
+    """Lock the session; on SQLite the write transaction already excludes all others."""
     if on_sqlite():
         return
     whose = f"{key.user_id} {key.agent_token_id} {key.name}"
@@ -76,7 +77,7 @@ def _lock_session(key: SessionKey) -> None:
 
 
 def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tuple[Document, str]:
-    """Change the session's list. Raises ToolValidationError where it does not take the command."""
+    """Change the session's list. Raises ToolValidationError if the command is refused."""
     row = key.current_list()
     if row is None:
         document, message = _list_after_command(None, command)
@@ -97,20 +98,20 @@ def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tu
 
 
 def _list_after_command(before: Document | None, command: Command) -> tuple[Document, str]:
-    """Return the list after a command, without the secrets that its texts may hold, and the message."""
+    """Return the list after a command, with secrets redacted from its texts, and the message."""
     document, message = carry_out(before, command)
     steps = tuple(replace(step, title=redact_text(step.title)) for step in document.steps)
     return replace(document, objective=redact_text(document.objective), steps=steps), message
 
 
 def _reverts_status(before: Document, document: Document) -> bool:
-    """Say whether a step goes back to a status that it has left: steps of plans never do, so it needs a new list."""
+    """Return whether a step returns to an earlier status; rows of steps cannot, so a new list is stored instead."""
     pairs = zip(before.steps, document.steps, strict=False)
     return any(STATUS_ORDER.index(new.status) < STATUS_ORDER.index(old.status) for old, new in pairs)
 
 
 def _set_up_list(asker: RequesterIds, document: Document, replaced: Plan | None = None) -> None:
-    """Store a new list of the session, under way at once."""
+    """Store a new list of the session, already in progress."""
     now = clock.now()
     plan = Plan(
         goal=document.objective, kind=Plan.Kind.SESSION, status=PlanStatus.IN_PROGRESS, author_id=asker.user_id,
@@ -145,17 +146,17 @@ def _new_step_row(plan: Plan, step: PlanStep, tx: PlanTransaction) -> Step:
 
 
 def _end(row: Plan, tx: PlanTransaction) -> None:
-    """End a list that another replaces, where it has not ended."""
+    """Cancel a replaced list unless it has already ended."""
     if not try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.CANCELLED, completed_at=tx.now):
         return
-    tx.record("plan.cancelled", reason="Another list took its place.")
+    tx.record("plan.cancelled", reason="Replaced by another list.")
     for step in row.steps.filter(status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS)):
         try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=tx.now)
         tx.record("step.cancelled", step.step_id)
 
 
 def _change(row: Plan, tx: PlanTransaction, before: Document, document: Document) -> None:
-    """Bring the rows of a list forward to what it is now."""
+    """Update the rows of a list to match `document`."""
     known = {step.step_id: step for step in before.steps}
     added = [step for step in document.steps if step.step_id not in known]
     edited = [step for step in document.steps if step.step_id in known and step.title != known[step.step_id].title]

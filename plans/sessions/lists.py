@@ -1,8 +1,8 @@
-"""The lists of sessions as rows: a plan of kind session each, found by whose session it is and its name.
+"""Session to-do lists stored as plans of kind session, found by the session's owner and name.
 
-Here alone the words of agents (objective, title, done, active) meet those of plans (goal, description, completed,
-not ended). A session is of an agent's token, or of a person; without a name it is their default session. Its list is
-the one that no other has replaced.
+The only module that translates between the vocabulary of agents (objective, title, done, active) and that of plans
+(goal, description, completed, not ended). A session belongs to an agent's token or a person; one without a name is
+their default session. Its current list is the one that has not been replaced.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from plans.store.requesters import RequesterIds
 
 ValueT = TypeVar("ValueT")
-FIXED = "This session's plan may not be modified."
+FIXED = "This session's plan cannot be modified."
 NEWEST_CALLS = 50
 _WORDS: dict[str, todo_list.StepStatus] = {
     StepStatus.COMPLETED.value: "done",
@@ -34,7 +34,7 @@ _REPLACED = Exists(Plan.objects.filter(cloned_from=OuterRef("pk"), kind=Plan.Kin
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """Whose session it is: of an agent's token, or else of a person; and its name, empty for the default one."""
+    """Identity of a session: its owner (an agent's token, otherwise a person) and its name, empty for the default."""
 
     user_id: int
     agent_token_id: int | None
@@ -42,7 +42,7 @@ class SessionKey:
 
     @classmethod
     def of_requester(cls, asker: "RequesterIds") -> "SessionKey":
-        """Return the session in which somebody asks for a call."""
+        """Return the session of a requester."""
         token = asker.token_id
         is_agent = token is not None and ApiToken.objects.filter(pk=token, kind=ApiToken.Kind.AGENT).exists()
         return cls(asker.user_id, token if is_agent else None, asker.session)
@@ -54,37 +54,37 @@ class SessionKey:
         return cls(plan.author_id, plan.token_id if is_agent else None, plan.session)
 
     def plans(self) -> "QuerySet[Plan]":
-        """Return every plan of the session: its lists, its direct calls, what was submitted in it."""
+        """Return every plan of the session: lists, direct calls and submitted plans."""
         own = Plan.objects.filter(session=self.name)
         if self.agent_token_id is not None:
             return own.filter(token=self.agent_token_id)
         return own.filter(author=self.user_id).exclude(token__kind=ApiToken.Kind.AGENT)
 
     def current_list(self) -> Plan | None:
-        """Return the session's list; None where none was set up."""
+        """Return the session's list; None if none was set up."""
         return current_lists(self.plans()).order_by("-pk").first()
 
 
 def current_lists(plans: "QuerySet[Plan]") -> "QuerySet[Plan]":
-    """Return those that are the list of their session: others were replaced by it."""
+    """Return the current lists among `plans`, without replaced ones."""
     return plans.filter(~_REPLACED, kind=Plan.Kind.SESSION)
 
 
 def plans_outside_lists(key: SessionKey) -> "QuerySet[Plan]":
-    """Return the direct calls of a session and what was submitted in it, the last first."""
+    """Return the direct calls and submitted plans of a session, newest first."""
     plans = key.plans().exclude(kind=Plan.Kind.SESSION).order_by("-pk")
-    return plans.exclude(session="") if key.name else plans  # says that the index of named sessions has them all
+    return plans.exclude(session="") if key.name else plans  # lets the database use the partial index of named sessions
 
 
 def session_calls(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
-    """Return the newest calls made in a session, the last first; two queries, whatever it holds."""
+    """Return the newest calls made in a session, newest first; two queries."""
     plans = plans_outside_lists(key)[:most].values_list("pk", flat=True)
     steps = Step.objects.filter(plan__in=list(plans), call__isnull=False).select_related("call").order_by("-call_id")
     return [cast("Call", step.call) for step in steps[:most]]
 
 
 def list_document(row: Plan) -> todo_list.Plan:
-    """Return a stored list in the words of agents."""
+    """Return a stored list as the agents' document."""
     status: Literal["active", "completed"] = "completed" if row.status in PLAN_TERMINAL else "active"
     return todo_list.Plan(row.goal, status, tuple(_todo_step(step) for step in row.steps.order_by("step_id")))
 
@@ -94,10 +94,10 @@ def _todo_step(row: Step) -> todo_list.PlanStep:
 
 
 class StoredSession(Session):
-    """The session of a call that runs: its list is read from rows, what is sent waits for the call's end.
+    """The session of a running call: reads the list from the database and collects commands in `sent`.
 
-    `sent` is stored by the transaction that finishes the call (`plans.sessions.commands`), and only when it worked.
-    Values of other types are not stored: they last as long as the call.
+    The transaction that finishes the call stores `sent` if the call succeeded (`plans.sessions.commands`). Values of
+    other types are not stored and live as long as the call.
     """
 
     def __init__(self, asker: "RequesterIds", sent: list[Any]) -> None:
@@ -108,7 +108,7 @@ class StoredSession(Session):
         self._read: Callable[[], todo_list.Plan | None] = self._stored
 
     def read_ahead(self) -> None:
-        """Read the list now, for a call that must not read from the database later."""
+        """Load the list now, for a call that must not use the database later."""
         stored = self._stored()
         self._read = lambda: stored
 
@@ -118,7 +118,7 @@ class StoredSession(Session):
         return list_document(row) if row else None
 
     def latest(self, kind: type[ValueT]) -> ValueT | None:
-        """Return the list as it will be after what was sent, or the value of another type."""
+        """Return the list with the sent commands applied, or the value of another type."""
         if kind is not todo_list.Plan:
             return super().latest(kind)
         plan = self._read()
@@ -127,11 +127,11 @@ class StoredSession(Session):
         return cast("ValueT | None", plan)
 
     def takes(self, event: type) -> bool:
-        """Say whether events of this type change the list, or a reducer takes them in."""
+        """Return whether events of this type change the list or have a reducer."""
         return _changes_list(event) or super().takes(event)
 
     def send(self, event: object) -> None:
-        """Keep a command until the call has worked. Raises ToolValidationError for a list that may not change."""
+        """Collect a command until the call succeeds. Raises ToolValidationError if the list cannot be modified."""
         if not _changes_list(type(event)):
             super().send(event)
             return
@@ -141,15 +141,15 @@ class StoredSession(Session):
 
     @property
     def changed(self) -> bool:
-        """Whether anything was sent."""
+        """True if a command or event was sent."""
         return bool(self._sent) or super().changed
 
     def snapshot(self) -> Any:
-        """Return what was sent so far, and the values in memory."""
+        """Return the commands sent so far and the values in memory."""
         return tuple(self._sent), super().snapshot()
 
     def restore(self, taken: Any) -> None:
-        """Forget what was sent since."""
+        """Discard everything sent since the snapshot `taken`."""
         self._sent[:], values = taken
         super().restore(values)
 
@@ -159,6 +159,8 @@ def _changes_list(event: type) -> bool:
 
 
 def require_no_session_list(plan: Plan) -> None:
-    """Raise Conflict for the list of a session: only the planning tools move it."""
+    """Raise Conflict if the plan is a session's list, which only the planning tools may change."""
     if plan.kind == Plan.Kind.SESSION:
-        raise Conflict("This is the list of a session: only the planning tools change it, called in that session.")
+        raise Conflict(
+            "This is a session's to-do list. It can only be changed by the planning tools, called in that session."
+        )

@@ -1,6 +1,6 @@
-"""A session as its page and the API show it: its list beside the calls made in it; and the list of sessions.
+"""Sessions as their pages and the API show them: a session's list and calls, and the list of sessions.
 
-Sessions are not rows. A session stands in a list by its newest plan, so that it is found with or without a to-do list.
+Sessions have no rows of their own: the newest plan stands for its session, with or without a to-do list.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db.models import Case, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.utils.translation import gettext
 
 from catalog.access.roles import user_display_name
 from catalog.models import ApiToken, Call
@@ -39,7 +40,7 @@ class SessionCall:
 
 @dataclass(frozen=True, slots=True)
 class SessionOverview:
-    """One session: whose it is, its list, if one was set up, and its newest calls, the last first."""
+    """One session: its owner, its list if there is one, and its newest calls, newest first."""
 
     id: str
     name: str
@@ -56,23 +57,23 @@ class SessionOverview:
 
     @property
     def owner(self) -> str:
-        """Whose session it is."""
+        """Display name of the session's owner."""
         return user_display_name(self.author)
 
     @property
     def word(self) -> Badge | None:
-        """How the list stands; None without one."""
+        """The status of the list; None without a list."""
         return status_badge(self.row.status) if self.row else None
 
     @property
     def done(self) -> int:
-        """How many steps are done."""
+        """The number of steps that are done."""
         return sum(each.step.status == "completed" for each in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session in the list of sessions: its newest plan, its to-do list if there is one, and how much is done."""
+    """One session in the list of sessions: its newest plan, its to-do list if there is one, and its progress."""
 
     newest: Plan
     todo_list: Plan | None
@@ -96,12 +97,12 @@ class SessionRow:
 
     @property
     def author(self) -> User:
-        """The person whose session it is, or whose agent's."""
+        """The person who owns the session, or the owner of its agent's token."""
         return self.newest.author
 
     @property
     def token(self) -> ApiToken | None:
-        """The agent's token whose session it is; None for a session of a person."""
+        """The agent's token that owns the session; None for a person's session."""
         token = self.newest.token
         return token if token is not None and token.kind == ApiToken.Kind.AGENT else None
 
@@ -118,7 +119,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """One page of sessions, and where the next begins."""
+    """One page of sessions; `older` is the cursor of the next page."""
 
     rows: Sequence[SessionRow]
     older: int | None
@@ -126,22 +127,22 @@ class SessionList:
 
 
 def title_of(name: str) -> str:
-    """Return what a session is called."""
-    return name or "Default session"
+    """Return the session's name for people."""
+    return name or gettext("Default session")
 
 
 AGENT_TOKEN = Case(When(token__kind=ApiToken.Kind.AGENT, then=F("token_id")), default=Value(0))
-"""Of a plan: the agent's token whose session it is in, or 0 for a person's session."""
+"""For a plan: the agent's token that owns its session, or 0 for a person's session."""
 HAS_CALL = ~Q(kind=Plan.Kind.PLAN) | Exists(Step.objects.filter(plan=OuterRef("pk"), call__isnull=False))
-"""Of a plan: whether a call was made in it. Every list was set up by a call."""
+"""For a plan: true if a call was made in it. Lists always are set up by a call."""
 
 
 def newest_plans_of_sessions(
     viewer: User, token: ApiToken | None = None, *, through: int | None = None, status: str | None = None
 ) -> "QuerySet[Plan]":
-    """Return the newest plan of each session with a call that the viewer may see, `list_pk` the key of its list.
+    """Return the newest plan of each session with a call that the viewer may see; `list_pk` is the key of its list.
 
-    `through` keeps the sessions in which a token called, `status` those whose list has this status.
+    `through` filters by a token used in the session, `status` by the status of its list.
     """
     visible = plans_for(viewer, token).order_by().filter(HAS_CALL)
     if through is not None:
@@ -155,7 +156,7 @@ def newest_plans_of_sessions(
 
 
 def session_rows(newest: Sequence[Plan]) -> list[SessionRow]:
-    """Return the sessions of these newest plans, each with its list; two queries."""
+    """Return the sessions of these newest plans with their lists; two queries."""
     keys: dict[int, int | None] = {plan.pk: plan.list_pk for plan in newest}  # type: ignore[attr-defined] # annotated
     lists = Plan.objects.in_bulk([key for key in keys.values() if key is not None])
     counts = step_counts(lists.values())
@@ -168,15 +169,15 @@ def session_rows(newest: Sequence[Plan]) -> list[SessionRow]:
 
 
 def find_session_overview(viewer: User, public_id: str, token: ApiToken | None = None) -> SessionOverview:
-    """Return the session in which a plan was stored: its list now or before, a call, or a plan of its own.
+    """Return the session of a plan: a current or replaced list, a call or a submitted plan.
 
-    Raises Plan.DoesNotExist where there is none that the viewer may see.
+    Raises Plan.DoesNotExist if there is none or the viewer may not see it.
     """
     return session_overview(plan_for(viewer, token, public_id))
 
 
 def session_overview(plan: Plan) -> SessionOverview:
-    """Return the session in which a plan was stored."""
+    """Return the session of a plan."""
     key = SessionKey.of_plan(plan)
     is_current = plan.kind == Plan.Kind.SESSION and not plan.clones.filter(kind=Plan.Kind.SESSION).exists()
     row = plan if is_current else key.current_list()
@@ -193,7 +194,7 @@ def session_overview(plan: Plan) -> SessionOverview:
 
 
 def session_list(viewer: User, before: int | None, through: int | None = None) -> SessionList:
-    """Return one page of the sessions that the viewer may see, the last active first; three queries."""
+    """Return one page of the sessions that the viewer may see, the most recently active first; three queries."""
     cursor = PageCursor(back=False, value=before, pk=before) if before is not None else None
     found = newest_plans_of_sessions(viewer, through=through)
     page = paginate(found, order="-id", at=PageParameters(PAGE_SIZE, cursor))

@@ -22,7 +22,7 @@ SETUP, ADD, UPDATE, READ = planning_tools()
 
 
 class Chat:
-    """One session, to whose tools one speaks in few words."""
+    """One session, with short methods for its tools."""
 
     def __init__(self) -> None:
         self.session = Session()
@@ -53,7 +53,7 @@ def chat() -> Chat:
 
 
 def refusal(result: ToolResult[object]) -> str:
-    """Return why a call failed, without the words that the pipeline puts before it."""
+    """Return why a call failed, without the pipeline's prefix."""
     assert not result.success and result.value is None
     return result.message.removeprefix("Tool validation failed: ")
 

@@ -1,4 +1,4 @@
-"""The list of a session as rows: written when a call ends, in the words of plans, or not at all."""
+"""Session lists as rows: stored when a call ends, as plans, or not at all."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("catalog")
 
 @pytest.fixture
 def agent(ada: User) -> SessionAgent:
-    """Return ada's agent, with a token of its own."""
+    """Return ada's agent with its own token."""
     token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"])
     return SessionAgent(ada, token=token)
 
@@ -165,7 +165,7 @@ def test_a_person_has_one_list_by_page_and_by_their_own_tokens(ada):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_handler_finds_the_session_in_its_context(agent, stage):
-    """As under `catalog.testing`: sync, async, in a preview, and in the default session."""
+    """As in `catalog.testing`: sync, async, in a preview, and in the default session."""
     agent.setup("a")
     seen: list[object] = []
 
@@ -202,7 +202,7 @@ def test_the_engine_never_claims_a_step_of_a_list(agent):
 
 
 def ended(run: RunningCall, outcome: Any) -> Call:
-    """End a call as its handler has answered."""
+    """End a call with its handler's answer."""
     execution.finish_and_claim_next(run, outcome, TimeSlice("tests"))
     return Call.objects.get(pk=run.call.pk)
 
@@ -218,7 +218,7 @@ def test_two_calls_that_run_at_once_both_count(agent):
     assert_invariants()
 
 
-def test_a_call_that_comes_too_late_for_its_list_is_refused_as_it_would_be_a_moment_later(agent):
+def test_concurrent_command_is_refused_like_a_later_one(agent):
     agent.setup("a")
     slow = started_call(agent.ask("add_step", steps=["b"]))
     outcome = execution.run_handler(slow)
@@ -246,7 +246,7 @@ def test_what_was_sent_by_a_call_that_fails_is_not_stored(agent):
     assert agent.statuses == ["pending"]
 
 
-def test_secrets_in_texts_are_cut_out(agent):
+def test_secrets_in_texts_are_redacted(agent):
     key = "AKIA" + "ABCDEFGHIJKLMNOP"
     row = agent.setup(f"Use {key}", objective=f"Rotate {key}")
     stored = row.goal + row.steps.get().description

@@ -1,4 +1,4 @@
-"""The lists and the calls of a session are found by indexes: however much their owner has done before."""
+"""Lists and calls of a session are found by indexes, whatever else their owner has done."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,12 +11,12 @@ from tests.plans.factories import SessionAgent
 
 
 def key_of(ada: User, *, is_agent: bool, name: str) -> SessionKey:
-    """Return the key of a session of a person, or of an agent of theirs."""
+    """Return the key of a person's session, or of their agent's."""
     return SessionKey(ada.pk, 7 if is_agent else None, name)
 
 
 def way_of(query: QuerySet[Plan]) -> str:
-    """Return how SQLite goes about a query."""
+    """Return SQLite's plan of a query."""
     if connection.vendor != "sqlite":
         pytest.skip("Says how SQLite reads; PostgreSQL chooses by how much there is.")
     return str(query.explain())

@@ -1,4 +1,4 @@
-"""Two calls of one session that end at the same moment, on real threads: both count, whichever is first."""
+"""Concurrent ends of two calls of one session, on real threads: both count."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -20,13 +20,13 @@ ROUNDS = 3
 
 @pytest.fixture
 def agent(ada: User) -> SessionAgent:
-    """Return ada's agent, with a token of its own."""
+    """Return ada's agent with its own token."""
     token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"])
     return SessionAgent(ada, token=token)
 
 
 def end_at_once(*runs: RunningCall) -> None:
-    """Run the handlers one after another, then end all calls at the same moment."""
+    """Run the handlers one after another, then end all calls concurrently."""
     outcomes = [execution.run_handler(run) for run in runs]
     found = at_once(
         *(
