@@ -1,4 +1,4 @@
-"""One step from ready to done: claimed, judged, held, started, finished, and recovered when its worker is lost.
+"""The life of a step from ready to done: claim, gate, hold, start, finish, and recovery when its worker is lost.
 
-Never imports actions, agents, the planner, the API or pages: what these add to a step, they register.
+Never imports actions, agents, the planner, the API or pages; they register their hooks in `plans.engine.extensions`.
 """

@@ -33,18 +33,21 @@ from plans.store.transactions import PlanTransaction
 
 
 def new_lease(owner: str, tx: PlanTransaction) -> Lease:
-    """Return a lease of the usual length from the transaction's moment on."""
+    """Return a lease of TOOLGATE_LEASE_SECONDS that begins at the transaction's time."""
     return Lease(owner, tx.now, tx.now + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS))
 
 
 def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
-    """Resolve references and validate the arguments against the tool as it is now."""
+    """Resolve references and validate the arguments against the tool's current definition.
+
+    Raises what `prepare_call` raises.
+    """
     text, old = step.parameters, _previous_call(step)
     given = edited_arguments(step, plan.ref) if step.attempt > 1 else None
     parameters = vault.load_complete(text, plan.ref) if given is None else given
     is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
     wanted = vault.RestoredArguments(parameters)
-    if not is_literal and ("${" in text or step.parent_pk is not None):  # also what a model wrote of secrets is escaped
+    if not is_literal and ("${" in text or step.parent_pk is not None):  # text of models is escaped too
         memory = Memory(step.plan_pk, stored=True)
         wanted = vault.load_references(references.resolve(parameters, memory), plan.ref)
     order = prepare_call(step.tool, wanted.arguments, plan_ref=plan.ref)
@@ -54,14 +57,14 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
 
 
 def _previous_call(step: ClaimedStep) -> Call | None:
-    """Return the call that a retried step had before, and that its next call is to replace."""
+    """Return the previous call of a retried step, which its next call replaces."""
     if step.attempt == 1:
         return None
     return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
 
 
 def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:
-    """Return the arguments that a person gave to a step in place of its parameters; None when nobody did."""
+    """Return the arguments that a person entered in place of the step's parameters, or None."""
     text = Step.objects.values_list("given_arguments", flat=True).get(pk=step.pk)
     return vault.load_complete(text, plan_ref) if text else None
 
@@ -69,11 +72,11 @@ def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:
 def prepare_call(
     tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None, to_leave: bool = False
 ) -> PreparedCall:
-    """Look the tool up, choose what serves it and check the arguments; `kept` is the implementation of a stored call.
+    """Look up the tool, select its implementation and check the arguments; `kept` is a stored call's implementation.
 
-    With `to_leave` the tool may be other code here, or an earlier version: the call is stored, and run by a process
-    with the right code.
-    Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and the like.
+    With `to_leave`, code that differs from the catalog is accepted: the call is stored and left to a process that has
+    loaded the right code.
+    Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and other ToolErrors.
     """
     target = snapshot.callable_tool(tool_name)
     if target is None:
@@ -92,23 +95,23 @@ def prepare_call(
 
 
 def tool_drifted(tool_name: str) -> ToolDrifted:
-    """Return the error of a call that cannot be begun here."""
+    """Return the error for a tool whose code in this process differs from the catalog."""
     return ToolDrifted(
-        f"The code of {tool_name} that is loaded here is not what the catalog has: restart this server, or run "
-        "sync_tools if its code is the newer one; then try again."
+        f"The loaded code of {tool_name} does not match the catalog. Restart this server, or run sync_tools if its "
+        "code is newer; then try again."
     )
 
 
 def store_call_secrets(order: PreparedCall, plan_ref: str, step_id: int) -> None:
-    """Keep the secrets that were cut out of a call's arguments until it ends, in the transaction that stores it."""
+    """Store the secrets redacted from a call's arguments, in the transaction that stores the call."""
     if order.secrets:
         vault.store_secrets(SecretScope(plan_ref, str(step_id)), order.secrets)
 
 
 def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> PreparedCall:
-    """Return the order for a call that is to take the place of `call`, with its arguments or with those given.
+    """Return a prepared call that replaces `call`, with its arguments or `given`.
 
-    Raises what `order_for` raises.
+    Raises what `prepare_call` raises.
     """
     arguments = vault.load_call_arguments(call) if given is None else given
     order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref)
@@ -116,9 +119,9 @@ def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> P
 
 
 def prepare_stored_call(call: Call) -> PreparedCall:
-    """Return the order for a stored call, by the implementation it was stored with, for who asked for it.
+    """Return a stored call, prepared for its stored implementation and its requester.
 
-    Raises what `order_for` raises.
+    Raises what `prepare_call` raises.
     """
     arguments = vault.load_call_arguments(call)
     order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
@@ -126,13 +129,13 @@ def prepare_stored_call(call: Call) -> PreparedCall:
 
 
 def requester_ids_of(call: Call) -> RequesterIds | None:
-    """Return who asked for a call: whoever replaces it asks for the same person."""
+    """Return the requester of a call, which its replacement keeps; None for a call without one."""
     user_id = call.requested_by_id
     return RequesterIds(user_id, call.token_id, call.via, call.session) if user_id else None
 
 
 def facts_for_rules(order: PreparedCall, plan: PlanSnapshot) -> pipeline.CallFacts:
-    """Return what the gate judges."""
+    """Return the facts that the gate evaluates."""
     target = order.target
     return pipeline.CallFacts(
         tool_name=target.tool.name,
@@ -146,7 +149,7 @@ def facts_for_rules(order: PreparedCall, plan: PlanSnapshot) -> pipeline.CallFac
 
 
 def context_for_handler(run: RunningCall) -> ToolContext:
-    """Build what a handler is given; the idempotency key is the same for every attempt of a call."""
+    """Return the context for a handler; all attempts of a call have the same idempotency key."""
     own = {"deadline": _deadline(run.plan, run.seconds, run.stop)}
     budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
     return _context(
@@ -166,14 +169,14 @@ def context_for_handler(run: RunningCall) -> ToolContext:
 
 
 def context_for_preview(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> ToolContext:
-    """Build what a preview is given: there is no call yet."""
+    """Return the context for a preview, for which no call exists yet."""
     timeout = order.target.tool.timeout
     own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
     return _context(plan, **_plan_fields(plan, step_id, order, []), **own)
 
 
 def _context(plan: PlanSnapshot, **fields: Any) -> ToolContext:
-    """Make the context, with the ids that the calling program gave where it gave any."""
+    """Return the context, with the ids given by the calling program if there are any."""
     if not plan.caller_ids:
         return ToolContext(**fields)
     given = json.loads(plan.caller_ids)
@@ -183,7 +186,7 @@ def _context(plan: PlanSnapshot, **fields: Any) -> ToolContext:
 def _plan_fields(plan: PlanSnapshot, step_id: int, order: PreparedCall, sent: list[Any]) -> dict[str, Any]:
     memory, asker = Memory(plan.pk), order.asker or plan.asker
     session = StoredSession(asker, sent)
-    if order.target.tool.is_async:  # it lives on an event loop, where nothing may be read from the database later
+    if order.target.tool.is_async:  # runs on an event loop, where the database cannot be used
         session.read_ahead()
     return {
         "plan_id": plan.ref,
@@ -204,7 +207,7 @@ _BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concre
 
 
 def new_call(plan: PlanSnapshot, step_id: int, order: PreparedCall, *, status: CallStatus) -> Call:
-    """Return a call of the plan's step, neither stored nor started."""
+    """Return an unsaved call for a step of the plan."""
     target, asker = order.target, order.asker or plan.asker
     values = _BLANK_CALL | {
         "public_id": new_call_id(),
@@ -222,7 +225,7 @@ def new_call(plan: PlanSnapshot, step_id: int, order: PreparedCall, *, status: C
         "plan_ref": plan.ref,
         "step_ref": str(step_id),
     }
-    # A model's constructor looks every field up and sets one by one: several times the cost, in every step.
+    # Bypasses the model's constructor, which sets fields one by one and costs several times as much, in every step.
     call = Call.__new__(Call)
     call.__dict__.update(values, _state=ModelState())
     if order.replaces:

@@ -1,4 +1,4 @@
-"""Plans that end before their steps do: cancelled by a person, or past their deadline."""
+"""Ending plans early: cancelled by a person, or past their deadline."""
 
 from datetime import datetime
 
@@ -24,13 +24,13 @@ BATCH = 100
 
 
 def terminate_plan(plan: Plan, tx: PlanTransaction, *, to: PlanStatus, reason: str, by: User | None) -> None:
-    """End a plan now: nothing more starts, held calls are withdrawn, and handlers that run are told to stop.
+    """End a plan now: nothing more starts, held calls are withdrawn and running handlers are asked to stop.
 
-    `by` is None when no person ends it. Raises Conflict when it has ended already. An unknown outcome stays for a
-    person to settle. The steps whose handlers run end when those come back, or soon after they were told.
+    `by` is None if no person ends it. Raises Conflict if it has already ended. Unknown outcomes remain for a person to
+    settle. Steps with a running handler end when it returns, or shortly after the request to stop.
     """
     ended = {"completed_at": tx.now, "paused_at": None, "paused_by": None}
-    move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has ended already.", **ended)
+    move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has already ended.", **ended)
     tx.record(f"plan.{to.value}", reason=reason)
     vault.delete_secrets(SecretScope(plan.public_id))
     hints.stop_plan(plan.pk)
@@ -43,7 +43,7 @@ def terminate_plan(plan: Plan, tx: PlanTransaction, *, to: PlanStatus, reason: s
 
 
 def cancel_step(step: Step, tx: PlanTransaction, reason: str, by: User | None) -> None:
-    """Cancel one step that has not ended, with its call and, where people were asked, their request."""
+    """Cancel a step that has not ended, with its call and its open approval request."""
     call = step.call
     if step.agent:
         end_agent_runs([step.pk], tx)
@@ -57,7 +57,7 @@ def cancel_step(step: Step, tx: PlanTransaction, reason: str, by: User | None) -
 
 
 def end_overdue_plans(now: datetime) -> int:
-    """Fail the plans whose deadline has passed; return how many."""
+    """Fail the plans whose deadline has passed; return their number."""
     overdue = list(Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)[:BATCH])
     return transactions.run_each(lambda plan: _end_overdue(plan, now), overdue)
 
@@ -65,7 +65,7 @@ def end_overdue_plans(now: datetime) -> int:
 def _end_overdue(plan: Plan, now: datetime) -> bool:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         overdue = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)
-        is_overdue = overdue.exists()  # it may have ended meanwhile, and been given more time
+        is_overdue = overdue.exists()  # it may have ended or been given more time since the query
         if is_overdue:
             terminate_plan(plan, tx, to=PlanStatus.FAILED, reason=DEADLINE_PASSED, by=None)
     return is_overdue

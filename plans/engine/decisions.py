@@ -1,4 +1,4 @@
-"""What decisions about a call mean for its plan, carried out in the decision's own transaction."""
+"""Effects of approval decisions on the plan, applied in the decision's transaction."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -18,13 +18,13 @@ from plans.store.transactions import FactHandler, PlanTransaction
 
 
 def apply_approval(tx: PlanTransaction, fact: Fact) -> None:
-    """An approved call may run: its step is claimable from now on."""
+    """Make the step of an approved call claimable."""
     Step.objects.filter(call=fact.call, status=StepStatus.IN_PROGRESS).update(ready_at=tx.now)
     hints.hint(tx.plan_pk)
 
 
 def apply_rejection(tx: PlanTransaction, fact: Fact) -> None:
-    """A refused or expired call fails its step, skips it, or ends the plan; else that ends when nothing can go on."""
+    """Fail or skip the step of a rejected or expired call, cancel the plan if so decided, and settle the plan."""
     if fact.call is None:
         return
     effect, message = fact.data.get("effect"), str(fact.data["message"])
@@ -38,20 +38,20 @@ def apply_rejection(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def _cancel_plan_after_rejection(tx: PlanTransaction, fact: Fact, message: str) -> None:
-    """Cancel the plan whose call was refused with all that was to come; one that has ended stays what it is."""
-    open_ones = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)  # one that was asked early may be refused before the start
+    """Cancel the plan of a rejected call unless it has already ended."""
+    open_ones = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)  # a pre-approval may be rejected before the plan starts
     going = Plan.objects.filter(pk=tx.plan_pk, status__in=open_ones).first()
     if going is not None:
         terminate_plan(going, tx, to=PlanStatus.CANCELLED, reason=message, by=fact.by)
 
 
 def apply_response(tx: PlanTransaction, fact: Fact) -> None:
-    """A call that a person answered completes its step with that answer, as if its tool had given it."""
+    """Complete the step of a call with a person's response, as if its tool had returned it."""
     call = fact.call
     step = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS).select_related("parent", "plan").first()
     if call is None or step is None:
         return
-    if step.parent is not None and fact.by is not None:  # its model is told, and asks for more with what it was told
+    if step.parent is not None and fact.by is not None:  # the agent's later calls build on the response
         add_requester_of_descendants(step.plan, step, by=Requester(fact.by))
     tx.record("call.succeeded", int(call.step_ref), call=call.public_id, responded=True)
     ready = finishing.complete(tx, statements.load_step(tx.cursor, step.pk), call.response_json, call=call)
@@ -60,7 +60,7 @@ def apply_response(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def apply_change_request(tx: PlanTransaction, fact: Fact) -> None:
-    """A call that is to be changed waits for the person whose plan it is; an agent's fails, and it asks anew."""
+    """Let the step of a call that was sent back wait for the plan's author; an agent's call fails instead."""
     if fact.call is None:
         return
     message = str(fact.data["message"])
@@ -70,7 +70,7 @@ def apply_change_request(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def apply_withdrawal(tx: PlanTransaction, fact: Fact) -> None:
-    """A withdrawn request fails its step too; a plan that is being ended ends its steps itself."""
+    """Fail the step of a withdrawn request; a plan that is being ended cancels its steps itself."""
     if fact.data.get("asks_again"):
         return
     if Plan.objects.filter(pk=tx.plan_pk, status=PlanStatus.IN_PROGRESS).exists():
@@ -78,7 +78,7 @@ def apply_withdrawal(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def apply_invalidation(tx: PlanTransaction, fact: Fact) -> None:
-    """A call that may not run as it was asked for is asked for anew, once every process has looked what changed."""
+    """Retry the step of an invalidated call, after every process has refreshed its catalog snapshot."""
     call, ready_at = fact.call, tx.now + timedelta(seconds=snapshot.SNAPSHOT_SECONDS)
     freed = {"ready_at": ready_at, "claimed_by": "", "lease_until": None, "waiting_since": tx.now}
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
@@ -87,11 +87,11 @@ def apply_invalidation(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def wait_for_revision(tx: PlanTransaction, call: Call) -> bool:
-    """Let the step of a call that was sent back wait for its person; False where an agent asked, or for one call alone.
+    """Let the step of a call that was sent back wait for the plan's author; return whether it does.
 
-    A call that is a plan of its own has been answered: whoever made it makes another, which replaces it.
+    False for calls of agents and for direct calls: their requester makes another call, which replaces this one.
     """
-    is_agents = Step.objects.filter(call=call).exclude(parent=None).exists()  # whose model is told, and asks anew
+    is_agents = Step.objects.filter(call=call).exclude(parent=None).exists()  # the agent is told and may call again
     by_agent = is_agents or (call.token is not None and call.token.kind == ApiToken.Kind.AGENT)
     if by_agent or not Plan.objects.filter(pk=tx.plan_pk, kind=Plan.Kind.PLAN).exists():
         return False
@@ -111,4 +111,4 @@ HANDLERS: Mapping[str, FactHandler] = {
     "call.voided": apply_invalidation,
     "approval.withdrawn": apply_withdrawal,
 }
-"""The consequences of each fact of approvals for the step that waits for it."""
+"""Fact kind of approvals → handler that applies it to the waiting step."""

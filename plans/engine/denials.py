@@ -1,4 +1,4 @@
-"""Calls that a policy refuses: an audit entry for each, and the error that whoever asked is answered with."""
+"""Calls denied by a policy: their audit entry and the error for the requester."""
 
 from django.contrib.auth.models import User
 
@@ -12,9 +12,9 @@ ACTION = "policy.refused"
 
 
 def record_denial(verdict: Deny, plan: PlanSnapshot, order: PreparedCall, step_id: int | None = None) -> PolicyRefusal:
-    """Keep that a call was refused, end the grants that cover it, and return the error to raise or to fail with.
+    """Write an audit entry for a denied call, end the grants that cover it, and return the error.
 
-    In a transaction the entry is kept with it; a direct call, which is not stored, has no `step_id`.
+    The entry belongs to the open transaction, if there is one. `step_id` is None for a direct call that is not stored.
     """
     grants.end_denied_grants(plan, order)
     asker = order.asker or plan.asker

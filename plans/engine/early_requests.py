@@ -1,8 +1,7 @@
-"""Calls that people are asked about before their step is ready: how the two meet, and how such a request comes to an
-end before they do.
+"""Early approval requests: approvals requested before a step is ready, and their use or withdrawal.
 
-The step keeps what it depends on; its call waits beside it. When the step is ready it goes on with that call if what
-would run is still what was asked, and asks anew otherwise. Everything here happens inside an open plan transaction.
+When the step becomes ready, it continues with the requested call if the call is unchanged, and opens a new request
+otherwise. All functions run inside an open plan transaction.
 """
 
 import json
@@ -35,7 +34,7 @@ Mismatch = tuple[Drift, str]
 
 
 def invalidate_if_outdated(tx: PlanTransaction, call: Call, order: PreparedCall) -> bool:
-    """Make the request void if the call that would run now is not the one that was asked about; say whether it is."""
+    """Invalidate the request if the call that would run now differs from the requested one; return whether it did."""
     found = _find_mismatch(tx, call, order)
     if found is not None:
         what, reason = found
@@ -48,25 +47,28 @@ def _find_mismatch(tx: PlanTransaction, call: Call, order: PreparedCall) -> Mism
     asked = request.rounds.values_list("arguments", flat=True).get(number=1)  # a reviewer may have changed them since
     if order.text != asked and not _differs_only_in_hmacs(order, asked, call.plan_ref):
         names = ", ".join(changed_fields(json.loads(asked), json.loads(order.text)))
-        return Drift.ARGUMENTS, f"When its step was ready, the call had other arguments than were shown early: {names}."
+        return (
+            Drift.ARGUMENTS,
+            f"When its step was ready, the arguments of the call differed from the early request: {names}.",
+        )
     if order.target.version_pk != call.version_id:
         return Drift.DEFINITION, f"The definition of {call.tool_name} changed before the step was ready."
     if request.status == RequestStatus.APPROVED and request.not_after and request.not_after <= tx.now:
-        return Drift.OTHER, "The approval was given too long before the step was ready."
+        return Drift.OTHER, "The approval expired before the step was ready."
     return None
 
 
 def _differs_only_in_hmacs(order: PreparedCall, asked: str, plan_ref: str) -> bool:
-    """Say whether only the HMACs of secrets differ: another key was put in front since."""
+    """Return whether only the HMACs of secrets differ, because the key was rotated since."""
     return holds_secret(asked) and canonical_text(vault.load_available(asked, plan_ref)) == canonical_text(
         order.arguments
     )
 
 
 def attach(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
-    """Let a claimed step go on with its call; return True if that is approved and may start, else the step waits.
+    """Continue a claimed step with its early call; return True if it is approved and may start, else the step waits.
 
-    A pending request is from now on like any other, and the time in which an approved call has to start begins.
+    A pending request becomes an ordinary one; for an approved call the run window begins.
     """
     request = call.approval
     if request.status == RequestStatus.PENDING:
@@ -86,13 +88,13 @@ def _wait_for_request(tx: PlanTransaction, step: ClaimedStep, call: Call) -> Non
 
 
 def apply_early_answer(tx: PlanTransaction, step: ClaimedStep, call: Call) -> None:
-    """Let a claimed step end, or wait for its person, as people answered before it was ready."""
+    """Apply to a claimed step the decision that was made before it was ready."""
     _wait_for_request(tx, step, call)
     handle_fact(tx, _answer_as_fact(call))
 
 
 def _answer_as_fact(call: Call) -> Fact:
-    """Return what was said when the call was answered, to be carried out now."""
+    """Return the early decision about the call as the fact to handle now."""
     review = last_review(call.approval)
     by = review.person if review else None
     if call.status == CallStatus.COMPLETED:
@@ -104,47 +106,46 @@ def _answer_as_fact(call: Call) -> Fact:
 
 
 def withdraw_if_rejected_before(call: Call) -> bool:
-    """Withdraw the request if people have rejected the same call in this plan before; say whether they have.
+    """Withdraw the request if the same call was rejected in this plan before; return whether it was.
 
-    Its step requests a new approval, and is refused again: whoever approved it had not seen the rejection, or has
-    changed their mind.
+    The step then requests a new approval and is rejected again: the approver may not have seen the first rejection.
     """
     first = resolution.find_previous_rejection(
         call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.load_call_secrets(call)
     )
     if first is not None:
-        withdraw_early_requests([call], "People refused the same in this plan before.")
+        withdraw_early_requests([call], "The same call was rejected in this plan before.")
     return first is not None
 
 
 def early_calls(steps: QuerySet[Step]) -> list[Call]:
-    """Return the calls of these steps that people are asked about early."""
+    """Return the calls of these steps with an open early request."""
     asked = Call.objects.filter(step__in=steps, approval__is_early=True, approval__ready_at=None)
     return list(asked.filter(approval__status__in=OPEN).select_related("approval"))
 
 
 def withdraw_early_requests(calls: Iterable[Call], reason: str, *, by: "User | None" = None) -> None:
-    """Withdraw what people are asked early about these calls, if that is open; their steps ask when they are ready."""
+    """Withdraw the open early requests of these calls; their steps request approval again when they are ready."""
     for call in calls:
         if call.approval.status in OPEN:
             lifecycle.withdraw_for_plan(call.approval, by=by, reason=reason, asks_again=True)
 
 
 def withdraw_early_requests_of_dependents(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """Withdraw what is asked early about the steps that need one which is skipped by a person."""
+    """Withdraw the early requests of steps that depend on a step skipped by a person."""
     waiting = Step.objects.filter(plan=tx.plan_pk, status=StepStatus.PENDING, call__isnull=False)
     calls = early_calls(waiting.filter(dependencies__needs=step.pk))
-    withdraw_early_requests(calls, f"Step {step.step_id}, which it needs, was skipped.")
+    withdraw_early_requests(calls, f"Step {step.step_id}, on which it depends, was skipped.")
 
 
 def withdraw_early_requests_of_blocked(tx: PlanTransaction, step_id: int) -> None:
-    """Withdraw what is asked early about the steps that cannot become ready since this one has failed."""
+    """Withdraw the early requests of steps that cannot become ready because step `step_id` failed."""
     waiting = Step.objects.filter(plan=tx.plan_pk, status=StepStatus.PENDING, call__isnull=False)
-    # Nearly always there is none, which the steps alone tell.
+    # The cheap check first: nearly always there are none.
     asked = early_calls(waiting) if waiting.exists() else []
     if not asked:
         return
     arrows = StepDependency.objects.filter(step__plan=tx.plan_pk)
     after = descendants(step_id, arrows.values_list("needs__step_id", "step__step_id"))
-    reason = f"Step {step_id}, which it needs, has failed."
+    reason = f"Step {step_id}, on which it depends, has failed."
     withdraw_early_requests([call for call in asked if int(call.step_ref) in after], reason)

@@ -1,7 +1,7 @@
-"""The engine: claim → dispatch → finish, and the only caller of `catalog.dispatch.pipeline` on behalf of anyone.
+"""The engine's loop: claim → dispatch → finish. The only caller of `catalog.dispatch.pipeline`.
 
-One transaction finishes a step and claims the next; handlers and previews run outside every transaction. A worker
-may die at any line: what it held is taken back when its lease expires (`plans.engine.recovery`).
+One transaction finishes a step and claims the next; handlers and previews run outside transactions. A worker may die
+at any point: its steps are taken back when their leases expire (`plans.engine.recovery`).
 """
 
 import threading
@@ -68,12 +68,12 @@ INLINE_STEPS = 50
 
 
 def _ignore_return() -> None:
-    """Stand in where no one waits for a tool's code to return."""
+    """Do nothing; the default for `TimeSlice.back`."""
 
 
 @dataclass(slots=True)
 class TimeSlice:
-    """How long one worker may stay with one plan before others get theirs; `back` tells that a tool's code returned."""
+    """The time and steps for which a worker may stay with one plan; `back` is called when a tool's code returns."""
 
     owner: str
     stopping: threading.Event | None = None
@@ -84,11 +84,11 @@ class TimeSlice:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process was told to stop: nothing starts any more, and what has not begun is let go."""
+        """True if the process is stopping: nothing new starts, and claimed work that has not begun is released."""
         return self.stopping is not None and self.stopping.is_set()
 
     def goes_on(self) -> bool:
-        """Count one more step; False when the turn is over, the thread written off or the process stopping."""
+        """Count one step; return False if the slice is used up, the thread abandoned or the process stopping."""
         self.steps_left -= 1
         if self.abandoned or self.is_stopping:
             return False
@@ -98,9 +98,9 @@ class TimeSlice:
 @recover_lost_commit
 @retry_on_deadlock
 def claim_work(plan_pk: int, *, owner: str, turn: TimeSlice | None = None) -> WorkItem | None:
-    """Claim the plan's next ready step and take it as far as it goes inside one transaction.
+    """Claim the plan's next ready step and advance it as far as possible in one transaction.
 
-    Claims nothing for a turn whose process was told to stop, perhaps while it waited for the plan's lock.
+    Claims nothing if the process began to stop, possibly while waiting for the plan's lock.
     """
     plan = load_snapshot(plan_pk)
     with plan_transaction(plan.pk, plan.ref) as tx:
@@ -111,7 +111,7 @@ def claim_work(plan_pk: int, *, owner: str, turn: TimeSlice | None = None) -> Wo
 
 
 def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, turn: TimeSlice) -> WorkItem | None:
-    """Claim the next step while the turn goes on, and tell other workers of the rest of what became ready."""
+    """Claim the next step while the time slice lasts, and hint other workers at the other steps that became ready."""
     if turn.goes_on():
         work = _claim(tx, plan, turn.owner)
         hints.hint(plan.pk, tx.run_deferred() - 1)
@@ -122,7 +122,7 @@ def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, turn: TimeSlice) -> Wor
 
 
 def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | None:
-    """Claim the plan's next step, which the transaction hands on; end the plan when none is left."""
+    """Claim the plan's next step and store it as the transaction's result; settle the plan if none is ready."""
     work = starting.next_work(tx, plan, owner=owner)
     if work is None:
         finishing.settle_plan(tx)
@@ -131,7 +131,7 @@ def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | No
 
 
 def advance(work: WorkItem, turn: TimeSlice) -> WorkItem | None:
-    """Do one piece of work and return the next: of the same step, or of the plan, claimed in the same transaction."""
+    """Do one piece of work and return the next, of the same step or of another step claimed in the same transaction."""
     with reports.log_context(work):
         return _advance(work, turn)
 
@@ -155,14 +155,14 @@ def _advance(work: WorkItem, turn: TimeSlice) -> WorkItem | None:
 @recover_lost_commit
 @retry_on_lock
 def _postpone_started(run: RunningCall, turn: TimeSlice) -> WorkItem | None:
-    """Let a call wait whose start no checkpoint tells of: a database set back would know nothing of it."""
+    """Postpone a started call without a checkpoint: after a database restore, nothing would show that it ran."""
     with plan_transaction(run.plan.pk, run.plan.ref) as tx:
         retries.postpone_started_call(tx, run)
         return _claim_next(tx, run.plan, turn)
 
 
 def run_handler(run: RunningCall) -> pipeline.CallOutcome:
-    """Run the handler, outside every transaction, unless the lease was lost since the start."""
+    """Run the handler outside of transactions, unless the lease was lost since the start."""
     if not late_results.holds_lease(run):
         return pipeline.expired_before_start(run.order.target.tool)
     with reports.handler_span(run):
@@ -177,10 +177,10 @@ def run_handler(run: RunningCall) -> pipeline.CallOutcome:
 
 
 def finish_and_claim_next(run: RunningCall, outcome: pipeline.CallOutcome, turn: TimeSlice) -> WorkItem | None:
-    """Finish a step and claim the next one in one transaction; hint at what else became ready."""
+    """Finish a step and claim the next one in one transaction; hint at other steps that became ready."""
     try:
         return _finish_and_claim_next(run, outcome, turn, optimistic=True)
-    except LeaseLost:  # everything was rolled back: do it again, looking at the lease before anything is written
+    except LeaseLost:  # rolled back: repeat, and check the lease before writing anything
         return _finish_and_claim_next(run, outcome, turn, optimistic=False)
 
 
@@ -200,23 +200,23 @@ def _finish_and_claim_next(
 
 
 def preview(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> Preview | None:
-    """Compute what a call would do. Raises ToolError when the tool already knows that it cannot."""
+    """Compute the preview of a call. Raises ToolError if the tool refuses the call."""
     context = calls.context_for_preview(plan, step_id, order)
     return pipeline.preview_call(order.target.tool, order.arguments, context, secrets=order.secrets)
 
 
 def _preview(work: HeldCall | ApprovedCall | StaleApproval, order: PreparedCall, turn: TimeSlice) -> Preview | None:
-    """Compute the preview for a claimed step. Raises Conflict when the thread was written off meanwhile."""
+    """Compute the preview for a claimed step. Raises Conflict if the thread was abandoned in the meantime."""
     try:
         return preview(work.plan, work.step.step_id, order)
     finally:
         turn.back()
         if turn.abandoned:
-            raise Conflict("The preview came back too late.")
+            raise Conflict("The preview took too long.")
 
 
 def _count_rate(limited: RateLimitedCall, turn: TimeSlice) -> WorkItem | None:
-    """Count a call against its caller's limit; admit it, or put it off when the limit is reached."""
+    """Count a call against its requester's rate limit; admit it, or postpone it if the limit is reached."""
     try:
         counted: datetime | RateLimited = limits.count_call(limited.order, limited.plan)
     except RateLimited as refusal:
@@ -241,7 +241,7 @@ def _admit_counted(limited: RateLimitedCall, counted: datetime | RateLimited, tu
 
 
 def _hold_call(hold: HeldCall, turn: TimeSlice) -> WorkItem | None:
-    """Compute the preview, then store the held call with its request: from here on only the database waits."""
+    """Compute the preview, then store the held call with its approval request; no thread waits for the decision."""
     try:
         return _store_hold(hold, _preview(hold, hold.order, turn), turn)
     except AuditUnavailable:
@@ -273,10 +273,10 @@ def _refuse_work(work: HeldCall | ApprovedCall | StaleApproval, error: ToolError
 
 
 def store_held(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) -> Call:
-    """Store a held call, its requester set and its approval request. Raises Conflict when the lease was lost."""
+    """Store a held call, its requesters and its approval request. Raises Conflict if the lease was lost."""
     call = grants.store_as_held(tx, hold)
     if not statements.release_step(tx.cursor, hold.step, StepWait(WaitingFor.APPROVAL, call.pk, tx.now)):
-        raise Conflict("The step was taken over while its preview was computed.")
+        raise Conflict("Another worker took over this step while its preview was computed.")
     asked = open_approval_request(tx, hold, call, shown)
     tx.record("step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=asked.public_id)
     return call
@@ -285,12 +285,12 @@ def store_held(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) -> Ca
 def open_approval_request(
     tx: PlanTransaction, hold: HeldCall, call: Call, shown: Preview | None, *, early_by: "User | None" = None
 ) -> ApprovalRequest:
-    """Open the request of a held call that is stored, with its requester set; `early_by`: who asks before its step."""
+    """Store the requesters of a held call and open its approval request; `early_by` requested it before its step."""
     people = requesters_of(hold.plan, hold.order, hold.step.pk)
     if call.requested_by_id is not None:
         people.add(call.requested_by_id)
     rows = [CallRequester(call=call, user_id=person) for person in people]
-    CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant that let it start before has kept some
+    CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant's earlier start may have stored some
     background = RequestProvenance(early_by, input_authors_of(hold.step))
     request = lifecycle.open_request(call, rule=hold.rule, preview=shown, now=tx.now, background=background)
     if hold.order.replaces is not None:
@@ -299,7 +299,7 @@ def open_approval_request(
 
 
 def _start_or_renew(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
-    """Compare an approved call with what was approved; start it, or ask again."""
+    """Start an approved call if it still matches the approval; otherwise request a new approval."""
     call = resume.call
     try:
         order = calls.prepare_stored_call(call)
@@ -320,7 +320,7 @@ def _start_or_renew(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
 @recover_lost_commit
 @retry_on_lock
 def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem | None:
-    """Let a step wait whose start could not be witnessed."""
+    """Postpone a step whose start could not be written to the checkpoint file."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
         retries.postpone_start(tx, work.step)
         return _claim_next(tx, work.plan, turn)
@@ -329,7 +329,7 @@ def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem 
 @recover_lost_commit
 @retry_on_lock
 def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, turn: TimeSlice) -> WorkItem | None:
-    """Leave a call whose tool is other code here to processes that have the right one; at last the approval is void."""
+    """Leave a call whose tool has other code here to another process; fail it after MAX_RELEASES attempts."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
         if not retries.release_for_other_worker(tx, work.step):
             finishing.refuse(tx, work.step, error)
@@ -341,13 +341,13 @@ def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, tur
 def _start_approved(
     resume: ApprovedCall, order: PreparedCall, shown: Preview | None, turn: TimeSlice
 ) -> RunningCall | None:
-    """The start transaction: the approval is compared and consumed, the call is running. Only then does it run."""
+    """Compare and consume the approval and mark the call as running, in one transaction before the handler runs."""
     call, target = copy(resume.call), order.target
     state = (shown.state_token or "") if shown else ""
     binding = ApprovalBinding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with plan_transaction(resume.plan.pk, resume.plan.ref) as tx:
         if not statements.renew_lease(tx.cursor, resume.step, until=calls.new_lease(resume.step.claimed_by, tx).until):
-            raise Conflict("The step was taken over while its preview was computed.")
+            raise Conflict("Another worker took over this step while its preview was computed.")
         if _release_if_paused(tx, resume, turn):
             return None
         limits.check_budget(tx.cursor, resume.plan)
@@ -368,9 +368,9 @@ def _start_approved(
 def _release_if_paused(
     tx: PlanTransaction, work: HeldCall | RateLimitedCall | ApprovedCall | StaleApproval, turn: TimeSlice
 ) -> bool:
-    """Give a step back whose plan was paused after it was claimed, or whose process was told to stop.
+    """Release a claimed step if its plan was paused or the process is stopping; return whether it was released.
 
-    It is claimed again when the plan goes on, or by another process.
+    It is claimed again when the plan is resumed, or by another process.
     """
     if turn.is_stopping:
         recovery.release_claim(work)
@@ -384,14 +384,14 @@ def _release_if_paused(
 @recover_lost_commit
 @retry_on_lock
 def _expire_approval(resume: ApprovedCall, turn: TimeSlice) -> WorkItem | None:
-    """The run window of an approval has passed: the request expires, and its step fails with it."""
+    """Expire a request whose run window has passed; its step fails with it."""
     with plan_transaction(resume.plan.pk, resume.plan.ref) as tx:
         deadlines.expire_if_due(resume.call.approval, tx.now)
         return _claim_next(tx, resume.plan, turn)
 
 
 def _renew_approval(renewal: StaleApproval, turn: TimeSlice) -> WorkItem | None:
-    """Void the approval and admit the call as it is now, in one transaction."""
+    """Invalidate the approval and admit the current call, in one transaction."""
     try:
         order = calls.prepare_replacement(renewal.call)
         shown = _preview(renewal, order, turn)
@@ -420,7 +420,7 @@ def _store_renewal(
 
 
 def abandon(work: WorkItem) -> None:
-    """End the work of a thread whose tool is past its time, or its plan, and cannot be stopped: it is left running."""
+    """End the work of a thread whose tool exceeded its timeout or outlived its plan and cannot be stopped."""
     turn = TimeSlice(work.step.claimed_by, steps_left=0)
     if isinstance(work, RunningCall):
         ended = pipeline.cancelled_while_running if work.stop.told else pipeline.timed_out
@@ -433,6 +433,6 @@ def abandon(work: WorkItem) -> None:
 @retry_on_lock
 def _record_abandoned(work: HeldCall | ApprovedCall | StaleApproval | RateLimitedCall) -> None:
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
-        finishing.refuse(tx, work.step, ToolError("The tool did not say in time what the call would do."))
+        finishing.refuse(tx, work.step, ToolError("The preview timed out."))
         finishing.settle_plan(tx)
         hints.hint(work.plan.pk)

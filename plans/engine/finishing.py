@@ -1,7 +1,6 @@
-"""From an outcome to the database: the call's end, the step's, its memory, its dependents and the plan's.
+"""Recording outcomes: the end of the call and its step, memory, dependents, and the end of the plan.
 
-Everything here happens inside one open plan transaction of the plan and is fenced: a worker that lost its lease changes
-nothing.
+All functions run inside an open plan transaction and are fenced: a worker that lost its lease changes nothing.
 """
 
 import json
@@ -45,14 +44,14 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
 
     | outcome | call | step |
     | --- | --- | --- |
-    | may be retried | ready | waits for its retry |
-    | cut off, and may have had its effect | outcome_unknown | waits for a person |
+    | retryable failure | ready | waits for its retry |
+    | cut off, possibly after it took effect | outcome_unknown | waits for a person |
     | success or warning | completed | completed; its dependents count one dependency less |
     | stopped with its plan | cancelled | cancelled |
     | any other | failed | failed |
 
-    If the lease was lost, nothing changes and a late result is kept as evidence. With `optimistic` a success is written
-    without looking at the lease first. If that turns out wrong, the transaction raises LeaseLost before it commits.
+    If the lease was lost, nothing changes and a late result is kept as evidence. With `optimistic`, a success is
+    written without checking the lease; if the lease was lost, the transaction raises LeaseLost before it commits.
     """
     if outcome.late is not None:
         late_results.keep_as_evidence(run.call, late_results.evidence_of(run, outcome, outcome.late))
@@ -73,7 +72,7 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
 
 
 def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool) -> None:
-    """End the call as its handler ended, and the step with it; with one statement unless a hook comes in between."""
+    """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
     response = pipeline.standard_response(run.order.target.tool, run.order.shown, outcome)
     ending = CallEnding(
         status=_status_of(outcome),
@@ -102,7 +101,7 @@ def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutco
 
 
 def _with_edit_note(outcome: pipeline.CallOutcome, edited: EditSummary) -> pipeline.CallOutcome:
-    """Tell whoever asked what people changed of the call; with which values it ran, its arguments show."""
+    """Add to the message for the requester which fields were edited and by whom; the arguments have the values."""
     names, fields = " and ".join(edited.by), ", ".join(edited.fields)
     message = f"Edited by {names} before it was approved: {fields}. {outcome.message}"
     told = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
@@ -110,7 +109,7 @@ def _with_edit_note(outcome: pipeline.CallOutcome, edited: EditSummary) -> pipel
 
 
 def _cancel(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:
-    """Cancel the step of a call that was stopped with its plan; nothing changes when its lease was lost."""
+    """Cancel the step of a call that was stopped with its plan, unless the lease was lost."""
     mine = Step.objects.filter(pk=run.step.pk, claimed_by=run.step.claimed_by, attempt=run.step.attempt)
     if try_move(mine, to=StepStatus.CANCELLED, completed_at=tx.now, **RELEASED_COLUMNS):
         more = {"left_running": True} if outcome.left_running else {}
@@ -124,18 +123,18 @@ def _status_of(outcome: pipeline.CallOutcome) -> CallStatus:
 
 
 def _succeeded(outcome: pipeline.CallOutcome) -> bool:
-    """Nothing found is a warning: the call did what it could, and whoever reads the result sees it."""
+    """Return whether the call counts as successful; a warning ("nothing found") does."""
     return outcome.success or outcome.warning
 
 
 def _is_unknown(run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
-    """A handler that was cut off, at its deadline or with its plan, may have had its effect, unless it is harmless."""
+    """Return whether the handler was cut off, so that it may have taken effect, and may not be repeated."""
     was_cut_off = outcome.error_kind in ("timeout", pipeline.CANCELLED_WHILE_RUNNING)
     return was_cut_off and not retries.is_repeatable(run.order.target.tool)
 
 
 def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:
-    if run.order.secrets and _status_of(outcome) != CallStatus.FAILED:  # else it may be tried again in its plan
+    if run.order.secrets and _status_of(outcome) != CallStatus.FAILED:  # a failed call may be retried and needs them
         vault.delete_call_secrets(run.call)
     if outcome.restored:
         tx.record("call.restored", run.step.step_id, call=run.call.public_id)
@@ -145,9 +144,9 @@ def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Ca
         if outcome.not_restored:
             extra["not_restored"] = list(outcome.not_restored)
         record_call_event(tx, kind, run.call, level=run.order.level, **extra)
-    elif run.order.level != SafetyLevel.SAFE:  # the history has the step's end; the audit log has no steps
+    elif run.order.level != SafetyLevel.SAFE:  # for the audit log, which does not record steps
         signals.record_fact("call.stopped", call=run.call, level=run.order.level)
-    if not outcome.left_running:  # else when it comes back
+    if not outcome.left_running:  # otherwise recorded when it returns
         tx.record(
             "tool.invoked",
             run.step.step_id,
@@ -158,9 +157,9 @@ def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.Ca
 
 
 def complete(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], *, call: Call) -> int:
-    """Complete a step with its response: memory, dependents, event. Returns how many steps became ready.
+    """Complete a step with its response: memory, dependents, event. Return how many steps became ready.
 
-    Where what it gave means more for its plan, and that cannot be, the step fails with why.
+    If the tool's result handler refuses the response, the step fails with the handler's reason.
     """
     refusal = extensions.handle_result(tx, step, response)
     if refusal:
@@ -168,7 +167,7 @@ def complete(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], *
         return 0
     if not statements.complete_step(tx.cursor, step, now=tx.now, skipped=False):
         if extensions.has_result_handler(step.tool):
-            raise Conflict("The step was taken over before what came of it was kept.")
+            raise Conflict("Another worker took over this step before its result was stored.")
         return 0
     _record_completed(tx, step, response, call)
     return statements.ready_dependents(tx.cursor, step.pk, now=tx.now)
@@ -180,8 +179,8 @@ def _record_completed(tx: PlanTransaction, step: ClaimedStep, response: dict[str
 
 
 def _store_result(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any]) -> str:
-    """Store what the step is to leave behind; an empty key means nothing was stored, as of what an agent calls."""
-    if step.parent_pk is not None:  # its model is told; what the plan keeps is for the agent's own step to say
+    """Store the step's result in memory; return its key, empty if nothing is stored, as for an agent's calls."""
+    if step.parent_pk is not None:  # the agent's own step stores its result
         return ""
     key = step.expected_key or output_key_of(step.tool)
     if not key:
@@ -193,14 +192,14 @@ def _store_result(tx: PlanTransaction, step: ClaimedStep, response: dict[str, An
 
 
 def complete_note(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """Complete a step that names neither tool nor agent: a note to self."""
+    """Complete a note: a step without tool and agent."""
     if statements.complete_step(tx.cursor, step, now=tx.now, skipped=False):
         _wake_dependents(tx, step)
         tx.record("step.completed", step.step_id)
 
 
 def complete_as_skipped(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """Complete a step whose done_check holds: keep the value under its key, or write that it was skipped."""
+    """Complete a step whose done_check is true as skipped; an existing value under its key is kept."""
     if not statements.complete_step(tx.cursor, step, now=tx.now, skipped=True):
         return
     if holds_secret(step.parameters):
@@ -211,12 +210,12 @@ def complete_as_skipped(tx: PlanTransaction, step: ClaimedStep) -> None:
 
 
 def public_condition(step: ClaimedStep, text: str) -> str:
-    """Return a text that repeats a step's condition, or nothing where that is private: everyone reads the history."""
+    """Return a text that quotes a step's condition; empty if that is private, because the history is not."""
     return "" if Step.objects.filter(pk=step.pk, after_answer=True).exists() else text
 
 
 def note_skip(tx: PlanTransaction, step: ClaimedStep, reason: str, *, by: str = "") -> None:
-    """Leave behind what a skipped step does: a note, and a value under its key unless there is one."""
+    """Store the note of a skipped step, and a marker under its key unless a value is there."""
     note = {
         "description": step.description,
         "output_path": json.loads(step.output_path) if step.output_path else None,
@@ -241,12 +240,12 @@ def note_skip(tx: PlanTransaction, step: ClaimedStep, reason: str, *, by: str = 
 
 
 def _wake_dependents(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """Ready what waited for the step; whoever settled it claims one of them, the others get hints."""
+    """Make the step's dependents ready; the caller claims one of them, other workers get hints for the rest."""
     hints.hint(tx.plan_pk, statements.ready_dependents(tx.cursor, step.pk, now=tx.now) - 1)
 
 
 def refuse(tx: PlanTransaction, step: ClaimedStep, error: ToolError) -> None:
-    """Fail a step before its tool was called: bad parameters, an unknown tool, a missing key, a policy's no."""
+    """Fail a step before its tool is called: invalid parameters, unknown tool, missing key, denied by a policy."""
     message = storable_error_text(error.user_message())
     is_spent = isinstance(error, BudgetExceeded)
     if fail(tx, step, message, code=error.kind if is_spent else "") and step.call_pk is not None:
@@ -255,7 +254,7 @@ def refuse(tx: PlanTransaction, step: ClaimedStep, error: ToolError) -> None:
 
 
 def _end_unstarted_call(tx: PlanTransaction, call_pk: int, message: str, kind: str) -> None:
-    """Fail a call that will not start; an approval of it that was not used is no longer valid."""
+    """Fail a call that will not start, and invalidate its unused approval."""
     approval = ApprovalRequest.objects.select_related("call").filter(call_id=call_pk, status__in=OPEN).first()
     if approval is not None:
         lifecycle.invalidate(approval, reason=message)
@@ -264,7 +263,7 @@ def _end_unstarted_call(tx: PlanTransaction, call_pk: int, message: str, kind: s
 
 
 def fail(tx: PlanTransaction, step: ClaimedStep, message: str, *, call: Call | None = None, code: str = "") -> bool:
-    """Fail a step with a sentence for people, kept in memory too; False when its lease was lost."""
+    """Fail a step with a message for people, also stored in memory; return False if its lease was lost."""
     if not statements.fail_step(tx.cursor, step, now=tx.now, error=message):
         return False
     told = ({"call": call.public_id} if call else {}) | ({"error": code} if code else {})
@@ -273,7 +272,7 @@ def fail(tx: PlanTransaction, step: ClaimedStep, message: str, *, call: Call | N
 
 
 def _note_failure(tx: PlanTransaction, step_id: int, tool: str, message: str, told: dict[str, str]) -> None:
-    """Leave behind in memory and history that a step failed; what needs it is not asked about early any more."""
+    """Record a failed step in memory and history; withdraw early requests of steps that depend on it."""
     early_requests.withdraw_early_requests_of_blocked(tx, step_id)
     MemoryItem.objects.create(
         plan_id=tx.plan_pk, type=MemoryItem.Type.STEP_FAILED,
@@ -283,9 +282,9 @@ def _note_failure(tx: PlanTransaction, step_id: int, tool: str, message: str, to
 
 
 def wait_for_settlement(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
-    """Let a person say what happened: the call may have had its effect, and must not run again by itself.
+    """Mark the call's outcome as unknown and let the step wait for a person to settle it.
 
-    False when the lease was lost.
+    The call may have taken effect and must not be repeated automatically. Return False if the lease was lost.
     """
     if not statements.release_step(tx.cursor, step, StepWait(WaitingFor.OUTCOME, call.pk, tx.now)):
         return False
@@ -296,7 +295,7 @@ def wait_for_settlement(tx: PlanTransaction, step: ClaimedStep, call: Call) -> b
 
 
 def settle_plan(tx: PlanTransaction) -> None:
-    """End the plan when nothing in it runs, waits or is ready."""
+    """End the plan if no step runs, waits or is ready."""
     progress = statements.count_progress(tx.cursor, tx.plan_pk)
     if progress.active:
         return
@@ -304,12 +303,12 @@ def settle_plan(tx: PlanTransaction) -> None:
     to = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
     if statements.end_plan(tx.cursor, tx.plan_pk, to, now=tx.now):
         tx.record(f"plan.{to.value}")
-        if not whole:  # the calls of one that is whole have ended, and their secrets with them
+        if not whole:  # in a completed plan every call has ended and deleted its secrets
             vault.delete_secrets(SecretScope(tx.plan_ref))
 
 
 def skip_held_step(tx: PlanTransaction, call: Call, reason: str, *, by: str) -> None:
-    """Complete as skipped the step of a call that people refused, or let expire, and let go on what needs it."""
+    """Complete the step of a rejected or expired call as skipped, and make its dependents ready."""
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     pk = steps.values_list("pk", flat=True).first()
     if (
@@ -324,7 +323,7 @@ def skip_held_step(tx: PlanTransaction, call: Call, reason: str, *, by: str) -> 
 
 
 def fail_held_step(tx: PlanTransaction, call: Call, message: str) -> None:
-    """Fail the step of a call that people refused or let expire."""
+    """Fail the step of a rejected or expired call."""
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=tx.now, **RELEASED_COLUMNS):
         _note_failure(tx, int(call.step_ref), call.tool_name, message, {"call": call.public_id})

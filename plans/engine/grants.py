@@ -1,8 +1,8 @@
-"""Starting a call by a grant in place of a new review: the grant is asked, and its use counted with the start.
+"""Starting calls under a grant instead of a new review; the grant's use is counted with the start.
 
-The preview is computed as for any held call, so that a tool may compare its target's state when it writes. A call that
-was started by a grant is from then on like one that was approved: it is not started again when its worker is lost, and
-asking for it again takes a person.
+The preview is computed as for any held call, so a tool can compare its target's state when it writes. A call started
+by a grant is treated like an approved one: it does not restart when its worker is lost, and repeating it needs a
+person.
 """
 
 from datetime import datetime
@@ -33,34 +33,34 @@ def is_direct_plan(plan_ref: str) -> bool:
 
 
 def is_covered_by_grant(plan: PlanSnapshot, order: PreparedCall, rule: Rule, step_pk: int | None = None) -> bool:
-    """Say whether a grant covers a call that the rule would hold, as things are; without a query where none may."""
+    """Return whether a grant covers a call that the rule would hold; no query if the tool allows no grants."""
     if order.target.grant_limits is None:
         return False
     return usage.find_covering(grant_query(plan, order, requesters_of(plan, order, step_pk)), rule) is not None
 
 
 def is_still_covered(hold: HeldCall, call: Call, *, now: datetime) -> bool:
-    """Say whether the grant that let a call start lets it start again: it was handed back before its handler began.
+    """Return whether the grant of a call, handed back before its handler began, still allows it to start.
 
-    `now` is the time of the transaction that would start it. Raises RestoredDatabase and AuditUnavailable.
+    `now` is the time of the starting transaction. Raises RestoredDatabase and AuditUnavailable.
     """
     people = requesters_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
     return usage.is_still_valid(call, grant_query(hold.plan, hold.order, people), hold.rule, now=now)
 
 
 def end_denied_grants(plan: PlanSnapshot, order: PreparedCall) -> None:
-    """End the grants that would cover a call that a policy has just refused."""
+    """End the grants that cover a call denied by a policy."""
     usage.end_denied_grants(grant_query(plan, order, set()))
 
 
 def requesters_of(plan: PlanSnapshot, order: PreparedCall, step_pk: int | None) -> set[int]:
-    """Return who asked for a call, by their keys: nobody of them decides it, or lets it run by a grant of theirs."""
+    """Return the keys of a call's requesters: none of them may decide it or cover it by their own grant."""
     people = {each.user_id for each in (plan.asker, order.asker) if each} | {plan.author_id}
     return people if step_pk is None else people | extra_requesters(step_pk)
 
 
 def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> GrantCandidate:
-    """Return the call as grants see it."""
+    """Return the facts about a call that grants are matched against."""
     asker = order.asker or plan.asker
     return GrantCandidate(
         target=order.target,
@@ -74,16 +74,16 @@ def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> Gr
 
 
 def start_granted(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) -> RunningCall | None:
-    """Start a held call by a grant that covers it, in this transaction; None where none does (any more).
+    """Start a held call under a grant that covers it, in this transaction; None if no grant covers it now.
 
-    A call that one has let start, and that was handed back before its handler began, starts on the same use; where the
-    grant does not hold any more, it is for people.
+    A call that was handed back before its handler began starts again on the same use of its grant, if that is still
+    valid.
 
-    Raises Conflict when the step was taken over meanwhile, and BudgetExceeded.
+    Raises Conflict if the step was taken over in the meantime, and BudgetExceeded.
     """
     if hold.order.target.grant_limits is None:
         return None
-    # Who finds no grant asks people: the lock of their room comes before the audit log's, which a grant's use takes.
+    # Without a grant a request is opened; its slot lock comes before the audit log's, which a grant's use takes.
     limits.lock_slots(request_owner(hold.plan, hold.order))
     engine_limits.check_budget(tx.cursor, hold.plan)
     if hold.call is not None and classify(hold.call) is CallSituation.GRANTED:
@@ -106,10 +106,10 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) ->
 
 
 def _store_running(tx: PlanTransaction, hold: HeldCall) -> Call:
-    """Store the call as running, or let the stored one run, under the step's fence."""
+    """Store the call as running, or start the stored one, under the step's fencing token."""
     until = calls.new_lease(hold.step.claimed_by, tx).until
     if not statements.renew_lease(tx.cursor, hold.step, until=until):
-        raise Conflict("The step was taken over while its preview was computed.")
+        raise Conflict("Another worker took over this step while its preview was computed.")
     call, stored = hold.call, hold.call is not None
     if call is None:
         call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.RUNNING)
@@ -126,7 +126,7 @@ def _store_running(tx: PlanTransaction, hold: HeldCall) -> Call:
 
 
 def store_as_held(tx: PlanTransaction, hold: HeldCall) -> Call:
-    """Store the call as held, or hold the one that was stored when a grant still covered it."""
+    """Store the call as held; a call that was stored while a grant covered it becomes held."""
     if hold.call is not None:
         move(Call.objects.filter(pk=hold.call.pk), to=CallStatus.HELD)
         return hold.call

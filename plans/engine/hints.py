@@ -1,8 +1,8 @@
-"""Hints for workers: "this plan has something to do". Losing one costs a second, never work.
+"""Hints to workers that a plan may have ready steps. A lost hint delays work by a second and never loses it.
 
-Within a process a hint goes to its executor. In a cluster it is a job of Procrastinate, written in the transaction that
-makes steps ready: it names a plan and carries nothing else, so that a job that is lost or doubled costs time only.
-PostgreSQL alone has these tables.
+Within a process, hints go to its executor. In a cluster they are Procrastinate jobs, written in the transaction that
+makes steps ready. A job only names a plan, so lost or duplicate jobs do no harm. The job tables exist on PostgreSQL
+only.
 """
 
 from collections.abc import Collection
@@ -16,9 +16,9 @@ from plans.engine.work import RunningCall
 QUEUE = "plans"
 TASK = "plans.hint"
 
-# Procrastinate's own function raises for a second job under one queueing lock, which ends the transaction that is to be
-# kept. The same row, with the same triggers, is let be here: while one waits, whoever fetches it claims after this
-# transaction, because both lock the plan.
+# Procrastinate's own function raises for a second job with the same queueing lock, which would abort this transaction.
+# Here the duplicate is ignored: the worker that fetches the waiting job claims after this transaction, because both
+# lock the plan.
 INSERT_JOBS = (
     "INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock, args) "
     "SELECT 'plans', 'plans.hint', 'plan ' || plan_pk || ' ' || n, jsonb_build_object('plan_pk', plan_pk) "
@@ -33,59 +33,59 @@ DELETE_LOST_JOBS = (
 
 
 def insert_jobs(plan_pk: int, count: int) -> None:
-    """Tell up to `count` workers of the plan once the open transaction is committed; hints that wait already count."""
+    """Insert up to `count` hint jobs for the plan in the open transaction; jobs already queued count."""
     with connection.cursor() as cursor:
         cursor.execute(INSERT_JOBS, [plan_pk, count])
 
 
 def delete_lost_jobs() -> int:
-    """Delete the hints that workers had fetched and died with; return how many."""
+    """Delete the hint jobs fetched by workers that have died; return their number."""
     with connection.cursor() as cursor:
         cursor.execute(DELETE_LOST_JOBS)
         return int(cursor.rowcount)
 
 
 HINTS_AT_MOST = 8
-"""Hints one transaction sends: each worker that follows one claims on by itself."""
+"""Maximum of hints per transaction; each worker that follows one continues to claim steps."""
 
 
 class LocalExecutor(Protocol):
-    """The executor of this process: it hears hints, and runs calls that another thread has claimed in its name."""
+    """Interface of this process's executor: receives hints, and runs calls that other threads started for it."""
 
     owner: str
 
     def hear(self, plan_pk: int) -> None:
-        """Take a hint: the plan may have ready steps."""
+        """Receive a hint that the plan may have ready steps."""
 
     def take(self, run: RunningCall) -> None:
         """Run a started call."""
 
     def takes(self) -> bool:
-        """Return whether a thread is left that could run something."""
+        """Return whether any thread is able to run work."""
 
     def late_tools(self) -> list[str]:
-        """Return the tools that are past their deadline and still keep a thread."""
+        """Return the tools that are past their deadline and still occupy a thread."""
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
-        """Tell the handlers that run for these plans to stop."""
+        """Ask the running handlers of these plans to stop."""
 
 
 _executors: list[LocalExecutor] = []
 
 
 def register_executor(executor: LocalExecutor) -> None:
-    """Send this process's hints to `executor`, and start direct calls in its name."""
+    """Register the executor that receives this process's hints and started direct calls."""
     _executors.append(executor)
 
 
 def unregister_executor(executor: LocalExecutor) -> None:
-    """Send `executor` no more hints and calls; may be called more than once."""
+    """Unregister an executor; may be called more than once."""
     if executor in _executors:
         _executors.remove(executor)
 
 
 def local_executor() -> LocalExecutor | None:
-    """Return the executor that takes started calls here; None in a process that executes nothing, or no longer can."""
+    """Return the executor that runs started calls in this process; None if there is none or it has no thread left."""
     return _executors[-1] if can_execute() else None
 
 
@@ -95,12 +95,12 @@ def can_execute() -> bool:
 
 
 def late_tools() -> list[str]:
-    """Return the tools that are past their deadline and still keep threads of this process."""
+    """Return the tools that are past their deadline and still occupy threads of this process."""
     return _executors[-1].late_tools() if _executors else []
 
 
 def stop_plan(plan_pk: int) -> None:
-    """Once the open transaction is committed, tell what runs here for the plan to stop; other processes look."""
+    """On commit, ask this process's running handlers of the plan to stop; other processes poll for ended plans."""
     transaction.on_commit(lambda: _stop_plan_now(plan_pk), robust=True)
 
 
@@ -110,14 +110,14 @@ def _stop_plan_now(plan_pk: int) -> None:
 
 
 def has_executor() -> bool:
-    """Return whether this process is one that executes."""
+    """Return whether this process has an executor."""
     return bool(_executors)
 
 
 def hint(plan_pk: int, count: int = 1) -> None:
-    """Once the open transaction is committed, tell up to `count` workers that the plan has ready steps.
+    """On commit, tell up to `count` workers that the plan has ready steps.
 
-    In a cluster the hint is part of the transaction, and reaches the workers of every machine.
+    In a cluster the hint is part of the transaction and reaches workers on every machine.
     """
     wanted = min(count, HINTS_AT_MOST)
     if wanted <= 0:
@@ -129,13 +129,13 @@ def hint(plan_pk: int, count: int = 1) -> None:
 
 
 def discard_lost_hints() -> None:
-    """Clear away what is left of hints that workers had taken and died with."""
+    """Delete the hints fetched by workers that have died, in a cluster."""
     if settings.TOOLGATE_EXECUTOR == "procrastinate":
         delete_lost_jobs()
 
 
 def deliver_now(plan_pk: int, count: int = 1) -> None:
-    """Tell `count` threads of this process now."""
+    """Send `count` hints to this process's executors now."""
     for executor in list(_executors):
         for _ in range(count):
             executor.hear(plan_pk)

@@ -1,6 +1,6 @@
-"""Attempts that no longer count: whether one still does, and what is kept of the result that came too late.
+"""Superseded attempts: checks whether an attempt still counts, and storage of results that came too late.
 
-Nothing here moves a status; a late result is kept beside its call as evidence for the person who settles it.
+Nothing here changes a status. A late result is stored with its call as evidence for the person who settles it.
 """
 
 import json
@@ -23,13 +23,13 @@ from plans.store import statements
 from plans.store.transactions import PlanTransaction
 
 TRUSTED_LEASE_SHARE = 0.9
-"""The part of a lease during which a worker need not ask whether it still has it."""
+"""Share of a lease during which a worker relies on it without a query."""
 
 
 def holds_lease(run: RunningCall) -> bool:
-    """Say whether the call is still this worker's to run; only after a lease's time can it be anyone else's.
+    """Return whether this worker still holds the call's lease; renews it if it may soon expire.
 
-    Asked a little earlier than that: this process's measure of the database's time lies a little behind.
+    Queries the database before the lease is over, because this process's estimate of the database time lags.
     """
     now, seconds = clock.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
     if run.call.started_at is None or now < run.call.started_at + TRUSTED_LEASE_SHARE * seconds:
@@ -39,10 +39,10 @@ def holds_lease(run: RunningCall) -> bool:
 
 
 def may_undo(run: RunningCall) -> bool:
-    """Say whether what this attempt changed may be undone: nobody has begun another, or said what became of the call.
+    """Return whether the changes of this attempt may be undone: no other attempt has begun and the call is not settled.
 
-    Another attempt may have written the very same, and whoever settles a call may count on what is there. A call that
-    ended while its handler could not be stopped is undone when that comes back.
+    Another attempt may have made the same change, and a settled call is relied upon. A call that ended while its
+    handler could not be stopped is undone when the handler returns.
     """
     mine = Step.objects.filter(pk=run.step.pk, attempt=run.step.attempt, call=run.call.pk, call__fence=run.call.fence)
     return mine.exclude(call__status=CallStatus.COMPLETED).exclude(call__error_kind=SETTLED).exists()
@@ -52,16 +52,16 @@ as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def record_superseded(run: RunningCall, outcome: pipeline.CallOutcome, told: str) -> None:
-    """Tell of an attempt that did not end its call, and keep what it gave when its lease was lost."""
-    if told == reports.LATE and not outcome.left_running:  # else it has not given anything yet
+    """Report an attempt that did not end its call; if its lease was lost, keep the result as evidence."""
+    if told == reports.LATE and not outcome.left_running:  # a handler left running has no result yet
         keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
     reports.report_attempt_ended(run, told)
 
 
 def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
-    """Note that a handler which was left running came back, with what it answered; False when it was not left.
+    """Record that a handler that was left running has returned; return False if it was not left running.
 
-    Another attempt may have been left running since: then the call still says so.
+    If another attempt has been left running since, the call keeps saying so.
     """
     if not run.abandoned_at or _running_attempt(run.call).exists():
         return False
@@ -80,18 +80,18 @@ def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.
 
 
 def note_abandoned(tx: PlanTransaction, run: RunningCall) -> None:
-    """Note that the attempt ends while its handler goes on; one that has just come back has ended it already."""
+    """Record that the attempt ends while its handler is still running, unless it has just returned."""
     if _running_attempt(run.call).update(left_running_at=tx.now, came_back_at=None):
         run.abandoned_at.append(tx.now)
 
 
 def _running_attempt(call: Call) -> QuerySet[Call]:
-    """Return the call while it runs in this attempt."""
+    """Return the call if this attempt of it is running."""
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 
 def evidence_of(run: RunningCall, outcome: pipeline.CallOutcome, late: pipeline.CallOutcome) -> str:
-    """Return what came too late, of which attempt, and whether what that had changed was undone."""
+    """Return the late response as JSON, with its attempt and whether its changes were undone."""
     response = pipeline.standard_response(run.order.target.tool, run.order.shown, late)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
     kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
@@ -99,5 +99,5 @@ def evidence_of(run: RunningCall, outcome: pipeline.CallOutcome, late: pipeline.
 
 
 def keep_as_evidence(call: Call, evidence: str) -> None:
-    """A result that came too late changes nothing, but whoever settles the call may want to see it."""
+    """Store a late result for the person who settles the call, unless one is stored already."""
     Call.objects.filter(pk=call.pk, late_evidence="").update(late_evidence=evidence)

@@ -1,14 +1,14 @@
-"""Everything that makes a step wait for capacity, or ends it for lack of it.
+"""Limits that make a step wait, or fail, for lack of capacity.
 
-- The budget of a plan: calls that are started, and seconds that its tools run, counted exactly on the plan's row. Calls
-  that run at the same time may together run longer than what is left.
-- Concurrency: how many steps of one plan, and of one tool, run at once; both hold across processes, 0 means no limit. A
-  step runs while it is under a lease. On SQLite the one writer counts a tool's steps, on PostgreSQL the holder of the
-  tool's advisory lock. Nobody waits for that lock, because it is taken after the audit log's.
-- Rate limits: counted once per call, before it is stored, in a transaction outside of every plan's, because callers of
-  one group take turns at its count.
-- Pending approval requests: a step that would open one too many waits in the database, for an hour or until the ticker
-  finds that there is room.
+- Budget of a plan: calls started and seconds that its tools run, counted exactly on the plan's row. Calls that run at
+  the same time may together exceed the seconds left.
+- Concurrency: steps of one plan, and of one tool, that run at once; enforced across processes, 0 means no limit. A
+  step runs while it has a lease. A tool's steps are counted under the single writer on SQLite, under the tool's
+  advisory lock on PostgreSQL. That lock is only tried, never waited for, because it is taken after the audit log's.
+- Rate limits: counted once per call, before it is stored, in a separate transaction, because requesters of one group
+  are serialized by its counter.
+- Pending approval requests: a step that would exceed the limit waits in the database, for an hour or until the ticker
+  finds a free slot.
 """
 
 from collections import Counter
@@ -50,13 +50,13 @@ BUDGET_LEFT = "SELECT budget_calls, calls_used, budget_seconds, seconds_used FRO
 
 
 class BudgetExceeded(ToolError):
-    """The plan has spent what it may: nothing in it starts any more."""
+    """The plan's budget is used up: no more calls start."""
 
     kind = "budget_exceeded"
 
 
 def check_budget(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
-    """See that one more call may start; the plan is locked. Raises BudgetExceeded."""
+    """Check that one more call may start; the plan must be locked. Raises BudgetExceeded."""
     if not plan.has_budget:
         return
     cursor.execute(BUDGET_LEFT, [plan.pk])
@@ -68,7 +68,7 @@ def check_budget(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
 
 
 def spend_call(cursor: CursorWrapper, plan: PlanSnapshot) -> Budget | None:
-    """Count a call that starts, in the transaction in which `check` let it; return what is left, None: no budget."""
+    """Count a started call, in the transaction of `check_budget`; return the remaining budget, None without one."""
     if not plan.has_budget:
         return None
     cursor.execute(SPEND_CALL, [plan.pk])
@@ -77,19 +77,19 @@ def spend_call(cursor: CursorWrapper, plan: PlanSnapshot) -> Budget | None:
 
 
 def spend_seconds(cursor: CursorWrapper, plan: PlanSnapshot, *, since: datetime | None, until: datetime) -> None:
-    """Count the time of a call that has ended, or whose worker was lost."""
+    """Count the run time of a call that ended or whose worker was lost."""
     if plan.has_budget and since is not None:
         cursor.execute(SPEND_SECONDS, [max(0.0, (until - since).total_seconds()), plan.pk])
 
 
 def is_budget_used_up(plan: Plan) -> bool:
-    """Say whether a stored plan may start no more calls."""
+    """Return whether the plan's budget is used up."""
     out_of_calls = plan.budget_calls is not None and plan.calls_used >= plan.budget_calls
     return out_of_calls or (plan.budget_seconds is not None and plan.seconds_used >= plan.budget_seconds)
 
 
 def budget_text(plan: Plan) -> str:
-    """Say what a plan has spent of its budget; empty for a plan without one."""
+    """Return the used part of a plan's budget for people; empty for a plan without a budget."""
     parts = []
     if plan.budget_calls is not None:
         parts.append(f"{plan.calls_used} of {plan.budget_calls} calls")
@@ -99,11 +99,11 @@ def budget_text(plan: Plan) -> str:
 
 
 EVERY_TOOL = "*"
-"""The name under which the settings keep the limit of tools that have none of their own."""
+"""Name of the default limit in the setting."""
 MAX_WOKEN_PLANS = 3
-"""Plans that are told when a step of a tool with a limit has ended: the first of them may be at limits of its own."""
+"""Waiting plans hinted when a step of a limited tool ends; more than one, as a plan may be at its own limit."""
 TOOL_LOCK_SPACE = 8_041
-"""The first half of the keys of PostgreSQL's advisory locks; the second is the tool's name, hashed."""
+"""First half of the PostgreSQL advisory lock key; the second half is a hash of the tool's name."""
 
 
 def _tool_limits() -> Mapping[str, int]:
@@ -112,19 +112,19 @@ def _tool_limits() -> Mapping[str, int]:
 
 
 def tool_limit(name: str) -> int:
-    """Return how many calls of the tool may run at once; 0: as many as there are threads."""
+    """Return how many calls of the tool may run at once; 0 means no limit."""
     limits = _tool_limits()
     return limits.get(name, limits.get(EVERY_TOOL, 0)) if limits and name else 0
 
 
 def claim_within_limits(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> ClaimedStep | None:
-    """Claim the plan's next ready step that no limit keeps back; None when there is none."""
+    """Claim the plan's next ready step that is within the limits, or return None."""
     if not _tool_limits():
         return statements.claim_next(cursor, plan_pk, lease)
     passed_over = _full_tools(cursor)
     while candidate := _candidate(cursor, plan_pk, lease.now, passed_over):
         step_pk, tool = candidate
-        # Whoever has the lock claims now; if nothing else is ready, the ticker looks at this plan within a second.
+        # The lock's holder is claiming now; if nothing else is ready, the ticker checks this plan within a second.
         if tool_limit(tool) and (not _try_lock(cursor, tool) or tool in _full_tools(cursor)):
             passed_over |= {tool}
             continue
@@ -144,13 +144,13 @@ def _candidate(cursor: CursorWrapper, plan_pk: int, now: datetime, without: Set[
 
 
 def _full_tools(cursor: CursorWrapper) -> set[str]:
-    """Return the tools of which as many calls run as may."""
+    """Return the tools that have reached their limit."""
     cursor.execute("SELECT tool, COUNT(*) FROM plans_step WHERE lease_until IS NOT NULL GROUP BY tool")
     return {tool for tool, count in cursor.fetchall() if 0 < tool_limit(tool) <= count}
 
 
 def _try_lock(cursor: CursorWrapper, tool: str) -> bool:
-    """Take the tool's lock until the transaction ends; False when someone else is claiming one of its steps."""
+    """Take the tool's lock until the transaction ends; return False if another transaction holds it."""
     if on_sqlite():
         return True
     cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [TOOL_LOCK_SPACE, tool])
@@ -159,7 +159,7 @@ def _try_lock(cursor: CursorWrapper, tool: str) -> bool:
 
 
 def plan_is_full(cursor: CursorWrapper, plan_pk: int) -> bool:
-    """Say whether as many steps of the plan run as may; the plan is locked."""
+    """Return whether the plan has reached its limit of running steps; the plan must be locked."""
     most = settings.TOOLGATE_MAX_RUNNING_PER_PLAN
     if not most:
         return False
@@ -168,15 +168,15 @@ def plan_is_full(cursor: CursorWrapper, plan_pk: int) -> bool:
 
 
 def can_start_now(cursor: CursorWrapper, tool: str, plan_pk: int, *, joins: bool) -> bool:
-    """Say whether a direct call may start where it is stored: no limit of its tool is to be counted, its plan has room.
+    """Return whether a direct call may start in the transaction that stores it: no tool limit, room in its plan.
 
-    Any other is claimed as every step is. `joins` says that the plan has other steps.
+    Other calls are claimed like any step. `joins` says that the plan has other steps.
     """
     return not tool_limit(tool) and not (joins and plan_is_full(cursor, plan_pk))
 
 
 def wake_others(cursor: CursorWrapper, tool: str, plan_pk: int, *, now: datetime) -> None:
-    """Tell other plans that wait for a tool with a limit that one of its calls has ended: the oldest steps first."""
+    """Hint at other plans that wait for a limited tool of which a call has ended, oldest steps first."""
     if not tool_limit(tool):
         return
     cursor.execute(
@@ -190,30 +190,30 @@ def wake_others(cursor: CursorWrapper, tool: str, plan_pk: int, *, now: datetime
 
 
 def _hint_plans(plan_pks: list[int]) -> None:
-    """Hint at plans of others once their call's end is committed: a hint's row in it would come after the audit log."""
+    """Hint at plans after commit: a hint's row inside the transaction would break the lock order with the audit log."""
     for plan_pk in plan_pks:
         hints.hint(plan_pk)
 
 
 MAX_RATE_WAIT_SECONDS = 60
-"""Seconds a step waits for its turn by itself; it is to fail when that is longer away."""
+"""Longest time in seconds that a step waits for a rate limit; it fails if the wait would be longer."""
 
 
 def is_rate_limited(order: PreparedCall) -> bool:
-    """Say whether the call must be counted before it is admitted."""
+    """Return whether the call must be counted before it is admitted."""
     tool = order.target.tool
     return bool(tool.rates) or (tool.rate_limit_key is not None and bool(effective_rate_limits(tool)))
 
 
 def count_call(order: PreparedCall, plan: PlanSnapshot) -> datetime:
-    """Count the call for who asks for it, and return when. Raises RateLimited."""
+    """Count the call for its requester and return the time. Raises RateLimited."""
     now = clock.now()
     acquire_use(_rate_limit_of(order, plan), now=now)
     return now
 
 
 def give_back_count(order: PreparedCall, plan: PlanSnapshot, counted_at: datetime) -> None:
-    """Take back the count of a call that is neither started nor held after all, and is counted again when it is."""
+    """Take back the count of a call that was neither started nor held; it is counted again later."""
     release_use(_rate_limit_of(order, plan), counted_at=counted_at)
 
 
@@ -223,14 +223,14 @@ def _rate_limit_of(order: PreparedCall, plan: PlanSnapshot) -> RateLimitKey:
 
 
 def _rate_limit_key(asker: RequesterIds) -> str:
-    """Name who is counted: an agent by its token, a person as one, whatever tokens of their own they make."""
+    """Return the key to count by: an agent's token, or the person, whichever of their tokens they use."""
     agents = ApiToken.objects.filter(kind=ApiToken.Kind.AGENT)
     is_agent = asker.token_id is not None and agents.filter(pk=asker.token_id).exists()
     return f"token:{asker.token_id}" if is_agent else f"user:{asker.user_id}"
 
 
 def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, refusal: RateLimited) -> bool:
-    """Let a step wait until its limit allows one more call; False, with nothing changed, when that is too long."""
+    """Let a step wait until its limit allows one more call; return False without a change if that takes too long."""
     if refusal.retry_after > MAX_RATE_WAIT_SECONDS:
         return False
     until = tx.now + timedelta(seconds=refusal.retry_after)
@@ -240,13 +240,13 @@ def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, refusal: RateLim
 
 DEFER_DELAY = timedelta(hours=1)
 LONGER_THAN_ANY_RETRY = timedelta(minutes=2)
-"""No other step waits this long for a retry; one that did would only be tried early."""
+"""Longer than any other wait for a retry, which tells deferred steps apart; a mistaken one is only tried early."""
 MAX_WOKEN_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _DeferredStep:
-    """One step that waits for room."""
+    """One step that waits for a free request slot."""
 
     pk: int
     plan_pk: int
@@ -254,16 +254,16 @@ class _DeferredStep:
 
 
 def request_owner(plan: PlanSnapshot, order: PreparedCall) -> RequesterScope:
-    """Return whose request a call of the plan would open."""
+    """Return the requester whose pending requests are counted for a call of the plan."""
     asker = order.asker or plan.asker
     return RequesterScope(asker.user_id, asker.token_id, plan.ref)
 
 
 def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = False) -> bool:
-    """Put a claimed step off when no more requests may wait; say whether that was done.
+    """Defer a claimed step if the limit of pending requests is reached; return whether it was deferred.
 
-    `exactly`: its request is opened in this very transaction, so that no other may take its place. What a grant may
-    still start is not put off before that is known.
+    With `exactly`, the request is opened in this transaction and its slot is reserved. A call that a grant may still
+    start is only deferred with `exactly`.
     """
     if hold.order.target.grant_limits is not None and not exactly:
         return False
@@ -276,7 +276,7 @@ def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = 
 
 
 def wake_deferred_steps(now: datetime) -> int:
-    """Make the oldest steps ready that wait for room, as many as there is; return how many."""
+    """Make the oldest deferred steps ready, as many as there are free slots; return their number."""
     room: dict[RequesterScope, int] = {}
     woken: Counter[RequesterScope] = Counter()
     requesters: Counter[int | None] = Counter()
@@ -292,7 +292,7 @@ def wake_deferred_steps(now: datetime) -> int:
 
 
 def _deferred_steps(now: datetime) -> list[_DeferredStep]:
-    """Return the oldest steps that wait, each with who asks: for the call that it has or is to replace, or the plan."""
+    """Return the oldest deferred steps with the requester of their call, of the call it replaces, or of the plan."""
     whose = ("call__requested_by", "call__token"), ("retry_of__requested_by", "retry_of__token")
     author = Coalesce("plan__token__user", "plan__author")
     rows = (
@@ -306,7 +306,7 @@ def _deferred_steps(now: datetime) -> list[_DeferredStep]:
 
 
 def _owner_of_deferred(plan_ref: str, askers: Sequence[int | None]) -> RequesterScope:
-    """Return who asks: the first person of these pairs of people and their tokens. As `request_owner` judges it."""
+    """Return the first requester of these pairs of user and token, consistent with `request_owner`."""
     pairs = zip(askers[::2], askers[1::2], strict=True)
     return RequesterScope(*next((pair for pair in pairs if pair[0] is not None), (None, None)), plan_ref)
 

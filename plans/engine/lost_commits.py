@@ -1,7 +1,7 @@
-"""Transactions whose answer was lost: whether they were committed is looked up, and what they led to goes on.
+"""Recovery of transactions whose commit went unanswered: finds out if they committed and continues their work.
 
-A step that was claimed by one would wait else until its lease is over, and a call that it started would be an unknown
-outcome though its handler never began.
+Otherwise a step claimed by such a transaction would wait until its lease expires, and a started call would become an
+unknown outcome although its handler never began.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from plans.store.transactions import PlanTransaction, plan_transaction
 ArgumentsP = ParamSpec("ArgumentsP")
 ResultT = TypeVar("ResultT")
 RETRY_SECONDS = 0.1
-"""How soon what the database did not take is tried again; twice as long each time."""
+"""Delay before the first retry; doubled each time."""
 
 
 def recover_lost_commit(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
-    """Let a function that is one plan transaction return its `result`, even if the answer to its commit was lost.
+    """Decorate a function that is one plan transaction to return its `result` if the commit went unanswered.
 
-    Raises what `act` raised when nothing was committed, or half a lease was not long enough to find out.
+    Raises what `act` raised if nothing was committed, or if that could not be found out within half a lease.
     """
 
     @wraps(act)
@@ -37,7 +37,7 @@ def recover_lost_commit(act: Callable[ArgumentsP, ResultT]) -> Callable[Argument
         except Error as error:
             tx = transactions.latest_transaction()
             if connection.in_atomic_block or not is_unavailable(error) or tx is None or not tx.last_seq:
-                raise  # nothing was to be committed yet
+                raise  # the commit had not begun
             log_unexpected(error)
             connection.close()
             if not retry_while_database_is_away(lambda: _was_committed(tx)):
@@ -49,7 +49,7 @@ def recover_lost_commit(act: Callable[ArgumentsP, ResultT]) -> Callable[Argument
 
 
 def retry_while_database_is_away(act: Callable[[], ResultT]) -> ResultT:
-    """Do something again while the database is away, for half a lease at most. Raises what it raised last."""
+    """Repeat `act` while the database is unavailable, for at most half a lease. Raises its last error."""
     ends, pause = monotonic() + settings.TOOLGATE_LEASE_SECONDS / 2, RETRY_SECONDS
     while True:
         try:
@@ -65,7 +65,7 @@ def retry_while_database_is_away(act: Callable[[], ResultT]) -> ResultT:
 
 @retry_on_lock
 def _was_committed(tx: PlanTransaction) -> bool:
-    """Look for its last event once nobody has the plan locked: what is not there then never will be."""
+    """Return whether the transaction's last event is stored; with the plan locked, it cannot appear later."""
     kind = tx.rows[-1][0]
     with plan_transaction(tx.plan_pk, tx.plan_ref):
         return Event.objects.filter(plan=tx.plan_pk, seq=tx.last_seq, at=tx.now, type=kind).exists()

@@ -1,8 +1,7 @@
-"""The text of a call's value for models, kept where it is not the value's JSON.
+"""Text sent to models in place of a call's value, stored if it is not the value's JSON.
 
-A tool leaves its value out of it by `exclude_value_from_context`, or writes it by the value's own `render()`. People
-and the REST answer have the value itself. Later tools may be given a value that is left out; what they return of it is
-for them to leave out.
+A tool can hide its value with `exclude_value_from_context` or replace its text with the value's `render()`. People and
+the REST API get the value itself. Later tools may receive a hidden value and must hide it in their own results.
 """
 
 from typing import Any
@@ -17,30 +16,32 @@ VALUE_HIDDEN = "The tool does not show this value to models. Refer to it by its 
 
 
 def store_model_text(call: Call, outcome: CallOutcome) -> None:
-    """Keep what models read of a call's value, in the transaction that ends the call."""
+    """Store the model text of a call's value, in the transaction that ends the call."""
     if outcome.exclude_value_from_context:
         row = ModelText(call_id=call.pk, is_left_out=True)
     elif outcome.rendering is not None:
         row = ModelText(call_id=call.pk, text=outcome.rendering)
     else:
         return
-    ModelText.objects.bulk_create([row], ignore_conflicts=True)  # a worker that lost its lease finds out later
+    ModelText.objects.bulk_create(
+        [row], ignore_conflicts=True
+    )  # may exist if the lease was lost, which is detected later
 
 
 def model_text(call_pk: int) -> ModelText | None:
-    """Return what models read in place of the JSON of a call's value; None where they read that."""
+    """Return the text that replaces the JSON of a call's value for models; None if the JSON is used."""
     return ModelText.objects.filter(call=call_pk).first()
 
 
 def resolve_for_model(parameters: Any, plan_pk: int) -> Any:
-    """Return parameters with their references replaced, as a model reads them. Raises ParameterError."""
+    """Return parameters with references resolved, hidden values replaced by a notice. Raises ParameterError."""
     return references.resolve(
         parameters, Memory(plan_pk), instead=dict.fromkeys(keys_hidden_from_models(plan_pk), VALUE_HIDDEN)
     )
 
 
 def keys_hidden_from_models(plan_pk: int) -> frozenset[str]:
-    """Return the keys of a plan's memory whose values models do not read."""
+    """Return the keys of a plan's memory whose values are hidden from models."""
     steps = Step.objects.filter(plan=plan_pk, call__model_text__is_left_out=True).values_list("step_id", flat=True)
     values = MemoryItem.objects.filter(plan=plan_pk, type=MemoryItem.Type.VALUE, step_id__in=list(steps))
     return frozenset(values.values_list("key", flat=True))

@@ -1,7 +1,7 @@
-"""Previews that a request waits for, each in a thread of its own: a tool that hangs keeps no request waiting for long.
+"""Previews with a timeout, each computed in its own thread, so a hanging tool cannot block a request.
 
-What does not come in time is left behind: the request is held and says so, and its preview is computed again, and
-compared, before the call may start.
+After a timeout the approval request is opened with a notice instead; the preview is computed again and compared before
+the call starts.
 """
 
 import threading
@@ -21,23 +21,23 @@ from plans.models import Plan
 
 PREVIEWS_AT_ONCE = 4
 SLOT_WAIT_SECONDS = 1.0
-"""How long a request waits for a place while that many previews are being computed, or hang."""
-PREVIEW_TIMED_OUT = "The tool did not say in time what this call would do."
-TOO_MANY_PREVIEWS = "What this call would do was not computed: too many other previews are under way, or hang."
+"""Longest time in seconds that a request waits for a free preview slot."""
+PREVIEW_TIMED_OUT = "The preview timed out."
+TOO_MANY_PREVIEWS = "The preview was not computed because too many other previews are running."
 
 _preview_slots = threading.BoundedSemaphore(PREVIEWS_AT_ONCE)
 
 
 def preview_with_timeout(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> Preview | None:
-    """Compute what a call would do, or say that it did not come in time.
+    """Return the preview of a call, or a notice if it timed out or no slot was free.
 
-    Raises ToolError when the tool already knows that it cannot do it.
+    Raises ToolError if the tool refuses the call.
     """
     if not _preview_slots.acquire(timeout=SLOT_WAIT_SECONDS):
         return Preview(TOO_MANY_PREVIEWS, "none")
     answer: Future[Preview | None] = Future()
     work = (answer, plan, step_id, order)
-    # A daemon: a tool that never returns must not keep the process from ending.
+    # Daemon thread: a tool that never returns must not prevent the process from exiting.
     threading.Thread(target=_compute, args=work, name="toolgate-preview", daemon=True).start()
     try:
         return answer.result(pipeline.PREVIEW_SECONDS)
@@ -46,7 +46,7 @@ def preview_with_timeout(plan: PlanSnapshot, step_id: int, order: PreparedCall) 
 
 
 def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
-    """Compute what a stored call would do with other arguments.
+    """Return the preview of a stored call with other arguments.
 
     Raises what `preview_with_timeout` and `prepare_call` raise.
     """
@@ -58,7 +58,7 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
 def _compute(answer: "Future[Preview | None]", plan: PlanSnapshot, step_id: int, order: PreparedCall) -> None:
     try:
         answer.set_result(execution.preview(plan, step_id, order))
-    except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+    except BaseException as error:  # noqa: BLE001 - raised by answer.result()
         answer.set_exception(error)
     finally:
         connection.close()

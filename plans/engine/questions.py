@@ -1,7 +1,7 @@
-"""Steps that ask the person whose plan it is, and wait for the answer: it is the step's result, as a tool's would be.
+"""Steps that ask the plan's author a question and wait for the answer, which becomes the step's result.
 
-The step waits before its call, so it costs nothing but rows. The answer lets it be claimed again; its call then passes
-the gate as any other, and gives the answer back. A question that policies refuse is never asked.
+The step waits before its call and holds no resources. The answer makes it claimable; its call then passes the gate
+like any other and returns the answer. A question denied by a policy is never asked.
 """
 
 from collections.abc import Sequence, Set
@@ -29,24 +29,24 @@ MAX_ANSWER = 4000
 
 
 def waits_for_answer(step: Step) -> bool:
-    """Say whether the step at hand waits for the answer to its question."""
+    """Return whether the loaded step waits for an answer to its question."""
     waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.INPUT
     return waits and step.tool == ASK_USER and step.call_id is None
 
 
 def is_answered(step_pk: int) -> bool:
-    """Say whether somebody has answered what the step asks."""
+    """Return whether the step's latest question is answered."""
     latest = Question.objects.filter(step=step_pk).order_by("-pk").values_list("answered_at", flat=True).first()
     return latest is not None
 
 
 def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
-    """Let a claimed step wait for an answer, holding nothing. Raises Conflict when its lease was lost.
+    """Store the question and let the claimed step wait for its answer. Raises Conflict if the lease was lost.
 
-    What the text must not hold for a database to keep it is shown by a mark instead.
+    Characters that a database cannot store are replaced by a mark.
     """
     if not statements.release_step(tx.cursor, step, StepWait(WaitingFor.INPUT, None, tx.now)):
-        raise Conflict("The step was taken over before its question was asked.")
+        raise Conflict("Another worker took over this step before its question was asked.")
     asked = {"text": storable_text(text), "asked_at": tx.now}
     Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=asked)
     tx.record("step.waiting", step.step_id, waiting_for="input", question=True)
@@ -54,7 +54,7 @@ def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
 
 
 def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
-    """Answer what a step asks. Raises ParameterError for a text that is no answer, Conflict when it does not wait."""
+    """Answer a step's question. Raises ParameterError for an invalid text, Conflict if the step does not wait."""
     ensure_not_restored()
     _store_answer(plan, step, _validate_answer(text), by)
 
@@ -65,10 +65,10 @@ def _validate_answer(text: str) -> str:
         raise field_error("text", "required", "Write an answer.")
     if len(said) > MAX_ANSWER:
         raise field_error(
-            "text", "too_long", f"This has {len(said):,} characters; an answer has at most {MAX_ANSWER:,}."
+            "text", "too_long", f"This has {len(said):,} characters; an answer may have at most {MAX_ANSWER:,}."
         )
     if "\0" in said:
-        raise field_error("text", "invalid", "This holds the NUL character, which no answer may.")
+        raise field_error("text", "invalid", "An answer must not contain the NUL character.")
     return redact_text(said)
 
 
@@ -79,7 +79,7 @@ def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
             pk=step.pk, call=None, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.INPUT, claimed_by=""
         )
         if not waiting.update(waiting_for="", waiting_since=None, ready_at=tx.now):
-            raise Conflict(f"Step {step.step_id} waits for no answer any more.")
+            raise Conflict(f"Step {step.step_id} no longer waits for an answer.")
         given = {"answer": text, "answered_by": by.user, "answered_at": tx.now}
         Question.objects.filter(step=step.pk, answered_at=None).update(**given)
         add_requester_of_descendants(plan, step, by=by)
@@ -89,7 +89,7 @@ def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A question of a plan, with its answer; None while nobody has answered."""
+    """A question of a plan and its answer, None while it is open."""
 
     step_id: int
     question: str
@@ -97,14 +97,14 @@ class Exchange:
 
 
 def exchanges_of(plan_pk: int) -> Sequence[Exchange]:
-    """Return what was asked in a plan so far, in order."""
+    """Return the questions of a plan so far with their answers, in order."""
     rows = Question.objects.filter(step__plan=plan_pk).order_by("pk")
     found = rows.values_list("step__step_id", "text", "answer", "answered_at")
     return [Exchange(step, text, said if at else None) for step, text, said, at in found]
 
 
 def exchanges_for_models(plan_pk: int) -> Sequence[Exchange]:
-    """Return what was asked in a plan so far, without the values in its questions that models do not read."""
+    """Return the questions and answers of a plan, with values hidden from models replaced in the questions."""
     exchanges, left_out = exchanges_of(plan_pk), model_texts.keys_hidden_from_models(plan_pk)
     if not left_out or not exchanges:
         return exchanges
@@ -121,5 +121,5 @@ def _question_for_model(exchange: Exchange, parameters: Any, plan_pk: int, left_
         if left_out.isdisjoint(reference.key for reference in references.find(parameters)):
             return exchange.question
         return str(model_texts.resolve_for_model(parameters, plan_pk)["question"])
-    except ParameterError:  # what it referred to is not there any more
+    except ParameterError:  # a referenced value no longer exists
         return model_texts.VALUE_HIDDEN

@@ -1,7 +1,7 @@
-"""Cleaning up after a worker that died: expired leases are taken back, and nothing dangerous runs twice.
+"""Recovery from dead workers: takes back steps with expired leases without running anything dangerous twice.
 
-Secrets that outlived their call go, too: the ends of calls and plans forget them by themselves, but a process may have
-died before.
+Also deletes secrets that outlived their call: the end of a call or plan deletes them, but the process may have died
+before.
 """
 
 from datetime import datetime, timedelta
@@ -25,11 +25,11 @@ from plans.store.transactions import PlanTransaction, plan_transaction
 
 BATCH = 100
 MAX_LEASE_FACTOR = 2
-"""How far ahead a lease may end, as a multiple of what a lease lasts: any further, the clock was set back since."""
+"""Limit of a lease's remaining time, as a multiple of its length; more means that the clock was set back."""
 
 
 def take_back_lost_steps(now: datetime) -> int:
-    """Take back the steps whose lease has expired; return how many were."""
+    """Take back the steps whose lease has expired; return their number."""
     _shorten_leases(now)
     with connection.cursor() as cursor:
         lost = statements.lost_steps(cursor, now=now, limit=BATCH)
@@ -37,7 +37,7 @@ def take_back_lost_steps(now: datetime) -> int:
 
 
 def _shorten_leases(now: datetime) -> None:
-    """Let leases from before the clock was set back end one lease from now; whoever still works renews theirs."""
+    """Shorten leases from before the clock was set back to one lease from now; live workers renew theirs."""
     lasts = timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
     too_long = Step.objects.filter(lease_until__gt=now + MAX_LEASE_FACTOR * lasts)
     if too_long.exists():
@@ -45,12 +45,12 @@ def _shorten_leases(now: datetime) -> None:
 
 
 def expire_all_leases(now: datetime) -> None:
-    """Let every lease end now: after a restore nobody has what the rows say, and whoever has is fenced."""
+    """End every lease now. After a restore the rows do not reflect live workers; any that exist are fenced off."""
     Step.objects.filter(lease_until__gt=now).update(lease_until=now)
 
 
 def _take_back(lost: ClaimedStep) -> bool:
-    """Decide about one step, in its plan's transaction; False when it was not lost after all."""
+    """Reassign one step in its plan's transaction; return False if its lease was renewed in the meantime."""
     plan = load_snapshot(lost.plan_pk)
     with plan_transaction(plan.pk, plan.ref) as tx:
         is_lost = statements.is_lost(tx.cursor, lost, now=tx.now)
@@ -61,7 +61,7 @@ def _take_back(lost: ClaimedStep) -> bool:
 
 
 def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost: ClaimedStep) -> None:
-    """Give the step to another worker when its call may run (again), else to a person."""
+    """Make the step claimable if its call may run (again); otherwise leave it to a person, or end it."""
     step = Step.objects.select_related("call__version", "call__approval").get(pk=lost.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running:
@@ -79,9 +79,9 @@ def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost: ClaimedStep) -> Non
 
 
 def hand_back(run: RunningCall) -> None:
-    """Let another worker take a call that this one has started and whose handler has not begun.
+    """Release a started call whose handler has not begun, for another worker.
 
-    What goes wrong here is logged: the lease expires, and the call is taken back then.
+    Errors are only logged: the call is taken back when its lease expires.
     """
     try:
         _hand_back(run)
@@ -98,14 +98,14 @@ def _hand_back(run: RunningCall) -> None:
 
 @retry_on_deadlock
 def release_claim(work: WorkItem) -> None:
-    """Let another worker have a claimed step of which nothing has run."""
+    """Release a claimed step of which nothing has run, for another worker."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
         retries.retry_later(tx, work.step, None, attempt=work.step.attempt, error=retries.WORKER_STOPPED)
         hints.hint(tx.plan_pk)
 
 
 def _try_again(tx: PlanTransaction, lost: ClaimedStep, running: Call | None) -> None:
-    """Let another worker claim the step, and the call that was running start once more."""
+    """Make the step claimable again and its running call ready."""
     if not statements.reclaim_step(tx.cursor, lost, now=tx.now):
         return
     if running is not None:
@@ -119,7 +119,7 @@ SETTLED_STATUSES = (StepStatus.COMPLETED, StepStatus.CANCELLED)
 
 
 def delete_expired_secrets() -> int:
-    """Delete the secrets of plans that have ended and of steps that are completed or cancelled; return how many."""
+    """Delete secrets of ended plans and of completed or cancelled steps; return their number."""
     if not CallSecret.objects.exists():
         return 0
     ended = CallSecret.objects.filter(

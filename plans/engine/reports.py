@@ -1,6 +1,7 @@
-"""What is told of the engine's work once it is committed: log lines, measurements, the outcome on a span.
+"""Log lines, metrics and span attributes about the engine's work, emitted after commit.
 
-Ids, names of tools, levels and durations: never arguments, results or messages. What is rolled back is not told.
+They contain ids, tool names, levels and durations, never arguments, results or messages. Nothing is emitted for a
+transaction that is rolled back.
 """
 
 import logging
@@ -25,14 +26,14 @@ from plans.store.statements import ClaimedStep
 log = logging.getLogger("toolgate.calls")
 CALL_ENDS = ("completed", "failed", "cancelled")
 LATE = "late"
-"""What came back when its call had ended without it: told, and not timed a second time."""
+"""Outcome of an attempt that returned after its call had ended; logged, but not timed again."""
 WARNING_ENDS = ("retrying", LATE)
 WORK_WITH_CALL = (RunningCall, ApprovedCall, StaleApproval)
 
 
 @contextmanager
 def log_context(work: WorkItem) -> Iterator[None]:
-    """Let log lines and spans inside name the plan and step, and the call and its tool where there is a call."""
+    """Bind the plan, step, tool and call to the log lines and spans inside."""
     ids, traceparent = ids_of(work), work.plan.traceparent
     trace_id = tracing.trace_id_of(traceparent)
     with (
@@ -43,7 +44,7 @@ def log_context(work: WorkItem) -> Iterator[None]:
 
 
 def ids_of(work: WorkItem) -> dict[str, str | int]:
-    """Return what names the work in logs and spans."""
+    """Return the ids of the work for logs and spans."""
     ids: dict[str, str | int] = {"plan": work.plan.ref, "step": work.step.step_id, "tool": work.step.tool}
     if isinstance(work, WORK_WITH_CALL):
         ids["call"] = work.call.public_id
@@ -51,13 +52,13 @@ def ids_of(work: WorkItem) -> dict[str, str | int]:
 
 
 def handler_span(run: RunningCall) -> AbstractContextManager[object]:
-    """Open a span for the tool's code alone."""
+    """Return a span for the tool's code."""
     ids = {"call": run.call.public_id, "tool": run.step.tool, "level": run.order.level}
     return tracing.span("tool call", ids | {"attempt": run.call.attempt})
 
 
 def report_attempt_ended(run: RunningCall, outcome: str) -> None:
-    """Tell how an attempt of a call ended: completed, failed, retrying, outcome_unknown, or late: it was not ours."""
+    """Report on commit how an attempt ended: completed, failed, cancelled, retrying, outcome_unknown or late."""
     transaction.on_commit(partial(_report_end, run, outcome, monotonic()), robust=True)
 
 
@@ -75,14 +76,14 @@ def _report_end(run: RunningCall, outcome: str, ended: float) -> None:
 
 
 def _log_level(level: str, outcome: str) -> int:
-    """Safe calls are many and say little; what did not end by itself is for whoever looks after the system."""
+    """Return the log level: debug for safe calls, which are many; warning for retries and late results."""
     if outcome in WARNING_ENDS:
         return logging.WARNING
     return logging.DEBUG if level == SafetyLevel.SAFE else logging.INFO
 
 
 def _seconds_ready(run: RunningCall) -> float | None:
-    """Return the seconds that the step had been ready; both times are those of transactions."""
+    """Return how many seconds the step was ready before it started; both are transaction times."""
     since, started = run.step.ready_since, run.call.started_at
     if since is None or started is None:
         return None
@@ -93,7 +94,7 @@ def _seconds_ready(run: RunningCall) -> float | None:
 
 
 def report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
-    """Tell that a step was taken back from a worker that went silent."""
+    """Report on commit that a step was taken back because its lease expired."""
     transaction.on_commit(partial(_report_lease_lost, lost, plan_ref), robust=True)
 
 
@@ -104,7 +105,7 @@ def _report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
 
 
 def report_outcome_unknown(call: Call, step: ClaimedStep) -> None:
-    """Tell that nobody knows what a call did, and a person is to say it."""
+    """Report on commit that the outcome of a call is unknown and a person must settle it."""
     level = str(call.version.safety_level)
     transaction.on_commit(partial(_report_outcome_unknown, call, step, level), robust=True)
 
@@ -120,7 +121,7 @@ def _ids(call: Call, step_id: int) -> dict[str, str | int]:
 
 
 def count_review(sender: object, *, fact: Fact, **kwargs: object) -> None:
-    """Count reviews, once they are committed."""
+    """Count a review on commit; receiver of the `fact` signal."""
     if fact.kind == "approval.reviewed":
         verdict = str(fact.data.get("verdict", ""))
         transaction.on_commit(partial(metrics.count_decision, verdict), robust=True)

@@ -1,11 +1,10 @@
-"""Everything that makes a call run again by itself: after a failure, a lost worker, or a start that did not happen.
+"""Automatic retries: after a failure, a lost worker, or a start that did not take place.
 
-- A failed call of a tool that allows it is retried with growing delays, a few times.
-- A call whose worker was lost runs again if that is harmless; else a person says what happened.
-- A dangerous call whose start could not be witnessed waits and looks again. A call that is returned was started and its
-  handler has not begun: the start counts as no attempt, and not against the plan's budget.
-- A step whose tool is other code here than in the catalog is left to processes that have loaded the right code, a few
-  times.
+- A failed call is retried up to TRIES attempts with growing delays, if its tool allows it.
+- A call whose worker was lost runs again if that is harmless; otherwise a person settles it.
+- A dangerous call whose start could not be written to the checkpoint file is postponed. A started call whose handler
+  has not begun can be returned: the start then counts neither as an attempt nor against the plan's budget.
+- A step whose tool has other code here than in the catalog is left to other processes, up to MAX_RELEASES times.
 """
 
 import random
@@ -32,7 +31,7 @@ TRIES = 3
 RETRY_JITTER = (0.8, 1.2)
 """Limits of the random factor of the delay before a retry."""
 CRASHES = 3
-"""A call that loses its worker this often is parked for a person."""
+"""A call that loses its worker this often must be settled by a person."""
 UNWITNESSED_DELAY = timedelta(seconds=10)
 """Delay of a step whose start could not be written to the checkpoint file."""
 WORKER_STOPPED = "worker_stopped"
@@ -44,9 +43,9 @@ GIVE_BACK_CALL = "UPDATE plans_plan SET calls_used = calls_used - 1 WHERE id = %
 def retry_later(
     tx: PlanTransaction, step: ClaimedStep, until: datetime | None, *, call: Call | None = None, **data: Any
 ) -> bool:
-    """Let a claimed step wait until it is tried again (None: at once), and record it; False when its lease was lost.
+    """Release a claimed step to be retried at `until` (None: at once); return False if its lease was lost.
 
-    `call` is the call that was started, if one was; `data` goes into the event.
+    `call` is the started call, if there is one; `data` goes into the event.
     """
     reason, call_pk = WaitingFor.RETRY if until else "", call.pk if call else step.call_pk
     if not statements.release_step(tx.cursor, step, StepWait(reason, call_pk, tx.now, until or tx.now)):
@@ -56,24 +55,24 @@ def retry_later(
 
 
 def is_repeatable(definition: Tool[Any, Any] | ToolVersion) -> bool:
-    """Return whether a call of the tool may run again although it may have had its effect."""
+    """Return whether a call of the tool may run again although it may have taken effect."""
     if definition.safety_level == SafetyLevel.DANGEROUS:
         return False
     return definition.safety_level == SafetyLevel.SAFE or definition.retry_safe
 
 
 def may_run_again(call: Call) -> bool:
-    """Return whether a call may run again by itself after its worker was lost."""
+    """Return whether a call may run again automatically after its worker was lost."""
     return call.attempt < CRASHES and is_repeatable(call.version)
 
 
 def plan_is_over(tx: PlanTransaction) -> bool:
-    """Return whether the plan has ended: what still runs in it ends by itself, and nothing starts again."""
+    """Return whether the plan has ended, so that nothing in it may start again."""
     return Plan.objects.filter(pk=tx.plan_pk, status__in=PLAN_TERMINAL).exists()
 
 
 def retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> timedelta | None:
-    """Return when the call starts once more; None: never, also where its plan would be past its deadline by then."""
+    """Return the delay before the call's next attempt; None if it may not be retried before the plan's deadline."""
     tool = run.order.target.tool
     may_retry = outcome.retryable and tool.retry_safe and tool.safety_level != SafetyLevel.DANGEROUS
     if outcome.success or not may_retry or run.call.attempt >= TRIES or plan_is_over(tx):
@@ -85,7 +84,7 @@ def retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOut
 
 
 def retry_failed(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, delay: timedelta) -> bool:
-    """Let the call start once more after a delay; False when its lease was lost."""
+    """Schedule another attempt of the call after a delay; return False if its lease was lost."""
     left = {"left_running": True} if outcome.left_running else {}
     if not retry_later(
         tx, run.step, tx.now + delay, call=run.call, attempt=run.call.attempt, of=TRIES,
@@ -97,19 +96,19 @@ def retry_failed(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOu
 
 
 def postpone_start(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """Let a claimed step wait whose start could not be witnessed."""
+    """Postpone a claimed step whose start could not be written to the checkpoint file."""
     seconds = UNWITNESSED_DELAY.seconds
     retry_later(tx, step, tx.now + UNWITNESSED_DELAY, seconds=seconds, error=AuditUnavailable.code)
 
 
 def postpone_started_call(tx: PlanTransaction, run: RunningCall) -> None:
-    """Let a started call wait whose checkpoint could not be written."""
+    """Postpone a started call whose checkpoint could not be written."""
     until, seconds = tx.now + UNWITNESSED_DELAY, UNWITNESSED_DELAY.seconds
     return_unstarted_call(tx, run, until, seconds=seconds, error=AuditUnavailable.code)
 
 
 def return_unstarted_call(tx: PlanTransaction, run: RunningCall, until: datetime | None, **data: Any) -> None:
-    """Let a started call whose handler has not begun be ready again; `data` says in its event why."""
+    """Make a started call whose handler has not begun ready again; `data` goes into the event."""
     if retry_later(tx, run.step, until, call=run.call, attempt=run.call.attempt, **data):
         started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
         if try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1) and run.plan.has_budget:
@@ -119,14 +118,14 @@ def return_unstarted_call(tx: PlanTransaction, run: RunningCall, until: datetime
 MAX_RELEASES = 5
 RELEASE_SECONDS = 1.0
 RELEASED_PAUSE_SECONDS = 3.0
-"""Delay before this process wakes a plan that it left to others; other processes look each second."""
+"""Delay in seconds before this process wakes a plan that it left to others; other processes poll every second."""
 DRIFTED = "drifted"
 
 _released_until: dict[int, float] = {}
 
 
 def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
-    """Let go of a claimed step, so that another process may take it; False when it was left often enough."""
+    """Release a claimed step for another process; return False if it was released MAX_RELEASES times already."""
     times = _count_releases(tx.plan_pk, step.step_id)
     until = tx.now + timedelta(seconds=RELEASE_SECONDS)
     told: dict[str, Any] = {"attempt": times + 1, "of": MAX_RELEASES, "seconds": RELEASE_SECONDS, "error": DRIFTED}
@@ -138,7 +137,7 @@ def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
 
 
 def _count_releases(plan_pk: int, step_id: int) -> int:
-    """Return how often a step was left since anything else came of it; that it began, and no more, is nothing else."""
+    """Return how often the step was released in a row; `step.started` events do not interrupt the row."""
     told = Event.objects.filter(plan_id=plan_pk, step_id=step_id).exclude(type="step.started").order_by("-seq")
     lately = told.values_list("type", "data")[:MAX_RELEASES]
     return sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
@@ -152,5 +151,5 @@ def _forget_elapsed() -> None:
 
 
 def is_released_here(plan_pk: int) -> bool:
-    """Say whether this process has just left a step of the plan to others."""
+    """Return whether this process has just released a step of the plan to others."""
     return monotonic() < _released_until.get(plan_pk, 0.0)

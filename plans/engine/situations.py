@@ -1,4 +1,4 @@
-"""The situation of a stored call when its step is claimed: why it is there, and so how its step goes on."""
+"""The situation of a stored call when its step is claimed, which determines how the step continues."""
 
 from enum import Enum, auto
 
@@ -8,35 +8,35 @@ from catalog.states import TERMINAL
 
 
 class CallSituation(Enum):
-    """The reasons for which a step that is claimed has a call already."""
+    """The reasons why a claimed step already has a call."""
 
     EARLY = auto()
     """An approval was requested before the step was ready; it is pending or approved."""
     EARLY_ANSWERED = auto()
-    """People ended the call before its step was ready: they rejected it, answered it or sent it back."""
+    """Reviewers ended the call before its step was ready: they rejected it, answered it or sent it back."""
     EARLY_UNANSWERED = auto()
-    """An early request ended without an answer of people, so that the step has to request a new approval."""
+    """An early request ended without a decision; the step must request a new approval."""
     ENDED = auto()
-    """The call has ended and its step goes on: people sent it back, and the step has been given other arguments."""
+    """The call was sent back and has ended; the step continues with the arguments that a person entered."""
     APPROVED = auto()
-    """The call is approved; its approval is not consumed yet."""
+    """The call is approved and its approval not yet consumed."""
     HANDED_BACK = auto()
     """The approval is consumed, and the worker stopped before the handler began."""
     GRANTED = auto()
     """A grant let the call start, and the worker stopped before the handler began."""
     UNBEGUN = auto()
-    """The call needed no approval and has not run: a direct call left to the executor, or one that was handed back."""
+    """The call needed no approval and has not run: a direct call left to the executor, or a call handed back."""
     ATTEMPTED = auto()
-    """The handler ran: the call is tried again, or its worker was lost."""
+    """The handler ran: the call is retried, or its worker was lost."""
 
     @property
     def is_early(self) -> bool:
-        """Whether an approval was requested before the step was ready, and the step meets it only now."""
+        """True if approval was requested early and the step has now become ready."""
         return self in (CallSituation.EARLY, CallSituation.EARLY_ANSWERED, CallSituation.EARLY_UNANSWERED)
 
 
 def classify(call: Call) -> CallSituation:
-    """Return the situation of a call; without a query if its `approval` and `grant_use` are at hand."""
+    """Return the situation of a call; no query if its `approval` and `grant_use` are loaded."""
     request = call.approval if hasattr(call, "approval") else None
     if request is not None and request.is_pre_approval:
         return _classify_early(call)

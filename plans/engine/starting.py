@@ -1,7 +1,7 @@
-"""From a ready step to work: claim it, check whether it is done, resolve, validate, gate, start.
+"""Starting ready steps: claim, done_check, resolve references, validate, gate, start.
 
-Everything here happens inside one open plan transaction, normally the one in which the previous step was finished.
-What needs the outside (a preview, a handler) is returned as work, to be done after commit.
+All functions run inside an open plan transaction, normally the one that finished the previous step. Previews and
+handlers are returned as work items to run after commit.
 """
 
 from dataclasses import dataclass, replace
@@ -58,22 +58,22 @@ from plans.store.statements import ClaimedStep
 from plans.store.transactions import PlanTransaction, record_call_event
 
 SETTLED_AT_ONCE = 50
-"""Steps that may be skipped or failed in one transaction before others get their turn."""
+"""Limit of steps skipped or failed in one transaction, so that other plans get their turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartContext:
-    """One attempt to begin a claimed step inside an open plan transaction."""
+    """A claimed step to begin, with its open plan transaction."""
 
     tx: PlanTransaction
     plan: PlanSnapshot
     step: ClaimedStep
     just_claimed: bool = False
-    """The step was claimed in this very transaction."""
+    """The step was claimed in this transaction."""
 
 
 def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str) -> WorkItem | None:
-    """Claim the plan's ready steps until one is work; None when none is ready (any more)."""
+    """Claim ready steps of the plan until one yields a work item; None if none is ready."""
     for _ in range(SETTLED_AT_ONCE):
         step = limits.claim_within_limits(tx.cursor, plan.pk, new_lease(owner, tx))
         if step is None:
@@ -86,7 +86,7 @@ def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str) -> WorkIte
 
 
 def _begin(start: StartContext) -> WorkItem | None:
-    """Take one claimed step as far as it goes without leaving the transaction."""
+    """Advance a claimed step as far as possible within the transaction."""
     step = start.step
     try:
         extensions.require_agent_enabled(step)
@@ -101,7 +101,7 @@ def _begin(start: StartContext) -> WorkItem | None:
         retries.postpone_start(start.tx, step)
     except (Conflict, DatabaseError):
         raise
-    except Exception as error:  # noqa: BLE001 - raised again it would undo the claim, to be tried for ever
+    except Exception as error:  # noqa: BLE001 - raising would undo the claim and repeat the step forever
         log_unexpected(error)
         finishing.refuse(start.tx, step, ToolError(f"The step could not begin: {type(error).__name__}."))
         extensions.abandon_agent_step(start.tx, step)
@@ -109,7 +109,7 @@ def _begin(start: StartContext) -> WorkItem | None:
 
 
 def _begin_without_call(start: StartContext) -> WorkItem | None:
-    """Take a step that has no call as far as it goes: skipped, done, asked, or with its call."""
+    """Advance a step without a call: skip it, complete it, ask its question, or admit its call."""
     step = start.step
     is_question = step.tool == questions.ASK_USER
     answered = is_question and questions.is_answered(step.pk)
@@ -141,12 +141,14 @@ _NOT_DONE = _DoneCheck(done=False, event={})
 
 
 def _ask_question(start: StartContext, order: PreparedCall) -> None:
-    """Let the step wait for the answer to its question. Raises ToolError where policies do not let it be asked."""
+    """Let the step wait for the answer to its question. Raises ToolError if policies deny or hold the question."""
     verdict = gate(facts_for_rules(order, start.plan))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, start.plan, order, start.step.step_id)
     if isinstance(verdict, pipeline.Hold):
-        raise ToolError("A rule holds questions for approval, which they do not wait for. Let it allow or deny them.")
+        raise ToolError(
+            "A policy holds questions for approval, which is not supported. Change it to allow or deny them."
+        )
     questions.ask_question(start.tx, start.step, str(order.shown["question"]))
 
 
@@ -163,7 +165,10 @@ def _skip_reason(start: StartContext) -> _DoneCheck:
 def admit(
     start: StartContext, order: PreparedCall, *, counted: bool = False
 ) -> RunningCall | RateLimitedCall | HeldCall | None:
-    """Ask the gate: start the call, hand it to people, or refuse it with its step; one not `counted` yet comes back."""
+    """Pass the call through the gate: start it, return it to be held, or refuse it with its step.
+
+    A rate-limited call that is not `counted` yet is returned to be counted first.
+    """
     verdict = gate(facts_for_rules(order, start.plan))
     if isinstance(verdict, pipeline.Deny):
         finishing.refuse(start.tx, start.step, record_denial(verdict, start.plan, order, start.step.step_id))
@@ -186,13 +191,13 @@ def admit(
     call.fence, call.attempt = start.step.attempt, 1
     call.created_at = call.started_at = start.tx.now
     if not statements.insert_step_call(start.tx.cursor, start.step, call, just_claimed=start.just_claimed):
-        raise Conflict("The step was taken over before its call could start.")
+        raise Conflict("Another worker took over this step before its call could start.")
     store_call_secrets(order, start.plan.ref, start.step.step_id)
     return _record_started(start, call, order)
 
 
 def _refuse_if_rejected_before(start: StartContext, order: PreparedCall) -> bool:
-    """Refuse again what people refused in this plan before; say whether that was so."""
+    """Reject the call if the same call was rejected in this plan before; return whether it was."""
     first = rejected_request(start.plan.ref, order)
     if first is not None:
         refuse_as_before(start, order, first)
@@ -200,17 +205,17 @@ def _refuse_if_rejected_before(start: StartContext, order: PreparedCall) -> bool
 
 
 def rejected_request(plan_ref: str, order: PreparedCall) -> ApprovalRequest | None:
-    """Return the first request about the same tool and arguments that people rejected in the plan; None for none."""
+    """Return the first rejected request of the plan with the same tool and arguments, or None."""
     tool = order.target.tool
     return resolution.find_previous_rejection(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
 
 
 def refuse_as_before(start: StartContext, order: PreparedCall, first: ApprovalRequest) -> Call:
-    """Store the call of a claimed step, and refuse it as people refused the same in this plan before."""
+    """Store the call of a claimed step and reject it like the earlier request `first`."""
     call = new_call(start.plan, start.step.step_id, order, status=CallStatus.CREATED)
     call.created_at = start.tx.now
     if not statements.insert_step_call(start.tx.cursor, start.step, call):
-        raise Conflict("The step was taken over before its call could be refused.")
+        raise Conflict("Another worker took over this step before its call could be rejected.")
     resolution.repeat_rejection(call, first)
     return call
 
@@ -221,14 +226,16 @@ def _record_started(start: StartContext, call: Call, order: PreparedCall) -> Run
 
 
 def _continue_with_call(start: StartContext) -> WorkItem | None:
-    """Go on with a step that already has a call."""
+    """Continue a step that already has a call."""
     tx, step = start.tx, start.step
     call = Call.objects.select_related("approval", "grant_use").get(pk=step.call_pk or 0)
     situation = classify(call)
     check = _skip_reason(start) if situation.is_early else _NOT_DONE
     tx.record("step.started", step.step_id, attempt=step.attempt, **check.event)
     if check.done:
-        early_requests.withdraw_early_requests([call], "The step needs not be done: its check says that it is.")
+        early_requests.withdraw_early_requests(
+            [call], "The step is not needed: its check says that it is already done."
+        )
         finishing.complete_as_skipped(tx, step)
         return None
     work: WorkItem | None = None
@@ -253,7 +260,7 @@ def _continue_with_call(start: StartContext) -> WorkItem | None:
 
 
 def _continue_early(start: StartContext, call: Call) -> WorkItem | None:
-    """Go on with the request that was opened early, unless the call differs now or was rejected since."""
+    """Continue with the early request, unless the call has changed or was rejected since."""
     order = prepare_step_call(start.plan, start.step)
     if early_requests.invalidate_if_outdated(start.tx, call, order):
         return _request_anew(start, call, order)
@@ -263,29 +270,29 @@ def _continue_early(start: StartContext, call: Call) -> WorkItem | None:
 
 
 def _request_anew(start: StartContext, call: Call, order: PreparedCall) -> WorkItem | None:
-    """Admit the step's call as it is now, in place of the one about which people were asked early."""
+    """Admit the step's current call in place of the one requested early."""
     return admit(start, replace(order, replaces=call, asker=requester_ids_of(call)), counted=True)
 
 
 def _start_handed_back(start: StartContext, call: Call) -> RunningCall:
-    """Start a call whose approval is consumed and whose handler has not begun, if it still is what was approved.
+    """Start a call whose approval is consumed and whose handler has not begun, if it still matches the approval.
 
-    Raises ToolError for a call that policies deny now, or whose approval does not hold any more.
+    Raises ToolError if policies now deny the call or its approval is no longer valid.
     """
     order = _prepare_unchanged(call)
     try:
         consumption.recheck_consumed(call, order.target.fingerprint, order.target.implementation_digest)
     except (ApprovalExpired, Invalidated) as change:
-        raise ToolError(f"{change} It was approved, and has not run; ask for it again.") from None
+        raise ToolError(f"{change} It was approved but has not run; request it again.") from None
     _ask_gate(start, order)
     return _start_stored(start, call, order)
 
 
 def _start_unbegun(start: StartContext, call: Call) -> RunningCall | HeldCall:
-    """Start a call that has not run and needed no approval, or hold it where policies want one now.
+    """Start a call that has not run and needed no approval, or hold it if policies now require one.
 
-    A call that a grant let start is held here too: its grant is asked once more when the preview is computed.
-    Raises ToolError for a call that policies deny now.
+    A call started by a grant is held too: its grant is checked again after the preview. Raises ToolError if policies
+    now deny the call.
     """
     order = _prepare_unchanged(call)
     verdict = _ask_gate(start, order)
@@ -295,7 +302,7 @@ def _start_unbegun(start: StartContext, call: Call) -> RunningCall | HeldCall:
 
 
 def _ask_gate(start: StartContext, order: PreparedCall) -> pipeline.Allow | pipeline.Hold:
-    """Ask the gate. Raises PolicyRefusal for a call that policies deny."""
+    """Return the gate's verdict. Raises PolicyRefusal if policies deny the call."""
     verdict = gate(facts_for_rules(order, start.plan))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, start.plan, order, start.step.step_id)
@@ -303,19 +310,21 @@ def _ask_gate(start: StartContext, order: PreparedCall) -> pipeline.Allow | pipe
 
 
 def _prepare_unchanged(call: Call) -> PreparedCall:
-    """Return the order for a stored call. Raises ToolDrifted if its tool has another definition now."""
+    """Return a stored call, prepared to run. Raises ToolDrifted if its tool's definition has changed."""
     order = prepare_stored_call(call)
     if order.target.version_pk != call.version_id:
-        raise ToolDrifted(f"The definition of {call.tool_name} has changed since this was asked for; ask for it again.")
+        raise ToolDrifted(
+            f"The definition of {call.tool_name} has changed since this call was requested; request it again."
+        )
     return order
 
 
 def _start_stored(start: StartContext, call: Call, order: PreparedCall) -> RunningCall:
-    """Start a stored call. Raises BudgetExceeded, and ToolError for one that was settled meanwhile."""
+    """Start a stored call. Raises BudgetExceeded, and ToolError if it was settled in the meantime."""
     limits.check_budget(start.tx.cursor, start.plan)
     if not statements.start_call(start.tx.cursor, call.pk, fence=start.step.attempt, now=start.tx.now):
         raise ToolError("The call was settled before it could start.")
-    if order.target.implementation_pk != call.implementation_id:  # what it was stored with has been switched off
+    if order.target.implementation_pk != call.implementation_id:  # the stored one is switched off
         Call.objects.filter(pk=call.pk).update(implementation=order.target.implementation_pk)
     call.fence, call.attempt, call.started_at = start.step.attempt, call.attempt + 1, start.tx.now
     run = _record_started(start, call, order)
@@ -323,7 +332,7 @@ def _start_stored(start: StartContext, call: Call, order: PreparedCall) -> Runni
 
 
 def _with_approved_edit(run: RunningCall, request: ApprovalRequest) -> RunningCall:
-    """Add what people changed of the call, and the state of its target that they saw; a retry may have changed that."""
+    """Add the reviewers' edits, and for the first attempt the target state that they saw; a retry may find another."""
     approved = request.rounds.get(number=request.round_number)
     state = approved.state_token if run.call.attempt == 1 else ""
     return replace(run, edited=summarise_edits(request) if approved.number > 1 else None, target_state=state or None)

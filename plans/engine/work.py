@@ -1,4 +1,4 @@
-"""What an executor thread holds in its hands: a claimed step with its plan's facts, and what is to be done."""
+"""Work items of executor threads: a claimed step, a snapshot of its plan, and the work to do."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ from plans.store.statements import ClaimedStep
 
 @dataclass(frozen=True, slots=True)
 class PlanSnapshot:
-    """What an executor knows of a plan: all but its deadline never changes once it is stored."""
+    """Facts about a plan for the executor; all except the deadline never change once stored."""
 
     pk: int
     ref: str
@@ -37,15 +37,15 @@ class PlanSnapshot:
     has_budget: bool
     traceparent: str = ""
     caller_ids: str = ""
-    """JSON of the ids that the calling program gave; empty where it gave none."""
+    """JSON of the ids given by the calling program; empty if there are none."""
 
     @property
     def asker(self) -> RequesterIds:
-        """Who asks for the calls of the plan's own steps."""
+        """The requester of the calls of the plan's own steps."""
         return RequesterIds(self.token_user_id or self.author_id, self.token_id, self.via, self.session)
 
     def with_deadline_of(self, step: ClaimedStep) -> "PlanSnapshot":
-        """Return the facts with the deadline that the plan had when the step was claimed."""
+        """Return the snapshot with the plan's deadline at the time of the step's claim."""
         at = step.deadline_at
         moment = datetime.fromisoformat(at) if isinstance(at, str) else at
         if moment is not None and moment.tzinfo is None:  # as SQLite keeps it
@@ -54,12 +54,12 @@ class PlanSnapshot:
 
 
 def load_snapshot(plan_pk: int) -> PlanSnapshot:
-    """Return what is to be known of the plan."""
+    """Return the snapshot of a stored plan."""
     return snapshot_of(Plan.objects.select_related("token").get(pk=plan_pk))
 
 
 def snapshot_of(plan: Plan) -> PlanSnapshot:
-    """Return what is to be known of a plan at hand, stored or about to be."""
+    """Return the snapshot of a plan object, stored or not."""
     return PlanSnapshot(
         pk=plan.pk or 0,
         ref=plan.public_id,
@@ -78,9 +78,9 @@ def snapshot_of(plan: Plan) -> PlanSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """What is to be called: the catalog's target and the arguments, resolved and valid; `asker` None: the plan's.
+    """A call ready to be made: the catalog's target and the resolved, valid arguments. `asker` None: the plan's.
 
-    `arguments` are what runs, and are kept in memory only; `text` is what is stored, with the secrets cut out.
+    `arguments` are passed to the handler and never stored; `text` is the stored form, with secrets redacted.
     """
 
     target: CallableTool
@@ -93,21 +93,21 @@ class PreparedCall:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The arguments as they may be shown and stored."""
+        """The arguments with secrets redacted, fit to be shown and stored."""
         return json.loads(without_macs(self.text)) if self.secrets else self.arguments
 
     @property
     def level(self) -> str:
-        """The safety level of the version that is to run."""
+        """The safety level of the tool's version."""
         return str(self.target.tool.safety_level)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCall:
-    """A call that has started: its handler is to be run, unless `stop` is told that its plan has ended.
+    """A started call whose handler is to run; `stop` is set when its plan ends.
 
-    `abandoned_at` is empty until its handler could not be stopped and was left running. `edited` says what people
-    changed of it before they approved it. `sent` is what it sent to its session, to be stored when it ends.
+    `abandoned_at` has a time if the handler could not be stopped and was left running. `edited` summarises the edits
+    made before approval. `sent` has the commands sent to the session, which are stored when the call ends.
     """
 
     step: ClaimedStep
@@ -124,7 +124,7 @@ class RunningCall:
 
     @property
     def seconds(self) -> float:
-        """How long the handler may run: as its tool says, and no longer than the plan's budget lasts."""
+        """Timeout of the handler: the tool's, limited by the plan's remaining budget."""
         timeout = self.order.target.tool.timeout
         left = self.budget.seconds if self.budget else None
         return timeout if left is None else min(timeout, left)
@@ -132,7 +132,7 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitedCall:
-    """A call of a tool whose use is limited: it is to be counted before it may start or people are asked."""
+    """A call to be counted against its rate limit before it may start or be held."""
 
     step: ClaimedStep
     plan: PlanSnapshot
@@ -141,9 +141,9 @@ class RateLimitedCall:
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A call that needs people: its preview is to be computed and its request stored, unless a grant covers it.
+    """A call that needs approval: compute its preview and store its request, unless a grant covers it.
 
-    `call` is what was stored of it already: it was asked for directly, and a grant covered it then.
+    `call` is set if the call was stored already, as a direct call that a grant covered then.
     """
 
     step: ClaimedStep
@@ -155,7 +155,7 @@ class HeldCall:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedCall:
-    """An approved call: what it would change is to be compared with what was approved before it starts."""
+    """An approved call, to be compared with its approval before it starts."""
 
     step: ClaimedStep
     plan: PlanSnapshot
@@ -164,7 +164,7 @@ class ApprovedCall:
 
 @dataclass(frozen=True, slots=True)
 class StaleApproval:
-    """An approved call that may not start as it was approved: people are to be asked about it as it is now."""
+    """An approved call that has changed since: a new approval is to be requested for the current call."""
 
     step: ClaimedStep
     plan: PlanSnapshot
@@ -178,9 +178,9 @@ READ_MEMORY = "SELECT key, value FROM plans_memoryitem WHERE plan_id = %s AND ty
 
 
 class Memory(Mapping[str, Any]):
-    """A plan's values by key, read from the database when first asked for.
+    """A plan's values by key, loaded from the database at first use.
 
-    As `stored`, for references, they hold what the secrets in them are found again by; tools see the names of those.
+    With `stored`, used for references, values keep the HMACs by which their secrets are found; tools get them removed.
     """
 
     def __init__(self, plan_pk: int, *, stored: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What a plan may spend: calls are counted exactly, no tool gets more time than is left, and then nothing starts."""
+"""Budgets of plans: counting of calls, remaining time for tools, and refusal of further calls."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,13 +23,13 @@ from tests.rest import Rest
 
 
 def spent(plan: Plan) -> tuple[int, bool]:
-    """Return how many calls the plan has started, and whether its tools ran for any time."""
+    """Return the number of calls the plan has started, and whether its tools used any time."""
     plan.refresh_from_db()
     return plan.calls_used, plan.seconds_used > 0
 
 
-def test_the_call_after_the_last_one_is_refused(stage, ada):
-    """Its step says why, the plan fails, and what needs no call goes on."""
+def test_call_beyond_the_budget_is_refused(stage, ada):
+    """The step has the reason, the plan fails, and steps without a call continue."""
     plan = make_plan(ada, *(act(number) for number in (1, 2, 3)), step(4, None, parameters={}), budget={"calls": 2})
     assert work_off(plan).status == "failed"
     assert [step_of(plan, number).status for number in (1, 2, 3, 4)] == [
@@ -44,8 +44,8 @@ def test_the_call_after_the_last_one_is_refused(stage, ada):
     assert_gapless(plan)
 
 
-def test_seconds_are_what_tools_ran_together(stage, ada):
-    """No call is given more than is left; the next one is refused."""
+def test_seconds_of_all_tools_are_added_up(stage, ada):
+    """A call gets no more than the remaining time, and the next one is refused."""
     seen: list[Any] = []
     stage.acts["safe"] = lambda value, context: seen.append((context.budget, context.deadline.remaining()))
     plan = make_plan(ada, act(1), act(2), act(3), budget={"seconds": 10, "calls": 9})
@@ -64,15 +64,15 @@ def test_seconds_are_what_tools_ran_together(stage, ada):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_calls_that_start_at_the_same_moment_are_counted(stage, ada):
-    """By as many workers as there are steps."""
+def test_concurrent_starts_are_counted(stage, ada):
+    """With as many workers as steps."""
     plan = make_plan(ada, *(act(number) for number in range(1, 9)), budget={"calls": 3})
     runs = at_once(*[lambda: execution.claim_work(plan.pk, owner="tests")] * 8)
     assert (len([run for run in runs if run]), Call.objects.count(), spent(plan)[0]) == (3, 3, 3)
 
 
-def test_every_try_counts_and_so_does_the_time_of_a_lost_worker(stage, ada):
-    """A stored call that may not start again fails with the budget's code."""
+def test_retries_and_time_of_lost_workers_count(stage, ada):
+    """A stored call that may not start again fails with the code of the budget."""
     plan = make_plan(ada, act(1), budget={"calls": 1, "seconds": 100})
     execution.claim_work(plan.pk, owner="lost")
     Call.objects.update(started_at=clock.now() - timedelta(seconds=20))
@@ -83,8 +83,8 @@ def test_every_try_counts_and_so_does_the_time_of_a_lost_worker(stage, ada):
     assert 20 <= plan.seconds_used < 30
 
 
-def test_nobody_is_asked_about_what_may_not_start(stage, ada, rosa):
-    """And what was approved before the budget was used up is not started after."""
+def test_no_approval_is_requested_beyond_the_budget(stage, ada, rosa):
+    """Nor does a call start that was approved before the budget was used up."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[]), budget={"calls": 1}))
     approve(plan, rosa)
     assert work_off(plan).status == "failed"
@@ -94,15 +94,15 @@ def test_nobody_is_asked_about_what_may_not_start(stage, ada, rosa):
 
 
 def test_an_approved_call_counts_once(stage, ada, rosa):
-    """When it starts, not when it is asked about."""
+    """At its start, not at its request."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), budget={"calls": 1}))
     assert spent(plan) == (0, False)
     approve(plan, rosa)
     assert (work_off(plan).status, spent(plan)) == ("completed", (1, True))
 
 
-def test_a_call_that_was_put_back_counts_once(stage, ada):
-    """Its worker stopped before the handler began; the next one starts it within the same budget."""
+def test_released_call_counts_once(stage, ada):
+    """Its worker stopped before the handler began; the next worker starts it within the same budget."""
     plan = make_plan(ada, act(1, "x"), budget={"calls": 1})
     run = execution.claim_work(plan.pk, owner="stopping")
     assert isinstance(run, RunningCall)
@@ -112,16 +112,15 @@ def test_a_call_that_was_put_back_counts_once(stage, ada):
 
 
 @pytest.mark.parametrize("wrong", [{"calls": 0}, {"seconds": 0}, {"calls": True}, {"calls": 1.5}, {"tokens": 5}, 5, []])
-def test_budgets_that_make_no_sense_are_refused(stage, ada, wrong):
-    """With the field's name."""
+def test_invalid_budgets_are_refused(stage, ada, wrong):
     step = act(1)
     answer = Rest(ada).post("plans/", {"goal": "x", "steps": [step], "budget": wrong})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"].startswith("budget")
 
 
-def test_a_budget_is_shown_with_what_is_spent_and_cloned_whole(stage, ada):
-    """Over REST; null where there is none."""
+def test_budget_is_shown_with_usage_and_cloned(stage, ada):
+    """REST shows null for plans without a budget."""
     rest = Rest(ada)
     made = rest.post("plans/", {"goal": "x", "steps": [act(1)], "budget": {"calls": 5}}).json()
     assert made["budget"] == {"calls": 5, "seconds": None, "calls_used": 0, "seconds_used": 0.0}

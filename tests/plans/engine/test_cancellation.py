@@ -1,4 +1,4 @@
-"""Plans that people end: nothing more starts, what waits is withdrawn, what runs ends by itself."""
+"""Cancelled plans: nothing more starts, waiting calls are withdrawn, running calls finish."""
 
 import asyncio
 from datetime import timedelta
@@ -37,8 +37,8 @@ def cancel(plan: Plan) -> None:
     cancel_plan(plan, by=Requester(plan.author))
 
 
-def test_a_plan_that_has_not_started_is_cancelled(stage, ada):
-    """With all its steps; it cannot be started after that."""
+def test_unstarted_plan_is_cancelled(stage, ada):
+    """All its steps are cancelled and it cannot be started."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]), start=False)
     cancel(plan)
     assert work_off(plan).status == "cancelled"
@@ -48,8 +48,7 @@ def test_a_plan_that_has_not_started_is_cancelled(stage, ada):
     assert (stage.played, plan.completed_at is None) == ([], False)
 
 
-def test_ready_steps_are_not_claimed_any_more(stage, ada):
-    """They were about to run."""
+def test_ready_steps_are_not_claimed_after_cancellation(stage, ada):
     plan = make_plan(ada, act(1), act(2))
     cancel(plan)
     assert (work_off(plan).status, stage.played) == ("cancelled", [])
@@ -57,7 +56,7 @@ def test_ready_steps_are_not_claimed_any_more(stage, ada):
 
 
 def test_a_held_call_is_withdrawn(stage, ada, rosa):
-    """Nobody can approve it after that."""
+    """It can no longer be approved."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1])))
     cancel(plan)
     assert (request_of(plan).status, call_of(plan).status, step_of(plan).waiting_for) == ("withdrawn", "cancelled", "")
@@ -68,7 +67,7 @@ def test_a_held_call_is_withdrawn(stage, ada, rosa):
 
 
 def test_an_approved_call_that_has_not_started_is_withdrawn(stage, ada, rosa):
-    """The approval is not used."""
+    """Its approval stays unused."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
     cancel(plan)
@@ -76,8 +75,8 @@ def test_an_approved_call_that_has_not_started_is_withdrawn(stage, ada, rosa):
     assert (request_of(plan).status, call_of(plan).status) == ("withdrawn", "cancelled")
 
 
-def test_what_runs_ends_by_itself(stage, ada):
-    """Its result is kept; what depends on it does not start."""
+def test_running_call_finishes(stage, ada):
+    """Its result is stored; its dependents do not start."""
     plan = make_plan(ada, act(1, expected_key="x"), act(2, dependencies=[1]))
     stage.acts["safe"] = lambda value, context: cancel(plan)
     assert work_off(plan).status == "cancelled"
@@ -86,8 +85,7 @@ def test_what_runs_ends_by_itself(stage, ada):
     assert_gapless(plan)
 
 
-def test_what_waits_to_be_tried_again_is_cancelled(distant_tries, stage, ada):
-    """Its time never comes."""
+def test_step_waiting_for_a_retry_is_cancelled(distant_tries, stage, ada):
     stage.acts["patient"] = act_raising(OSError("busy"))
     plan = work_off(make_plan(ada, act(1, tool="patient")))
     cancel(plan)
@@ -95,8 +93,8 @@ def test_what_waits_to_be_tried_again_is_cancelled(distant_tries, stage, ada):
     assert (work_off(plan).status, call_of(plan).status, len(stage.played)) == ("cancelled", "cancelled", 1)
 
 
-def test_an_unknown_outcome_stays_to_be_settled(stage, ada):
-    """Someone must say what happened, but the call is not asked for again."""
+def test_unknown_outcome_remains_to_be_settled(stage, ada):
+    """A person must settle it, but the call is not requested again."""
     plan = make_plan(ada, act(1, tool="hasty_async"))
     stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
     work_off(plan)
@@ -112,14 +110,13 @@ def test_an_unknown_outcome_stays_to_be_settled(stage, ada):
 
 
 def test_an_ended_plan_cannot_be_cancelled(stage, ada):
-    """It says so."""
     plan = work_off(make_plan(ada, act(1)))
     with pytest.raises(Conflict):
         cancel(plan)
 
 
 def test_a_rejection_fails_the_step_with_its_reason(stage, ada, rosa):
-    """Other branches go on; the plan fails at once when nothing else can go on."""
+    """Other branches continue; the plan fails as soon as nothing else can run."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1]), act(3)))
     reject(plan, rosa)
     plan.refresh_from_db()
@@ -141,8 +138,8 @@ def test_a_cancelled_plan_leaves_no_decision_to_undo(stage, ada, rosa):
         assert Call.objects.get(pk=request.call_id).status == "cancelled"
 
 
-def test_a_plan_that_was_given_more_time_is_not_ended(stage, ada, monkeypatch):
-    """It was overdue when it was looked for, and had been retried when its turn came."""
+def test_retried_plan_is_not_ended_at_its_old_deadline(stage, ada, monkeypatch):
+    """The plan was retried between the query for overdue plans and its turn."""
     plan = make_plan(ada, act(1), deadline_seconds=60)
     now = clock.now() + timedelta(seconds=61)
 

@@ -1,4 +1,4 @@
-"""How many steps run at once, of one plan and of one tool: counted across processes, and nobody is left behind."""
+"""Limits of concurrent steps per plan and per tool, across processes, and fairness between plans."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.db
 
 @pytest.fixture
 def no_clock(transactional_db: None, workspace: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExecutorPool]:
-    """Threads without a ticker: what no hint wakes stays where it is."""
+    """Threads without a ticker: work that no hint announces is not found."""
     monkeypatch.setattr(executors, "PATIENT_SECONDS", 60.0)  # or hints past a slow thread would be dropped
     pool = ExecutorPool(threads=2)
     pool.start()
@@ -45,12 +45,12 @@ def running() -> int:
 
 
 def have_ended(plans: list[Plan]) -> bool:
-    """Say whether all of them are completed."""
+    """Return whether all of them are completed."""
     return Plan.objects.filter(pk__in=[plan.pk for plan in plans], status="completed").count() == len(plans)
 
 
-def test_a_plan_runs_no_more_steps_at_once_than_it_may(stage, ada, settings):
-    """The next one is claimed by whoever ends one, in the same transaction."""
+def test_concurrent_steps_of_a_plan_are_limited(stage, ada, settings):
+    """The next step is claimed by the worker that ends one, in the same transaction."""
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 2
     plan = make_plan(ada, *(act(number) for number in range(1, 6)))
     first, second = claim(plan), claim(plan)
@@ -64,8 +64,8 @@ def test_a_plan_runs_no_more_steps_at_once_than_it_may(stage, ada, settings):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_claims_at_the_same_moment_are_counted_too(stage, ada, settings):
-    """Of one plan, and of one tool in many plans; whoever was passed over finds the room that is left."""
+def test_concurrent_claims_are_counted(stage, ada, settings):
+    """For one plan, and for one tool in many plans; a worker that was passed over finds the free slot."""
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 3
     wide = make_plan(ada, *(act(number) for number in range(1, 9)))
     runs = at_once(*[lambda: claim(wide)] * 8)
@@ -79,8 +79,8 @@ def test_claims_at_the_same_moment_are_counted_too(stage, ada, settings):
     assert running() == 6
 
 
-def test_a_step_that_must_wait_keeps_no_other_back(stage, ada, settings):
-    """Its plan goes on with steps of other tools; a limit for every tool is not one for notes."""
+def test_waiting_step_does_not_block_other_steps(stage, ada, settings):
+    """The plan continues with steps of other tools; a limit for every tool does not apply to notes."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "*": 2}
     held = make_plan(ada, act(1, tool="patient"))
     assert claim(held)
@@ -91,8 +91,8 @@ def test_a_step_that_must_wait_keeps_no_other_back(stage, ada, settings):
 
 
 @pytest.mark.parametrize("limits", [{"patient": 1}, {"*": 2}])
-def test_the_end_of_a_call_wakes_who_waits_for_its_tool(no_clock, stage, ada, settings, limits):
-    """Other plans, without any clock; and no more run than may."""
+def test_end_of_a_call_wakes_plans_waiting_for_its_tool(no_clock, stage, ada, settings, limits):
+    """Without a ticker, and within the limit."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL, seen = limits, []
     stage.acts["patient"] = lambda value, context: seen.append(running())
     plans = [make_plan(ada, *(act(number, tool="patient") for number in (1, 2, 3))) for _ in range(6)]
@@ -101,8 +101,8 @@ def test_the_end_of_a_call_wakes_who_waits_for_its_tool(no_clock, stage, ada, se
     assert_gapless(plans[0])
 
 
-def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
-    """It is stored and claimed as a step is; where a plan is full, so is a call that joins it."""
+def test_direct_call_waits_for_a_free_slot(no_clock, stage, ada, settings):
+    """It is stored and claimed like a step, also if it joins a plan that is full."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"cautious": 1}
     by = Requester(ada)
     calls = [create_call(CallOrder("cautious", {"value": number}), by=by) for number in (1, 2, 3)]
@@ -119,8 +119,8 @@ def test_a_direct_call_waits_its_turn(no_clock, stage, ada, settings):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_plans_take_turns(stage, ada, monkeypatch):
-    """Small plans wait for one turn of a wide plan that began first, not for all of its ready steps."""
+def test_plans_are_served_round_robin(stage, ada, monkeypatch):
+    """Small plans wait for one time slice of a wide plan, not for all of its ready steps."""
     hints = JobQueue(threads=2)
 
     def deliver(plan_pk: int, count: int = 1) -> None:
@@ -141,8 +141,7 @@ def test_plans_take_turns(stage, ada, monkeypatch):
     assert_gapless(wide)
 
 
-def test_nothing_is_passed_over_for_ever_when_everything_is_full(stage, ada, settings):
-    """Both limits at once."""
+def test_no_step_starves_when_both_limits_are_reached(stage, ada, settings):
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN, settings.TOOLGATE_MAX_RUNNING_PER_TOOL = 1, {"*": 1}
     plans = [make_plan(ada, act(1), act(2, tool="patient"), act(3, tool="dangerous")) for _ in range(3)]
     assert [work_off(plan).status for plan in plans] == ["in_progress"] * 3
@@ -151,8 +150,8 @@ def test_nothing_is_passed_over_for_ever_when_everything_is_full(stage, ada, set
 
 
 @pytest.mark.django_db(transaction=True)
-def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch):
-    """The row of another plan's hint, written under the audit log's head, could be a deadlock in a cluster."""
+def test_other_plans_are_hinted_after_commit(stage, ada, settings, monkeypatch):
+    """A hint's row written under the lock of the audit head could deadlock in a cluster."""
     settings.TOOLGATE_EXECUTOR, settings.TOOLGATE_MAX_RUNNING_PER_TOOL = "procrastinate", {"cautious": 1}
     told: list[tuple[int, bool]] = []
     monkeypatch.setattr(
@@ -168,8 +167,8 @@ def test_other_plans_are_told_after_the_commit(stage, ada, settings, monkeypatch
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_tool_that_others_claim_just_now_keeps_no_other_tool_back(stage, ada, settings, monkeypatch):
-    """Whoever misses its lock claims a step of another tool."""
+def test_locked_tool_does_not_block_other_tools(stage, ada, settings, monkeypatch):
+    """A worker that misses the tool's lock claims a step of another tool."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "cautious": 1}
     monkeypatch.setattr(engine_limits, "_try_lock", lambda cursor, tool: tool != "patient")
     plan = make_plan(ada, act(1, tool="patient"), act(2, tool="cautious"))

@@ -1,4 +1,4 @@
-"""Handlers that do not come back in time: their calls end, their threads are replaced, late results change nothing."""
+"""Handlers past their deadline: their calls end, their threads are replaced, late results change nothing."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ from tests.waiting import eventually
 
 @dataclass
 class Hanging:
-    """The gate at which handlers hang, and the attempts of calls that hang at it."""
+    """The gate at which handlers hang, and the attempts that hang at it."""
 
     gate: threading.Event
     attempts: set[tuple[str, int]] = field(default_factory=set)
@@ -47,7 +47,7 @@ class Hanging:
 
 
 def overrun_until(executor: ExecutorPool, is_over: Callable[[], object], hangs: Callable[[WorkItem], bool]) -> None:
-    """Let the time of the work that `hangs` run out, and of whatever else comes to hang, until `is_over` says so."""
+    """Let the deadlines of hanging work pass until `is_over` returns true."""
 
     def look() -> bool:
         for seat in executor._all():
@@ -61,7 +61,7 @@ def overrun_until(executor: ExecutorPool, is_over: Callable[[], object], hangs: 
 
 @pytest.fixture
 def let_previews_hang(stage: Stage, gate: threading.Event) -> Callable[[], None]:
-    """From when it is called on, previews of the dangerous tool do not come back."""
+    """From now on previews of the dangerous tool do not return."""
 
     def hang() -> None:
         stage.previews["dangerous"] = lambda value, context: gate.wait(60)
@@ -70,12 +70,12 @@ def let_previews_hang(stage: Stage, gate: threading.Event) -> Callable[[], None]
 
 
 def ended(plan: Plan) -> bool:
-    """Say whether the plan has ended."""
+    """Return whether the plan has ended."""
     return Plan.objects.get(pk=plan.pk).completed_at is not None
 
 
-def test_hanging_handlers_are_left_behind(executor, stage, ada, gate):
-    """More of them than there are threads: each ends, others run, and late results are kept as evidence only."""
+def test_hanging_handlers_are_abandoned(executor, stage, ada, gate):
+    """More than there are threads: each call ends, other calls run, and late results are only evidence."""
     stage.acts["hasty"] = lambda value, context: gate.wait(60) and "late"
     hanging = [act(number, tool="hasty", expected_key=f"k{number}") for number in (1, 2, 3)]
     plan = make_plan(ada, *hanging, act(4, "on"))
@@ -90,8 +90,8 @@ def test_hanging_handlers_are_left_behind(executor, stage, ada, gate):
 
 
 @pytest.mark.usefixtures("quick_retries")
-def test_attempts_that_are_left_running_are_named(executor, stage, ada):
-    """A tool that may be tried again is; what the earlier ones answer is neither the call's result nor lost."""
+def test_attempts_left_running_are_recorded(executor, stage, ada):
+    """The tool is retried; results of earlier attempts are kept, but are not the call's result."""
     gates = {1: threading.Event(), 2: threading.Event(), 3: threading.Event()}
     gates[3].set()
     stage.acts["hasty_patient"] = lambda value, context: gates[context.attempt].wait(60) and f"from {context.attempt}"
@@ -110,8 +110,8 @@ def test_attempts_that_are_left_running_are_named(executor, stage, ada):
     assert_gapless(plan)
 
 
-def test_a_dangerous_handler_that_hangs_may_have_done_it(executor, stage, ada, rosa, gate):
-    """Nobody knows: a person must say. What it answers at last is there to be seen."""
+def test_hanging_dangerous_handler_has_an_unknown_outcome(executor, stage, ada, rosa, gate):
+    """Its late result is available to the person who settles it."""
     stage.acts["dangerous_hasty"] = lambda value, context: gate.wait(60) and "late"
     plan = make_plan(ada, act(1, tool="dangerous_hasty"), act(2, dependencies=[1]))
     eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
@@ -127,7 +127,7 @@ def test_a_dangerous_handler_that_hangs_may_have_done_it(executor, stage, ada, r
 
 
 def test_an_async_handler_that_hangs_is_cancelled(stage, ada):
-    """It learns of it; whether it had its effect nobody knows."""
+    """The handler is notified; its outcome is unknown."""
     cancelled = threading.Event()
 
     async def hang() -> None:
@@ -148,21 +148,21 @@ def test_an_async_handler_that_hangs_is_cancelled(stage, ada):
 
 
 def assert_preview_is_left_behind(executor: ExecutorPool, plan: Plan, stage: Stage) -> None:
-    """Check that the step fails without running, and that the other branch goes on."""
+    """Check that the step fails without running and that the other branch continues."""
     overrun_until(executor, lambda: ended(plan), lambda work: not isinstance(work, RunningCall))
     assert (step_of(plan).status, stage.values("dangerous"), stage.values("safe")) == ("failed", [], ["on"])
     assert_gapless(plan)
 
 
 def test_a_preview_that_hangs_fails_its_step(executor, stage, ada, let_previews_hang):
-    """Nobody is asked about what cannot be shown."""
+    """No approval is requested."""
     let_previews_hang()
     plan = make_plan(ada, act(1, tool="dangerous"), act(2, "on"))
     assert_preview_is_left_behind(executor, plan, stage)
 
 
-def test_a_preview_that_hangs_before_the_start_voids_the_approval(executor, ada, rosa, stage, let_previews_hang):
-    """What would change cannot be compared with what was approved."""
+def test_preview_that_hangs_before_the_start_invalidates_the_approval(executor, ada, rosa, stage, let_previews_hang):
+    """The call cannot be compared with the approval."""
     plan = make_plan(ada, act(1, tool="dangerous"), act(2, "on"))
     eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
     let_previews_hang()
@@ -171,8 +171,8 @@ def test_a_preview_that_hangs_before_the_start_voids_the_approval(executor, ada,
     assert (request_of(plan).status, call_of(plan).status) == ("invalidated", "cancelled")
 
 
-def test_a_handler_is_told_its_deadline(stage, ada):
-    """The tool's own, or the plan's when that is earlier."""
+def test_handler_gets_its_deadline(stage, ada):
+    """The tool's, or the plan's if that is earlier."""
     seen = []
     stage.acts["safe"] = lambda value, context: seen.append(context.deadline.remaining())
     plan = make_plan(ada, act(1), act(2, dependencies=[1]), deadline_seconds=3600)
@@ -183,7 +183,7 @@ def test_a_handler_is_told_its_deadline(stage, ada):
 
 
 def test_a_plan_past_its_deadline_fails(stage, ada):
-    """What waits is withdrawn, what has not started is cancelled, and the history says why."""
+    """Waiting calls are withdrawn, steps that have not started are cancelled, and the history has the reason."""
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, dependencies=[2]), deadline_seconds=60))
     assert end_overdue_plans(clock.now()) == 0
     assert end_overdue_plans(clock.now() + timedelta(seconds=61)) == 1
@@ -199,8 +199,8 @@ def test_a_plan_past_its_deadline_fails(stage, ada):
     assert_gapless(plan)
 
 
-def test_a_plan_whose_step_was_cut_off_at_its_deadline_says_so(stage, ada):
-    """Whoever comes first ends it, a worker or the ticker: people are told the same."""
+def test_plan_has_the_deadline_as_reason_whoever_ends_it(stage, ada):
+    """A worker or the ticker may end it first."""
 
     def cut_off(value: Any, context: Any) -> None:
         raise DeadlineExceededError("too late")
@@ -213,8 +213,8 @@ def test_a_plan_whose_step_was_cut_off_at_its_deadline_says_so(stage, ada):
     assert Rest(ada).get(f"plans/{plan.public_id}/").json()["failure"] == DEADLINE_PASSED
 
 
-def test_no_more_threads_are_kept_than_twice_as_many(executor, stage, ada, gate, client):
-    """Then nothing is started here and /readyz says why; a tool that comes back gives its thread back."""
+def test_replaced_threads_are_limited(executor, stage, ada, gate, client):
+    """Then nothing starts and /readyz says why; a tool that returns gives its thread back."""
     hanging = Hanging(gate)
     stage.acts["safe"] = lambda value, context: hanging.wait(context) and "late"
     plan = make_plan(ada, *(act(number) for number in range(1, 5)))
@@ -230,8 +230,8 @@ def test_no_more_threads_are_kept_than_twice_as_many(executor, stage, ada, gate,
     assert client.get("/readyz").status_code == 200
 
 
-def test_what_was_taken_goes_to_others_when_no_thread_is_left(executor, stage, ada, gate):
-    """It has not begun, so it is not lost, and counts as no attempt."""
+def test_queued_calls_are_released_when_no_thread_is_left(executor, stage, ada, gate):
+    """They have not begun, so nothing is lost and no attempt is counted."""
     hanging = Hanging(gate)
     stage.acts["safe"] = lambda value, context: hanging.wait(context) and "late"
     calls = [create_call(CallOrder("safe", {}), by=Requester(ada)) for _ in range(5)]

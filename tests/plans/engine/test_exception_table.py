@@ -1,7 +1,4 @@
-"""What each way for a call to fail leaves behind: the step, the call, the events, the memory, the workspace, the plan.
-
-The rows are contract B's. A failure ends its own step and never the run of the plan: what does not need it goes on.
-"""
+"""Effects of each kind of failure on step, call, events, memory, workspace and plan. The rows are contract B's."""
 
 import json
 from collections.abc import Callable
@@ -70,7 +67,7 @@ ROWS: dict[str, tuple[BaseException | ToolResult[Any], str, str]] = {
 
 
 def assert_failed(plan: Plan, message: str, told: list[str]) -> None:
-    """Check what a failed first step left behind, and that the second step went on."""
+    """Check the state after a failed first step, and that the second step continued."""
     assert (plan.status, step_of(plan).status, step_of(plan).error) == ("failed", "failed", message)
     assert [kind for step, kind in plan.events.order_by("seq").values_list("step_id", "type") if step == 1] == told
     memory = memory_of(plan)
@@ -82,14 +79,14 @@ def assert_failed(plan: Plan, message: str, told: list[str]) -> None:
 
 
 def plan_of(author: Any, **first: Any) -> Plan:
-    """Store a plan of a step that fails, one that goes on, and one that needs the first."""
+    """Store a plan with a failing step, an independent step, and one that depends on the first."""
     failing = act(1, **({"tool": "keeping", "expected_key": "x"} | first))
     return make_plan(author, failing, act(2, "on"), act(3, dependencies=[1]))
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_failed_call(stage, ada, workspace, row):
-    """It has its response, what it changed is undone, and its events say so."""
+    """It has a response, its changes are undone, and its events record both."""
     end, kind, message = ROWS[row]
     stage.acts["keeping"] = after_writing(end)
     plan = work_off(plan_of(ada))
@@ -107,8 +104,8 @@ def test_a_failed_call(stage, ada, workspace, row):
         ({"value": "${where.missing}"}, "missing"),
     ],
 )
-def test_bad_parameters_are_refused_before_anything_runs(stage, ada, first, message):
-    """There is no call, and nothing to undo."""
+def test_invalid_parameters_are_refused_before_anything_runs(stage, ada, first, message):
+    """No call is stored and nothing has to be undone."""
     plan = make_plan(ada, act(1), act(2, "on"), act(3, dependencies=[1]), memory={"where": 1})
     plan.steps.filter(step_id=1).update(tool="keeping", parameters=json.dumps(first))
     work_off(plan)
@@ -116,8 +113,8 @@ def test_bad_parameters_are_refused_before_anything_runs(stage, ada, first, mess
     assert (step_of(plan).call, stage.values("keeping"), step_of(plan, 2).status) == (None, [], "completed")
 
 
-def test_a_deadline_that_passed_before_the_handler_began(stage, ada):
-    """It is not called; the call says why it failed."""
+def test_handler_is_not_called_after_its_deadline(stage, ada):
+    """The call has the reason."""
     plan = plan_of(ada)
     run = execution.claim_work(plan.pk, owner="tests")
     assert isinstance(run, RunningCall)
@@ -128,8 +125,8 @@ def test_a_deadline_that_passed_before_the_handler_began(stage, ada):
     assert_failed(plan, "Deadline expired before executing tool 'keeping'.", UNCHANGED)
 
 
-def test_a_deadline_inside_a_handler_that_may_not_run_again_leaves_its_outcome_unknown(stage, ada):
-    """Whatever the handler says of it."""
+def test_deadline_error_of_an_unrepeatable_handler_is_an_unknown_outcome(stage, ada):
+    """Whatever message the handler gives."""
     stage.acts["cautious"] = after_writing(DeadlineExceededError("Upstream was slow."))
     plan = work_off(plan_of(ada, tool="cautious"))
     assert (plan.status, step_of(plan).waiting_for, call_of(plan).status) == (
@@ -140,8 +137,8 @@ def test_a_deadline_inside_a_handler_that_may_not_run_again_leaves_its_outcome_u
     assert step_of(plan, 2).status == "completed"
 
 
-def test_who_listens_to_events_and_fails_changes_no_result(stage, ada, monkeypatch):
-    """They are told once it is committed."""
+def test_failing_event_listener_changes_no_result(stage, ada, monkeypatch):
+    """Listeners are notified after commit."""
 
     def fail(plan_ref: str, seq: int) -> None:
         raise RuntimeError
@@ -161,18 +158,18 @@ def plan_value(plan: Plan) -> Any:
 
 
 class Ledger:
-    """A resource that cannot be put back."""
+    """A resource that cannot be restored."""
 
     def snapshot(self) -> None:
-        """Take what cannot be given back."""
+        """Take a snapshot that cannot be restored."""
 
     def restore(self, taken: None) -> None:
         """Fail."""
         raise RuntimeError("hunter2")
 
 
-def test_what_could_not_be_undone_is_said(stage, ada, caplog, monkeypatch):
-    """To whoever reads the step, the call and its event; why is nobody's secret to log."""
+def test_failed_restore_is_reported(stage, ada, caplog, monkeypatch):
+    """On the step, the call and the event; the reason is only logged."""
     monkeypatch.setitem(contexts._RESOURCE_FACTORIES, Ledger, Ledger)
     stage.acts["keeping"] = lambda value, context: context.resources.get(Ledger) and ToolResult.error("No luck.")
     plan = work_off(plan_of(ada))

@@ -1,4 +1,4 @@
-"""Plans run: every step after what it depends on, each one once, and one that fails stops only what needs it."""
+"""Execution of plans: order of dependencies, each step once, and failures that stop only dependents."""
 
 import threading
 
@@ -26,8 +26,8 @@ def test_a_chain_runs_in_the_order_of_its_dependencies(stage, ada):
     assert (plan.started_at is None, plan.completed_at is None) == (False, False)
 
 
-def test_steps_that_are_joined_wait_for_all(stage, ada):
-    """A join starts once, after the last of its branches."""
+def test_join_waits_for_all_branches(stage, ada):
+    """It starts once, after the last of its branches."""
     branches = [act(number, number, dependencies=[1]) for number in range(2, 12)]
     plan = make_plan(ada, act(1, 1), *branches, act(12, 12, dependencies=list(range(2, 12))))
     assert work_off(plan).status == "completed"
@@ -35,7 +35,7 @@ def test_steps_that_are_joined_wait_for_all(stage, ada):
 
 
 def test_threads_share_a_plan(executor, stage, ada):
-    """Branches run side by side; the join still starts once, after all of them."""
+    """Branches run concurrently; the join still starts once, after all of them."""
     together = threading.Barrier(2)
     stage.acts["cautious"] = lambda value, context: together.wait(timeout=60) and None
     branches = [act(number, number, "cautious", dependencies=[1]) for number in (2, 3)]
@@ -46,7 +46,6 @@ def test_threads_share_a_plan(executor, stage, ada):
 
 
 def test_a_wide_plan_runs_every_step_once(executor, stage, ada):
-    """Whoever claims it."""
     middle = [act(number, number, dependencies=[1]) for number in range(2, 62)]
     plan = make_plan(ada, act(1, 1), *middle, act(62, 62, dependencies=list(range(2, 62))))
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the plan's end")
@@ -56,7 +55,7 @@ def test_a_wide_plan_runs_every_step_once(executor, stage, ada):
 
 
 def test_a_step_without_a_tool_is_a_note(stage, ada):
-    """It calls nothing and lets its dependents go on."""
+    """It makes no call, and its dependents continue."""
     plan = make_plan(ada, step(1, None), act(2, dependencies=[1]), step(3, None, dependencies=[2]))
     assert work_off(plan).status == "completed"
     assert [one.call_id is None for one in plan.steps.order_by("step_id")] == [True, False, True]
@@ -64,8 +63,8 @@ def test_a_step_without_a_tool_is_a_note(stage, ada):
     assert "1 step.completed" in events_of(plan)
 
 
-def test_a_failure_stops_what_needs_it_and_nothing_else(stage, ada):
-    """The other branch goes on; then the plan has failed, and says which step did."""
+def test_failure_stops_only_dependents(stage, ada):
+    """The other branch continues; then the plan fails and names the step."""
     stage.acts["keeping"] = lambda value, context: 1 / 0
     plan = make_plan(ada, act(1, tool="keeping"), act(2, dependencies=[1]), act(3), act(4, "last", dependencies=[3]))
     assert work_off(plan).status == "failed"
@@ -77,13 +76,13 @@ def test_a_failure_stops_what_needs_it_and_nothing_else(stage, ada):
 
 
 def test_a_plan_that_has_not_started_does_nothing(stage, ada):
-    """Its steps are not ready, and nobody finds it."""
+    """Its steps are not ready."""
     plan = work_off(make_plan(ada, act(1), start=False))
     assert (plan.status, statuses(plan), stage.played) == ("pending", ["pending"], [])
 
 
-def test_one_turn_does_not_keep_a_plan_from_ending(stage, ada):
-    """A worker whose turn is over ends the plan with its last step: nobody may come after it."""
+def test_worker_ends_the_plan_at_the_end_of_its_time_slice(stage, ada):
+    """No other worker might come afterwards."""
     plan = make_plan(ada, act(1))
     work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None

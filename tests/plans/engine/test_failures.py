@@ -1,4 +1,4 @@
-"""Handlers that fail in every way they can, each failing its own step and nothing else; and trying again."""
+"""Failing handlers: each fails only its own step; retries of failed calls."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ from tests.waiting import eventually
 
 
 class Unspeakable(Exception):
-    """An exception that cannot even say what is wrong."""
+    """An exception whose message cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 class Exit(BaseException):
-    """What no `except Exception` catches."""
+    """An exception that `except Exception` does not catch."""
 
 
 HOSTILE = {
@@ -52,7 +52,7 @@ HOSTILE = {
 
 
 def test_a_handler_fails_its_own_step(stage, ada):
-    """The call has ended, the step says why, the memory has a note, the other branch went on."""
+    """The call ends, the step has the reason, memory has a note, and the other branch continues."""
     for act_of in HOSTILE.values():
         stage.clear()
         stage.acts["keeping"] = act_of
@@ -60,7 +60,7 @@ def test_a_handler_fails_its_own_step(stage, ada):
 
 
 def assert_fails_alone(stage, ada):
-    """Run a plan in which one step's handler does what it should not."""
+    """Run a plan with one misbehaving handler and check that only its step fails."""
     plan = work_off(make_plan(ada, act(1, tool="keeping", expected_key="x"), act(2, "on")))
     failed = step_of(plan)
     assert (plan.status, failed.status, stage.values("safe")) == ("failed", "failed", ["on"])
@@ -76,7 +76,7 @@ def assert_fails_alone(stage, ada):
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), Exit(), ValueError("broken")])
 def test_an_async_handler_fails_its_own_step(stage, ada, error):
-    """The event loop that all of them share lives on."""
+    """The shared event loop survives."""
 
     async def fail() -> None:
         raise error
@@ -88,15 +88,14 @@ def test_an_async_handler_fails_its_own_step(stage, ada, error):
 
 
 def test_executor_threads_survive_their_handlers(executor, stage, ada):
-    """More of them than there are threads."""
+    """With more failing handlers than threads."""
     stage.acts["keeping"] = HOSTILE["something else"]
     plan = make_plan(ada, *(act(number, tool="keeping") for number in range(1, 6)), act(6, "on"))
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "failed", what="the plan's end")
     assert stage.values("safe") == ["on"]
 
 
-def test_a_tool_that_is_gone(stage, ada, monkeypatch):
-    """Unknown when its turn comes: the step fails without a call."""
+def test_unknown_tool_fails_the_step_without_a_call(stage, ada, monkeypatch):
     plan = make_plan(ada, act(1), act(2, "x", "keeping"))
     current = snapshot.callable_tool
     monkeypatch.setattr(snapshot, "callable_tool", lambda name: None if name == "safe" else current(name))
@@ -105,8 +104,7 @@ def test_a_tool_that_is_gone(stage, ada, monkeypatch):
     assert (step_of(plan).call, stage.values("keeping")) == (None, ["x"])
 
 
-def test_a_tool_that_was_disabled(stage, ada):
-    """After the plan was stored."""
+def test_tool_disabled_after_the_plan_was_stored_fails_the_step(stage, ada):
     plan = make_plan(ada, act(1))
     Tool.objects.filter(name="safe").update(enabled=False)
     snapshot.drop_snapshot()
@@ -115,8 +113,8 @@ def test_a_tool_that_was_disabled(stage, ada):
     assert (step_of(plan).status, stage.values("safe")) == ("failed", [])
 
 
-def test_parameters_that_no_longer_fit(catalog, ada):
-    """A reference became something else than the tool takes: the step fails, the tool is not called."""
+def test_parameters_that_resolve_to_invalid_values_fail_the_step(catalog, ada):
+    """The tool is not called."""
     plan = make_plan(
         ada,
         {"step_id": 1, "description": "List", "tool": "list_files", "parameters": {"path": "${where}"}},
@@ -128,8 +126,8 @@ def test_parameters_that_no_longer_fit(catalog, ada):
 
 
 @pytest.mark.parametrize("tool", ["patient", "cautious_patient"])
-def test_a_tool_that_may_be_tried_again_is(distant_tries, stage, ada, tool):
-    """Three tries of one call under one key; then it has worked."""
+def test_retry_safe_tool_is_retried(distant_tries, stage, ada, tool):
+    """Three attempts of one call with one idempotency key; the last one succeeds."""
     keys: list[Any] = []
 
     def fail_twice(value: Any, context: Any) -> str:
@@ -153,8 +151,7 @@ def test_a_tool_that_may_be_tried_again_is(distant_tries, stage, ada, tool):
     assert events_of(plan).count("1 step.retrying") == 2
 
 
-def test_it_is_not_tried_for_ever(stage, ada):
-    """The third failure is the last."""
+def test_third_failure_is_final(stage, ada):
     stage.acts["patient"] = HOSTILE["raises"]
     plan = make_plan(ada, act(1, tool="patient"))
     for _ in range(TRIES):
@@ -163,15 +160,14 @@ def test_it_is_not_tried_for_ever(stage, ada):
     assert (work_off(plan).status, len(stage.played), call_of(plan).attempt) == ("failed", TRIES, TRIES)
 
 
-def test_what_the_tool_itself_refuses_is_not_tried_again(stage, ada):
-    """It would say the same."""
+def test_refusals_of_the_tool_are_not_retried(stage, ada):
     stage.acts["patient"] = act_raising(ToolError("Not like this."))
     plan = work_off(make_plan(ada, act(1, tool="patient")))
     assert (plan.status, len(stage.played), step_of(plan).error) == ("failed", 1, "Not like this.")
 
 
-def test_nothing_is_planned_for_after_the_plans_deadline(distant_tries, stage, ada):
-    """A try that fits still is made; one that could only start once the plan has failed is not waited for."""
+def test_no_retry_after_the_plans_deadline(distant_tries, stage, ada):
+    """A retry that fits before the deadline is made."""
     stage.acts["patient"] = HOSTILE["raises"]
     plan = work_off(make_plan(ada, act(1, tool="patient"), act(2, dependencies=[1]), deadline_seconds=60))
     assert (plan.status, step_of(plan).waiting_for) == ("in_progress", "retry")
@@ -184,8 +180,8 @@ def test_nothing_is_planned_for_after_the_plans_deadline(distant_tries, stage, a
     assert events_of(plan).count("1 step.retrying") == 1
 
 
-def test_an_ended_plan_tries_nothing_again(stage, ada):
-    """Its call fails with what it has."""
+def test_ended_plan_retries_nothing(stage, ada):
+    """The call fails with its last error."""
     plan = make_plan(ada, act(1, tool="patient"))
 
     def cancel_and_fail(value: Any, context: Any) -> None:
@@ -197,8 +193,8 @@ def test_an_ended_plan_tries_nothing_again(stage, ada):
     assert (step_of(plan).status, call_of(plan).status, step_of(plan).ready_at) == ("failed", "failed", None)
 
 
-def test_a_step_that_cannot_begin_fails_itself_and_nothing_else(stage, ada, monkeypatch):
-    """Whatever goes wrong; its plan does not try it for ever."""
+def test_unexpected_error_fails_only_its_step(stage, ada, monkeypatch):
+    """The plan does not repeat it forever."""
     nothing: dict[str, str] = {}
     monkeypatch.setattr(conditions, "evaluate", lambda *arguments, **options: nothing["secret"])
     plan = work_off(make_plan(ada, act(1, done_check="value"), act(2, "x")))
@@ -206,8 +202,8 @@ def test_a_step_that_cannot_begin_fails_itself_and_nothing_else(stage, ada, monk
     assert stage.values("safe") == ["x"]
 
 
-def test_a_refusal_is_kept_as_every_database_takes_it(stage, ada):
-    """PostgreSQL stores no NUL; and nobody reads a book."""
+def test_refusal_is_stored_without_nul_and_cut(stage, ada):
+    """PostgreSQL cannot store NUL."""
     stage.previews["dangerous"] = act_raising(ToolError("half\0" + "x" * 10_000))
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     assert plan.status == "failed"

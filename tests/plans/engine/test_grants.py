@@ -1,4 +1,4 @@
-"""Stored calls that a grant or an approval has let in: that must still hold at the start, for who asked for them."""
+"""Stored calls started by a grant or an approval, which must still hold at the start, for the call's requester."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,21 +35,21 @@ X = [{"path": "value", "operator": "equals", "value": "x"}]
 
 @pytest.fixture(autouse=True)
 def grantable(stage, admin, settings, monkeypatch) -> Any:
-    """The stage, whose dangerous tool may be granted."""
+    """A stage whose dangerous tool allows grants."""
     let_be_granted(admin, settings, monkeypatch)
     return stage
 
 
 @pytest.fixture
 def boss(admin) -> User:
-    """An administrator who may review, and is another one."""
+    """Another administrator who may review."""
     boss = User.objects.create(username="boss", first_name="Boss")
     boss.groups.set(Group.objects.filter(name__in=("administrator", "reviewer")))
     return boss
 
 
-def test_who_adds_a_call_to_a_plan_does_not_let_it_start(grantable, ada, admin, boss):
-    """A grant of theirs is not for what they ask for, also when the call waited for its start; nor do they decide."""
+def test_grant_of_the_person_who_added_the_call_does_not_cover_it(grantable, ada, admin, boss):
+    """Also if the call waited for its start; nor may they decide."""
     plan = make_plan(ada, act(1, "y", "dangerous"))
     work_off(plan)
     other = grant(admin, plan.public_id, "plan", X)
@@ -66,8 +66,8 @@ def test_who_adds_a_call_to_a_plan_does_not_let_it_start(grantable, ada, admin, 
     assert_invariants()
 
 
-def test_a_stored_call_is_judged_for_who_asked_for_it(ada, admin, boss):
-    """A grant for what Ada asks for is not for what somebody adds to her plan."""
+def test_stored_call_is_matched_for_its_requester(ada, admin, boss):
+    """Ada's grant does not cover a call that somebody else adds to her plan."""
     plan = make_plan(ada, act(1, "y", "dangerous"))
     work_off(plan)
     door = grant(admin, plan.public_id, "plan", X)
@@ -79,8 +79,8 @@ def test_a_stored_call_is_judged_for_who_asked_for_it(ada, admin, boss):
     assert (call_of(plan, 2).status, hers.uses) == ("held", 0)
 
 
-def test_a_preview_is_made_for_who_asked(grantable, ada, rosa, boss):
-    """Also the one that is compared with what was approved."""
+def test_preview_is_computed_for_the_requester(grantable, ada, rosa, boss):
+    """Also the one compared with the approval."""
     plan = make_plan(ada, act(1, "y", "dangerous"))
     work_off(plan)
     seen: list[int | None] = []
@@ -92,7 +92,7 @@ def test_a_preview_is_made_for_who_asked(grantable, ada, rosa, boss):
 
 
 def started(plan: Plan) -> RunningCall:
-    """Claim the plan's next step until its call has started, and leave it there."""
+    """Claim the plan's next step until its call has started, and leave it running."""
     work: Any = execution.claim_work(plan.pk, owner="tests")
     while not isinstance(work, RunningCall):
         work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
@@ -100,35 +100,35 @@ def started(plan: Plan) -> RunningCall:
 
 
 def handed_back(ada: User) -> Plan:
-    """Return a plan whose call a grant has let start, and whose worker stopped before its handler began."""
+    """Return a plan whose call started under a grant and was released before its handler began."""
     plan = make_plan(ada, dangerous())
     recovery.hand_back(started(plan))
     return plan
 
 
 def revoked(made: Grant, admin: User) -> None:
-    """A person ends it."""
+    """A person revokes the grant."""
     revoke_grant(made, by=admin)
 
 
 def expired(made: Grant, admin: User) -> None:
-    """Its time ends."""
+    """The grant expires."""
     Grant.objects.filter(pk=made.pk).update(expires_at=clock.now() - timedelta(seconds=1))
 
 
 def of_another_epoch(made: Grant, admin: User) -> None:
-    """The database was restored meanwhile, and the grant was left in force."""
+    """The database is restored, and the grant is left in force."""
     Grant.objects.filter(pk=made.pk).update(epoch=0)
 
 
 def for_other_code(made: Grant, admin: User) -> None:
-    """The code is another one."""
+    """The implementation changes."""
     Grant.objects.filter(pk=made.pk).update(implementation_digests=["0" * 64])
 
 
 @pytest.mark.parametrize("happens", [revoked, expired, of_another_epoch, for_other_code])
-def test_a_call_that_is_handed_back_waits_for_people_when_its_grant_has_ended(happens, grantable, ada, rosa, admin):
-    """They are asked about the same call, which runs when they agree."""
+def test_released_call_needs_approval_after_its_grant_ended(happens, grantable, ada, rosa, admin):
+    """The same call runs when it is approved."""
     made = grant(admin)
     plan = handed_back(ada)
     happens(made, admin)
@@ -138,7 +138,7 @@ def test_a_call_that_is_handed_back_waits_for_people_when_its_grant_has_ended(ha
     assert (GrantUse.objects.count(), ApprovalRequest.objects.count()) == (1, 1)
 
 
-def test_the_call_that_people_were_asked_about_after_its_grant_ended_is_sound(ada, rosa, admin):
+def test_call_with_an_ended_grant_and_an_approval_breaks_no_invariant(ada, rosa, admin):
     """It has its grant's use, and then its approval."""
     made = grant(admin)
     plan = handed_back(ada)
@@ -151,8 +151,7 @@ def test_the_call_that_people_were_asked_about_after_its_grant_ended_is_sound(ad
     assert_invariants()
 
 
-def test_a_granted_call_that_is_handed_back_does_not_start_on_a_restored_database(ada, admin, monkeypatch):
-    """As it would not have started the first time."""
+def test_released_granted_call_does_not_start_on_a_restored_database(ada, admin, monkeypatch):
     grant(admin)
     plan = handed_back(ada)
     monkeypatch.setattr("approvals.audit.restore_guard.compare_with_checkpoints", lambda: "It was set back.")
@@ -162,23 +161,23 @@ def test_a_granted_call_that_is_handed_back_does_not_start_on_a_restored_databas
 
 
 def too_late(request: ApprovalRequest) -> None:
-    """Its time to run is over."""
+    """The run window passes."""
     ApprovalRequest.objects.filter(pk=request.pk).update(not_after=clock.now())
 
 
 def restored(request: ApprovalRequest) -> None:
-    """A new epoch has begun."""
+    """A new epoch begins."""
     approvals_recovery.begin_epoch("The disk died.")
 
 
 def other_code(request: ApprovalRequest) -> None:
-    """Its implementation is other code by now, here and in the catalog."""
+    """The implementation has other code, in this process and in the catalog."""
     ApprovalRequest.objects.filter(pk=request.pk).update(digest="0" * 64)
 
 
 @pytest.mark.parametrize("happens", [too_late, restored, other_code])
-def test_an_approved_call_that_is_handed_back_is_compared_again(happens, grantable, ada, rosa):
-    """A call whose approval no longer lets it start fails."""
+def test_released_approved_call_is_compared_again(happens, grantable, ada, rosa):
+    """It fails if its approval is no longer valid."""
     plan = run(ada)
     approve(plan, rosa)
     recovery.hand_back(started(plan))
@@ -187,8 +186,8 @@ def test_an_approved_call_that_is_handed_back_is_compared_again(happens, grantab
     assert (call_of(plan).status, grantable.values("dangerous")) == ("failed", [])
 
 
-def test_a_look_ends_no_grant(ada, admin):
-    """Nor does a process that knows an older tool: only what the rows say does, and only when a call would start."""
+def test_reading_grants_ends_none(ada, admin):
+    """A grant ends only by its rows, and only when a call would start."""
     made = grant(admin)
     plan = make_plan(ada, dangerous())
     Grant.objects.filter(pk=made.pk).update(fingerprint="of the tool as others know it")
@@ -199,7 +198,7 @@ def test_a_look_ends_no_grant(ada, admin):
 
 
 def test_a_process_that_knows_an_older_tool_ends_no_grant(ada, admin, monkeypatch, trusted_for_long):
-    """Its call waits for people, and the grant is as good as before."""
+    """Its call waits for approval, and the grant remains valid."""
     plan = make_plan(ada, dangerous())
     known = snapshot.callable_tool("dangerous")
     apply_overrides("dangerous", {"description_override": "Do worse."}, by=admin)
@@ -209,8 +208,8 @@ def test_a_process_that_knows_an_older_tool_ends_no_grant(ada, admin, monkeypatc
 
 
 @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite has one lock")
-def test_the_room_is_locked_before_the_audit_log(ada, admin, settings):
-    """Whoever starts by a grant may have to ask people after all: the locks are taken in the order that all take."""
+def test_slots_are_locked_before_the_audit_log(ada, admin, settings):
+    """A start by a grant may still have to open a request, so it keeps the common lock order."""
     settings.TOOLGATE_MAX_PENDING_PER_REQUESTER = 5
     grant(admin)
     plan = make_plan(ada, dangerous())

@@ -1,4 +1,4 @@
-"""Hints over Procrastinate: part of the transaction, never in its way, bounded, and heard by a real worker."""
+"""Hints over Procrastinate: part of the transaction, bounded in number, and received by a real worker."""
 
 import asyncio
 
@@ -19,40 +19,39 @@ pytestmark = pytest.mark.service
 
 @pytest.fixture(autouse=True)
 def in_a_cluster(transactional_db: None, settings: object) -> None:
-    """Carry hints as a cluster does, and begin with none."""
+    """Send hints as in a cluster, beginning with none."""
     settings.TOOLGATE_EXECUTOR = "procrastinate"  # type: ignore[attr-defined]
     run("DELETE FROM procrastinate_jobs")
 
 
 def run(statement: str) -> None:
-    """Run one statement."""
+    """Execute one statement."""
     with connection.cursor() as cursor:
         cursor.execute(statement)
 
 
 def hints() -> list[tuple[str, str]]:
-    """Return the hints there are: status and payload."""
+    """Return status and payload of the stored hints."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT status::text, args::text FROM procrastinate_jobs ORDER BY id")
         return list(cursor.fetchall())
 
 
-def test_a_hint_is_committed_with_what_it_is_about(catalog: None, ada: User) -> None:
-    """The plan and its hint are there together, and the hint names the plan alone."""
+def test_hint_is_committed_with_its_plan(catalog: None, ada: User) -> None:
+    """It contains only the plan's key."""
     plan = make_plan(ada, step(1))
     assert hints() == [("todo", f'{{"plan_pk": {plan.pk}}}')]
 
 
-def test_a_hint_is_rolled_back_with_what_it_is_about() -> None:
-    """Nobody is told of what never was."""
+def test_hint_is_rolled_back_with_its_plan() -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         engine_hints.hint(1, 3)
         raise ZeroDivisionError
     assert hints() == []
 
 
-def test_hints_of_a_plan_do_not_pile_up(catalog: None, ada: User) -> None:
-    """A thousand while nobody listens are eight, and none of them ends the transaction it is in."""
+def test_hints_of_a_plan_are_limited(catalog: None, ada: User) -> None:
+    """A thousand unheard hints become eight, and none aborts its transaction."""
     for _ in range(10):
         with transaction.atomic():
             for _ in range(100):
@@ -62,8 +61,8 @@ def test_hints_of_a_plan_do_not_pile_up(catalog: None, ada: User) -> None:
     assert len(hints()) == engine_hints.HINTS_AT_MOST + 10
 
 
-def test_two_transactions_may_hint_at_one_plan_at_a_time() -> None:
-    """The second one waits for the first to end, and neither fails."""
+def test_concurrent_hints_at_one_plan_do_not_fail() -> None:
+    """The second transaction waits for the first."""
 
     def hint_elsewhere() -> None:
         with transaction.atomic():
@@ -76,15 +75,14 @@ def test_two_transactions_may_hint_at_one_plan_at_a_time() -> None:
     assert len(hints()) == engine_hints.HINTS_AT_MOST
 
 
-def test_no_hint_where_there_is_nothing_to_do() -> None:
-    """A step that makes nothing ready costs nothing."""
+def test_no_hint_without_ready_steps() -> None:
     engine_hints.hint(1, 0)
     engine_hints.hint(1, -1)
     assert hints() == []
 
 
-async def test_a_worker_hears_each_hint_once_and_leaves_nothing_behind() -> None:
-    """By notification, from a real Procrastinate worker."""
+async def test_worker_receives_each_hint_once() -> None:
+    """By notification, in a real Procrastinate worker; no jobs remain."""
     heard: asyncio.Queue[int] = asyncio.Queue()
     listening = asyncio.create_task(listen_for_hints(heard.put))
     for plan_pk in (11, 12, 13):
@@ -98,8 +96,8 @@ async def test_a_worker_hears_each_hint_once_and_leaves_nothing_behind() -> None
     assert heard.empty()
 
 
-async def test_a_worker_hears_again_after_its_sessions_were_ended() -> None:
-    """As when the database was started anew."""
+async def test_worker_reconnects_after_its_sessions_ended() -> None:
+    """As after a restart of the database."""
     heard: asyncio.Queue[int] = asyncio.Queue()
     listening = asyncio.create_task(listen_for_hints(heard.put))
     for plan_pk in (21, 22):
@@ -111,8 +109,8 @@ async def test_a_worker_hears_again_after_its_sessions_were_ended() -> None:
     await asyncio.gather(listening, return_exceptions=True)
 
 
-async def test_a_worker_ends_also_where_an_error_meets_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Procrastinate raises the error alone, as where its session was ended just then: it must not listen again."""
+async def test_worker_stops_if_an_error_occurs_while_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Procrastinate then raises only the error; the worker must not start listening again."""
     begun = asyncio.Event()
 
     async def work(_: App, **options: object) -> None:
@@ -137,8 +135,8 @@ END_LISTENERS = (
 )
 
 
-def test_hints_that_died_with_their_worker_are_cleared_away() -> None:
-    """Those of living workers, and those that nobody has taken yet, are left alone."""
+def test_hints_of_dead_workers_are_deleted() -> None:
+    """Hints of live workers and unfetched hints are kept."""
     run("INSERT INTO procrastinate_workers (last_heartbeat) VALUES (NOW()), (NOW() - INTERVAL '1 hour')")
     for plan_pk in (1, 2, 3, 4):
         engine_hints.hint(plan_pk)

@@ -1,4 +1,4 @@
-"""A sync handler that comes back after its time: its result is kept as evidence, what it did is undone."""
+"""Late results of sync handlers: stored as evidence, and their changes undone."""
 
 import json
 from datetime import timedelta
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 def write_late(value, context):
-    """Write a file, and answer a moment too late."""
+    """Write a file, and return after the deadline."""
     context.resources.get(Filesystem).write_text("late.txt", "late")
     eventually(context.deadline.expired, what="the deadline")
     return "too late"
@@ -36,7 +36,7 @@ def test_a_late_result_is_recorded_and_never_applied(stage, ada, workspace):
     assert list(workspace.iterdir()) == []
 
 
-def test_a_late_dangerous_call_asks_what_happened_and_shows_what_it_said(stage, ada, rosa, workspace):
+def test_late_dangerous_call_has_an_unknown_outcome_and_shows_its_result(stage, ada, rosa, workspace):
     stage.acts["dangerous_hasty"] = write_late
     plan = work_off(make_plan(ada, act(1, tool="dangerous_hasty")))
     approve(plan, rosa)
@@ -45,7 +45,7 @@ def test_a_late_dangerous_call_asks_what_happened_and_shows_what_it_said(stage, 
     assert '"too late"' in call_of(plan).late_evidence and '"restored": true' in call_of(plan).late_evidence
 
 
-def test_a_handler_knows_how_long_it_may_take(stage, ada):
+def test_handler_gets_its_remaining_time(stage, ada):
     stage.acts["hasty"] = lambda value, context: [
         context.budget.seconds,
         0 < context.deadline.remaining() <= SHORT_SECONDS,
@@ -55,8 +55,8 @@ def test_a_handler_knows_how_long_it_may_take(stage, ada):
 
 
 @pytest.mark.parametrize("tool", ["patient", "cautious"])
-def test_a_failure_that_comes_after_the_lease_was_lost_is_kept(stage, ada, tool):
-    """Also one that would have been tried again, and one that would have left the outcome unknown."""
+def test_failure_after_the_lease_was_lost_is_stored(stage, ada, tool):
+    """Also a retryable one, and one with an unknown outcome."""
 
     def fail(value, context):
         Step.objects.update(lease_until=clock.now() - timedelta(seconds=1))

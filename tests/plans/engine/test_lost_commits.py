@@ -1,4 +1,4 @@
-"""Commits whose answer was lost: what they led to goes on, and nothing is done or told twice."""
+"""Commits without an answer: their work continues, and nothing is done or reported twice."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,7 +24,7 @@ Lose = Callable[[bool], None]
 
 @pytest.fixture
 def lose_the_answer() -> Iterator[Lose]:
-    """A way to cut the connection at the next commit: right after it was done, or right before."""
+    """Return a function that cuts the connection at the next commit, right before or after it."""
     patch, wrapper = pytest.MonkeyPatch(), connections["default"]
 
     def cut(committed: bool) -> None:
@@ -44,13 +44,13 @@ def lose_the_answer() -> Iterator[Lose]:
 
 
 def work_on(work: WorkItem | None) -> None:
-    """Go on with what a thread has in its hands, as an executor does."""
+    """Continue with a thread's work, as an executor does."""
     while work is not None:
         work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
 
 
 def assert_ran_once(plan: Plan, *calls: str) -> None:
-    """Check that the plan completed, and each of its calls at its first attempt and without anything late."""
+    """Check that the plan completed, with one attempt for each call and no late results."""
     plan.refresh_from_db()
     told = [(call_of(plan, number + 1).status, call_of(plan, number + 1).attempt) for number in range(len(calls))]
     assert (plan.status, told) == ("completed", [("completed", 1)] * len(calls))
@@ -61,8 +61,8 @@ def assert_ran_once(plan: Plan, *calls: str) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_finish_whose_answer_was_lost_goes_on_with_what_it_claimed(stage, ada, lose_the_answer, committed):
-    """What it finished is finished once; when nothing was committed it is done again."""
+def test_unanswered_finish_continues_with_the_claimed_step(stage, ada, lose_the_answer, committed):
+    """If nothing was committed, the finish is repeated."""
     plan = make_plan(ada, act(1, "x", "cautious"), act(2, "y", "cautious", dependencies=[1]))
     run = execution.claim_work(plan.pk, owner="tests")
     assert isinstance(run, RunningCall)
@@ -72,8 +72,8 @@ def test_a_finish_whose_answer_was_lost_goes_on_with_what_it_claimed(stage, ada,
     assert_ran_once(plan, "x", "y")
 
 
-def test_a_claim_whose_answer_was_lost_is_found_again(stage, ada, lose_the_answer):
-    """What it started has not begun: it does."""
+def test_unanswered_claim_is_found_again(stage, ada, lose_the_answer):
+    """The started call begins."""
     plan = make_plan(ada, act(1, "x", "cautious"))
     lose_the_answer(True)
     work_on(execution.claim_work(plan.pk, owner="tests"))
@@ -81,8 +81,8 @@ def test_a_claim_whose_answer_was_lost_is_found_again(stage, ada, lose_the_answe
     assert_ran_once(plan, "x")
 
 
-def test_a_claim_that_was_not_committed_left_nothing(stage, ada, lose_the_answer):
-    """Whoever asked learns that the database was away; the step is as ready as before."""
+def test_uncommitted_claim_changes_nothing(stage, ada, lose_the_answer):
+    """The caller gets the error, and the step stays ready."""
     plan = make_plan(ada, act(1, "x", "cautious"))
     lose_the_answer(False)
     with pytest.raises(OperationalError):
@@ -90,8 +90,8 @@ def test_a_claim_that_was_not_committed_left_nothing(stage, ada, lose_the_answer
     assert (step_of(plan).claimed_by, work_off(plan).status) == ("", "completed")
 
 
-def test_the_start_of_an_approved_call_whose_answer_was_lost_goes_on(stage, ada, rosa, lose_the_answer):
-    """Its approval was used for it: nobody is asked again, and nobody to say what happened."""
+def test_unanswered_start_of_an_approved_call_continues(stage, ada, rosa, lose_the_answer):
+    """No new approval is requested and no outcome is unknown."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     approve(plan, rosa)
     resume = execution.claim_work(plan.pk, owner="tests")
@@ -103,8 +103,8 @@ def test_the_start_of_an_approved_call_whose_answer_was_lost_goes_on(stage, ada,
 
 
 @pytest.mark.parametrize("joins", [False, True])
-def test_a_direct_call_whose_answer_was_lost_runs_and_is_answered(executor, stage, ada, lose_the_answer, joins):
-    """Its caller learns of it, and the executor in whose name it was started takes it, once."""
+def test_unanswered_direct_call_runs_and_is_answered(executor, stage, ada, lose_the_answer, joins):
+    """The executor takes it once."""
     plan = make_plan(ada, act(1, tool="dangerous")) if joins else None
     lose_the_answer(True)
     order = CallOrder("cautious", {"value": "x"}, plan_ref=plan.public_id if plan else None)

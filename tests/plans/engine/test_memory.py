@@ -1,4 +1,4 @@
-"""What steps leave behind for others: memory, references, and steps that find their work already done."""
+"""Memory of plans: stored results, references, and steps skipped because their work is done."""
 
 import pytest
 
@@ -25,26 +25,25 @@ def test_the_whole_response_is_kept(stage, ada):
     ("path", "kept"),
     [(["results"], [{"deep": [False]}]), (["results", "0", "deep", "0"], False), (["results", "7"], None)],
 )
-def test_a_path_says_what_is_kept(stage, ada, path, kept):
-    """Falsy values stay what they are; a path that leads nowhere keeps null."""
+def test_output_path_selects_the_stored_value(stage, ada, path, kept):
+    """Falsy values are kept; a path without a value stores null."""
     plan = make_plan(ada, act(1, {"deep": [False]}, expected_key="answer", output_path=path))
     assert values(work_off(plan)) == {"answer": kept}
 
 
-def test_without_a_key_the_tool_s_own_is_used(stage, ada):
-    """And a tool without one leaves nothing."""
+def test_default_key_is_the_tools_own(stage, ada):
+    """A tool without one stores nothing."""
     plan = make_plan(ada, act(1, "x", "keeping", output_path=["results", "0"]), act(2, "y"))
     assert values(work_off(plan)) == {"kept": "x"}
 
 
-def test_an_expected_key_comes_before_the_tool_s_own(stage, ada):
-    """The plan's author has the last word."""
+def test_expected_key_takes_precedence_over_the_tools_own(stage, ada):
     plan = make_plan(ada, act(1, "x", "keeping", expected_key="mine", output_path=["results", "0"]))
     assert values(work_off(plan)) == {"mine": "x"}
 
 
 def test_references_become_values(stage, ada):
-    """The plan's own memory and what earlier steps wrote; alone with their type, inside a text as text."""
+    """From the plan's own memory and earlier steps; typed if alone, as text inside text."""
     first = act(1, {"n": 7}, expected_key="found", output_path=["results", "0"])
     second = act(2, {"n": "${found.n}", "text": "${given}: ${found}", "as_is": "$${x}"}, dependencies=[1])
     plan = work_off(make_plan(ada, first, second, memory={"given": "Ada"}))
@@ -52,8 +51,8 @@ def test_references_become_values(stage, ada):
     assert call_of(plan, 2).arguments == '{"value":{"as_is":"${x}","n":7,"text":"Ada: {\\"n\\":7}"}}'
 
 
-def test_a_reference_that_leads_nowhere_fails_its_step(stage, ada):
-    """Before anything runs; the sentence names the reference."""
+def test_unresolvable_reference_fails_its_step(stage, ada):
+    """Before anything runs; the message names the reference."""
     first = act(1, {}, expected_key="found", output_path=["results", "0"])
     plan = work_off(make_plan(ada, first, act(2, "${found.n}", dependencies=[1])))
     assert (plan.status, stage.values("safe")) == ("failed", [{}])
@@ -62,7 +61,7 @@ def test_a_reference_that_leads_nowhere_fails_its_step(stage, ada):
 
 
 def test_a_step_whose_check_holds_is_skipped(stage, ada):
-    """The value it would have found is kept; its dependents go on; one note says everything about it."""
+    """The existing value is kept, dependents continue, and one note describes the skip."""
     document = act(1, "x", expected_key="answer", output_path=["results"], done_check="answer == 42")
     plan = work_off(make_plan(ada, document, act(2, "${answer}", dependencies=[1]), memory={"answer": 42}))
     skipped = step_of(plan)
@@ -76,8 +75,8 @@ def test_a_step_whose_check_holds_is_skipped(stage, ada):
     assert events_of(plan)[2:4] == ["1 step.started", "1 step.skipped"]
 
 
-def test_a_skipped_step_without_a_value_says_so_under_its_key(stage, ada):
-    """So that references to it find something."""
+def test_skipped_step_without_a_value_stores_a_marker(stage, ada):
+    """So that references to it resolve."""
     plan = work_off(make_plan(ada, act(1, "x", expected_key="answer", done_check="1 == 1")))
     assert values(plan) == {"answer": {"skipped": True, "reason": "Success criterion already satisfied"}}
     assert MemoryItem.objects.filter(plan=plan, type="value", step_id=1).count() == 1
@@ -85,21 +84,21 @@ def test_a_skipped_step_without_a_value_says_so_under_its_key(stage, ada):
 
 @pytest.mark.parametrize("check", ["answer is not None", "missing > 1", "answer / 0 == 1"])
 def test_a_check_that_does_not_hold_runs_the_step(stage, ada, check):
-    """Nor does one that goes wrong; the event says why."""
+    """Also a check with an error; the event has the reason."""
     plan = work_off(make_plan(ada, act(1, "x", done_check=check), memory={"answer": None}))
     started = plan.events.get(type="step.started")
     assert (stage.values("safe"), step_of(plan).skipped) == (["x"], False)
     assert started.data_json["check"]
 
 
-def test_a_check_sees_the_step_s_own_value(stage, ada):
-    """As `value`, whatever its key is called."""
+def test_check_can_read_the_steps_own_value(stage, ada):
+    """As `value`, whatever its key."""
     plan = make_plan(ada, act(1, "x", expected_key="answer", done_check="value == 42"), memory={"answer": 42})
     assert step_of(work_off(plan)).skipped
 
 
 def test_handlers_read_memory(stage, ada):
-    """Also those on the event loop, where nothing can be read from the database."""
+    """Also async ones, which cannot use the database."""
     seen = []
     stage.acts["safe"] = lambda value, context: seen.append(context.memory["given"])
 

@@ -1,4 +1,4 @@
-"""Approved calls whose tool is other code in this process than in the catalog: left to others, never failed at once."""
+"""Approved calls whose tool has other code in this process than in the catalog: left to other processes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,14 +37,14 @@ def approved(stage: Any, ada: User, rosa: User) -> Plan:
 
 @pytest.fixture
 def drifted(approved: Plan) -> str:
-    """The digest that this process's code has; the catalog says another from here on."""
+    """Give the catalog another digest; return the digest of this process's code."""
     mine = Implementation.objects.get(tool__name="dangerous").digest
     say_in_the_catalog("another")
     return mine
 
 
-def test_an_approved_call_is_left_to_others(approved, drifted, stage):
-    """Its approval stands, and whoever has the right code uses it."""
+def test_approved_call_is_left_to_other_processes(approved, drifted, stage):
+    """Its approval remains valid for a process with the right code."""
     plan = work_off(approved)
     assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
     told = Event.objects.get(plan=plan, type="step.retrying").data_json
@@ -57,8 +57,8 @@ def test_an_approved_call_is_left_to_others(approved, drifted, stage):
     assert (request_of(plan).status, stage.values("dangerous")) == ("consumed", ["x"])
 
 
-def test_alone_its_approval_becomes_void(approved, drifted, stage):
-    """After a few tries, and with a sentence that says what to do."""
+def test_approval_is_invalidated_after_some_attempts(approved, drifted, stage):
+    """With a message that says what to do."""
     for _ in range(retries.MAX_RELEASES):
         assert work_off(approved).status == "in_progress"
         hurry(approved)
@@ -68,8 +68,8 @@ def test_alone_its_approval_becomes_void(approved, drifted, stage):
     assert stage.values("dangerous") == []
 
 
-def test_what_came_of_a_step_since_begins_the_count_anew(approved, drifted):
-    """A step that another process took on is left to others again, also after many times."""
+def test_count_of_releases_restarts_after_progress(approved, drifted):
+    """A step that another process continued is released again."""
     for _ in range(retries.MAX_RELEASES):
         work_off(approved)
         hurry(approved)
@@ -79,8 +79,7 @@ def test_what_came_of_a_step_since_begins_the_count_anew(approved, drifted):
     assert Event.objects.filter(plan=approved, type="step.retrying").latest("seq").data_json["attempt"] == 1
 
 
-def test_a_step_that_only_began_goes_on_counting(stage, ada):
-    """Each time it is left it has begun before: that is no progress."""
+def test_start_events_do_not_restart_the_count(stage, ada):
     say_in_the_catalog("another", tool="safe")
     plan = make_plan(ada, act(1, "x"))
     for _ in range(retries.MAX_RELEASES):
@@ -90,8 +89,8 @@ def test_a_step_that_only_began_goes_on_counting(stage, ada):
     assert events_of(plan).count("1 step.started") == retries.MAX_RELEASES + 1
 
 
-def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage, monkeypatch):
-    """A process that notices only as it starts the call leaves it too."""
+def test_changed_definition_is_left_to_a_process_that_has_it(approved, stage, monkeypatch):
+    """Also if this process notices only when it starts the call."""
     say_in_the_catalog("another")
     monkeypatch.setattr(snapshot, "callable_tool", seen_late())
     plan = work_off(approved)
@@ -99,7 +98,7 @@ def test_a_definition_that_changed_is_asked_about_by_who_has_it(approved, stage,
 
 
 def seen_late() -> Any:
-    """Return a look at the tools that is old the first time, as a second-old snapshot is."""
+    """Return a look-up of tools that is outdated the first time, like an old snapshot."""
     real, looks = snapshot.callable_tool, []
 
     def look(name: str) -> Any:
@@ -110,7 +109,7 @@ def seen_late() -> Any:
     return look
 
 
-def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monkeypatch):
+def test_process_does_not_reclaim_a_released_plan_at_once(approved, drifted, monkeypatch):
     """The ticker of this process lets others go first."""
     sent: list[int] = []
     monkeypatch.setattr(hints, "deliver_now", sent.append)
@@ -123,8 +122,8 @@ def test_who_left_a_plan_does_not_take_it_again_at_once(approved, drifted, monke
     assert sent == [approved.pk]
 
 
-def test_plans_left_long_ago_are_forgotten(approved, drifted, monkeypatch):
-    """When the next is left: a process that lives long keeps no list of them."""
+def test_released_plans_are_forgotten(approved, drifted, monkeypatch):
+    """So that the list does not grow."""
     monkeypatch.setattr(retries, "_released_until", {-1: 0.0})
     work_off(approved)
     assert list(retries._released_until) == [approved.pk]
@@ -140,7 +139,7 @@ def new_label(text: str, key: str = "") -> str:
 
 @contextmanager
 def process(handler: Callable[..., str], level: str, *, syncs: bool = False) -> Iterator[None]:
-    """Be a process that has this code of the tool `label`; one that `syncs` has written it into the catalog."""
+    """Simulate a process with this code of the tool `label`; one that `syncs` has written it to the catalog."""
     with clean_registry():
         secret = () if handler is old_label else ("key",)
         tool = Tool[Any, Any](
@@ -156,7 +155,7 @@ def process(handler: Callable[..., str], level: str, *, syncs: bool = False) -> 
 
 @pytest.mark.parametrize(("level", "becomes"), [("safe", "completed"), ("dangerous", "held")])
 def test_call_of_a_later_definition_is_left_to_others(db, ada, level, becomes):
-    """It is checked against the catalog's schema; an argument that this code does not know is kept as a secret."""
+    """It is checked against the catalog's schema; an argument unknown to this code is stored as a secret."""
     for handler, declared in ((old_label, "safe"), (new_label, level)):
         with process(handler, declared, syncs=True):
             pass

@@ -1,4 +1,4 @@
-"""No one buries people in requests: a direct call is told to come back, a step waits until there is room."""
+"""Limits of pending approval requests: direct calls get 429, steps wait for a free slot."""
 
 from datetime import timedelta
 from functools import partial
@@ -27,19 +27,19 @@ HELD = {"tool": "dangerous", "arguments": {"value": 1}}
 
 @pytest.fixture
 def few(settings):
-    """Two requests of each requester may wait, and nothing else counts."""
+    """Allow two pending requests per requester."""
     settings.TOOLGATE_MAX_PENDING_PER_REQUESTER = 2
     settings.TOOLGATE_MAX_PENDING_PER_PLAN = settings.TOOLGATE_MAX_PENDING_PER_TOKEN = 0
     return settings
 
 
 def waiting(plan: Plan) -> list[str]:
-    """Return what each step of a plan waits for."""
+    """Return the reason for which each step of a plan waits."""
     return list(plan.steps.order_by("step_id").values_list("waiting_for", flat=True))
 
 
-def test_a_direct_call_over_the_cap_is_429_and_not_stored(few, stage, ada, ben):
-    """It says when to come back; other people's calls are their own."""
+def test_direct_call_over_the_limit_is_429_and_not_stored(few, stage, ada, ben):
+    """With Retry-After; calls of other people are not affected."""
     rest = agent(ada)
     answers = [rest.post("calls/", HELD, key=f"k{number}") for number in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
@@ -49,8 +49,8 @@ def test_a_direct_call_over_the_cap_is_429_and_not_stored(few, stage, ada, ben):
     assert agent(ben).post("calls/", HELD).status_code == 201
 
 
-def test_it_may_be_sent_again_once_there_is_room(few, stage, ada, rosa):
-    """With the same key; safe calls never wait for room."""
+def test_refused_call_may_be_sent_again(few, stage, ada, rosa):
+    """With the same key; safe calls are never refused."""
     rest = agent(ada)
     first, _ = (rest.post("calls/", HELD).json() for _ in range(2))
     assert rest.post("calls/", HELD, key="k").status_code == 429
@@ -59,8 +59,7 @@ def test_it_may_be_sent_again_once_there_is_room(few, stage, ada, rosa):
     assert rest.post("calls/", HELD, key="k").status_code == 201
 
 
-def test_all_tokens_of_a_person_share_the_cap_and_each_may_have_less(few, stage, ada):
-    """The first counts people, the second tokens."""
+def test_limit_of_a_person_covers_their_tokens_and_tokens_may_have_lower_ones(few, stage, ada):
     few.TOOLGATE_MAX_PENDING_PER_TOKEN = 1
     first, second = agent(ada), agent(ada)
     assert [client.post("calls/", HELD).status_code for client in (first, first, second)] == [201, 429, 201]
@@ -68,15 +67,15 @@ def test_all_tokens_of_a_person_share_the_cap_and_each_may_have_less(few, stage,
 
 
 def test_a_call_that_joins_a_full_plan_is_429(few, stage, ada):
-    """The cap of the plan counts its steps and what is added."""
+    """The plan's limit counts its steps and added calls."""
     few.TOOLGATE_MAX_PENDING_PER_REQUESTER, few.TOOLGATE_MAX_PENDING_PER_PLAN = 0, 1
     plan = work_off(make_plan(ada, act(1, 1, "dangerous"), can_modify=True))
     answer = Rest(ada).post("calls/", HELD | {"plan": plan.public_id})
     assert (answer.status_code, answer.json()["type"]) == (429, "urn:toolgate:too_many_waiting")
 
 
-def test_a_step_waits_until_there_is_room(few, stage, ada, rosa):
-    """Nothing is stored for it, its preview is not computed, and it starts as soon as someone has answered."""
+def test_step_waits_for_a_free_slot(few, stage, ada, rosa):
+    """No call is stored and no preview computed; it starts as soon as a request is decided."""
     plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2, 3, 4)]))
     assert waiting(plan) == ["approval", "approval", "retry", "retry"]
     assert (Call.objects.count(), step_of(plan, 3).call) == (2, None)
@@ -90,8 +89,8 @@ def test_a_step_waits_until_there_is_room(few, stage, ada, rosa):
     assert_invariants()
 
 
-def test_what_waits_for_room_is_ready_by_itself_in_the_end(few, stage, ada, rosa):
-    """Though no ticker looked; it waits on when there is still none."""
+def test_deferred_step_becomes_ready_without_a_ticker(few, stage, ada, rosa):
+    """It is deferred again if there is still no slot."""
     plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2, 3)]))
     put_off = step_of(plan, 3)
     assert put_off.ready_at is not None
@@ -105,8 +104,8 @@ def test_what_waits_for_room_is_ready_by_itself_in_the_end(few, stage, ada, rosa
     assert waiting(plan)[1:] == ["approval", "approval"]
 
 
-def test_each_gets_the_room_that_is_theirs(few, stage, ada, ben, rosa):
-    """Two requesters, one of whom has room; a paused plan is left alone."""
+def test_slots_are_counted_per_requester(few, stage, ada, ben, rosa):
+    """One of two requesters has a slot; a paused plan is not woken."""
     steps = [act(number, number, "dangerous") for number in (1, 2, 3, 4)]
     plans = [work_off(make_plan(somebody, *steps)) for somebody in (ada, ben)]
     approve(plans[1], rosa, 1)
@@ -117,15 +116,13 @@ def test_each_gets_the_room_that_is_theirs(few, stage, ada, ben, rosa):
     assert [plan.steps.filter(ready_at__lte=clock.now(), step_id=3).exists() for plan in plans] == [False, True]
 
 
-def test_no_cap_means_none(few, stage, ada):
-    """0."""
+def test_zero_means_no_limit(few, stage, ada):
     few.TOOLGATE_MAX_PENDING_PER_REQUESTER = 0
     plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in range(1, 6)]))
     assert waiting(plan) == ["approval"] * 5
 
 
-def test_what_is_asked_early_or_answered_counts_for_nothing(few, stage, ada, rosa):
-    """Only what stands in people's lists."""
+def test_early_and_answered_requests_do_not_count(few, stage, ada, rosa):
     plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2)]))
     asking = RequesterScope(ada.pk, None, plan.public_id)
     with pytest.raises(TooManyWaiting):
@@ -137,8 +134,8 @@ def test_what_is_asked_early_or_answered_counts_for_nothing(few, stage, ada, ros
 OPENERS = 16
 
 
-def test_openers_at_once_never_pass_the_cap(few, executor, stage, ada):
-    """Sixteen of them, each with a call of its own, and in plans."""
+def test_concurrent_requests_never_exceed_the_limit(few, executor, stage, ada):
+    """Sixteen, as direct calls and in plans."""
     few.TOOLGATE_MAX_PENDING_PER_REQUESTER = 5
     for _ in range(counts.count(20)):
         ApprovalRequest.objects.filter(status="pending").update(status="withdrawn")
@@ -149,8 +146,8 @@ def test_openers_at_once_never_pass_the_cap(few, executor, stage, ada):
 
 
 @pytest.mark.usefixtures("stage")
-def test_a_step_waits_for_room_of_whoever_asks_for_its_call(few, ada, ben, rosa, django_assert_num_queries):
-    """Not of the plan's author: it would be woken each second, only to be put off again."""
+def test_step_waits_for_a_slot_of_its_calls_requester(few, ada, ben, rosa, django_assert_num_queries):
+    """With the plan's author it would be woken and deferred every second."""
     his = work_off(make_plan(ben, *[act(number, number, "dangerous") for number in (1, 2)]))
     plan = work_off(make_plan(ada, *[act(number, number, "dangerous") for number in (1, 2, 3, 4)]))
     plan.steps.filter(step_id__in=(3, 4)).update(retry_of=call_of(his))

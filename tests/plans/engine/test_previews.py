@@ -1,4 +1,4 @@
-"""Previews of direct calls that time out: the request is held and says so."""
+"""Previews of direct calls that time out: the request is held with a notice."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """An event that hanging previews wait for. Limits are short: whatever waits for it is over its limit anyway."""
+    """An event for which hanging previews wait, with short timeouts."""
     monkeypatch.setattr(pipeline, "PREVIEW_SECONDS", 0.1)
     monkeypatch.setattr(previews, "SLOT_WAIT_SECONDS", 0.05)
     event = threading.Event()
@@ -31,7 +31,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Give previews all the time they need from now on."""
+    """Give previews unlimited time from now on."""
     return lambda: monkeypatch.setattr(pipeline, "PREVIEW_SECONDS", 60.0)
 
 
@@ -41,21 +41,21 @@ def hanging() -> list[threading.Thread]:
 
 
 def held(ada: User) -> Call:
-    """Ask for a dangerous call; check that it waits for people."""
+    """Make a dangerous call; check that it is held."""
     call = create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
     assert call.status == "held"
     return call
 
 
 def shown(call: Call) -> dict[str, Any]:
-    """Return the preview that people are shown."""
+    """Return the preview shown to reviewers."""
     preview = call.approval.rounds.get().preview_json
     assert preview is not None
     return preview
 
 
 def test_hanging_preview_does_not_block_the_request(stage, ada, gate):
-    """The request is stored while its preview still runs, and says that there is none."""
+    """The request is stored while its preview still runs, with a notice."""
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     call = held(ada)
     assert hanging()
@@ -63,7 +63,7 @@ def test_hanging_preview_does_not_block_the_request(stage, ada, gate):
 
 
 def test_approval_without_preview_is_asked_again(stage, ada, rosa, gate, patient):
-    """An approval without the preview does not let the call run once there is one."""
+    """An approval without a preview does not start the call once there is one."""
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     plan = Plan.objects.get(public_id=held(ada).plan_ref)
     stage.previews.clear()
@@ -75,7 +75,7 @@ def test_approval_without_preview_is_asked_again(stage, ada, rosa, gate, patient
 
 
 def test_number_of_hanging_previews_is_limited(stage, ada, gate, patient):
-    """Further previews are not started and say so; a place that is given back is used again."""
+    """Further previews are not started; a freed slot is used again."""
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     for _ in range(previews.PREVIEWS_AT_ONCE):
         assert shown(held(ada))["summary"] == previews.PREVIEW_TIMED_OUT

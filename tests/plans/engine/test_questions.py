@@ -1,4 +1,4 @@
-"""A step that asks its person a question: it waits, is answered once, and its answer is its result."""
+"""Questions to the plan's author: the step waits, is answered once, and its answer is its result."""
 
 from datetime import timedelta
 
@@ -25,14 +25,14 @@ TEXT = ["results", "0"]
 
 
 def asking(step_id: int = 1, question: str = "Which one?", **fields):
-    """Return the document of a step that asks."""
+    """Return the document of a step that asks a question."""
     fields = {"expected_key": "which", "output_path": TEXT} | fields
     return step(step_id, "ask_user", parameters={"question": question}, **fields)
 
 
 @pytest.fixture
 def plan(stage, ada) -> Plan:
-    """A plan that waits for an answer, and then says it."""
+    """A plan that waits for an answer and then repeats it."""
     return work_off(make_plan(ada, asking(), act(2, "${which}", dependencies=[1])))
 
 
@@ -60,8 +60,8 @@ def test_the_answer_is_its_result(plan, stage, ada):
     assert_invariants()
 
 
-def test_what_it_waited_for_its_answer_is_drawn_as_waiting(plan, ada):
-    """Also when it was answered."""
+def test_time_of_waiting_is_drawn_as_waiting(plan, ada):
+    """Also after the answer."""
     before = step_of(plan).waiting_since
     say(plan, "red", ada)
     waits = [
@@ -70,7 +70,7 @@ def test_what_it_waited_for_its_answer_is_drawn_as_waiting(plan, ada):
     assert [each.start for each in waits] == [before]
 
 
-def test_events_say_nothing_of_what_was_asked_and_answered(plan, ada):
+def test_events_contain_neither_question_nor_answer(plan, ada):
     say(plan, "the red one", ada)
     told = "".join(plan.events.values_list("data", flat=True))
     assert "red one" not in told
@@ -85,7 +85,7 @@ def test_it_is_answered_once(plan, ada):
 
 
 @pytest.mark.parametrize("text", ["", " \r\n ", "x" * 4001, "a\0b"])
-def test_what_is_no_answer_is_refused(plan, ada, text):
+def test_invalid_answers_are_refused(plan, ada, text):
     with pytest.raises(ParameterError) as caught:
         give_input(plan, None, None, text=text, by=Requester(ada))
     assert caught.value.details["field"] == "text"
@@ -112,19 +112,19 @@ def test_a_question_takes_values_from_memory(stage, ada):
 
 
 @pytest.mark.parametrize(("question", "what"), [("Is it a\0b?", ""), ("Is it ${what}?", "a\0b")])
-def test_what_no_database_keeps_is_marked_in_a_question(stage, ada, question, what):
-    """Whether the plan says it, or a tool."""
+def test_unstorable_characters_in_a_question_are_marked(stage, ada, question, what):
+    """In the plan's text and in a tool's result."""
     plan = work_off(make_plan(ada, asking(question=question), memory={"what": what}))
     assert Question.objects.get().text == "Is it a\N{REPLACEMENT CHARACTER}b?"
     assert say(plan, "Yes.", ada).status == "completed"
 
 
-def test_what_cannot_be_asked_fails(stage, ada):
+def test_invalid_question_fails_the_step(stage, ada):
     plan = work_off(make_plan(ada, asking(question="Is it ${what}?"), memory={"what": ["x" * 3000]}))
     assert (plan.status, Question.objects.count()) == ("failed", 0)
 
 
-def test_it_is_skipped_and_what_needs_it_goes_on(plan, stage, ada):
+def test_skipped_question_lets_dependents_continue(plan, stage, ada):
     skip_step(plan, 1, "Nobody knows.", by=Requester(ada))
     assert work_off(plan).status == "completed"
     assert stage.values("safe") == [{"skipped": True, "reason": "Nobody knows."}]
@@ -159,8 +159,8 @@ def test_a_paused_plan_is_answered_and_goes_on_later(plan, stage, ada):
     assert work_off(plan).status == "completed"
 
 
-def test_a_check_that_comes_true_meanwhile_does_not_lose_the_answer(stage, ada):
-    """The second question's key is what the first one's check looks for."""
+def test_check_that_becomes_true_does_not_lose_the_answer(stage, ada):
+    """The first step's check reads the key of the second question."""
     first, second = asking(1, done_check="other is not None"), asking(2, expected_key="other")
     plan = work_off(make_plan(ada, first, second))
     give_input(plan, 2, None, text="blue", by=Requester(ada))
@@ -178,14 +178,14 @@ def test_several_are_told_apart(stage, ada):
     assert (step_of(work_off(plan), 1).status, step_of(plan, 2).status) == ("in_progress", "completed")
 
 
-def test_nobody_is_asked_by_a_direct_call(catalog, ada):
+def test_direct_call_cannot_ask(catalog, ada):
     told = Rest(ada).post("calls/", {"tool": "ask_user", "arguments": {"question": "Well?"}, "wait_seconds": 0}).json()
     plan = work_off(Plan.objects.get(public_id=told["plan"]))
     assert (plan.status, Question.objects.count()) == ("failed", 0)
     assert "ask_user" in call_of(plan).message
 
 
-def test_a_secret_in_an_answer_is_kept_nowhere(plan, ada):
+def test_secret_in_an_answer_is_not_stored(plan, ada):
     secret = "ghp_" + "a1B2" * 9
     say(plan, f"It is {secret}", ada)
     assert secret not in Question.objects.get().answer
@@ -199,7 +199,7 @@ def test_others_see_neither_question_nor_answer(plan, ada, vera, rosa):
     assert "Which one" not in Rest(vera).get(f"plans/{plan.public_id}/").content.decode()
 
 
-def test_who_answered_for_its_owner_does_not_decide_what_follows(stage, ada, admin):
+def test_person_who_answered_for_the_author_may_not_approve_later_steps(stage, ada, admin):
     plan = work_off(make_plan(ada, asking(), act(2, "${which}", "dangerous", dependencies=[1])))
     say(plan, "red", admin)
     held = call_of(plan, 2)

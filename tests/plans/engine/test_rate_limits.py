@@ -1,4 +1,4 @@
-"""Rate limits on the way in: direct calls are told when to come back, steps wait a moment or fail."""
+"""Rate limits: direct calls get 429 with Retry-After, steps wait or fail."""
 
 import threading
 from datetime import timedelta
@@ -25,13 +25,13 @@ HELD = {"tool": "limited_dangerous", "arguments": {"value": 1}}
 
 
 def use_up(owner, group="stage:min", ago=0):
-    """Note that a caller has used a group up, this many seconds ago."""
+    """Record that a requester used up a group's limit this many seconds ago."""
     began = clock.now() - timedelta(seconds=ago)
     RateBucket.objects.create(group=group, owner=owner, window_started_at=began, used=2)
 
 
 def test_a_direct_call_over_the_limit_is_429_and_not_stored(stage, ada):
-    """The answer says when to come back."""
+    """With Retry-After."""
     rest = agent(ada)
     answers = [rest.post("calls/", LIMITED) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
@@ -42,22 +42,22 @@ def test_a_direct_call_over_the_limit_is_429_and_not_stored(stage, ada):
 
 
 def test_each_agent_has_its_own_limit(stage, ada):
-    """Also when both act for the same person, and beside that person."""
+    """Separate from other agents of the person and from the person."""
     clients = [agent(ada), agent(ada), Rest(ada)]
     assert [client.post("calls/", LIMITED).status_code for client in clients for _ in range(2)] == [201] * 6
     owners = {f"token:{client.token.pk}" for client in clients[:2]} | {f"user:{ada.pk}"}
     assert {row.owner for row in RateBucket.objects.all()} == owners
 
 
-def test_a_person_has_one_limit_whatever_tokens_they_make(stage, ada):
-    """With each token of their own, and by the steps of their plans."""
+def test_all_tokens_of_a_person_share_one_limit(stage, ada):
+    """And the steps of their plans."""
     work_off(make_plan(ada, act(1, 1, "limited")))
     assert [Rest(ada).post("calls/", LIMITED).status_code for _ in range(2)] == [201, 429]
     assert [row.owner for row in RateBucket.objects.all()] == [f"user:{ada.pk}"]
 
 
 def test_a_refused_keyed_call_may_be_sent_again(stage, ada):
-    """A 429 is no answer to keep."""
+    """A 429 is not stored as the key's answer."""
     rest = agent(ada)
     use_up(f"token:{rest.token.pk}")
     assert rest.post("calls/", LIMITED, key="once").status_code == 429
@@ -65,16 +65,16 @@ def test_a_refused_keyed_call_may_be_sent_again(stage, ada):
     assert rest.post("calls/", LIMITED, key="once").status_code == 201
 
 
-def test_a_call_that_its_plan_does_not_take_costs_no_use(stage, ada):
-    """The plan has ended; the limit is for calls that run or ask people."""
+def test_call_refused_by_its_plan_does_not_count(stage, ada):
+    """The plan has ended."""
     ended = work_off(make_plan(ada, act(1, "x"), can_modify=True))
     response = Rest(ada).post("calls/", {**LIMITED, "plan": ended.public_id})
     assert (response.status_code, ended.status) == (409, "completed")
     assert not RateBucket.objects.exists()
 
 
-def test_a_step_waits_for_its_turn(stage, ada):
-    """It holds nothing meanwhile, and runs when the window is over."""
+def test_step_waits_for_its_rate_limit(stage, ada):
+    """It holds no resources and runs when the window is over."""
     plan = work_off(make_plan(ada, *[act(number, number, "limited") for number in (1, 2, 3)]))
     waiting = step_of(plan, 3)
     assert (waiting.status, waiting.waiting_for, waiting.claimed_by) == ("in_progress", "retry", "")
@@ -89,7 +89,7 @@ def test_a_step_waits_for_its_turn(stage, ada):
 
 
 def test_a_step_that_would_wait_too_long_fails(stage, ada):
-    """With the sentence that a direct call is told; no call is stored."""
+    """With the message of a direct call; no call is stored."""
     use_up(f"user:{ada.pk}", "stage-dangerous:h")
     plan = work_off(make_plan(ada, act(1, 1, "limited_dangerous")))
     assert (plan.status, step_of(plan).call_id) == ("failed", None)
@@ -97,23 +97,22 @@ def test_a_step_that_would_wait_too_long_fails(stage, ada):
 
 
 def test_a_held_call_counts_once(stage, ada, rosa):
-    """When it is asked for: neither its approval nor its start counts again."""
+    """At its request, not at its approval or start."""
     plan = work_off(make_plan(ada, act(1, 1, "limited_dangerous")))
     approve(plan, rosa)
     assert work_off(plan).status == "completed"
     assert RateBucket.objects.get().used == 1
 
 
-def test_a_rejected_call_has_counted(stage, ada, rosa):
-    """Else people could be asked without end."""
+def test_rejected_call_counts(stage, ada, rosa):
+    """Otherwise people could be asked without limit."""
     rest = agent(ada)
     call = rest.post("calls/", HELD).json()
     reject(Plan.objects.get(public_id=call["plan"]), rosa)
     assert rest.post("calls/", HELD).status_code == 429
 
 
-def test_a_call_asked_about_again_does_not_count_again(stage, ada, rosa):
-    """What it would change is no longer what was approved."""
+def test_new_request_for_a_changed_call_does_not_count_again(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, 1, "limited_dangerous")))
     approve(plan, rosa)
     stage.previews["limited_dangerous"] = lambda value, context: "changed"
@@ -122,16 +121,15 @@ def test_a_call_asked_about_again_does_not_count_again(stage, ada, rosa):
     assert (RateBucket.objects.get().used, Call.objects.count()) == (1, 2)
 
 
-def test_tools_without_a_limit_pay_nothing(stage, ada):
-    """No statement mentions the counts."""
+def test_tools_without_a_limit_cause_no_queries(stage, ada):
     with CaptureQueriesContext(connection) as captured:
         work_off(make_plan(ada, act(1, "x")))
     assert not [query for query in captured if "ratebucket" in query["sql"]]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_callers_at_once_start_no_more_than_the_limit(stage, ada):
-    """The same token on many connections."""
+def test_concurrent_calls_never_exceed_the_limit(stage, ada):
+    """One token on many connections."""
     rest = agent(ada)
     statuses = at_once(*[lambda: rest.post("calls/", LIMITED).status_code] * 16)
     assert sorted(set(statuses)) == [201, 429]
@@ -140,8 +138,8 @@ def test_many_callers_at_once_start_no_more_than_the_limit(stage, ada):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("how", ["paused", "stopped"])
-def test_a_call_that_was_set_aside_is_counted_once(stage, ada, how):
-    """Its plan was paused, or its process told to stop, between its count and its start."""
+def test_released_call_is_counted_once(stage, ada, how):
+    """Its plan was paused, or its process stopped, between count and start."""
     plan, told = make_plan(ada, act(1, "a", "limited"), act(2, "b", "limited")), threading.Event()
     work = execution.claim_work(plan.pk, owner="tests")
     assert isinstance(work, RateLimitedCall)

@@ -1,4 +1,4 @@
-"""Lost workers: what they held is taken back, nothing dangerous runs twice, and what comes late changes nothing."""
+"""Recovery of lost workers: steps are taken back, nothing dangerous runs twice, late results change nothing."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.db
 
 
 def test_a_safe_call_runs_again(stage, ada):
-    """The same call, its next attempt."""
+    """The same call, with its next attempt."""
     plan = make_plan(ada, act(1, "x"), act(2, "y", dependencies=[1]))
     lost = claimed_and_lost(plan)
     assert take_back() == 1
@@ -45,7 +45,7 @@ def test_a_safe_call_runs_again(stage, ada):
 
 
 def test_a_dangerous_call_never_runs_again_by_itself(stage, ada, rosa):
-    """Whatever it says of retries: a person must say what happened."""
+    """Even if it is declared retry-safe; a person must settle it."""
     plan = make_plan(ada, act(1, "x", "dangerous"), act(2, dependencies=[1]))
     started_and_lost(plan, rosa)
     assert take_back() == 1
@@ -56,16 +56,15 @@ def test_a_dangerous_call_never_runs_again_by_itself(stage, ada, rosa):
 
 
 @pytest.mark.parametrize(("tool", "status"), [("cautious", "outcome_unknown"), ("cautious_patient", "ready")])
-def test_a_cautious_call_runs_again_where_that_is_harmless(stage, ada, tool, status):
-    """The tool says so."""
+def test_retry_safe_cautious_call_runs_again(stage, ada, tool, status):
     plan = make_plan(ada, act(1, tool=tool))
     claimed_and_lost(plan)
     take_back()
     assert call_of(plan).status == status
 
 
-def test_a_call_that_was_approved_may_run_again_where_that_is_harmless(stage, ada, rosa):
-    """Its approval was used up for it; nobody is asked twice."""
+def test_approved_retry_safe_call_runs_again(stage, ada, rosa):
+    """Without a second approval."""
     stages = [{"group": "reviewer", "count": 1}]
     PolicyRevision.objects.filter(safety_level="cautious").update(effect="hold", stages=stages)
     forget_what_was_read()
@@ -76,7 +75,7 @@ def test_a_call_that_was_approved_may_run_again_where_that_is_harmless(stage, ad
 
 
 def test_a_call_that_loses_every_worker_is_left_to_a_person(stage, ada):
-    """It may be what kills them."""
+    """The call may be what kills its workers."""
     plan = make_plan(ada, act(1))
     for _ in range(CRASHES):
         assert call_of_or_none(plan) in (None, "ready")
@@ -87,13 +86,13 @@ def test_a_call_that_loses_every_worker_is_left_to_a_person(stage, ada):
 
 
 def call_of_or_none(plan: Plan) -> str | None:
-    """Return the status of the first step's call, None while it has none."""
+    """Return the status of the first step's call, or None."""
     call = step_of(plan).call
     return call.status if call else None
 
 
 def test_a_preview_that_kills_its_workers_fails_its_step(stage, ada):
-    """Before anyone is asked; a few times are a coincidence."""
+    """Before an approval is requested."""
     plan = make_plan(ada, act(1, tool="dangerous"))
     for _ in range(CRASHES):
         assert isinstance(claimed_and_lost(plan), HeldCall)
@@ -104,8 +103,7 @@ def test_a_preview_that_kills_its_workers_fails_its_step(stage, ada):
     assert_gapless(plan)
 
 
-def test_an_approved_call_whose_preview_kills_workers_is_void(stage, ada, rosa):
-    """It does not start."""
+def test_approved_call_whose_preview_kills_workers_does_not_start(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
     for _ in range(CRASHES):
@@ -115,8 +113,8 @@ def test_an_approved_call_whose_preview_kills_workers_is_void(stage, ada, rosa):
     assert (step_of(plan).status, stage.played) == ("failed", [])
 
 
-def test_what_a_lost_worker_does_late_changes_nothing(stage, ada):
-    """Its result is kept as evidence of what happened, beside what counts."""
+def test_late_result_of_a_lost_worker_changes_nothing(stage, ada):
+    """It is stored as evidence."""
     plan = make_plan(ada, act(1, "x", expected_key="answer"), act(2, dependencies=[1]))
     late = claimed_and_lost(plan)
     assert isinstance(late, RunningCall)
@@ -131,7 +129,7 @@ def test_what_a_lost_worker_does_late_changes_nothing(stage, ada):
 
 
 def test_a_late_result_does_not_end_the_next_attempt(stage, ada):
-    """Not even while that one runs."""
+    """Not even while that attempt runs."""
     plan = make_plan(ada, act(1, "x"))
     late = claimed_and_lost(plan)
     take_back()
@@ -140,8 +138,8 @@ def test_a_late_result_does_not_end_the_next_attempt(stage, ada):
     assert (call_of(plan).status, call_of(plan).attempt, step_of(plan).status) == ("running", 2, "in_progress")
 
 
-def test_a_late_result_of_a_dangerous_call_helps_to_settle_it(stage, ada, rosa):
-    """The call stays unknown."""
+def test_late_result_of_a_dangerous_call_is_evidence(stage, ada, rosa):
+    """The outcome stays unknown."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
     late = started_and_lost(plan, rosa)
     take_back()
@@ -152,7 +150,7 @@ def test_a_late_result_of_a_dangerous_call_helps_to_settle_it(stage, ada, rosa):
 
 @pytest.mark.parametrize("tool", ["patient", "cautious"])
 def test_a_late_failure_changes_nothing(stage, ada, tool):
-    """Neither does one that would have been tried again."""
+    """Nor does a retryable one."""
     plan = make_plan(ada, act(1, tool=tool))
     late = claimed_and_lost(plan)
     take_back()
@@ -162,8 +160,8 @@ def test_a_late_failure_changes_nothing(stage, ada, tool):
     assert (Step.objects.filter(plan=plan).values().get(), events_of(plan)) == (before, events)
 
 
-def test_a_lost_worker_holds_nothing(stage, ada):
-    """The preview it computed is not asked about: someone else's is."""
+def test_lost_worker_cannot_hold_its_call(stage, ada):
+    """Another worker's preview is used for the request."""
     plan = make_plan(ada, act(1, tool="dangerous"))
     late = claimed_and_lost(plan)
     take_back()
@@ -174,8 +172,8 @@ def test_a_lost_worker_holds_nothing(stage, ada):
     assert request_of(plan) == request
 
 
-def test_a_lease_ends_in_its_time_although_the_clock_was_set_back(stage, ada, settings):
-    """By an hour; whoever has it has one lease left to renew it."""
+def test_lease_is_shortened_after_the_clock_was_set_back(stage, ada, settings):
+    """By an hour; a live worker has one lease period to renew it."""
     plan = make_plan(ada, act(1))
     claimed_and_lost(plan)
     back, lasts = clock.now() - timedelta(hours=1), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
@@ -184,8 +182,8 @@ def test_a_lease_ends_in_its_time_although_the_clock_was_set_back(stage, ada, se
     assert recovery.take_back_lost_steps(back + lasts + timedelta(seconds=1)) == 1
 
 
-def test_a_lease_that_was_renewed_is_not_taken(stage, ada, monkeypatch):
-    """Also when it was seen expired a moment before."""
+def test_renewed_lease_is_not_taken_back(stage, ada, monkeypatch):
+    """Even if the query just before saw it expired."""
     plan = make_plan(ada, act(1))
     claimed_and_lost(plan)
     seen = statements.lost_steps
@@ -201,7 +199,7 @@ def test_a_lease_that_was_renewed_is_not_taken(stage, ada, monkeypatch):
 
 
 def test_an_ended_plan_runs_nothing_again(stage, ada):
-    """The call of a worker that was lost is cancelled with its step."""
+    """The call of a lost worker is cancelled with its step."""
     plan = make_plan(ada, act(1))
     claimed_and_lost(plan)
     cancel_plan(plan, by=Requester(ada))
@@ -213,7 +211,7 @@ def test_an_ended_plan_runs_nothing_again(stage, ada):
 
 @pytest.mark.usefixtures("short_leases", "executor")
 def test_long_handlers_keep_their_lease(stage, ada):
-    """It is renewed while they run, for longer than one lasts: nobody takes the step."""
+    """It is renewed while they run longer than one period."""
     leases: list[Any] = []
 
     def renewed() -> bool:
@@ -229,16 +227,15 @@ def test_long_handlers_keep_their_lease(stage, ada):
     assert (step_of(plan).crashes, step_of(plan).attempt, len(stage.played)) == (0, 1, 1)
 
 
-def test_the_clock_ticks_often_enough_for_short_leases(db, settings):
-    """A lease is looked after several times before it is over."""
+def test_ticker_runs_several_times_per_lease(db, settings):
     settings.TOOLGATE_LEASE_SECONDS = 1.0
     assert Ticker(None)._pause() <= 0.25
     settings.TOOLGATE_LEASE_SECONDS = 30.0
     assert Ticker(None)._pause() == 1.0
 
 
-def test_lost_hints_cost_time_only(executor, stage, ada, monkeypatch):
-    """The ticker finds what nobody was told of, also what becomes ready later."""
+def test_ticker_finds_work_without_hints(executor, stage, ada, monkeypatch):
+    """Also steps that become ready later."""
     monkeypatch.setattr(hints, "hint", lambda plan_pk, count=1: None)
     stage.acts["patient"] = lambda value, context: value if context.attempt > 1 else 1 / 0
     plan = make_plan(ada, act(1, tool="patient"), act(2, dependencies=[1]), act(3))
@@ -246,7 +243,7 @@ def test_lost_hints_cost_time_only(executor, stage, ada, monkeypatch):
 
 
 def test_a_stopped_executor_leaves_nothing_half_done(executor, stage, ada):
-    """What runs is finished, nothing more is claimed; the next process goes on."""
+    """Running calls finish, nothing more is claimed, and the next process continues."""
     stage.acts["cautious"] = lambda value, context: executor._stopping.wait(60)
     plan = make_plan(ada, act(1, tool="cautious"), act(2, dependencies=[1]))
     eventually(lambda: stage.played, what="the first step")
@@ -261,7 +258,7 @@ def test_a_stopped_executor_leaves_nothing_half_done(executor, stage, ada):
 
 
 def taken_over(plan: Plan) -> tuple[ApprovedCall, ApprovedCall]:
-    """Let a worker sleep through its lease on an approved call; return what it holds and what another one does."""
+    """Let a worker miss its lease on an approved call; return its work and that of its successor."""
     slow = claimed_and_lost(plan)
     take_back()
     quick = execution.claim_work(plan.pk, owner="quick")
@@ -279,7 +276,7 @@ def approved(stage: Any, ada: User, rosa: User) -> Plan:
 
 
 def test_a_worker_that_lost_its_lease_starts_nothing(approved, stage):
-    """Whoever took over does."""
+    """Its successor does."""
     slow, quick = taken_over(approved)
     with pytest.raises(Conflict), transaction.atomic():
         execution.advance(slow, TimeSlice("lost"))
@@ -290,7 +287,7 @@ def test_a_worker_that_lost_its_lease_starts_nothing(approved, stage):
 
 
 def test_a_worker_that_lost_its_lease_fails_nothing(approved, stage):
-    """What it was refused means nothing for the call that runs elsewhere by now."""
+    """Its refusal does not affect the call that runs elsewhere."""
     slow, quick = taken_over(approved)
     run = execution.advance(quick, TimeSlice("quick"))
     assert isinstance(run, RunningCall)
@@ -301,8 +298,8 @@ def test_a_worker_that_lost_its_lease_fails_nothing(approved, stage):
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(approved, stage, lost):
-    """A person may have been asked by now what happened; what came late is kept for them."""
+def test_delayed_worker_checks_its_lease_before_the_handler(approved, stage, lost):
+    """A person may have been asked about the outcome; the late result is stored for them."""
     run = execution.advance(claimed_and_lost(approved), TimeSlice("lost"))
     assert isinstance(run, RunningCall)
     if lost:
@@ -315,8 +312,8 @@ def test_a_worker_that_slept_since_the_start_runs_only_what_is_still_its_own(app
     assert (call.late_evidence != "") == lost
 
 
-def test_what_is_let_go_before_anything_of_it_ran_goes_to_another_worker(stage, ada, rosa):
-    """Before its request, and before its start: nothing was asked, consumed or counted in this one's name."""
+def test_released_work_goes_to_another_worker(stage, ada, rosa):
+    """Released before its request and before its start: nothing was requested, consumed or counted."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
     for kind in (HeldCall, ApprovedCall):
         work = execution.claim_work(plan.pk, owner="stopping")

@@ -1,4 +1,4 @@
-"""What the engine tells of its work: once it is committed, with ids, as loud as it matters."""
+"""Log lines, spans and metrics of the engine: after commit, with ids, at the right level."""
 
 import logging
 
@@ -17,7 +17,7 @@ from tests.plans.factories import claimed_and_lost, started_and_lost, take_back
 
 @pytest.fixture
 def told(caplog):
-    """A function returns what was logged of calls: words, level and facts."""
+    """Return a function that returns the log records about calls: message, level and facts."""
     caplog.set_level(logging.DEBUG, "toolgate")
 
     def lines(words: str = "call ended") -> list[tuple[str, dict[str, object]]]:
@@ -28,8 +28,8 @@ def told(caplog):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_end_of_a_call_is_told_with_its_ids(stage, ada, told):
-    """Safe calls are many: they are for who debugs."""
+def test_end_of_a_call_is_logged_with_its_ids(stage, ada, told):
+    """At debug level for safe calls."""
     plan = work_off(make_plan(ada, act(1), act(2, tool="cautious")))
     (quiet, safe), (loud, cautious) = told()
     assert (quiet, loud) == ("DEBUG", "INFO")
@@ -42,8 +42,8 @@ def test_the_end_of_a_call_is_told_with_its_ids(stage, ada, told):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_rolled_back_is_not_told(stage, ada, told):
-    """The finish is tried again, and told once."""
+def test_nothing_is_logged_for_a_rollback(stage, ada, told):
+    """The finish is retried and logged once."""
     run = execution.claim_work(make_plan(ada, act(1)).pk, owner="tests")
     assert isinstance(run, RunningCall)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -54,7 +54,7 @@ def test_what_is_rolled_back_is_not_told(stage, ada, told):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_retry_is_a_warning(stage, ada, told):
-    """The second attempt is another line."""
+    """The second attempt has its own line."""
     stage.acts["patient"] = lambda value, context: 1 / 0 if context.attempt == 1 else value
     plan = make_plan(ada, act(1, tool="patient"))
     work_off(plan)
@@ -67,7 +67,7 @@ def test_a_retry_is_a_warning(stage, ada, told):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_lost_lease_and_an_unknown_outcome_are_warnings(stage, ada, rosa, told):
-    """They name the worker, the step and the call that a person is to look at."""
+    """With the worker, the step and the call."""
     plan = make_plan(ada, act(1, tool="dangerous"))
     run = started_and_lost(plan, rosa)
     take_back()
@@ -77,8 +77,7 @@ def test_a_lost_lease_and_an_unknown_outcome_are_warnings(stage, ada, rosa, told
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_comes_back_too_late_is_a_warning(stage, ada, told):
-    """It changed nothing."""
+def test_late_result_is_a_warning(stage, ada, told):
     run = claimed_and_lost(make_plan(ada, act(1)))
     take_back()
     assert isinstance(run, RunningCall)
@@ -87,8 +86,8 @@ def test_what_comes_back_too_late_is_a_warning(stage, ada, told):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_lines_inside_a_tool_carry_its_ids(stage, ada):
-    """Also on the event loop of async tools; the trace is that of the request which asked for the plan."""
+def test_log_lines_of_a_tool_have_its_ids(stage, ada):
+    """Also of async tools; the trace is that of the request that created the plan."""
     seen = []
     stage.acts |= dict.fromkeys(
         ("safe", "safe_async"), lambda value, context: seen.append((get_contextvars(), context))
@@ -107,7 +106,7 @@ def test_lines_inside_a_tool_carry_its_ids(stage, ada):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_plan_that_no_trace_asked_for_begins_one(stage, ada):
+def test_plan_without_a_trace_begins_one(stage, ada):
     """The same for all of its steps."""
     seen = []
     stage.acts["safe"] = lambda value, context: seen.append(context.trace_id)

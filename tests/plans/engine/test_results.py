@@ -1,4 +1,4 @@
-"""Results that cannot be kept fail their step, and say which size or type it was; what fits is kept as it is."""
+"""Results that cannot be stored fail their step with size or type; others are stored unchanged."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ pytestmark = pytest.mark.django_db
 
 
 class Custom:
-    """An object that no JSON is known for."""
+    """An object without a JSON form."""
 
 
 def circle() -> list[Any]:
-    """Return a list that holds itself."""
+    """Return a list that contains itself."""
     members: list[Any] = []
     members.append(members)
     return members
 
 
 def deep(levels: int) -> Any:
-    """Return a value nested so deep."""
+    """Return a value nested this deep."""
     value: Any = "x"
     for _ in range(levels):
         value = [value]
@@ -54,8 +54,8 @@ REFUSED = {
 }
 
 
-def test_results_that_cannot_be_kept_fail_their_steps(stage, ada):
-    """With a sentence; nothing of them is stored."""
+def test_unstorable_results_fail_their_steps(stage, ada):
+    """With a message; nothing of the result is stored."""
     values = [value for value, _ in REFUSED.values()]
     stage.acts["keeping"] = lambda given, context: values[given]
     plans = [
@@ -72,7 +72,7 @@ AS_REFUSED: tuple[Any, ...] = ("failed", ["failed", "completed", "pending"], Tru
 
 
 def outcome_of(plan: Plan, said: str) -> tuple[Any, ...]:
-    """Return what became of a plan whose first step's result cannot be kept."""
+    """Return the outcome of a plan whose first step has an unstorable result."""
     error, call = step_of(plan).error, call_of(plan)
     kind = "result_too_large" if "can be stored" in error else "result_not_json"
     is_said = said in error and error.startswith("Tool 'keeping' returned ")
@@ -102,8 +102,8 @@ KEPT: list[Any] = [
 ]
 
 
-def test_results_that_fit_are_kept_as_they_are(stage, ada):
-    """To the last byte, also what reads like nothing."""
+def test_storable_results_are_stored_unchanged(stage, ada):
+    """Up to the last byte, including falsy values."""
     stage.acts["keeping"] = lambda given, context: (
         KEPT[given] if isinstance(KEPT[given], str) else {"results": [KEPT[given]]}
     )

@@ -1,4 +1,4 @@
-"""Secrets in arguments: the tool gets them, nothing that is stored or shown holds them, and they end with the call."""
+"""Secrets in arguments: tools get them, nothing stored or shown contains them, and they are deleted with the call."""
 
 import pytest
 from cryptography.fernet import Fernet
@@ -26,8 +26,8 @@ HIDDEN = {"$secret": "password"}
 SIGN_IN = {"user": "ada", "password": PASSWORD}
 
 
-def test_a_direct_call_runs_with_its_secret_and_keeps_nothing_of_it(keepers, ada):
-    """Neither in its arguments nor in what the tool repeats."""
+def test_direct_call_runs_with_its_secret_without_storing_it(keepers, ada):
+    """Neither in its arguments nor in the tool's result."""
     answer = Rest(ada).post("calls/", {"tool": "sign_in", "arguments": SIGN_IN})
     assert answer.status_code == 201
     work_off(step_of_call(answer.json()["id"]).plan)
@@ -63,7 +63,7 @@ def test_reviewers_see_the_name_and_the_tool_gets_the_value(keepers, ada, rosa):
     assert kept() == 0
 
 
-def test_what_was_exchanged_in_the_database_does_not_run(keepers, ada, rosa):
+def test_secret_exchanged_in_the_database_does_not_run(keepers, ada, rosa):
     """The HMAC in the approved text binds the value."""
     plan = work_off(make_plan(ada, step(1, "wipe", parameters={"host": "db1", "password": PASSWORD})))
     other = work_off(make_plan(ada, step(1, "wipe", parameters={"host": "db1", "password": "another one"})))
@@ -77,7 +77,7 @@ def test_what_was_exchanged_in_the_database_does_not_run(keepers, ada, rosa):
 
 
 def test_equal_values_at_one_place_have_one_digest(keepers, ada):
-    """So that what was refused is told again, and other values are other calls."""
+    """So that a repeated call is recognised, and other values are other calls."""
     plans = [
         work_off(make_plan(ada, step(1, "wipe", parameters={"host": "h", "password": text})))
         for text in (PASSWORD, PASSWORD, "another one")
@@ -87,8 +87,8 @@ def test_equal_values_at_one_place_have_one_digest(keepers, ada):
     assert first != other
 
 
-def test_secrets_go_with_a_plan_that_is_cancelled(keepers, ada):
-    """Also those of a step that has no call yet."""
+def test_secrets_are_deleted_with_a_cancelled_plan(keepers, ada):
+    """Also those of steps without a call."""
     waits = step(1, "wipe", parameters={"host": "db1", "password": PASSWORD})
     plan = work_off(make_plan(ada, waits, step(2, "sign_in", parameters=SIGN_IN, dependencies=[1])))
     assert kept() == 2
@@ -98,8 +98,8 @@ def test_secrets_go_with_a_plan_that_is_cancelled(keepers, ada):
 
 
 @pytest.mark.parametrize("end", ["reject", "withdraw", "expire"])
-def test_secrets_go_with_a_call_that_will_not_run(keepers, ada, rosa, end):
-    """Another step keeps the plan going, and keeps its own secret."""
+def test_secrets_are_deleted_with_a_call_that_will_not_run(keepers, ada, rosa, end):
+    """Those of other steps are kept while the plan runs."""
     ends = step(1, "wipe", parameters={"host": "db1", "password": PASSWORD})
     waits = step(2, "wipe", parameters={"host": "db1", "password": "of the other"})
     plan = work_off(make_plan(ada, ends, waits))
@@ -117,8 +117,8 @@ def test_secrets_go_with_a_call_that_will_not_run(keepers, ada, rosa, end):
     assert rows_with(PASSWORD) == []
 
 
-def test_a_plan_keeps_the_secrets_of_its_steps_until_their_calls_take_them(keepers, ada):
-    """Encrypted, and gone when the plan has ended."""
+def test_secrets_of_steps_are_stored_until_the_plan_ends(keepers, ada):
+    """Encrypted."""
     later = step(2, "sign_in", parameters=SIGN_IN, dependencies=[1])
     plan = make_plan(ada, step(1, "jot"), later, start=False)
     assert (kept(), rows_with(PASSWORD)) == (1, [])
@@ -130,8 +130,8 @@ def test_a_plan_keeps_the_secrets_of_its_steps_until_their_calls_take_them(keepe
     assert (plan.status, kept(), rows_with(PASSWORD)) == ("completed", 0, [])
 
 
-def test_a_call_that_is_tried_again_by_itself_has_its_secret(keepers, ada):
-    """It is kept until the last try."""
+def test_retried_call_has_its_secret(keepers, ada):
+    """It is kept until the last attempt."""
     ACTS["try_in"] = lambda given: 1 / 0
     plan = work_off(make_plan(ada, step(1, "try_in", parameters=SIGN_IN)))
     assert (call_of(plan).status, kept()) == ("ready", 1)
@@ -143,7 +143,7 @@ def test_a_call_that_is_tried_again_by_itself_has_its_secret(keepers, ada):
 
 
 def test_a_failed_step_is_retried_with_its_secret_while_the_plan_goes_on(keepers, ada):
-    """And when the plan has failed, the secret is gone: who retries is told to give it again."""
+    """Once the plan has failed, the secret is gone and must be entered again."""
     ACTS["sign_in"] = lambda given: 1 / 0
     waits = step(2, "wipe", parameters={"host": "db1", "password": "of the other"})
     plan = work_off(make_plan(ada, step(1, "sign_in", parameters=SIGN_IN), waits))
@@ -165,8 +165,8 @@ def test_a_retry_after_the_end_asks_for_the_secret(keepers, ada):
     assert "'password'" in step_of(plan).error
 
 
-def test_who_owns_a_plan_clones_it_with_its_secrets_and_nobody_else(keepers, ada, ben):
-    """Else a stranger could run with what they were never shown."""
+def test_only_the_owner_clones_a_plan_with_its_secrets(keepers, ada, ben):
+    """Otherwise a stranger could use secrets they may not see."""
     plan = make_plan(ada, step(1, "sign_in", parameters=SIGN_IN), start=False)
     copy = clone_plan(plan, by=Requester(ada), start=True)
     work_off(copy)
@@ -179,7 +179,7 @@ def test_who_owns_a_plan_clones_it_with_its_secrets_and_nobody_else(keepers, ada
 
 
 def test_a_placeholder_is_not_taken_for_a_value(keepers, ada):
-    """Whoever sends back what they were shown is told what is missing."""
+    """A client that sends back what it was shown gets the name of the missing secret."""
     for arguments, path in (
         ({"user": "ada", "password": HIDDEN}, "password"),
         ({"user": 'x {"$secret": "password"}', "password": "1"}, "user"),
@@ -189,8 +189,8 @@ def test_a_placeholder_is_not_taken_for_a_value(keepers, ada):
         assert [(each["path"], each["code"]) for each in answer.json()["errors"]] == [(path, "secret_missing")]
 
 
-def test_an_edit_of_a_plan_keeps_what_it_leaves_in_place(keepers, ada):
-    """And cuts out what it gives anew."""
+def test_edit_of_a_plan_keeps_unchanged_secrets(keepers, ada):
+    """New ones are redacted."""
     plan = make_plan(ada, step(1, "sign_in", parameters=SIGN_IN), start=False)
     for password, given in ((HIDDEN, PASSWORD), ("a new one", "a new one")):
         edit = {"step_id": 1, "parameters": {"user": "eve", "password": password}}
@@ -206,12 +206,12 @@ MOVES = (
     {"host": "h", "password": "new", "note": [{"deep": HIDDEN}]},
     {"host": "h", "password": "new", "note": {'{"$secret":"password"}': 1}},
 )
-"""What takes the password somewhere it would be stored and shown."""
+"""Arguments that would store and show the password elsewhere."""
 
 
 @pytest.mark.parametrize("arguments", MOVES)
-def test_nobody_takes_a_secret_elsewhere(keepers, ada, rosa, arguments):
-    """Not who edits, not who changes the plan, not who gives a step what it waits for."""
+def test_secrets_cannot_be_moved(keepers, ada, rosa, arguments):
+    """Neither by editing a call, changing the plan, nor entering arguments for a waiting step."""
     given = {"host": "db1", "password": PASSWORD}
     plan = work_off(make_plan(ada, step(1, "wipe", parameters=given), step(2, "wipe", parameters=given)))
     planned = make_plan(ada, step(1, "wipe", parameters=given), start=False)
@@ -230,8 +230,8 @@ def test_nobody_takes_a_secret_elsewhere(keepers, ada, rosa, arguments):
 
 
 @pytest.mark.parametrize("more", [{}, {"parameters": {"value": {"password": HIDDEN}}}])
-def test_no_other_tool_gets_a_secret_to_show(keepers, ada, more):
-    """A step keeps it only for a tool that keeps it to itself; who wants another gives the value."""
+def test_secret_is_not_passed_to_a_tool_that_would_show_it(keepers, ada, more):
+    """Changing the tool requires entering the value again."""
     plan = make_plan(ada, step(1, "account", parameters={"account": {"host": "h", "pin": PASSWORD}}), start=False)
     answer = Rest(ada).patch(f"plans/{plan.public_id}/", {"edit": [{"step_id": 1, "tool": "jot", **more}]})
     assert answer.status_code == 422
@@ -239,8 +239,8 @@ def test_no_other_tool_gets_a_secret_to_show(keepers, ada, more):
     assert (wanted.status_code, rows_with(PASSWORD)) == (200, [])
 
 
-def test_a_tool_that_calls_less_secret_gets_what_is_given_anew(keepers, ada):
-    """The parameter has the same name, and would be stored in clear."""
+def test_tool_with_fewer_secret_parameters_needs_the_value_again(keepers, ada):
+    """The parameter has the same name, but would be stored in clear text."""
     with clean_registry():
 
         @tool
@@ -259,7 +259,7 @@ def test_a_tool_that_calls_less_secret_gets_what_is_given_anew(keepers, ada):
 
 
 def test_references_bring_secrets_to_their_places(keepers, ada):
-    """A reference is no secret; what it brings is one."""
+    """A reference is no secret; its value is."""
     ACTS["jot"] = lambda given: "from the safe"
     first = step(1, "jot", expected_key="found", output_path=["results", "0"])
     second = step(2, "wipe", parameters={"host": "h", "password": "${found}"}, dependencies=[1])
@@ -269,8 +269,8 @@ def test_references_bring_secrets_to_their_places(keepers, ada):
     assert "from the safe" not in Round.objects.get().arguments + Round.objects.get().preview
 
 
-def test_known_shapes_are_cut_out_of_memory_and_words_too(keepers, stage, ada):
-    """Where they are given to a plan, its steps still run with them."""
+def test_known_secret_formats_are_redacted_in_memory_and_texts(keepers, stage, ada):
+    """Steps of the plan still run with them."""
     key = "AKIA" + "Q7" * 8
     seen: list[object] = []
     stage.acts["safe"] = lambda value, context: seen.append(context.memory["key"])
@@ -282,15 +282,15 @@ def test_known_shapes_are_cut_out_of_memory_and_words_too(keepers, stage, ada):
     assert (delete_expired_secrets(), kept()) == (1, 0)
 
 
-def test_a_reference_hides_no_secret_among_words(keepers, ada):
-    """Its shape would not be known there: the step fails, and nothing of it is stored."""
+def test_secret_interpolated_into_text_fails_the_step(keepers, ada):
+    """It would not be recognised there; nothing of it is stored."""
     key = "AKIA" + "Q7" * 8
     plan = work_off(make_plan(ada, step(1, "jot", parameters={"value": "x${key}x"}), memory={"key": key}))
     assert (step_of(plan).status, keepers, rows_with(key)) == ("failed", [], [])
 
 
-def test_another_key_in_front_voids_nothing_that_was_asked_early(stage, keepers, ada, rosa, settings):
-    """What would run is the same, though its HMAC is another."""
+def test_key_rotation_invalidates_no_early_request(stage, keepers, ada, rosa, settings):
+    """The call is the same although its HMAC differs."""
     given = {"host": "db1", "password": PASSWORD}
     waits, later = act(1, "a", "dangerous"), step(2, "wipe", parameters=given, dependencies=[1])
     plan = work_off(make_plan(ada, waits, later))
@@ -303,8 +303,8 @@ def test_another_key_in_front_voids_nothing_that_was_asked_early(stage, keepers,
     assert (work_off(plan).status, keepers[-1]) == ("completed", PASSWORD)
 
 
-def test_the_sweep_ends_what_was_forgotten(keepers, ada):
-    """And leaves what is still needed."""
+def test_sweep_deletes_expired_secrets(keepers, ada):
+    """And keeps those still needed."""
     plan = make_plan(ada, step(1, "sign_in", parameters=SIGN_IN), step(2, "sign_in", parameters=SIGN_IN), start=False)
     assert delete_expired_secrets() == 0
     plan.steps.filter(step_id=1).update(status="completed")
@@ -313,16 +313,15 @@ def test_the_sweep_ends_what_was_forgotten(keepers, ada):
     assert (delete_expired_secrets(), kept()) == (1, 0)
 
 
-def test_a_check_may_hold_no_secret(keepers, ada):
-    """It is stored and shown as it is written."""
+def test_check_must_not_contain_a_secret(keepers, ada):
+    """Checks are stored and shown in clear text."""
     wrong = step(1, "jot", done_check="'ghp_" + "a1" * 18 + "' in x", expected_key="x")
     answer = Rest(ada).post("plans/", {"goal": "x", "steps": [wrong]})
     assert answer.status_code == 422
     assert "secret_in_check" in {each["code"] for each in answer.json()["errors"]}
 
 
-def test_what_people_write_loses_known_shapes(keepers, ada, rosa):
-    """Reasons and comments are for everyone who looks on."""
+def test_secrets_in_comments_are_redacted(keepers, ada, rosa):
     key = "ghp_" + "a1" * 18
     body = {"tool": "wipe", "arguments": {"host": "h", "password": PASSWORD}, "reason": f"With {key}"}
     held = Rest(ada).post("calls/", body).json()
@@ -333,8 +332,7 @@ def test_what_people_write_loses_known_shapes(keepers, ada, rosa):
     assert rows_with(key) == []
 
 
-def test_asking_again_after_a_change_has_the_secret(keepers, ada, rosa):
-    """An approval that became void leads to a new request, with the value."""
+def test_new_request_after_a_change_has_the_secret(keepers, ada, rosa):
     plan = work_off(make_plan(ada, step(1, "wipe", parameters={"host": "a", "password": PASSWORD})))
     first = call_of(plan)
     Call.objects.filter(pk=first.pk).update(arguments=first.arguments.replace('"a"', '"b"'))

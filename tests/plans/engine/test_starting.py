@@ -1,4 +1,4 @@
-"""From an approval to the run: what was approved is what runs, once; a change meanwhile asks again or ends it."""
+"""From approval to run: the approved call runs once; a change in between leads to a new request or ends it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -39,14 +39,14 @@ from tests.tools_for_tests import dangerous
 
 @pytest.fixture
 def approved(stage: Any, ada: User, rosa: User) -> Plan:
-    """A plan whose dangerous step is approved and has not started, with a step after it."""
+    """A plan whose dangerous step is approved and has not started, with a dependent step."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, dependencies=[1])))
     approve(plan, rosa)
     return plan
 
 
 def assert_asked_again(plan: Plan, old: ApprovalRequest, why: str) -> None:
-    """Check that nothing ran and that another request stands in the old one's place, linked in both directions."""
+    """Check that nothing ran and that a new request replaces the old one, linked in both directions."""
     old.refresh_from_db()
     new = request_of(plan)
     assert (old.status, old.superseded_by, new.status) == ("superseded", new, "pending")
@@ -59,7 +59,7 @@ def assert_asked_again(plan: Plan, old: ApprovalRequest, why: str) -> None:
 
 
 def test_an_approved_call_runs(approved, stage, rosa):
-    """Once; its request is used up; the plan goes on."""
+    """Once; its approval is consumed and the plan continues."""
     assert work_off(approved).status == "completed"
     request = request_of(approved)
     assert (stage.values("dangerous"), request.status, request.consumed_at is None) == (["x"], "consumed", False)
@@ -70,7 +70,7 @@ def test_an_approved_call_runs(approved, stage, rosa):
 
 
 def test_a_file_is_written_as_approved(catalog, workspace, ada, rosa):
-    """The bytes that were shown."""
+    """With the bytes that were shown."""
     (workspace / "note.txt").write_text("old")
     plan = work_off(make_plan(ada, write_step(1, content="new")))
     assert (workspace / "note.txt").read_text() == "old"
@@ -79,8 +79,8 @@ def test_a_file_is_written_as_approved(catalog, workspace, ada, rosa):
     assert (workspace / "note.txt").read_text() == "new"
 
 
-def test_a_file_that_changed_after_the_approval_asks_again(catalog, workspace, ada, rosa):
-    """The new request shows the file as it is; once that is approved, it runs."""
+def test_file_changed_after_the_approval_needs_a_new_request(catalog, workspace, ada, rosa):
+    """The new request shows the current file; once approved, it runs."""
     plan = work_off(make_plan(ada, write_step(1, content="new")))
     old = approve(plan, rosa)
     (workspace / "note.txt").write_text("someone else's")
@@ -92,8 +92,8 @@ def test_a_file_that_changed_after_the_approval_asks_again(catalog, workspace, a
     assert (workspace / "note.txt").read_text() == "new"
 
 
-def test_asking_again_is_one_transaction(approved, stage, monkeypatch):
-    """If the new request cannot be stored, the old one stands."""
+def test_new_request_is_one_transaction(approved, stage, monkeypatch):
+    """If it cannot be stored, the old one remains."""
     stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
     monkeypatch.setattr(lifecycle, "supersede", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -103,7 +103,7 @@ def test_asking_again_is_one_transaction(approved, stage, monkeypatch):
 
 
 def test_a_file_that_changes_after_the_start_is_left_alone(catalog, workspace: Path, ada, rosa):
-    """The handler compares once more when it writes: the call fails."""
+    """The handler compares again when it writes, and the call fails."""
     plan = work_off(make_plan(ada, write_step(1, content="new")))
     approve(plan, rosa)
     resume = execution.claim_work(plan.pk, owner="tests")
@@ -116,7 +116,7 @@ def test_a_file_that_changes_after_the_start_is_left_alone(catalog, workspace: P
 
 
 def test_a_handler_that_fails_leaves_the_workspace_as_it_was(stage, workspace, ada, rosa):
-    """What it wrote is undone, and the history says so."""
+    """Its changes are undone and the history records it."""
     (workspace / "old.txt").write_text("old")
 
     def write_and_fail(value: Any, context: Any) -> None:
@@ -132,8 +132,7 @@ def test_a_handler_that_fails_leaves_the_workspace_as_it_was(stage, workspace, a
     assert "1 call.restored" in events_of(plan)
 
 
-def test_another_version_asks_again(approved, stage):
-    """The one that was approved is not the one that would run."""
+def test_changed_version_needs_a_new_request(approved, stage):
     other = register_tool(replace(dangerous, description="Do something else."))
     other.preview(lambda value, context: dangerous.preview_for({"value": value}, context))
     sync_tools()
@@ -146,15 +145,15 @@ def approved_request(plan: Plan) -> ApprovalRequest:
     return ApprovalRequest.objects.select_related("call").filter(plan_ref=plan.public_id).earliest("pk")
 
 
-def test_a_reviewer_who_may_not_any_more_does_not_count(approved, rosa, stage):
-    """Someone else must agree."""
+def test_reviewer_who_lost_their_role_does_not_count(approved, rosa, stage):
+    """Another person must approve."""
     rosa.groups.clear()
     assert_asked_again(work_off(approved), approved_request(approved), "may no longer")
     assert stage.values("dangerous") == []
 
 
-def test_a_policy_that_refuses_now_fails_the_step(approved, stage):
-    """People agreed, but it is not theirs to allow."""
+def test_policy_that_denies_at_the_start_fails_the_step(approved, stage):
+    """An approval does not override it."""
     PolicyRevision.objects.filter(safety_level="dangerous").update(effect="deny", message="Not today.")
     forget_what_was_read()
     assert work_off(approved).status == "failed"
@@ -164,7 +163,7 @@ def test_a_policy_that_refuses_now_fails_the_step(approved, stage):
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_tool_that_was_disabled_does_not_start(approved, stage, noticed):
-    """Nor are people asked again, also where this process has not noticed yet."""
+    """No new request is opened, even if this process has not noticed yet."""
     Tool.objects.filter(name="dangerous").update(enabled=False)
     CatalogState.objects.update(revision=1000)
     if noticed:
@@ -175,8 +174,8 @@ def test_a_tool_that_was_disabled_does_not_start(approved, stage, noticed):
     assert stage.values("dangerous") == []
 
 
-def test_a_call_that_cannot_be_carried_out_any_more_fails(catalog, workspace, ada, rosa):
-    """The file to delete is gone: there is nothing to ask about."""
+def test_call_that_is_no_longer_possible_fails(catalog, workspace, ada, rosa):
+    """The file to delete is gone, so no request is opened."""
     (workspace / "note.txt").write_text("old")
     document = {"step_id": 1, "description": "Delete", "tool": "delete_file", "parameters": {"path": "note.txt"}}
     plan = work_off(make_plan(ada, document))
@@ -187,8 +186,8 @@ def test_a_call_that_cannot_be_carried_out_any_more_fails(catalog, workspace, ad
 
 
 @pytest.mark.parametrize("ticked", [True, False])
-def test_an_approval_that_was_not_used_in_time_expires(approved, stage, ticked):
-    """Whether the clock finds it first or whoever would start it."""
+def test_approval_not_used_in_time_expires(approved, stage, ticked):
+    """Found by the ticker or by a worker."""
     late = clock.now()
     ApprovalRequest.objects.update(effective_at=late - timedelta(minutes=15), not_after=late)
     if ticked:
@@ -200,8 +199,8 @@ def test_an_approval_that_was_not_used_in_time_expires(approved, stage, ticked):
     assert_gapless(approved)
 
 
-def test_an_expired_step_is_let_go_of(approved, stage):
-    """Also when a worker had just claimed it: nothing of its lease is left."""
+def test_expired_step_is_released(approved, stage):
+    """Even if a worker has just claimed it."""
     assert isinstance(execution.claim_work(approved.pk, owner="tests"), ApprovedCall)
     ApprovalRequest.objects.update(not_after=clock.now())
     assert deadlines.expire_due(clock.now()) == 1
@@ -209,8 +208,7 @@ def test_an_expired_step_is_let_go_of(approved, stage):
     assert (step.status, step.lease_until, step.claimed_by, step.ready_at) == ("failed", None, "", None)
 
 
-def test_a_call_that_is_tried_again_needs_no_second_approval(stage, ada, rosa):
-    """It is the same call, and its approval was used for it."""
+def test_retried_call_needs_no_second_approval(stage, ada, rosa):
     PolicyRevision.objects.filter(safety_level="cautious").update(
         effect="hold", stages=[{"group": "reviewer", "count": 1}]
     )
@@ -224,8 +222,7 @@ def test_a_call_that_is_tried_again_needs_no_second_approval(stage, ada, rosa):
     assert (stage.values("cautious_patient"), request_of(plan).status) == (["x", "x"], "consumed")
 
 
-def test_asking_again_has_its_own_time_for_the_preview(approved, stage):
-    """A preview that hangs the second time is given up as it would be the first time."""
+def test_new_request_has_its_own_preview_timeout(approved, stage):
     stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
     renewal = execution.advance(resumed(approved), TimeSlice("tests"))
     assert isinstance(renewal, StaleApproval)

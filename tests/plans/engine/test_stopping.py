@@ -1,4 +1,4 @@
-"""Handlers that run when their plan ends: stopped where they can be, and said to run on where they cannot."""
+"""Running handlers of ended plans: stopped if possible, otherwise reported as still running."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("executor")
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What hanging handlers wait for; it opens when the test ends."""
+    """An event for which hanging handlers wait; it is set at the end of the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -40,7 +40,7 @@ def gate() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def begun(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when a handler runs; the handlers of the sync tools hang, and nobody waits long for one that was told."""
+    """An event set when a handler runs; handlers of the sync tools hang, with a short time to stop."""
     monkeypatch.setattr(executors, "STOP_SECONDS", 0.1)
     event = threading.Event()
 
@@ -56,7 +56,7 @@ def begun(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a handler that was told to stop takes for it, nobody leaves it behind."""
+    """Give handlers unlimited time to stop."""
     monkeypatch.setattr(executors, "STOP_SECONDS", 60.0)
 
 
@@ -72,12 +72,12 @@ def cancel_once(begun: threading.Event, plan: Plan) -> None:
 
 
 def is_let_go(plan: Plan) -> bool:
-    """Say whether no worker has the plan's first step any more."""
+    """Return whether no worker has the plan's first step."""
     return not step_of(plan).claimed_by
 
 
 def hanging(begun: threading.Event, ended: threading.Event) -> Callable[..., Any]:
-    """Return what an async handler does that writes a file and hangs until it is cancelled."""
+    """Return an async handler that writes a file and hangs until it is cancelled."""
 
     async def hang(context: Any) -> None:
         context.filesystem.write_text("half.txt", "half")
@@ -91,7 +91,7 @@ def hanging(begun: threading.Event, ended: threading.Event) -> Callable[..., Any
 
 
 def test_an_async_handler_is_cancelled_with_its_plan(unhurried, stage, ada, workspace):
-    """What it had changed is put back; its call and step are cancelled."""
+    """Its changes are undone; its call and step are cancelled."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)
     plan = make_plan(ada, act(1, tool="safe_async", expected_key="kept"), act(2, dependencies=[1]))
@@ -106,7 +106,7 @@ def test_an_async_handler_is_cancelled_with_its_plan(unhurried, stage, ada, work
 
 
 def test_stopped_cautious_call_has_an_unknown_outcome(unhurried, stage, ada):
-    """Its outcome is unknown, though the plan is over."""
+    """Although the plan has ended."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["cautious_async"] = hanging(begun, ended)
     plan = make_plan(ada, act(1, tool="cautious_async"))
@@ -118,8 +118,8 @@ def test_stopped_cautious_call_has_an_unknown_outcome(unhurried, stage, ada):
     assert AuditEntry.objects.filter(action="step.outcome_unknown", plan_ref=plan.public_id).exists()
 
 
-def test_a_sync_handler_learns_of_it_by_its_deadline(unhurried, stage, ada, workspace):
-    """It stops by itself; what it answers is evidence, and not the step's result."""
+def test_sync_handler_sees_the_cancellation_in_its_deadline(unhurried, stage, ada, workspace):
+    """It stops; its result is evidence, not the step's result."""
     begun = threading.Event()
 
     def watchful(value: Any, context: Any) -> str:
@@ -139,8 +139,8 @@ def test_a_sync_handler_learns_of_it_by_its_deadline(unhurried, stage, ada, work
     assert list(workspace.iterdir()) == []
 
 
-def test_a_handler_that_cannot_be_stopped_is_said_to_run_on(stage, ada, gate, begun):
-    """Its step ends at once and others run; when it comes back that is said too, and its result counts for nothing."""
+def test_handler_that_cannot_be_stopped_is_reported_as_running(stage, ada, gate, begun):
+    """Its step ends at once and other calls run; its return is recorded, and its result is ignored."""
     plan = make_plan(ada, act(1, expected_key="kept"))
     cancel_once(begun, plan)
     eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
@@ -157,8 +157,8 @@ def test_a_handler_that_cannot_be_stopped_is_said_to_run_on(stage, ada, gate, be
     assert_gapless(plan)
 
 
-def test_one_that_cannot_be_stopped_and_may_have_had_its_effect(stage, ada, gate, begun):
-    """A person settles it; what it answers at last is there to be seen."""
+def test_unstoppable_handler_with_a_possible_effect_has_an_unknown_outcome(stage, ada, gate, begun):
+    """Its late result is available to the person who settles it."""
     plan = make_plan(ada, act(1, tool="cautious"))
     cancel_once(begun, plan)
     eventually(lambda: step_of(plan).waiting_for == "outcome", what="the unknown outcome")
@@ -168,8 +168,8 @@ def test_one_that_cannot_be_stopped_and_may_have_had_its_effect(stage, ada, gate
     assert (call_of(plan).status, '"late"' in call_of(plan).late_evidence) == ("outcome_unknown", True)
 
 
-def test_it_is_stopped_too_when_another_process_ends_the_plan(unhurried, stage, ada, monkeypatch):
-    """Nobody tells this process: its own clock looks."""
+def test_handler_is_stopped_when_another_process_ends_the_plan(unhurried, stage, ada, monkeypatch):
+    """The ticker of this process notices."""
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)
     plan = make_plan(ada, act(1, tool="safe_async"))
@@ -179,8 +179,7 @@ def test_it_is_stopped_too_when_another_process_ends_the_plan(unhurried, stage, 
     assert ended.is_set()
 
 
-def test_the_audit_log_has_the_end_of_a_call_that_was_stopped(stage, ada, monkeypatch, begun, gate):
-    """Though it may run again, it was started, and that is in the log."""
+def test_audit_log_has_the_end_of_a_stopped_call(stage, ada, monkeypatch, begun, gate):
     stage.acts["cautious_patient"] = stage.acts["cautious"]
     plan = make_plan(ada, act(1, tool="cautious_patient"))
     cancel_once(begun, plan)
@@ -189,8 +188,7 @@ def test_the_audit_log_has_the_end_of_a_call_that_was_stopped(stage, ada, monkey
     assert list(actions) == ["call.started", "call.stopped"]
 
 
-def test_the_database_holds_together_after_all_that(stage, ada, begun, gate):
-    """Whatever a cancellation cut short."""
+def test_invariants_hold_after_cancellations(stage, ada, begun, gate):
     for number, name in enumerate(("safe", "cautious")):
         begun.clear()
         plan = make_plan(ada, act(1, number, tool=name), act(2, dependencies=[1]))
@@ -201,8 +199,7 @@ def test_the_database_holds_together_after_all_that(stage, ada, begun, gate):
     assert_invariants()
 
 
-def test_the_deadline_of_a_plan_stops_what_runs(unhurried, stage, ada):
-    """As a person does who cancels it."""
+def test_deadline_of_a_plan_stops_running_handlers(unhurried, stage, ada):
     begun, ended = threading.Event(), threading.Event()
     stage.acts["safe_async"] = hanging(begun, ended)
     plan = make_plan(ada, act(1, tool="safe_async"), deadline_seconds=3600)
@@ -212,8 +209,8 @@ def test_the_deadline_of_a_plan_stops_what_runs(unhurried, stage, ada):
     assert ended.is_set() and Plan.objects.get(pk=plan.pk).status == "failed"
 
 
-def test_a_call_that_was_taken_and_has_not_begun_never_begins(stage, ada, gate, begun, unhurried):
-    """Its handler did nothing, so there is nothing to settle, whatever its level."""
+def test_queued_call_of_an_ended_plan_never_begins(stage, ada, gate, begun, unhurried):
+    """There is nothing to settle, whatever its level."""
     busy = [create_call(CallOrder("safe", {"value": number}), by=Requester(ada)) for number in (1, 2)]
     eventually(lambda: len(stage.values("safe")) == 2, what="both threads at work")
     call = create_call(CallOrder("cautious", {"value": "x"}), by=Requester(ada))

@@ -1,4 +1,4 @@
-"""An attempt that comes back when it does not count any more: what counts stays, also in the workspace."""
+"""Attempts that return after they were superseded change nothing, also in the workspace."""
 
 import json
 import threading
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.db
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What first attempts wait for; it opens when the test ends."""
+    """An event for which first attempts wait; it is set at the end of the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -46,8 +46,8 @@ def writing(then: Callable[[ToolContext], Any]) -> Callable[[Any, ToolContext], 
 
 
 @pytest.mark.usefixtures("quick_retries")
-def test_a_handler_that_comes_back_late_leaves_what_the_next_attempt_wrote(executor, stage, ada, gate, workspace):
-    """It wrote the very same: its file is the one that counts now."""
+def test_late_handler_keeps_the_changes_of_the_next_attempt(executor, stage, ada, gate, workspace):
+    """Both wrote the same file."""
     stage.acts["hasty_patient"] = writing(lambda context: context.attempt > 1 or gate.wait(60))
     plan = make_plan(ada, act(1, tool="hasty_patient"))
     eventually(lambda: Plan.objects.get(pk=plan.pk).completed_at, what="the plan's end")
@@ -60,8 +60,8 @@ def test_a_handler_that_comes_back_late_leaves_what_the_next_attempt_wrote(execu
 
 
 @pytest.mark.parametrize("tool", ["safe", "cautious_patient"])
-def test_a_worker_that_slept_past_its_lease_leaves_what_another_wrote(stage, ada, workspace, tool):
-    """It fails at last; its call was completed meanwhile."""
+def test_delayed_worker_keeps_the_changes_of_its_successor(stage, ada, workspace, tool):
+    """Its attempt fails after the call was completed."""
 
     def sleep_past_the_lease(context: ToolContext) -> str:
         if context.attempt == 1:
@@ -83,7 +83,7 @@ def test_a_worker_that_slept_past_its_lease_leaves_what_another_wrote(stage, ada
 
 @pytest.fixture
 def unknown(executor: ExecutorPool, stage: Stage, ada: User, rosa: User, gate: threading.Event) -> Plan:
-    """A plan whose dangerous call was approved, wrote its file and hangs past its time."""
+    """A plan whose approved dangerous call wrote its file and hangs past its deadline."""
     stage.acts["dangerous_hasty"] = writing(lambda context: gate.wait(60))
     plan = make_plan(ada, act(1, tool="dangerous_hasty"))
     eventually(lambda: step_of(plan).waiting_for == "approval", what="the request")
@@ -93,8 +93,8 @@ def unknown(executor: ExecutorPool, stage: Stage, ada: User, rosa: User, gate: t
 
 
 @pytest.mark.parametrize("verdict", ["happened", "did_not_happen", "request_again", None])
-def test_a_handler_that_comes_back_undoes_nothing_of_what_was_settled(unknown, gate, workspace, verdict):
-    """Whoever settled it has looked; while nobody has, what came too late is undone."""
+def test_late_handler_undoes_nothing_of_a_settled_call(unknown, gate, workspace, verdict):
+    """Before it is settled, late changes are undone."""
     call = call_of(unknown)
     if verdict:
         settle_outcome(unknown, 1, settlement=Settlement(verdict, comment="Seen."), by=Requester(unknown.author))

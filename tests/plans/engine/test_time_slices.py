@@ -1,4 +1,4 @@
-"""How long a worker stays with a plan, and that nothing starts once its process was told to stop."""
+"""Time slices of workers, and processes that stop: nothing new starts."""
 
 import threading
 from typing import Any
@@ -20,32 +20,32 @@ from tests.waiting import eventually
 
 @pytest.fixture
 def told() -> threading.Event:
-    """Set when the process is told to stop."""
+    """An event that is set when the process is told to stop."""
     return threading.Event()
 
 
 @pytest.fixture
 def hints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many workers each hint is for; of none, nothing is sent."""
+    """The number of workers of each hint."""
     sent: list[int] = []
     monkeypatch.setattr(engine_hints, "hint", lambda plan_pk, count=1: sent.append(count) if count > 0 else None)
     return sent
 
 
 def claimed(plan: Plan, kind: type[Any]) -> Any:
-    """Claim a plan's next step, which is work of this kind."""
+    """Claim a plan's next step, which must be work of this kind."""
     work = execution.claim_work(plan.pk, owner="tests")
     assert isinstance(work, kind)
     return work
 
 
 def advance(work: WorkItem, told: threading.Event) -> WorkItem | None:
-    """Do one piece of work in a process that may be told to stop."""
+    """Do one piece of work in a process that may be stopping."""
     return execution.advance(work, TimeSlice("tests", stopping=told))
 
 
-def test_an_approved_call_does_not_start_in_a_process_that_stops(stage, ada, rosa, told):
-    """Told while the preview is computed: the approval is kept, and the call starts in another process."""
+def test_approved_call_does_not_start_in_a_stopping_process(stage, ada, rosa, told):
+    """The process stops during the preview: the approval is kept for another process."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     approve(plan, rosa)
     resume = claimed(plan, ApprovedCall)
@@ -58,8 +58,8 @@ def test_an_approved_call_does_not_start_in_a_process_that_stops(stage, ada, ros
     assert stage.values("dangerous") == ["x"]
 
 
-def test_nothing_starts_after_a_preview_in_a_process_that_stops(stage, ada, told):
-    """The held call is stored, for its preview is there; the step beside it is left to others."""
+def test_nothing_starts_after_a_preview_in_a_stopping_process(stage, ada, told):
+    """The held call is stored; the next step is left to other processes."""
     plan = make_plan(ada, act(1, tool="dangerous"), act(2))
     hold = claimed(plan, HeldCall)
     stage.previews["dangerous"] = lambda value, context: told.set()
@@ -67,8 +67,8 @@ def test_nothing_starts_after_a_preview_in_a_process_that_stops(stage, ada, told
     assert (step_of(plan).waiting_for, step_of(plan, 2).status, Call.objects.count()) == ("approval", "pending", 1)
 
 
-def test_a_counted_call_does_not_start_in_a_process_that_stops(stage, ada, told):
-    """Nor one of another step, when its own has to wait."""
+def test_counted_call_does_not_start_in_a_stopping_process(stage, ada, told):
+    """Nor does one of another step, if its own has to wait."""
     plans = [make_plan(ada, act(1, number, "limited")) for number in (1, 2, 3)]
     works = [claimed(plan, RateLimitedCall) for plan in plans]
     told.set()
@@ -76,8 +76,8 @@ def test_a_counted_call_does_not_start_in_a_process_that_stops(stage, ada, told)
     assert (stage.played, Call.objects.count()) == ([], 0)
 
 
-def test_a_worker_told_to_stop_as_it_waits_for_a_plan_claims_nothing(stage, ada, told, hints):
-    """It tells others of the plan instead."""
+def test_worker_that_stops_while_waiting_for_a_plan_claims_nothing(stage, ada, told, hints):
+    """It hints other workers at the plan."""
     plan = make_plan(ada, act(1))
     told.set()
     del hints[:]
@@ -85,8 +85,7 @@ def test_a_worker_told_to_stop_as_it_waits_for_a_plan_claims_nothing(stage, ada,
     assert (step_of(plan).status, hints) == ("pending", [1])
 
 
-def test_an_executor_that_retires_while_it_previews_starts_nothing(transactional_db, stage, ada, rosa):
-    """As a signal comes at any moment."""
+def test_executor_that_retires_during_a_preview_starts_nothing(transactional_db, stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, dependencies=[1])))
     approve(plan, rosa)
     pool = ExecutorPool(threads=1)
@@ -99,8 +98,8 @@ def test_an_executor_that_retires_while_it_previews_starts_nothing(transactional
 
 
 @pytest.mark.parametrize(("tool", "kind"), [("dangerous", HeldCall), ("limited", RateLimitedCall)])
-def test_steps_that_wait_count_for_the_turn_too(stage, ada, hints, tool, kind):
-    """A plan of nothing but those does not keep a worker for ever."""
+def test_waiting_steps_count_for_the_time_slice(stage, ada, hints, tool, kind):
+    """So that a plan of such steps cannot keep a worker."""
     plan = make_plan(ada, act(1, tool=tool), act(2))
     work = claimed(plan, kind)
     del hints[:]
@@ -110,8 +109,8 @@ def test_steps_that_wait_count_for_the_turn_too(stage, ada, hints, tool, kind):
     assert (step_of(plan, 2).status, hints) == ("pending", [1])
 
 
-def test_the_end_of_a_turn_tells_of_all_that_has_become_ready(stage, ada, hints):
-    """So that the branches of a fan-out run side by side at once."""
+def test_end_of_a_time_slice_hints_at_all_ready_steps(stage, ada, hints):
+    """So that the branches of a fan-out run concurrently at once."""
     plan = make_plan(ada, act(1), *(act(number, dependencies=[1]) for number in (2, 3, 4)))
     work = execution.claim_work(plan.pk, owner="tests")
     del hints[:]
@@ -120,8 +119,7 @@ def test_the_end_of_a_turn_tells_of_all_that_has_become_ready(stage, ada, hints)
     assert hints == [3]
 
 
-def test_a_worker_that_settles_many_steps_at_once_tells_of_the_rest(stage, ada, hints):
-    """All that are ready by then, so that others need not wait for the clock."""
+def test_worker_that_settles_many_steps_hints_at_the_rest(stage, ada, hints):
     notes = [step(number, None) for number in range(1, SETTLED_AT_ONCE + 1)]
     wide = [act(number) for number in range(SETTLED_AT_ONCE + 1, SETTLED_AT_ONCE + 6)]
     plan = make_plan(ada, *notes, *wide)
