@@ -1,4 +1,4 @@
-"""The threads of a process that run steps, with their leases and ticker; and workers over Procrastinate.
+"""The executor of a process: threads that run steps, lease renewal, the ticker, and the Procrastinate worker.
 
-Knows when a step may run, and leaves what running means to `plans.engine`.
+Decides when a step runs; `plans.engine` defines what running a step means.
 """

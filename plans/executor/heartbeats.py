@@ -1,4 +1,4 @@
-"""Who executes: a row for each process with an executor, kept fresh by its ticker, so that others know who lives."""
+"""Heartbeats of executors: one row for each process with an executor, refreshed by its ticker."""
 
 import os
 import socket
@@ -14,18 +14,18 @@ FORGET_AFTER = timedelta(hours=1)
 
 
 def record_heartbeat(owner: str, threads: int) -> None:
-    """Say, by the database's clock, that the executor of this name lives and has so many threads."""
+    """Record, by the database's clock, that the executor is alive, with its number of threads."""
     row = Executor(owner=owner, host=socket.gethostname()[:255], pid=os.getpid(), threads=threads)
     row.started_at = row.seen_at = Now()
     Executor.objects.bulk_create([row], update_conflicts=True, unique_fields=["owner"], update_fields=["seen_at"])
 
 
 def remove_executor(owner: str) -> None:
-    """Take the row of an executor that ends away, and those of processes that died long ago."""
+    """Delete the row of an executor that ends, and rows not refreshed for FORGET_AFTER."""
     Executor.objects.filter(owner=owner).delete()
     Executor.objects.filter(seen_at__lt=Now() - FORGET_AFTER).delete()
 
 
 def live_executors() -> list[Executor]:
-    """Return the executors that said so within the last 15 seconds, of whatever machine."""
+    """Return the executors on all machines with a heartbeat in the last 15 seconds."""
     return list(Executor.objects.filter(seen_at__gt=Now() - ALIVE_FOR).order_by("host", "pid"))

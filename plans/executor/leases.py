@@ -1,4 +1,4 @@
-"""Renewing the leases of what runs here, on a thread of its own: nothing that a tick waits for may cost one."""
+"""Renewal of leases in a separate thread, so that a slow tick cannot lose a lease."""
 
 import threading
 from contextlib import suppress
@@ -15,9 +15,9 @@ from plans.executor.pool import ExecutorPool
 from plans.store.database import bind_datetime, on_sqlite
 
 RENEWALS_PER_LEASE = 3
-"""How often a lease is renewed while it lasts: two that are missed are harmless."""
+"""Renewals per lease period; two may be missed without losing the lease."""
 CHECKS_PER_RENEWAL = 4
-"""How often, between two renewals, it is looked whether the next is due: a late look leaves less of the lease."""
+"""Checks between two renewals; fewer would delay a renewal and shorten the rest of the lease."""
 POLL_SECONDS = 1.0
 
 
@@ -40,7 +40,7 @@ class Renewer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the renewal that is under way."""
+        """Stop after the current renewal."""
         self._stopping.set()
         self._thread.join(timeout=5)
 
@@ -54,10 +54,10 @@ class Renewer:
         connection.close()
 
     def _renew(self) -> bool:
-        """Renew all leases; False when the database was away: the next look tries again."""
+        """Renew all leases; return False on an error, so that the next check tries again."""
         try:
             renew(self._executor)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the leases are still to be renewed
+        except Exception as error:  # noqa: BLE001 - the thread must keep renewing after any error
             log_unexpected(error)
             with suppress(Exception):
                 connection.close()
@@ -66,7 +66,7 @@ class Renewer:
 
 
 def renew(executor: ExecutorPool) -> None:
-    """Renew the leases of what this executor works on. Raises OperationalError when the database is away."""
+    """Renew the leases of the steps of this executor. Raises OperationalError if the database is unavailable."""
     steps = executor.working_on()
     if steps:
         lease_until = clock.now() + timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
@@ -75,10 +75,10 @@ def renew(executor: ExecutorPool) -> None:
 
 
 def renew_all(cursor: CursorWrapper, step_pks: list[int], *, owner: str, lease_until: datetime) -> None:
-    """Renew the leases of the steps this process is working on, in one statement and outside of any transaction.
+    """Renew the leases of these steps, in one statement outside of any transaction.
 
-    It waits for no row, so it deadlocks with nobody, though no plan is locked here: a step that someone else has
-    locked is left for the next time.
+    Rows locked by others are skipped until the next renewal, so the statement cannot deadlock although no plan is
+    locked.
     """
     if not step_pks:
         return

@@ -1,4 +1,4 @@
-"""Executing plans in a process: its executor, clock and feed for as long as it lives, and how they come to an end."""
+"""Start and shutdown of the executor, ticker and feed of a process."""
 
 import asyncio
 import gc
@@ -26,10 +26,10 @@ COLLECTION_THRESHOLD = 10_000
 
 @contextmanager
 def run_executor() -> Iterator[None]:
-    """Execute here, with as many threads as a server has; claims are safe between processes.
+    """Run an executor with TOOLGATE_THREADS threads while the body runs; several processes may do so.
 
-    Told to stop, it claims nothing more and leaves the body by SystemExit or KeyboardInterrupt; then, as at every
-    end, what runs may end, for `DRAIN_SECONDS` at most, and what has not begun is handed back.
+    On SIGTERM or SIGINT nothing more is claimed and the body ends with SystemExit or KeyboardInterrupt. At the end
+    running calls get up to `DRAIN_SECONDS` to finish, and calls that have not begun are released.
     """
     executor = ExecutorPool(settings.TOOLGATE_THREADS)
     ticker = Ticker(executor)
@@ -48,8 +48,8 @@ def run_executor() -> Iterator[None]:
 
 @contextmanager
 def _exit_on_signal() -> Iterator[Callable[[], None]]:
-    """Let the first SIGTERM or SIGINT end the body, until it says that it stays: then it has its end before it."""
-    told: list[bool] = []  # an event has a lock, which whoever is interrupted could hold
+    """End the body on the first SIGTERM or SIGINT, until it calls the yielded function to finish undisturbed."""
+    told: list[bool] = []  # not an Event, whose lock the interrupted thread could hold
 
     def stay() -> None:
         told.append(True)
@@ -73,10 +73,10 @@ def _exit_on_signal() -> Iterator[Callable[[], None]]:
 
 @asynccontextmanager
 async def executor_lifespan(executor: ExecutorPool | None) -> AsyncIterator[None]:
-    """Run clock, feed and, where there is one, the executor on the running loop.
+    """Run the ticker, the feed and, if given, the executor while the server runs.
 
-    From the first SIGTERM or SIGINT on nothing more is claimed. At the end what runs may end, for `DRAIN_SECONDS` at
-    most, and what has not begun is handed back; leases are renewed meanwhile.
+    From the first SIGTERM or SIGINT on nothing more is claimed. At the end running calls get up to `DRAIN_SECONDS` to
+    finish, with their leases renewed, and calls that have not begun are released.
     """
     ticker, feed = Ticker(executor), current_feed()
     if executor is not None:
@@ -95,10 +95,10 @@ async def executor_lifespan(executor: ExecutorPool | None) -> AsyncIterator[None
 
 
 def tune_garbage_collector() -> None:
-    """Let garbage collections pass over what has been loaded: it stays, and each look through it stops every thread.
+    """Exclude loaded objects from garbage collection and raise its threshold, because a collection stops every thread.
 
-    Code, models and schemas are some hundred thousand objects, 0.2 s for each full collection. A page makes tens of
-    thousands that go without any collection; 700 of them, Python's own measure, are too few to look for more.
+    Code, models and schemas are some hundred thousand permanent objects, which cost 0.2 s per full collection. A page
+    creates tens of thousands of objects that are freed without it; Python's default threshold of 700 is far too low.
     """
     gc.collect()
     gc.freeze()
@@ -106,14 +106,14 @@ def tune_garbage_collector() -> None:
 
 
 def _retire_executor(executor: ExecutorPool | None) -> None:
-    """Claim nothing more, and answer who waits for a call."""
+    """Claim nothing more, and answer requests that wait for a call."""
     if executor is not None:
         executor.retire()
     end_waits()
 
 
 def _drain_executor(executor: ExecutorPool) -> None:
-    """Let what runs end, and hand back what has not begun."""
+    """Let running calls finish, and release calls that have not begun."""
     try:
         executor.stop(DRAIN_SECONDS)
     finally:
@@ -122,9 +122,9 @@ def _drain_executor(executor: ExecutorPool) -> None:
 
 @contextmanager
 def on_stop_signals(retire: Callable[[], None]) -> Iterator[None]:
-    """Call `retire` at once when the process is told to stop, then whoever handled the signal before.
+    """On SIGTERM or SIGINT, call `retire` and then the previous signal handler.
 
-    A second SIGINT ends the process where it stands. Does nothing outside of the main thread.
+    A second SIGINT exits the process immediately. Does nothing outside of the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
-"""The threads that claim, run and finish steps, and their queue of hints and started calls.
+"""The thread pool that claims, runs and finishes steps, and its queue of hints and started calls.
 
-Each thread owns one database connection and stays with a plan for one turn. However many hints a plan has, it stands in
-the queue once, and goes to its end when one was taken: a wide plan keeps the others waiting for one turn of one thread.
+Each thread has its own database connection and works on a plan for one time slice. Plans are served round-robin: a
+plan is in the queue once, however many hints it has, and moves to the end when one is taken.
 """
 
 import logging
@@ -31,11 +31,11 @@ from plans.engine.reports import ids_of
 from plans.engine.work import RunningCall, WorkItem
 
 Job = int | RunningCall | None
-"""A plan's key, a call to run, or None for a thread that is to end."""
+"""A plan's key, a call to run, or None to end a thread."""
 
 
 class JobQueue:
-    """A queue for `threads` threads: more hints of one plan at a time would help nobody, and are dropped."""
+    """Round-robin queue of plans and calls; keeps at most `threads` hints per plan and drops the rest."""
 
     def __init__(self, threads: int) -> None:
         self._most = threads
@@ -44,7 +44,7 @@ class JobQueue:
         self._lock = threading.Lock()
 
     def put(self, job: Job) -> None:
-        """Add a job. With None it takes no lock, so that a signal handler may end the threads."""
+        """Add a job. Takes no lock for None, so that signal handlers may call it."""
         if isinstance(job, int) and not self._is_first(job):
             return
         self._queue.put(job)
@@ -60,7 +60,7 @@ class JobQueue:
         return self._taken(self._queue.get())
 
     def get_nowait(self) -> Job:
-        """Take a job. Raises queue.Empty when there is none."""
+        """Take a job. Raises queue.Empty if there is none."""
         return self._taken(self._queue.get_nowait())
 
     def _taken(self, job: Job) -> Job:
@@ -74,36 +74,36 @@ class JobQueue:
         return job
 
     def waiting(self) -> int:
-        """Return how many turns of threads wait: every hint of every plan, and calls."""
+        """Return the number of waiting jobs, counting every hint of a plan."""
         with self._lock:
             return self._queue.qsize() + sum(self._counts.values()) - len(self._counts)
 
     def qsize(self) -> int:
-        """Return how many plans, calls and ends wait."""
+        """Return the number of entries in the queue, counting each plan once."""
         return self._queue.qsize()
 
 
 log = logging.getLogger("toolgate.executor")
 QUICK_SECONDS = 0.002
-"""A tool that runs shorter than this leaves little to do for a second thread: writers of a plan take turns."""
+"""A plan whose tools run shorter than this gains little from a second thread, because its writers are serialized."""
 LONG_SECONDS = 0.05
-"""A tool that runs for longer keeps hints from waiting behind it; a thread at shorter ones is free in a moment."""
+"""A thread whose tool has run for longer counts as unavailable; with a shorter one it will soon be free."""
 CUT_OFF_NOTICE = "it is cut off, and repeated or shown to a person when its lease is over"
 GRACE_SECONDS = 0.25
-"""How far past its deadline a sync handler may be before its thread is written off."""
+"""Time that a sync handler may exceed its deadline before its thread is abandoned."""
 PATIENT_SECONDS = 0.5
-"""How long a thread may wait for a plan's lock before no other follows it there: who has it may have frozen with it."""
+"""After waiting this long for a plan's lock, a thread keeps others away from it: the lock's holder may be frozen."""
 STOP_SECONDS = 1.0
-"""How long a handler that was told to stop may take for it, before it is left running without its thread's seat."""
+"""Time that a handler has to react to a request to stop, before it is left running and its thread replaced."""
 
 MAX_DETACHED = 64
-"""Threads that wait for async handlers beside the seats. Each costs some hundred kilobytes and, as it comes back, a
-transaction; whoever finds so many waits in its seat."""
+"""Maximum of detached threads waiting for async handlers. Each costs some hundred kilobytes; further threads wait
+without being replaced."""
 
 
 @dataclass(slots=True, eq=False)
 class WorkerThread:
-    """One thread's place, also while it waits aside: what it works on, and until when the handler may run."""
+    """State of one thread, also while it is detached: its plan, its work and the deadline of its handler."""
 
     turn: execution.TimeSlice
     plan_pk: int | None = None
@@ -115,43 +115,43 @@ class WorkerThread:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, work: WorkItem | None) -> None:
-        """Note what the thread works on from now on."""
+        """Set the thread's current work."""
         with self.lock:
             self.work, self.taken_at, self.ends_at = work, float("inf") if work is None else monotonic(), _ends_at(work)
             self.asked_at = float("inf")
 
     def back(self) -> None:
-        """Note that the tool's code has returned: from here on the thread ends its work itself."""
+        """Record that the tool's code has returned, so that the thread finishes its work itself."""
         with self.lock:
             if self.taken_at < float("inf"):
                 self.was_slow = self.is_slow_now()
             self.taken_at = self.ends_at = float("inf")
 
     def stop(self, plan_pks: Collection[int]) -> None:
-        """Tell a handler that runs for one of these plans to stop; it has a moment to do so."""
+        """Ask a running handler of one of these plans to stop within STOP_SECONDS."""
         with self.lock:
             if isinstance(self.work, RunningCall) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
                 self.work.stop.tell()
                 self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
 
     def is_kept_from(self, plan_pk: int) -> bool:
-        """Say whether the thread has been waiting for this plan for longer than any turn of another takes."""
+        """Return whether the thread has waited for this plan's lock for longer than PATIENT_SECONDS."""
         return self.plan_pk == plan_pk and monotonic() > self.asked_at + PATIENT_SECONDS
 
     def is_slow_now(self) -> bool:
-        """Say whether the thread has been in a tool's code for longer than it takes to write what came of it."""
+        """Return whether the thread has been in a tool's code for longer than QUICK_SECONDS."""
         return monotonic() > self.taken_at + QUICK_SECONDS
 
     def is_long(self) -> bool:
-        """Say whether the thread has been in a tool's code for so long that nobody knows when it will be free."""
+        """Return whether the thread has been in a tool's code for longer than LONG_SECONDS."""
         return monotonic() > self.taken_at + LONG_SECONDS
 
     def is_detachable(self) -> bool:
-        """Say whether the thread runs a call whose handler is on the event loop: nothing else is open in it then."""
+        """Return whether the thread runs a call with an async handler, and so holds nothing open while it waits."""
         return isinstance(self.work, RunningCall) and self.work.order.target.tool.is_async
 
     def give_up(self) -> WorkItem | None:
-        """Write the thread off when the tool is past its time; return the work to be ended in its place."""
+        """Abandon the thread if its tool is past its deadline; return the work to end in its place."""
         with self.lock:
             if self.work is None or monotonic() < self.ends_at or self.turn.abandoned:
                 return None
@@ -195,7 +195,7 @@ class ExecutorPool:
         hints.register_executor(self)
 
     def retire(self) -> None:
-        """Claim nothing more from now on; may be called in a signal handler, and more than once."""
+        """Claim nothing more from now on; may be called in a signal handler and more than once."""
         if self._stopping.is_set():
             return
         self._retired_at = monotonic()
@@ -205,10 +205,10 @@ class ExecutorPool:
             self._hints.put(None)
 
     def stop(self, seconds: float = 30.0) -> None:
-        """Claim nothing more; run what was taken, and wait for what is running, until so long after `retire`.
+        """Claim nothing more, run queued calls and wait for running ones until `seconds` after `retire`.
 
-        What was taken and has not begun by then is handed to other workers. What still runs then is named in the log:
-        it ends with the process, and is taken back when its lease expires.
+        Calls that have not begun by then are released for other workers. Calls still running are logged; they end with
+        the process and are taken back when their lease expires.
         """
         self.retire()
         while self._all() and monotonic() < self._retired_at + seconds:
@@ -226,12 +226,12 @@ class ExecutorPool:
         return [*list(self._taken), *(work.step.pk for work in works if work is not None)]
 
     def hear(self, plan_pk: int) -> None:
-        """Take a hint, unless nobody is there to follow it."""
+        """Queue a hint, unless no thread is left."""
         if self._seats:
             self._hints.put(plan_pk)
 
     def take(self, run: RunningCall) -> None:
-        """Run a call that was started in this executor's name, as soon as a thread is free."""
+        """Queue a call that was started for this executor."""
         with self._lock:
             is_late = self._stopped
             if not is_late:
@@ -241,12 +241,12 @@ class ExecutorPool:
             recovery.hand_back(run)
 
     def plans_at_work(self) -> set[int]:
-        """Return the plans of the calls that run here, or are about to, and were not told to stop."""
+        """Return the plans of running and queued calls that were not asked to stop."""
         works = [*self._taken.copy().values(), *(seat.work for seat in self._all())]
         return {work.plan.pk for work in works if isinstance(work, RunningCall) and not work.stop.told}
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
-        """Tell the calls of plans that have ended to stop; what was taken and has not begun will not begin."""
+        """Ask the calls of ended plans to stop; queued calls will not begin."""
         for run in self._taken.copy().values():
             if run.plan.pk in plan_pks:
                 run.stop.tell()
@@ -254,41 +254,41 @@ class ExecutorPool:
             seat.stop(plan_pks)
 
     def takes(self) -> bool:
-        """Say whether a thread is left that could run something."""
+        """Return whether any thread is able to run work."""
         return bool(self._seats)
 
     def busy_threads(self) -> int:
-        """Return how many threads work on something now."""
+        """Return the number of threads that are working."""
         return sum(1 for seat in list(self._seats) if seat.plan_pk is not None)
 
     def measure(self) -> None:
-        """Say what the threads are doing."""
+        """Update the metrics of threads by state."""
         seats, busy, late = len(self._seats), self.busy_threads(), len(self._late())
         aside = max(0, len(self._detached) + len(self._written_off) - late)
         metrics.set_thread_counts(busy=busy, idle=max(0, seats - busy), aside=aside, late=late)
 
     def is_full(self) -> bool:
-        """Say whether every hint more would wait for a thread that is long in a tool's code: others may be quicker."""
+        """Return whether another hint would wait behind long-running tools, so that another process may be faster."""
         long = sum(1 for seat in list(self._seats) if seat.is_long())
         return self._hints.waiting() + long >= self.threads
 
     def late_tools(self) -> list[str]:
-        """Return the tools that are past their time and keep threads which were written off."""
+        """Return the tools that are past their deadline and occupy abandoned threads."""
         works = [seat.work for seat in self._late()]
         return sorted(work.step.tool for work in works if work is not None)
 
     def _all(self) -> list[WorkerThread]:
-        """Return every seat whose thread this process works with: in its place, or waiting aside."""
+        """Return the active and detached threads."""
         with self._lock:
             return [*self._seats, *self._detached]
 
     def _late(self) -> list[WorkerThread]:
-        """Return the seats of threads that were written off: of sync handlers, and of those waited for aside."""
+        """Return the abandoned threads, of sync handlers and detached ones."""
         with self._lock:
             return [*self._written_off, *(seat for seat in self._detached if seat.turn.abandoned)]
 
     def _hand_back_all(self) -> None:
-        """Let other workers have what was taken in this one's name and has not begun."""
+        """Release queued calls that have not begun, for other workers."""
         waiting = [self._hints.get_nowait() for _ in range(self._hints.qsize())]
         for job in waiting:
             if isinstance(job, RunningCall):
@@ -298,9 +298,9 @@ class ExecutorPool:
                 self._hints.put(None)
 
     def end_overdue(self) -> None:
-        """End the work of tools that are past their time, or were told to stop and have not.
+        """End the work of tools that are past their deadline or did not stop when asked.
 
-        The threads they keep are replaced, up to twice as many.
+        Their threads are replaced, up to twice the configured number of threads.
         """
         for seat in self._all():
             work = seat.give_up()
@@ -312,7 +312,7 @@ class ExecutorPool:
             self._hand_back_all()
 
     def _replace(self, seat: WorkerThread) -> None:
-        """Let another thread have the place of one that was written off; one that waits aside has left it."""
+        """Start another thread in place of an abandoned one; a detached thread was replaced already."""
         with self._lock:
             if seat not in self._seats:
                 return
@@ -322,7 +322,7 @@ class ExecutorPool:
             log.error("no more threads are started: tools past their time keep %s", len(self._written_off))
 
     def _add_thread(self) -> bool:
-        """Start a thread where one is missing; False when tools past their time keep as many as there may be."""
+        """Start a thread if one is missing; return False if abandoned threads have reached the limit."""
         seat = WorkerThread(execution.TimeSlice(self.owner))
         with self._lock:
             if len(self._seats) + len(self._written_off) >= 2 * self.threads:
@@ -332,7 +332,7 @@ class ExecutorPool:
         return True
 
     def _begin(self, seat: WorkerThread) -> None:
-        """Start the thread of a seat, under the lock. Raises RuntimeError when the machine has no more threads."""
+        """Start a thread; the lock must be held. Raises RuntimeError if the machine cannot start more threads."""
         self._seats.add(seat)
         try:
             threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
@@ -342,9 +342,9 @@ class ExecutorPool:
 
     @contextmanager
     def _while_detached(self, seat: WorkerThread) -> Iterator[None]:
-        """While a thread waits for an async handler, let a new one have its place, and others its connection.
+        """Detach the thread while it waits for an async handler: a new thread replaces it and its connection is closed.
 
-        Coming back it finishes its step, beside no more others than there are places, and leaves.
+        Afterwards it finishes its step, limited by a semaphore to as many at once as there are threads, and ends.
         """
         if not self._detach(seat):
             yield
@@ -352,7 +352,7 @@ class ExecutorPool:
         with suppress(Exception):
             connection.close()
         if seat.plan_pk is not None:
-            self._hints.put(seat.plan_pk)  # its other steps had no more hints than there were threads
+            self._hints.put(seat.plan_pk)  # the new thread needs a hint: there were no more hints than threads
         try:
             yield
         finally:
@@ -386,7 +386,7 @@ class ExecutorPool:
                 for each in (self._seats, self._written_off, self._detached):
                     each.discard(seat)
             if not self._stopping.is_set():
-                self._add_thread()  # whatever ended this one, or kept it for so long
+                self._add_thread()  # replaces this thread, however it ended
             try:
                 connection.close()
             finally:
@@ -394,9 +394,10 @@ class ExecutorPool:
                     self._finishing.release()
 
     def _needs_help(self, plan_pk: int) -> bool:
-        """Say whether a hint is to be followed: while a thread writes for its plan it is held back, two would queue up.
+        """Return whether to follow a hint now; if another thread is writing to the plan, the hint is delayed.
 
-        While one has been waiting for the plan no other goes there, or a lost process would keep them all from others.
+        While a thread waits long for the plan's lock no other follows, so that one frozen process cannot block all
+        threads.
         """
         if any(seat.is_kept_from(plan_pk) for seat in list(self._seats)):
             return False
@@ -406,18 +407,18 @@ class ExecutorPool:
         return False
 
     def _needs_nobody(self, plan_pk: int) -> bool:
-        """Say whether the threads at this plan keep its row busy: none waits long for it, or for a tool."""
+        """Return whether the threads of this plan are busy writing, none waiting long for its lock or for a tool."""
         here = [seat for seat in list(self._seats) if seat.plan_pk == plan_pk]
         waits = any(seat.was_slow or seat.is_slow_now() or seat.is_kept_from(plan_pk) for seat in here)
         return bool(here) and not waits
 
     def _delay_hints(self, plan_pk: int) -> None:
-        """Keep a hint, and those of its plan that come meanwhile, until a thread is of use there or anything waits."""
+        """Delay the hints for a plan until a second thread would help or other work is queued."""
         with self._lock:
             self._delayed_hints[plan_pk] += 1
             if self._delayed_hints[plan_pk] > 1:
-                return  # whoever holds the first one back brings this one too
-        sleep(QUICK_SECONDS)  # in any case, or two that hold back would pass their hints to each other without rest
+                return  # the thread that delays the first hint requeues this one too
+        sleep(QUICK_SECONDS)  # always, or two delaying threads would pass hints to each other in a busy loop
         while self._needs_nobody(plan_pk) and not self._hints.waiting():
             sleep(QUICK_SECONDS)
         with self._lock:
@@ -426,7 +427,7 @@ class ExecutorPool:
             self._hints.put(plan_pk)
 
     def _stay_with(self, plan_pk: int, seat: WorkerThread, work: WorkItem | None = None) -> None:
-        """Work on one plan for one turn, from what was taken on. What goes wrong here leaves a lease that expires."""
+        """Work on one plan for one time slice, beginning with `work`. After an error the step's lease expires."""
         seat.plan_pk, seat.asked_at = plan_pk, monotonic() if work is None else float("inf")
         seat.was_slow = False
         try:
@@ -440,7 +441,7 @@ class ExecutorPool:
                     break
                 work = execution.advance(work, seat.turn)
         except Conflict:
-            log.info("someone else got there first", extra=log_extra(plan_key=plan_pk))
+            log.info("another worker was first", extra=log_extra(plan_key=plan_pk))
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
             log.warning("a step was dropped; its lease will expire", extra=log_extra(plan_key=plan_pk))
             log_unexpected(error)

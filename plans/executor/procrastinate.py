@@ -1,4 +1,4 @@
-"""The Procrastinate worker of a process that executes: each job rings the executor, and does no more."""
+"""The Procrastinate worker of an executing process; each job only passes a hint to the executor."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from plans.engine.hints import QUEUE, TASK
 
 log = logging.getLogger("toolgate.hints")
 FETCHERS = 4
-"""Jobs fetched and not yet deleted: one is fetched while another is heard."""
+"""Jobs processed at once, so that one is fetched while another is delivered."""
 POLL_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 WAIT_SECONDS = 5.0
@@ -22,15 +22,15 @@ HintCallback = Callable[[int], Awaitable[None]]
 
 
 async def listen_for_hints(ring: HintCallback) -> None:
-    """Call `ring(plan_pk)` for each hint, until cancelled; a hint is kept from other workers while `ring` waits.
+    """Call `ring(plan_pk)` for each hint until cancelled; a hint is kept from other workers while `ring` waits.
 
-    While the database is away nothing is heard; the ticker's look each second makes up for it.
+    Hints are lost while the database is unavailable; the ticker's check every second makes up for them.
     """
     while True:
         try:
             await _work(ring)
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("hints cannot be heard")
+            log.warning("hints cannot be received")
             log_unexpected(error)
         if _is_cancelled():
             return
@@ -38,7 +38,7 @@ async def listen_for_hints(ring: HintCallback) -> None:
 
 
 def _is_cancelled() -> bool:
-    """Say whether the task was told to end: a worker that meets an error as it ends raises that alone."""
+    """Return whether the task is being cancelled; a worker that fails while it ends raises only its error."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -47,7 +47,7 @@ async def _work(ring: HintCallback) -> None:
     """Run one Procrastinate worker until it is cancelled or gives up."""
     connector = procrastinate.PsycopgConnector(
         kwargs=connector_params(),
-        min_size=0,  # so that opening waits for nothing
+        min_size=0,  # opening must not wait for a connection
         max_size=FETCHERS,
         timeout=WAIT_SECONDS,
         reconnect_timeout=WAIT_SECONDS,

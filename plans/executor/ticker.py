@@ -1,7 +1,7 @@
-"""What is due now: handlers to stop, decisions to apply, requests to expire, plans to wake.
+"""The ticker: periodic work such as stopping handlers, applying decisions, expiring requests and waking plans.
 
-One thread in every serving and working process. Everything it does is a conditional UPDATE, so that duplicates
-between processes are harmless and a tick that fails is made up for by the next.
+One thread in every serving and working process. All its work is idempotent (conditional UPDATEs), so it may be
+duplicated between processes, and the next tick makes up for a failed one.
 """
 
 import logging
@@ -37,11 +37,11 @@ SHORTEST_SECONDS = 0.05
 PLANS_WOKEN = 100
 CLEAR_SECONDS = 600.0
 SKEW_SECONDS = 2.0
-"""How far this process's clock may be from the database's before that is logged."""
+"""Difference between this machine's clock and the database's above which a warning is logged."""
 
 
 class Ticker:
-    """The clock of one process; `executor` is None where nothing runs."""
+    """The ticker of one process; `executor` is None if the process does not execute plans."""
 
     def __init__(self, executor: ExecutorPool | None) -> None:
         self._executor = executor
@@ -56,13 +56,13 @@ class Ticker:
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
 
     def start(self) -> None:
-        """Start ticking, and renewing leases beside it."""
+        """Start the ticker and the renewal of leases."""
         if self._renewer is not None:
             self._renewer.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the tick that is under way."""
+        """Stop after the current tick."""
         self._stopping.set()
         self._thread.join(timeout=5)
         self._sender.stop()
@@ -77,7 +77,7 @@ class Ticker:
         connection.close()
 
     def tick(self) -> None:
-        """Do everything that is due; one that fails is logged and does not stop the others."""
+        """Run every job; a job that fails is logged and does not stop the others."""
         self._began, self._done = clock.now(), 0
         metrics.mark_tick()
         for job in (self._look_at_clock, self._measure, self._witness):
@@ -86,7 +86,7 @@ class Ticker:
             _log_errors(job)
 
     def _work(self) -> tuple[Callable[[], None], ...]:
-        """Return what is done as long as the database is the one that its checkpoints tell of."""
+        """Return the jobs that run unless the database was restored from an older state."""
         return (
             self._stop,
             self._beat,
@@ -105,22 +105,22 @@ class Ticker:
         )
 
     def _pause(self) -> float:
-        """Return the seconds until something is due, between 0.05 and 1, and less than a lease lasts.
+        """Return the seconds until the next job is due, between 0.05 and 1 and less than a lease.
 
-        What was due when the tick began, and still is, could not be done: it waits for its second.
+        Work that was due when the tick began and failed is retried after a full second.
         """
         if self._done:
             return SHORTEST_SECONDS
         try:
             due = deadlines.next_due(self._began)
-        except Exception as error:  # noqa: BLE001 - without it the next look is simply later
+        except Exception as error:  # noqa: BLE001 - the next tick is only later then
             log_unexpected(error)
             return TICK_SECONDS
         seconds = (due - clock.now()).total_seconds() if due else TICK_SECONDS
         return min(TICK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / 4, max(SHORTEST_SECONDS, seconds))
 
     def _look_at_clock(self) -> None:
-        """Measure the database's clock now and then; say so when this process's own is far from it."""
+        """Measure the database's clock from time to time; warn if this machine's clock differs much."""
         if clock.is_stale():
             clock.refresh()
             if abs(clock.offset_seconds()) > SKEW_SECONDS:
@@ -131,12 +131,12 @@ class Ticker:
             self._executor.measure()
 
     def _witness(self) -> None:
-        """Write down where the audit log stands; start nothing more where the database was set back."""
+        """Write a checkpoint of the audit log; stop executing if the database was restored."""
         if self._watch.look() and self._executor is not None:
             self._executor.retire()
 
     def _stop(self) -> None:
-        """Tell handlers whose plan has ended, perhaps by another process, to stop."""
+        """Ask handlers to stop whose plan has ended, possibly in another process."""
         plans = self._executor.plans_at_work() if self._executor is not None else set()
         if self._executor is None or not plans:
             return
@@ -144,7 +144,7 @@ class Ticker:
             self._executor.stop_plans(statements.ended_plans(cursor, plans))
 
     def _beat(self) -> None:
-        """Let other processes know that this one executes."""
+        """Record this executor's heartbeat."""
         if self._executor is None or monotonic() - self._beaten_at < heartbeats.BEAT_SECONDS:
             return
         heartbeats.record_heartbeat(self._executor.owner, self._executor.threads)
@@ -180,7 +180,7 @@ class Ticker:
         wake_deferred_steps(clock.now())
 
     def _wake(self) -> None:
-        """Tell of plans that have something ready: hints that were lost, delays that are over. They take turns too."""
+        """Hint at plans with ready steps, after lost hints or elapsed delays; continues after the last plan woken."""
         with connection.cursor() as cursor:
             due = statements.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
         self._woken_to = due[-1] if len(due) == PLANS_WOKEN else 0
@@ -192,7 +192,7 @@ class Ticker:
         recovery.delete_expired_secrets()
 
     def _clear(self) -> None:
-        """Clear old counts, idempotency keys and deliveries, some at a time, and hints that workers lost."""
+        """Delete old counters, idempotency keys and deliveries in batches, and hints lost by workers."""
         release_ended_keys()
         if monotonic() - self._cleared_at < CLEAR_SECONDS:
             return

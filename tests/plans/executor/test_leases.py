@@ -1,4 +1,4 @@
-"""Leases are renewed on a thread of their own, all in one statement that waits for nobody."""
+"""Lease renewal: on its own thread, in one statement that waits for no lock."""
 
 import threading
 from datetime import timedelta
@@ -26,7 +26,7 @@ def claimed(plan: Plan, owner: str) -> int:
 
 
 def renew(steps: list[int]) -> None:
-    """Renew the leases of these steps, as far as they are ours."""
+    """Renew the leases of these steps that this process holds."""
     with connection.cursor() as cursor:
         leases.renew_all(cursor, steps, owner="ours", lease_until=UNTIL)
 
@@ -36,8 +36,8 @@ def renewed(plan: Plan) -> list[int]:
     return sorted(plan.steps.filter(lease_until=UNTIL).values_list("step_id", flat=True))
 
 
-def test_one_statement_renews_all(stage, ada):
-    """Of whatever plans; what another process holds, or nobody, stays as it is."""
+def test_one_statement_renews_all_leases(stage, ada):
+    """Of all plans; steps of other processes are unchanged."""
     plan, other = make_plan(ada, act(1), act(2), act(3), act(4)), make_plan(ada, act(1))
     steps = [claimed(plan, "ours"), claimed(plan, "ours"), claimed(plan, "theirs"), claimed(other, "ours")]
     steps.append(step_of(plan, 4).pk)
@@ -48,8 +48,8 @@ def test_one_statement_renews_all(stage, ada):
 
 
 @pytest.mark.service
-def test_who_has_a_step_locked_keeps_no_renewal_waiting(stage, ada):
-    """Two rows of a plan, locked in whatever order, never deadlock with whoever ends it: that one is left out."""
+def test_locked_step_does_not_block_the_renewal(stage, ada):
+    """It is skipped, so the statement cannot deadlock."""
     plan = make_plan(ada, act(1), act(2))
     steps = [claimed(plan, "ours"), claimed(plan, "ours")]
 
@@ -69,8 +69,7 @@ def test_who_has_a_step_locked_keeps_no_renewal_waiting(stage, ada):
 
 
 @pytest.mark.usefixtures("short_leases", "executor")
-def test_a_tick_that_waits_costs_no_lease(stage, ada, monkeypatch):
-    """Whatever it waits for: what runs here stays this process's."""
+def test_slow_tick_loses_no_lease(stage, ada, monkeypatch):
     leases, waits, goes_on = set(), threading.Event(), threading.Event()
 
     def hang(now: object) -> int:

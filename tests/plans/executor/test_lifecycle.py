@@ -1,4 +1,4 @@
-"""How an executing process ends: told to stop it claims nothing, ends what runs, hands back what has not begun."""
+"""Shutdown of executing processes: nothing more is claimed, running calls finish, others are released."""
 
 from collections.abc import Iterator
 from signal import SIGINT, SIGTERM, Signals
@@ -26,7 +26,7 @@ LEASES = {"TOOLGATE_LEASE_SECONDS": "3"}
 
 @pytest.fixture
 def serving(transactional_db: None, catalog: None, make_serving: MakeServing) -> Iterator[Serving]:
-    """A process that serves and executes the tools that leave marks; dead when the test is over."""
+    """A process that serves and executes tools that leave marks; killed at the end of the test."""
     for tool in TOOLS:
         register_tool(tool)
     sync_tools()
@@ -40,7 +40,7 @@ def serving(transactional_db: None, catalog: None, make_serving: MakeServing) ->
 
 @pytest.fixture
 def shell(serving: Serving, ada: User) -> Iterator[tuple[Serving, Plan]]:
-    """`run_plan` in the middle of a cautious step's effect; the next step needs it."""
+    """`run_plan` in the middle of a cautious step's effect; the next step depends on it."""
     work = step(1, "cautious_work", parameters={"gate": "open"})
     plan = make_plan(ada, work, step(2, "cautious_work", dependencies=[1]))
     process = Serving(serving.effects, ("run_plan", plan.public_id, "--wait"), name="shell", **LEASES)
@@ -52,7 +52,7 @@ def shell(serving: Serving, ada: User) -> Iterator[tuple[Serving, Plan]]:
 
 @pytest.fixture
 def midway(serving: Serving, ada: User, rosa: User) -> Plan:
-    """A plan whose approved, dangerous step is in the middle of its effect, and whose next step needs it."""
+    """A plan whose approved dangerous step is in the middle of its effect, with a dependent step."""
     work = step(1, "dangerous_work", parameters={"gate": "open"})
     plan = make_plan(ada, work, step(2, "cautious_work", dependencies=[1]))
     serving.start()
@@ -64,7 +64,7 @@ def midway(serving: Serving, ada: User, rosa: User) -> Plan:
 
 
 def serves(process: Serving) -> bool:
-    """Say whether a process answers requests."""
+    """Return whether a process answers requests."""
     try:
         return httpx.get(f"{process.url()}/healthz").status_code == 200
     except httpx.HTTPError:
@@ -72,13 +72,13 @@ def serves(process: Serving) -> bool:
 
 
 def tell_to_stop(process: Serving, number: Signals) -> None:
-    """Send a signal and wait until it is heard: from then on nothing is claimed, and a moment later nothing served."""
+    """Send a signal and wait until the process has handled it."""
     process.tell(number)
     eventually(lambda: not serves(process), what="the end of serving")
 
 
-def test_what_runs_may_end_and_nothing_more_is_claimed(serving: Serving, midway: Plan) -> None:
-    """The dangerous call completes though its process was told to stop; the next step waits for the next process."""
+def test_running_call_finishes_and_nothing_more_is_claimed(serving: Serving, midway: Plan) -> None:
+    """The dangerous call completes; the next step waits for the next process."""
     tell_to_stop(serving, SIGTERM)
     (serving.effects / "open").touch()
     eventually(lambda: not serving.is_alive(), what="the process's end")
@@ -90,8 +90,7 @@ def test_what_runs_may_end_and_nothing_more_is_claimed(serving: Serving, midway:
     assert "1 step.outcome_unknown" not in events_of(midway)
 
 
-def test_interrupted_twice_it_ends_at_once(serving: Serving, midway: Plan) -> None:
-    """Whatever runs: a person who presses Ctrl+C again means it, and settles what comes of it."""
+def test_second_interrupt_ends_the_process_at_once(serving: Serving, midway: Plan) -> None:
     tell_to_stop(serving, SIGINT)
     assert serving.is_alive()
     serving.tell(SIGINT)
@@ -102,8 +101,8 @@ def test_interrupted_twice_it_ends_at_once(serving: Serving, midway: Plan) -> No
 
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT])
-def test_a_command_lets_what_runs_end_too(shell: tuple[Serving, Plan], number: Signals) -> None:
-    """`run_plan` told to stop: the outcome of its call is known, the rest is left, and it says how to follow it."""
+def test_stopped_command_lets_its_call_finish(shell: tuple[Serving, Plan], number: Signals) -> None:
+    """`run_plan` leaves the rest and says how to follow the plan."""
     process, plan = shell
     process.tell(number)
     process.tell(SIGTERM)  # who asks twice does not mean "at once"

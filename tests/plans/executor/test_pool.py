@@ -1,4 +1,4 @@
-"""The threads that work on plans: one that dies is replaced, and nothing secret is logged."""
+"""The thread pool: dead threads are replaced, delayed hints, results after database errors, and logging."""
 
 import logging
 import sqlite3
@@ -37,14 +37,13 @@ SECRET = "hunter2"
 
 
 def has_ended(plan: Plan) -> bool:
-    """Say whether the plan is completed."""
+    """Return whether the plan is completed."""
     return Plan.objects.get(pk=plan.pk).status == "completed"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("end", [SystemExit("hunter2"), RuntimeError("hunter2")])
 def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
-    """As many as there are: plans go on."""
     deaths, claim = [end] * 3, execution.claim_work
 
     def die_first(plan_pk, *, owner, turn):
@@ -59,8 +58,8 @@ def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, caplog):
-    """It may hold arguments."""
+def test_errors_are_logged_without_their_message(stage, ada, monkeypatch, caplog):
+    """It may contain arguments."""
 
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError(SECRET)
@@ -80,8 +79,7 @@ def test_what_goes_wrong_is_logged_without_its_message(stage, ada, monkeypatch, 
     assert (SECRET in caplog.text, caplog.text.count("Unexpected RuntimeError")) == (False, 3)
 
 
-def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monkeypatch):
-    """Lost steps, plans past their deadline, requests: whatever comes first in the row."""
+def test_failing_job_of_the_ticker_does_not_stop_the_others(stage, ada, monkeypatch):
     plans = [make_plan(ada, act(1), deadline_seconds=60) for _ in range(2)]
     for plan in plans:
         execution.claim_work(plan.pk, owner="lost")
@@ -92,8 +90,8 @@ def test_one_thing_that_cannot_be_done_does_not_stop_the_others(stage, ada, monk
     assert (recovery.take_back_lost_steps(later), cancellation.end_overdue_plans(later)) == (1, 1)
 
 
-def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, stage, ada):
-    """At once, not when its lease expires; it has not begun, so it counts as no attempt."""
+def test_call_queued_while_stopping_is_released(transactional_db, stage, ada):
+    """At once, without counting an attempt."""
     stopped, other = ExecutorPool(threads=1), ExecutorPool(threads=1)
     hints.register_executor(stopped)
     stopped._add_thread()
@@ -112,12 +110,12 @@ def test_a_call_taken_as_the_executor_stops_goes_to_another(transactional_db, st
 
 
 def has_called(stage, times):
-    """Say whether the safe tool was called so often."""
+    """Return whether the safe tool was called this many times."""
     return len(stage.values("safe")) == times
 
 
-def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional_db, stage, ada):
-    """Then hints are left to others, though none waits here; with a thread idle it takes them."""
+def test_executor_is_full_when_all_threads_run_long_tools(transactional_db, stage, ada):
+    """Then hints are left to other processes, although none waits here."""
     gate, pool = threading.Event(), ExecutorPool(threads=2)
     stage.acts["safe"] = lambda value, context: gate.wait(60)
     pool.start()
@@ -132,8 +130,8 @@ def test_an_executor_is_full_when_all_its_threads_are_long_at_work(transactional
     pool.stop(seconds=10)
 
 
-def test_threads_that_have_had_their_turn_are_idle(transactional_db, stage, ada, monkeypatch):
-    """However long ago: the next hint is for them, and is not kept for other processes."""
+def test_threads_are_idle_after_their_time_slice(transactional_db, stage, ada, monkeypatch):
+    """The next hint is for them, not for other processes."""
     monkeypatch.setattr(executors, "LONG_SECONDS", 0.0)
     pool = ExecutorPool(threads=2)
     pool.start()
@@ -144,8 +142,8 @@ def test_threads_that_have_had_their_turn_are_idle(transactional_db, stage, ada,
     pool.stop(seconds=10)
 
 
-def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada, monkeypatch):
-    """As many as there are threads, though the hints come while the step before them is written; without a clock."""
+def test_slow_steps_of_one_plan_run_concurrently(transactional_db, stage, ada, monkeypatch):
+    """On all threads, although the hints arrive while the step before them is being written; without a ticker."""
     monkeypatch.setattr(executors, "PATIENT_SECONDS", 60.0)
     gate, pool = threading.Event(), ExecutorPool(threads=4)
     stage.acts["safe"] = lambda value, context: value == "root" or gate.wait(60)
@@ -159,7 +157,7 @@ def test_slow_steps_of_one_plan_run_side_by_side(transactional_db, stage, ada, m
 
 @pytest.fixture
 def held_back(transactional_db: None) -> Iterator[tuple[ExecutorPool, WorkerThread, threading.Thread]]:
-    """Two hints of plan 7, kept back because a thread writes for it; without threads that could follow them."""
+    """Two delayed hints of plan 7, on which a thread writes; no thread can follow them."""
     pool, seat = ExecutorPool(threads=2), WorkerThread(execution.TimeSlice("tests"), plan_pk=7)
     pool._seats.add(seat)
     holder = threading.Thread(target=pool._needs_help, args=[7], daemon=True)
@@ -171,8 +169,8 @@ def held_back(transactional_db: None) -> Iterator[tuple[ExecutorPool, WorkerThre
     holder.join(60)
 
 
-def test_hints_kept_back_are_followed_when_a_thread_is_of_use(held_back, monkeypatch):
-    """Both of them, as soon as the one at work is long in a tool's code."""
+def test_delayed_hints_are_followed_when_a_second_thread_helps(held_back, monkeypatch):
+    """Both, as soon as the working thread runs a long tool."""
     pool, seat, holder = held_back
     looks, needs_nobody = [], pool._needs_nobody
 
@@ -190,8 +188,8 @@ def test_hints_kept_back_are_followed_when_a_thread_is_of_use(held_back, monkeyp
 
 
 @pytest.mark.parametrize("job", [8, None])
-def test_who_keeps_hints_back_is_there_for_anything_else(held_back, job):
-    """Another plan, or the end of the process; the hints stand behind it."""
+def test_thread_that_delays_hints_takes_other_work(held_back, job):
+    """Another plan, or the end of the process; the hints are queued behind it."""
     pool, _, holder = held_back
     pool._hints.put(job)
     holder.join(60)
@@ -200,15 +198,15 @@ def test_who_keeps_hints_back_is_there_for_anything_else(held_back, job):
 
 @contextmanager
 def given_late(executor: ExecutorPool) -> Iterator[list[RunningCall]]:
-    """Keep what the executor is to take, as a web thread does that is about to give it."""
+    """Delay the calls queued for the executor, like a web thread about to queue one."""
     taken: list[RunningCall] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "take", taken.append)
         yield taken
 
 
-def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, stage, ada, caplog):
-    """The one that runs is waited for no longer than the drain, and then named."""
+def test_queued_calls_are_released_at_the_end(transactional_db, stage, ada, caplog):
+    """A running call is waited for until the drain timeout and then logged."""
     gate = threading.Event()
     stage.acts["safe"] = lambda value, context: gate.wait(60)
     pool = ExecutorPool(threads=1)
@@ -225,7 +223,7 @@ def test_what_waits_for_a_thread_at_the_end_goes_to_another(transactional_db, st
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[RunningCall]:
-    """The calls whose end the engine has begun to write, once for each time."""
+    """The calls whose end was written, once for each attempt to write it."""
     begun, end = list[RunningCall](), execution.finish_and_claim_next
 
     def begin(run: RunningCall, outcome: CallOutcome, turn: execution.TimeSlice) -> WorkItem | None:
@@ -237,7 +235,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[RunningCall]:
 
 
 def lose_the_database(tries: list[RunningCall]) -> str:
-    """Let the connection that the result is to be written with fail, for real, until the second try."""
+    """Let the connection fail when the result is written, until the second attempt."""
     if connection.vendor == "postgresql":
         mine = connection.connection.info.backend_pid
         with psycopg.connect(connection.connection.info.dsn, password="toolgate", autocommit=True) as other:
@@ -251,7 +249,7 @@ def lose_the_database(tries: list[RunningCall]) -> str:
 
 
 def keep_the_lock(path: str, locked: threading.Event, tries: list[RunningCall]) -> None:
-    """Let nobody else write until the first try to end the call has failed."""
+    """Block other writers until the first attempt to end the call has failed."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     locked.set()
@@ -260,8 +258,8 @@ def keep_the_lock(path: str, locked: threading.Event, tries: list[RunningCall]) 
     other.close()
 
 
-def test_a_result_outlives_a_database_that_is_away(executor, stage, ada, tries):
-    """Its call is not lost, and runs once."""
+def test_result_survives_an_unavailable_database(executor, stage, ada, tries):
+    """The call runs once."""
     stage.acts["cautious"] = lambda value, context: lose_the_database(tries)
     plan = make_plan(ada, act(1, "x", "cautious"))
     eventually(lambda: Plan.objects.get(pk=plan.pk).completed_at, what="the plan's end")
@@ -270,8 +268,7 @@ def test_a_result_outlives_a_database_that_is_away(executor, stage, ada, tries):
     assert_gapless(plan)
 
 
-def test_a_result_is_not_kept_for_ever(stage, ada, monkeypatch, settings):
-    """After half a lease it is dropped: others have the call by then."""
+def test_result_is_dropped_after_half_a_lease(stage, ada, monkeypatch, settings):
     settings.TOOLGATE_LEASE_SECONDS = 2
     tries: list[int] = []
 
@@ -287,8 +284,8 @@ def test_a_result_is_not_kept_for_ever(stage, ada, monkeypatch, settings):
     assert 1 < len(tries) < 5
 
 
-def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
-    """Not as fast as the clock can; what is due meanwhile is still done when it is due."""
+def test_failing_job_is_retried_every_second(stage, ada, monkeypatch):
+    """Not more often; other due jobs run in time."""
     work_off(make_plan(ada, act(1, tool="dangerous")))
     now = clock.now()
     ApprovalRequest.objects.update(expires_at=now - timedelta(seconds=5))
@@ -304,8 +301,7 @@ def test_what_cannot_be_done_is_tried_each_second(stage, ada, monkeypatch):
     assert ticker._pause() == SHORTEST_SECONDS
 
 
-def test_old_idempotency_keys_are_cleared_now_and_then(db):
-    """Whosever they are; a thousand at a time, and rarely."""
+def test_old_idempotency_keys_are_deleted_in_batches(db):
     day_ago = clock.now() - timedelta(hours=KEY_LIFETIME_HOURS, seconds=1)
     keys = [IdempotencyKey(owner=f"user:{number}", key="k", body_digest="d") for number in range(1002)]
     IdempotencyKey.objects.bulk_create(keys)

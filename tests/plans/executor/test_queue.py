@@ -1,4 +1,4 @@
-"""The queue of an executor's threads, and the ticker's look for lost hints: plans take turns in both."""
+"""The executor's queue and the ticker's search for lost hints: plans are served round-robin in both."""
 
 from queue import Empty
 
@@ -15,8 +15,8 @@ from tests.builders import act, make_plan
 pytestmark = pytest.mark.db
 
 
-def test_a_plan_with_many_hints_stands_in_the_queue_once():
-    """It goes to the end when one was taken; more than there are threads are dropped."""
+def test_plan_with_many_hints_is_queued_once():
+    """It moves to the end when a hint is taken; hints beyond the number of threads are dropped."""
     hints = JobQueue(threads=3)
     for plan in (1, 1, 1, 1, 1, 2, 1, 3, 2):
         hints.put(plan)
@@ -29,8 +29,8 @@ def test_a_plan_with_many_hints_stands_in_the_queue_once():
     assert (hints.get_nowait(), hints.get()) == (1, None)
 
 
-def test_lost_hints_are_found_in_turns(stage, ada, monkeypatch):
-    """However many plans always have something ready: each is looked at."""
+def test_lost_hints_are_found_round_robin(stage, ada, monkeypatch):
+    """However many plans always have ready steps."""
     plans = [make_plan(ada, act(1)).pk for _ in range(5)]
     told: list[int] = []
     monkeypatch.setattr(ticker, "PLANS_WOKEN", 2)

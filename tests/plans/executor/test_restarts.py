@@ -1,4 +1,4 @@
-"""Nothing waits in a process: what became due while none ran is done by the first look of the next one."""
+"""Restarts: work that became due while no process ran is done by the next process's first tick."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ PAST = timedelta(seconds=1)
 
 @pytest.fixture
 def left_behind(transactional_db, stage, ada, rosa):
-    """Plans as a process leaves them that ends: one for each thing that time alone brings on."""
+    """Plans left by a process that ended, one for each kind of timed work."""
     stage.acts["patient"] = lambda value, context: value if context.attempt > 1 else 1 / 0
     tools = {"backoff": "patient", "undo": "dangerous", "expiry": "dangerous", "window": "dangerous", "lease": "safe"}
     plans = {name: make_plan(ada, act(1, name, tool)) for name, tool in tools.items()}
@@ -38,7 +38,7 @@ def left_behind(transactional_db, stage, ada, rosa):
 
 
 def let_time_pass(plans: dict[str, Plan]) -> None:
-    """Let everything have become due."""
+    """Make everything due."""
     past = clock.now() - PAST
     Step.objects.filter(plan=plans["backoff"]).update(ready_at=past)
     Step.objects.filter(plan=plans["lease"]).update(lease_until=past)
@@ -51,8 +51,8 @@ def let_time_pass(plans: dict[str, Plan]) -> None:
     requests["window"].update(not_after=past)
 
 
-def test_one_look_does_all_that_is_due(left_behind, stage):
-    """Delays are over, decisions take effect, what nobody answered or started is expired, lost work runs again."""
+def test_one_tick_does_everything_that_is_due(left_behind, stage):
+    """Retries, decisions, expired requests and approvals, lost workers."""
     let_time_pass(left_behind)
     pool = ExecutorPool(threads=2)
     pool.start()
@@ -69,8 +69,8 @@ def test_one_look_does_all_that_is_due(left_behind, stage):
         assert_gapless(plan)
 
 
-def test_a_claim_finds_out_that_the_run_window_is_over(left_behind, stage):
-    """Without any clock."""
+def test_claim_notices_that_the_run_window_has_passed(left_behind, stage):
+    """Without a ticker."""
     plan = left_behind["window"]
     let_time_pass(left_behind)
     assert work_off(plan).status == "failed"

@@ -1,4 +1,4 @@
-"""Threads that wait for async handlers: others have their seats and connections meanwhile, and nothing else changes."""
+"""Threads detached while they wait for async handlers: others use their slots and connections."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ MOST = 3
 
 @pytest.fixture
 def pool(transactional_db: None, catalog: None, workspace: Path) -> Iterator[ExecutorPool]:
-    """One thread that works on plans; without a clock, hints are all that it hears of."""
+    """A pool of one thread, without a ticker."""
     pool = ExecutorPool(threads=1)
     pool.start()
     yield pool
@@ -45,7 +45,7 @@ def pool(transactional_db: None, catalog: None, workspace: Path) -> Iterator[Exe
 
 @pytest.fixture
 def ticker(pool: ExecutorPool, short_leases: None) -> Iterator[Ticker]:
-    """The pool's clock, with whoever renews its leases."""
+    """The pool's ticker, with the renewal of leases."""
     ticker = Ticker(pool)
     ticker.start()
     yield ticker
@@ -54,7 +54,7 @@ def ticker(pool: ExecutorPool, short_leases: None) -> Iterator[Ticker]:
 
 @pytest.fixture
 def gate(pool: ExecutorPool, stage: Stage) -> Iterator[threading.Event]:
-    """What the async handlers wait for; it opens when the test ends."""
+    """An event for which the async handlers wait; it is set at the end of the test."""
     gate = threading.Event()
     for name in ("safe_async", "cautious_async"):
         stage.acts[name] = lambda value, context: wait_for(gate, value)
@@ -63,14 +63,14 @@ def gate(pool: ExecutorPool, stage: Stage) -> Iterator[threading.Event]:
 
 
 async def wait_for(gate: threading.Event, value: Any) -> Any:
-    """Answer with the value once the gate is open."""
+    """Return the value once the gate is open."""
     while not gate.is_set():
         await asyncio.sleep(0.01)
     return value
 
 
 async def refuse_to_stop(gate: threading.Event) -> str:
-    """Answer once the gate is open, whoever cancels."""
+    """Return once the gate is open, ignoring cancellation."""
     while not gate.is_set():
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.01)
@@ -78,23 +78,22 @@ async def refuse_to_stop(gate: threading.Event) -> str:
 
 
 def waiting(author: User, count: int = 1, tool: str = "safe_async") -> Plan:
-    """Make a plan of so many steps that wait side by side, and one after the first of them."""
+    """Create a plan with this many waiting steps in parallel, and one that depends on the first."""
     steps = [act(number, number, tool) for number in range(1, count + 1)]
     return make_plan(author, *steps, act(count + 1, "after", dependencies=[1]))
 
 
 def are_aside(pool: ExecutorPool, count: int) -> Callable[[], bool]:
-    """Return what says whether so many threads wait aside."""
+    """Return a function that returns whether this many threads are detached."""
     return lambda: len(pool._detached) == count
 
 
 def has_ended(plan: Plan) -> bool:
-    """Say whether the plan is completed."""
+    """Return whether the plan is completed."""
     return Plan.objects.get(pk=plan.pk).status == "completed"
 
 
 def test_another_plan_runs_while_the_only_thread_waits(pool, stage, ada, gate):
-    """Nobody has to wait for what only waits."""
     plan = waiting(ada)
     eventually(are_aside(pool, 1), what="the wait")
     other = make_plan(ada, act(1, "x"), act(2, "y", dependencies=[1]))
@@ -108,8 +107,8 @@ def test_another_plan_runs_while_the_only_thread_waits(pool, stage, ada, gate):
     assert_gapless(plan)
 
 
-def test_steps_of_one_plan_wait_side_by_side(pool, stage, ada, gate):
-    """More than there are threads, and without any clock to tell of them."""
+def test_steps_of_one_plan_wait_concurrently(pool, stage, ada, gate):
+    """More than there are threads, without a ticker."""
     plan = waiting(ada, 12)
     eventually(are_aside(pool, 12), what="all the waits")
     assert sorted(stage.values("safe_async")) == list(range(1, 13))
@@ -120,8 +119,8 @@ def test_steps_of_one_plan_wait_side_by_side(pool, stage, ada, gate):
     assert_invariants()
 
 
-def test_no_more_wait_aside_than_may(pool, stage, ada, gate, monkeypatch):
-    """The next one keeps its seat, and the process says that it is full; all of them end."""
+def test_number_of_detached_threads_is_limited(pool, stage, ada, gate, monkeypatch):
+    """The next thread is not replaced, and the process reports that it is full; all of them end."""
     monkeypatch.setattr(executors, "MAX_DETACHED", MOST)
     plan = waiting(ada, MOST + 2)
     eventually(lambda: len(stage.values("safe_async")) == MOST + 1 and pool.is_full(), what="the full executor")
@@ -131,8 +130,7 @@ def test_no_more_wait_aside_than_may(pool, stage, ada, gate, monkeypatch):
     assert len(stage.values("safe_async")) == MOST + 2
 
 
-def test_without_a_thread_to_be_had_it_waits_in_its_seat(pool, stage, ada, gate, monkeypatch):
-    """As a machine may have no more of them."""
+def test_thread_is_not_detached_if_no_thread_can_be_started(pool, stage, ada, gate, monkeypatch):
     tried = threading.Event()
     start = threading.Thread.start
 
@@ -152,8 +150,8 @@ def test_without_a_thread_to_be_had_it_waits_in_its_seat(pool, stage, ada, gate,
     eventually(partial(has_ended, plan), what="the plan's end")
 
 
-def test_a_quick_handler_keeps_its_seat(pool, stage, ada, monkeypatch):
-    """Its thread goes on with the plan."""
+def test_thread_of_a_quick_handler_is_not_detached(pool, stage, ada, monkeypatch):
+    """It continues with the plan."""
     monkeypatch.setattr("catalog.dispatch.runner.SHORT_WAIT_SECONDS", 60.0)
     stage.acts["safe_async"] = lambda value, context: asyncio.sleep(0.1, threading.get_ident())
     seats = set(pool._seats)
@@ -162,8 +160,8 @@ def test_a_quick_handler_keeps_its_seat(pool, stage, ada, monkeypatch):
     assert pool._seats == seats
 
 
-def test_a_sync_handler_keeps_its_seat(pool, stage, ada, gate):
-    """Also one that waits for the event loop by itself: it may have anything open."""
+def test_thread_of_a_sync_handler_is_not_detached(pool, stage, ada, gate):
+    """Even if it waits for the event loop itself: it may hold anything open."""
     stage.acts["safe"] = lambda value, context: wait_for(gate, value)
     plan = make_plan(ada, act(1, "x"))
     eventually(lambda: any(seat.is_long() for seat in pool._all()), what="the wait")
@@ -173,23 +171,22 @@ def test_a_sync_handler_keeps_its_seat(pool, stage, ada, gate):
 
 
 def told_of(pool: ExecutorPool) -> tuple[list[float | None], bool, bool, list[str]]:
-    """Return what measures and probes say: how many are busy, idle, aside and late, and whether more is taken."""
+    """Return the metrics and probes: busy, idle, aside and late threads, and whether more work is taken."""
     pool.measure()
     names = ("busy", "idle", "aside", "late")
     counts = [REGISTRY.get_sample_value("toolgate_executor_threads", {"state": name}) for name in names]
     return counts, pool.takes(), pool.is_full(), pool.late_tools()
 
 
-def test_measures_and_probes_tell_the_truth(pool, stage, ada, gate, client):
-    """Who waits aside is neither idle nor late; the process takes more."""
+def test_metrics_and_probes_count_detached_threads(pool, stage, ada, gate, client):
+    """They are neither idle nor late, and the process takes more work."""
     waiting(ada, 2)
     eventually(are_aside(pool, 2), what="the waits")
     eventually(lambda: told_of(pool) == ([0, 1, 2, 0], True, False, []), what="an idle thread and two aside")
     assert client.get("/readyz").json()["checks"]["executor"] == "ok"
 
 
-def test_one_that_waits_aside_is_cancelled_with_its_plan(pool, stage, ada, gate):
-    """As one in a seat is."""
+def test_detached_call_is_cancelled_with_its_plan(pool, stage, ada, gate):
     plan = waiting(ada, 2)
     eventually(are_aside(pool, 2), what="the waits")
     assert pool.plans_at_work() == {plan.pk}
@@ -200,8 +197,8 @@ def test_one_that_waits_aside_is_cancelled_with_its_plan(pool, stage, ada, gate)
     assert_gapless(plan)
 
 
-def test_one_that_cannot_be_stopped_is_said_to_run_on(pool, stage, ada, gate, monkeypatch):
-    """It is named as late and takes no one's place; when it comes back its result is evidence."""
+def test_detached_call_that_cannot_be_stopped_is_reported(pool, stage, ada, gate, monkeypatch):
+    """It counts as late and occupies no thread; its late result is evidence."""
     monkeypatch.setattr(executors, "STOP_SECONDS", 0.0)
     stage.acts["cautious_async"] = lambda value, context: refuse_to_stop(gate)
     plan = waiting(ada, 3, "cautious_async")
@@ -218,8 +215,7 @@ def test_one_that_cannot_be_stopped_is_said_to_run_on(pool, stage, ada, gate, mo
     assert len(pool._seats) == 1
 
 
-def test_the_deadline_of_a_plan_reaches_it(pool, stage, ada, gate):
-    """It is stopped as its plan fails."""
+def test_deadline_of_a_plan_stops_a_detached_call(pool, stage, ada, gate):
     plan = make_plan(ada, act(1, tool="safe_async"), deadline_seconds=3600)
     eventually(are_aside(pool, 1), what="the wait")
     end_overdue_plans(clock.now() + timedelta(seconds=3601))
@@ -227,16 +223,15 @@ def test_the_deadline_of_a_plan_reaches_it(pool, stage, ada, gate):
     assert Plan.objects.get(pk=plan.pk).status == "failed"
 
 
-def test_the_deadline_of_a_tool_reaches_it(pool, stage, ada):
-    """Its handler is cancelled, and the outcome is what it always is."""
+def test_deadline_of_a_tool_stops_a_detached_call(pool, stage, ada):
     stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(600)
     plan = make_plan(ada, act(1, tool="hasty_async"))
     eventually(lambda: step_of(plan).waiting_for == "outcome", what="the unknown outcome")
     assert call_of(plan).status == "outcome_unknown"
 
 
-def test_an_executor_that_stops_waits_for_it(pool, stage, ada, gate):
-    """What was taken runs meanwhile; its end is committed, and nothing more starts."""
+def test_stopping_executor_waits_for_a_detached_call(pool, stage, ada, gate):
+    """Queued calls run in the meantime; nothing more starts after its end."""
     stage.acts["safe_async"] = lambda value, context: wait_for(pool._stopping, value)
     plan = waiting(ada)
     eventually(are_aside(pool, 1), what="the wait")
@@ -245,8 +240,7 @@ def test_an_executor_that_stops_waits_for_it(pool, stage, ada, gate):
     assert stage.values("safe") == []
 
 
-def test_one_that_outlasts_the_drain_is_named(pool, stage, ada, gate, caplog):
-    """It ends with the process."""
+def test_detached_call_that_outlasts_the_drain_is_logged(pool, stage, ada, gate, caplog):
     plan = waiting(ada)
     eventually(are_aside(pool, 1), what="the wait")
     pool.stop(seconds=0.1)
@@ -256,8 +250,7 @@ def test_one_that_outlasts_the_drain_is_named(pool, stage, ada, gate, caplog):
     assert step_of(plan).status == "completed"
 
 
-def test_its_lease_is_renewed(ticker, ada, gate):
-    """For as long as it waits."""
+def test_lease_of_a_detached_call_is_renewed(ticker, ada, gate):
     plan, leases = waiting(ada), set()
 
     def renewed() -> bool:
@@ -270,8 +263,8 @@ def test_its_lease_is_renewed(ticker, ada, gate):
     assert (step_of(plan).attempt, step_of(plan).crashes) == (1, 0)
 
 
-def test_one_whose_lease_was_lost_changes_nothing(pool, stage, ada, gate):
-    """Another attempt has run meanwhile; what the first one says is kept as evidence."""
+def test_detached_call_without_a_lease_changes_nothing(pool, stage, ada, gate):
+    """Another attempt has run; the first result is stored as evidence."""
     stage.acts["safe_async"] = lambda value, context: wait_for(gate, "first") if context.attempt == 1 else "second"
     plan = waiting(ada)
     eventually(are_aside(pool, 1), what="the wait")
@@ -284,16 +277,14 @@ def test_one_whose_lease_was_lost_changes_nothing(pool, stage, ada, gate):
     assert (evidence["results"], call_of(plan).response_json["results"]) == (["first"], ["second"])
 
 
-def test_a_call_asked_for_directly_is_answered_meanwhile(pool, stage, ada, gate):
-    """It is taken by the thread that has the place."""
+def test_direct_call_is_answered_while_another_waits(pool, stage, ada, gate):
     waiting(ada, 2)
     eventually(are_aside(pool, 2), what="the waits")
     call = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
     eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
 
 
-def test_a_limit_of_a_tool_holds(pool, stage, ada, gate, settings):
-    """Waiting aside is running."""
+def test_detached_calls_count_for_the_limit_of_a_tool(pool, stage, ada, gate, settings):
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"safe_async": 2}
     plan = waiting(ada, 4)
     eventually(are_aside(pool, 2), what="the waits")
@@ -304,9 +295,7 @@ def test_a_limit_of_a_tool_holds(pool, stage, ada, gate, settings):
 
 
 @pytest.mark.service
-def test_connections_are_given_back(pool, stage, ada, gate):
-    """However many wait, no more are in use than this test's and the thread's that has the place."""
-
+def test_detached_threads_close_their_connections(pool, stage, ada, gate):
     def in_use() -> int:
         stats = cast("Any", connection).pool.get_stats()
         return int(stats["pool_size"] - stats["pool_available"])
