@@ -1,4 +1,4 @@
-"""Rows and transactions of plans: the transaction that writes events, the hand-written SQL, and queries.
+"""Storage of plans: plan transactions with their events, hand-written SQL, queries and privacy.
 
-Knows plan documents, but nothing of how a step is executed.
+Knows plan documents, but not how a step is executed.
 """

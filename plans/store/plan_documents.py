@@ -1,7 +1,7 @@
-"""A stored plan as the document it was submitted as, for actions that change or clone it; and its initial memory.
+"""Stored plans as submitted documents, for actions that change or clone a plan; and their initial memory.
 
-A value of the initial memory belongs to no step. One that a step may write over is kept a second time, as `given`,
-which only a clone of the plan reads.
+Values of the initial memory belong to no step. A value that a step may overwrite is also stored as `given`, which only
+clones of the plan read.
 """
 
 import json
@@ -23,10 +23,10 @@ Document = dict[str, Any]
 
 
 def step_documents(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
-    """Return the document of every step of the plan by its number, in order; two queries.
+    """Return the documents of the plan's steps by number, in order; two queries.
 
-    What an agent calls is no part of the plan as it was written: of its work there is its own step alone.
-    Secrets are `{"$secret": name}`; `opened`, for what is checked and stored again, they are as they were given.
+    Calls of agents are not part of the document, only the agents' own steps. Secrets are `{"$secret": name}`; with
+    `opened`, used to check and store the document again, they are in clear text.
     """
     needs: dict[int, list[int]] = {}
     arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
@@ -38,14 +38,14 @@ def step_documents(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
 
 
 def _restore_secrets(plan: Plan, documents: dict[int, Document]) -> dict[int, Document]:
-    """Return documents with the secrets that are kept in their places; one query for each step that has any."""
+    """Return the documents with their stored secrets filled in; one query for each step that has any."""
     cut = plan.steps.filter(parent=None, parameters__contains=PLACEHOLDER_KEY).values_list("step_id", "parameters")
     whole = {number: {"parameters": vault.load_available(text, plan.public_id)} for number, text in cut}
     return {number: document | whole.get(number, {}) for number, document in documents.items()}
 
 
 def _step_document(step: Step, needs: list[int]) -> Document:
-    """Return a step's document without the fields that say nothing."""
+    """Return a step's document without empty fields."""
     fields = {
         "tool": step.tool,
         "agent": step.agent,
@@ -60,7 +60,7 @@ def _step_document(step: Step, needs: list[int]) -> Document:
 
 
 def step_columns(step: StepDocument) -> dict[str, Any]:
-    """Return the columns of a step's row that its document fills, without its secrets (`load_call_secrets`)."""
+    """Return the columns of a step's row from its document, without secrets (see `store_step_secrets`)."""
     return {
         "description": redact_text(step.description),
         "tool": step.tool or "",
@@ -73,7 +73,7 @@ def step_columns(step: StepDocument) -> dict[str, Any]:
 
 
 def store_step_secrets(plan_ref: str, steps: Iterable[StepDocument]) -> None:
-    """Keep the secrets of steps until their calls end, in the transaction that stores the steps."""
+    """Store the secrets of steps until their calls end, in the transaction that stores the steps."""
     for step in steps:
         secrets = _redacted_parameters_of(step).secrets
         if secrets:
@@ -85,43 +85,44 @@ def _redacted_parameters_of(step: StepDocument) -> RedactedArguments:
 
 
 def redacted_parameters(tool: Any, parameters: Any) -> RedactedArguments:
-    """Cut the secrets out of a step's parameters; what is no tool's name is none."""
+    """Return a step's parameters with secrets redacted; `tool` may be anything a document contains."""
     found = get_tool(tool) if tool and isinstance(tool, str) else None
     return vault.redact_arguments(found, parameters, is_plan=True)
 
 
 def unstarted_steps(plan: Plan) -> "QuerySet[Step]":
-    """Return the steps that nobody has begun, nor asked for as a call: they may still become other steps.
+    """Return the steps that have not begun and have no call, and may still be changed.
 
-    What was asked early about a step does not keep it from that: it is withdrawn then. What an agent calls is the
-    agent's to change.
+    Steps with an early request are included; the request is withdrawn when they change. Calls of agents are not.
     """
     uncalled = Q(call=None) | Q(call__approval__is_early=True)
     return plan.steps.filter(uncalled, parent=None, status=StepStatus.PENDING, attempt=0)
 
 
 def agent_calls(plan: Plan) -> dict[int, int]:
-    """Return the steps in which agents ask and call, by number, each with the number of its agent's step."""
+    """Return the numbers of steps created by agents, each with the number of its agent's step."""
     rows = plan.steps.filter(parent__isnull=False)
     return dict(rows.values_list("step_id", "parent__step_id"))
 
 
 def describe_agent_call(number: int, agents_step: int) -> str:
-    """Say what a step is that stands under an agent's."""
-    return f"Step {number} is a call of the agent of step {agents_step}"
+    """Return the beginning of a sentence about a step created by an agent."""
+    return f"Step {number} was created by the agent in step {agents_step}"
 
 
 def require_no_agent_calls(numbers: Iterable[int], plan: Plan) -> None:
-    """Raise Conflict where one of these steps is an agent's call: it is no part of the plan as it was written."""
+    """Raise Conflict if one of these steps was created by an agent and so is not part of the plan's document."""
     calls = agent_calls(plan)
     number = next((each for each in numbers if each in calls), None)
     if number is not None:
         call, agents = describe_agent_call(number, calls[number]), calls[number]
-        raise Conflict(f"{call}: it is not changed, and steps depend on step {agents} instead. Nothing was changed.")
+        raise Conflict(
+            f"{call} and cannot be edited. Make other steps depend on step {agents} instead. Nothing was changed."
+        )
 
 
 def removed_step_numbers(plan: Plan) -> set[int]:
-    """Return the numbers of steps that were taken out of the plan: no other step gets them."""
+    """Return the numbers of removed steps, which are not reused."""
     changes = plan.events.filter(type="plan.changed")
     return {number for change in changes for number in change.data_json.get("removed", ())}
 
@@ -130,7 +131,7 @@ VALUE, GIVEN = MemoryItem.Type.VALUE, MemoryItem.Type.GIVEN
 
 
 def store_initial_memory(plan: Plan, steps: Iterable[StepDocument]) -> None:
-    """Keep the given values that these steps, which have not run, may write over."""
+    """Store the initial values again that these steps, which have not run, may overwrite."""
     written = {step.expected_key or output_key_of(step.tool) for step in steps}
     values = plan.memory.filter(type=VALUE, step_id=None, key__in=written - {""})
     kept = set(plan.memory.filter(type=GIVEN).values_list("key", flat=True)) if values else set()
@@ -142,6 +143,6 @@ def store_initial_memory(plan: Plan, steps: Iterable[StepDocument]) -> None:
 
 
 def initial_memory(plan: Plan, *, opened: bool = False) -> dict[str, Any]:
-    """Return the memory that the plan was given, as it was submitted; its secrets only when they are `opened`."""
+    """Return the plan's memory as submitted; with its secrets only if `opened`."""
     rows = plan.memory.filter(type__in=(VALUE, GIVEN), step_id=None).order_by("id")
     return {row.key: vault.load_available(row.value, plan.public_id) if opened else row.value_json for row in rows}

@@ -1,10 +1,11 @@
-"""What in a plan is private, by whom it may be seen, and how it is shown to everyone else.
+"""Privacy of plan values: which values are private, who may see them, and masking for everyone else.
 
-Private is what a tool that returns private data was given and gave, and what later steps made of it: a step that refers
-to a private value has private arguments and a private result. So is what an agent's model says, and what it calls: it
-was told what its tools gave. So are the steps that the planner adds after a person's answer: it was told the answer.
-What a tool reads of a plan's memory by itself is not followed. Nothing is computed for
-who may see everything, and next to nothing for plans without such a tool.
+Private are: arguments and results of tools that return private data; arguments and results of steps that refer to a
+private value; the texts and calls of an agent's model, which has read its tools' results; and steps that the planner
+adds after a person's answer, which it has read. Example: if step 1 calls a private tool with expected_key `person`,
+a step with `${person.email}` in its parameters is private too, and so is a step that refers to that step's result.
+Values that a tool itself reads from the plan's memory are not traced. Nothing is computed for viewers who may see
+everything, and next to nothing for plans without such tools.
 """
 
 from collections import defaultdict
@@ -36,16 +37,17 @@ from plans.models import AGENT_TURN, MemoryItem, Plan, Step
 from plans.store.transactions import plan_transaction
 
 CALLS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
-"""Of a step: whether its tool returns private data, loaded here or not."""
+"""For a step: true if its tool returns private data, whether loaded in this process or not."""
 MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False) | Q(after_answer=True)
-"""Of a step: whether its result is private for what it is, and not for what it was made of."""
+"""For a step: true if its result is private in itself, regardless of the values it refers to."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivatePlanParts:
-    """What is private in one plan: calls by their steps' numbers, and the keys of its memory.
+    """The private parts of one plan: calls by step number, and memory keys.
 
-    Of those `by_models`, which a model wrote that knew private values, the descriptions and conditions are too.
+    Steps in `by_models` were written by a model that knew private values: their descriptions and conditions are private
+    too.
     """
 
     steps: Mapping[int, PrivateCallParts]
@@ -53,7 +55,7 @@ class PrivatePlanParts:
     by_models: frozenset[int] = frozenset()
 
     def mask_step(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """Mask a step as the API shows it."""
+        """Return the API representation of a step with its private parts masked."""
         hidden = self.steps.get(shown["step_id"])
         if hidden is None:
             return shown
@@ -62,7 +64,7 @@ class PrivatePlanParts:
         return shown | masked | self._masked_words(shown)
 
     def mask_memory(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """Mask a plan's memory as the API shows it."""
+        """Return the API representation of a plan's memory with its private parts masked."""
         values = {key: mask(value) if key in self.keys else value for key, value in shown["values"].items()}
         return {"values": values, "items": [self._mask_item(item) for item in shown["items"]]}
 
@@ -71,7 +73,7 @@ class PrivatePlanParts:
         return item | error | self._masked_words(item)
 
     def _masked_words(self, shown: Mapping[str, Any]) -> dict[str, str]:
-        """Return what is shown in place of the words that a model wrote into a step."""
+        """Return notices in place of the texts that a model wrote into a step."""
         names = ("description", "done_check") if shown["step_id"] in self.by_models else ()
         return {name: PRIVATE_NOTICE for name in names if shown.get(name)}
 
@@ -80,7 +82,7 @@ NOTHING_PRIVATE = PrivatePlanParts({})
 
 
 def is_owner(viewer: User, plan: Plan) -> bool:
-    """Say whether the plan is the viewer's own."""
+    """Return whether the viewer owns the plan."""
     token = agent_token_of(viewer)
     if token is not None:
         return plan.token_id == token.pk
@@ -88,30 +90,30 @@ def is_owner(viewer: User, plan: Plan) -> bool:
 
 
 def can_see_private_in_plan(viewer: User, plan: Plan) -> bool:
-    """Say whether the viewer sees what is private in a plan: its owner, reviewers and administrators."""
+    """Return whether the viewer may see a plan's private values: its owner, reviewers and administrators may."""
     return can_see_private(viewer) or is_owner(viewer, plan)
 
 
 def hidden_parts(viewer: User, plan: Plan) -> PrivatePlanParts:
-    """Return what of a plan the viewer must not see."""
+    """Return the parts of a plan that are hidden from the viewer."""
     return NOTHING_PRIVATE if can_see_private_in_plan(viewer, plan) else private_parts(plan)
 
 
 def private_parts(plan: Plan) -> PrivatePlanParts:
-    """Return what is private in a plan, in one query when nothing is."""
+    """Return the private parts of a plan; one query if there are none."""
     return private_parts_from(plan, plan.steps.filter(MEETS_PRIVATE).values_list("step_id", flat=True))
 
 
 def private_parts_from(plan: Plan, first: Iterable[int]) -> PrivatePlanParts:
-    """Return what is private in a plan whose `first` steps call tools that return private data."""
+    """Return the private parts of a plan, given the steps that are private in themselves."""
     sources = list(first)
     return _trace_private_values(sources, load_value_flow(plan.pk)) if sources else NOTHING_PRIVATE
 
 
 @dataclass(frozen=True, slots=True)
 class ValueFlow:
-    """How values go through one plan: the keys that each step writes, those that its arguments refer to, the steps
-    that agents' steps made, and those that models wrote.
+    """Value flow of one plan: keys written by each step, keys its arguments refer to, agents' steps and their children,
+    and steps written by models.
     """
 
     keys: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -122,12 +124,12 @@ class ValueFlow:
 
 
 def load_value_flow(plan_pk: int) -> ValueFlow:
-    """Return how values go through a plan, in two queries."""
+    """Return the value flow of a plan; two queries."""
     return _load_value_flows([plan_pk])[plan_pk]
 
 
 def _load_value_flows(plans: Collection[int]) -> Mapping[int, ValueFlow]:
-    """Return the flows of plans by their keys, in two queries; a step writes what it says, and what it has written."""
+    """Return the value flows of plans by key; two queries. Counts a step's declared key and the keys it has written."""
     flows: dict[int, ValueFlow] = defaultdict(ValueFlow)
     rows = Step.objects.filter(plan__in=plans)
     fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "after_answer", "parent__step_id", "tool")
@@ -146,10 +148,10 @@ def _load_value_flows(plans: Collection[int]) -> Mapping[int, ValueFlow]:
 
 
 def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePlanParts:
-    """Return what is private where the values of these steps are, and came to be.
+    """Return the private parts that follow from these private steps.
 
-    What an agent is given was written by whoever wrote the plan, and is private only where it refers to what is, or
-    where the planner wrote it after an answer.
+    The arguments of an agent's step come from the plan's author and are private only if they refer to a private value
+    or the planner wrote them after an answer.
     """
     steps = {each: PrivateCallParts(everything=each not in flow.agents or each in flow.by_models) for each in sources}
     open_ones = flow.wants.keys() - {number for number, hidden in steps.items() if hidden.everything}
@@ -162,7 +164,7 @@ def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePla
 
 
 def _memory_references(parameters: str) -> Mapping[str, set[str]]:
-    """Return the arguments that refer to memory, each with the keys that it names."""
+    """Return the arguments that refer to memory, with the keys they name."""
     wanted: dict[str, set[str]] = defaultdict(set)
     try:
         for reference in references.find(parse_json(parameters)):
@@ -178,8 +180,9 @@ def _private_arguments(wanted: Mapping[str, set[str]], private: set[str]) -> Pri
 
 
 def hidden_by_call(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
-    """Say which calls are private: one query when none is in a plan with a tool that returns private data, else three,
-    however many plans there are.
+    """Return the private parts of calls by key, without calls that have none.
+
+    One query if none is in a plan with private steps, otherwise three, regardless of the number of plans.
     """
     parts = _private_parts_by_ref({call.plan_ref for call in calls})
     found = ((call.pk, parts[call.plan_ref].steps.get(int(call.step_ref))) for call in calls if call.plan_ref in parts)
@@ -187,7 +190,7 @@ def hidden_by_call(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
 
 
 def _private_parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivatePlanParts]:
-    """Return what is private in these plans, by their public ids; plans without anything private are left out."""
+    """Return the private parts of these plans by public id, without plans that have none."""
     sources: dict[tuple[int, str], list[int]] = defaultdict(list)
     meeting = Step.objects.filter(MEETS_PRIVATE, plan__public_id__in=refs)
     for plan, ref, number in meeting.values_list("plan_id", "plan__public_id", "step_id"):
@@ -197,7 +200,7 @@ def _private_parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivatePlanPart
 
 
 def hidden_call_parts(viewer: User, call: Call) -> PrivateCallParts | None:
-    """Return what of a call the viewer must not see; None when they may see it all."""
+    """Return the parts of a call that are hidden from the viewer; None if nothing is."""
     if can_see_private(viewer) or is_own_call(viewer, call):
         return None
     hidden = private_parts_of([call]).get(call.pk)
@@ -210,7 +213,7 @@ def _owns_plan(viewer: User, call: Call) -> bool:
 
 
 def mask_call(shown: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:
-    """Mask a call as the API shows it."""
+    """Return the API representation of a call with its private parts masked."""
     arguments = hidden.mask_arguments(shown["arguments"])
     said = {name: shown[name] and PRIVATE_NOTICE for name in ("reason", "message")}
     return shown | said | {"arguments": arguments, "result": mask_response(shown["result"])}
@@ -218,12 +221,14 @@ def mask_call(shown: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]
 
 @retry_on_deadlock
 def reveal_private_values(call: Call, path: str, *, by: User) -> Any:
-    """Return one value of a call's response and keep in the audit log who saw it, never what it is.
+    """Return one value of a call's response; the audit log records who saw it, never the value.
 
-    Raises NotAllowed, Conflict while there is no response, and ParameterError for a path that names no value.
+    Raises NotAllowed, Conflict if there is no response yet, and ParameterError if the path has no value.
     """
     if not (can_see_private(by) or is_own_call(by, call) or _owns_plan(by, call)):
-        raise NotAllowed("Only who asked for the call, the plan's owner, reviewers and administrators see its values.")
+        raise NotAllowed(
+            "Only the requester, the plan's owner, reviewers and administrators may see the values of this call."
+        )
     if not call.response:
         raise Conflict("This call has no response yet.")
     value = field_at(call.response_json, path)

@@ -1,7 +1,7 @@
-"""People on whose behalf a step's call is made, and who for that reason are not the only ones to decide about it.
+"""The requesters of a step's call, who therefore may not approve it themselves.
 
-Besides the author of a plan these are the people who changed the step or had it tried again, and those who edited or
-answered what it takes values from.
+Besides the author of a plan these are the people who changed or retried the step, and those who edited or answered the
+calls from which it takes values.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from plans.store.statements import ClaimedStep
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks, with which token, over which door, and in which named session."""
+    """A requester: person, token, interface (page, rest, mcp or shell) and named session."""
 
     user: User
     token: ApiToken | None = None
@@ -30,7 +30,7 @@ class Requester:
 
 @dataclass(frozen=True, slots=True)
 class RequesterIds:
-    """Who asks for a call, with which token, over which door and in which session."""
+    """The requester of a call by keys: person, token, interface and session."""
 
     user_id: int
     token_id: int | None
@@ -39,7 +39,7 @@ class RequesterIds:
 
 
 def add_requesters(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:
-    """Keep that someone asked for these steps as they are now; the author has asked for all of them."""
+    """Record a requester of these steps; the plan's author is a requester of all steps and not recorded."""
     if by.user.pk == plan.author_id:
         return
     steps = plan.steps.filter(step_id__in=list(numbers)).values_list("pk", flat=True)
@@ -47,9 +47,9 @@ def add_requesters(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None
 
 
 def add_requester_of_descendants(plan: Plan, step: Step, *, by: Requester) -> None:
-    """Who answers for someone else asked for what is made of it, and does not decide about that.
+    """Record a person whose answer shapes the following steps as their requester, so that they cannot approve them.
 
-    What is made of an answer to an agent is what the agent does from then on, and what needs that.
+    For an answer to an agent this covers everything the agent does afterwards and every step that depends on it.
     """
     if by.user.pk == plan.author_id:
         return
@@ -59,13 +59,14 @@ def add_requester_of_descendants(plan: Plan, step: Step, *, by: Requester) -> No
 
 
 def extra_requesters(step_pk: int) -> set[int]:
-    """Return the people who asked for a step, beside the plan's author, by their keys."""
+    """Return the keys of a step's requesters other than the plan's author."""
     return set(StepAsker.objects.filter(step=step_pk).values_list("person_id", flat=True))
 
 
 def input_authors_of(step: ClaimedStep) -> set[int]:
-    """Return the people, by their keys, who edited or answered what the step takes values from; without a query for a
-    step that refers to nothing.
+    """Return the keys of people who edited or answered the calls from which the step takes values.
+
+    No query for a step without references.
     """
     if "${" not in step.parameters:
         return set()
@@ -77,7 +78,7 @@ def input_authors_of(step: ClaimedStep) -> set[int]:
 
 
 def _source_steps(step_id: int, flow: ValueFlow) -> set[int]:
-    """Return the numbers of the steps that values come from; what an agent gives comes from what it called, too."""
+    """Return the numbers of the steps from which values come, including the calls of agents."""
     found: set[int] = set()
     wanted = [step_id]
     while wanted:
@@ -91,7 +92,7 @@ def _source_steps(step_id: int, flow: ValueFlow) -> set[int]:
 
 
 def _with_replaced(calls: Iterable[int | None]) -> set[int]:
-    """Return these calls with those that they replaced: what was edited before is in their arguments."""
+    """Return these calls with all calls that they replaced, whose edits are part of their arguments."""
     found = {call for call in calls if call is not None}
     new = found
     while new:

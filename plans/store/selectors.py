@@ -1,4 +1,4 @@
-"""Queries of plans, limited to the rows a viewer may see; and counts of steps by status."""
+"""Queries of plans and calls limited to what a viewer may see, and counts of steps by status."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -23,7 +23,7 @@ ZERO_COUNTS = dict.fromkeys(COUNTS, 0)
 
 
 def step_counts(plans: Iterable[Plan]) -> dict[int, dict[str, int]]:
-    """Return plan key → how many steps stand where; `waiting` is part of in_progress, `skipped` of completed."""
+    """Return plan key → counts of steps by status; `waiting` is part of in_progress, `skipped` of completed."""
     keys = [plan.pk for plan in plans]
     counted = {name: Count("pk", filter=condition) for name, condition in COUNTS.items()}
     steps = Step.objects.filter(plan__in=keys, parent=None).order_by()
@@ -34,12 +34,12 @@ def step_counts(plans: Iterable[Plan]) -> dict[int, dict[str, int]]:
 
 RUNNING_SHOWN = 5
 STEP_WAITS_FOR_PEOPLE = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)
-"""Steps that wait for a person. In the order of these words the last is what is said of a plan that waits for two."""
+"""Steps that wait for a person. Of a plan that waits for several reasons, the alphabetically last one is shown."""
 CALL_FIELDS = tuple(field.name for field in Call._meta.concrete_fields)
 
 
 def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
-    """Return the plans the viewer may see: all for any role, else their own; an agent token sees what is its own."""
+    """Return the plans the viewer may see: all with any role, otherwise their own; an agent's token sees its own."""
     plans = Plan.objects.select_related("author", "token", "paused_by").order_by("-created_at", "-id")
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         return plans.filter(token=token)
@@ -47,7 +47,7 @@ def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
 
 
 def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
-    """Return one plan. Raises Plan.DoesNotExist when there is none the viewer may see."""
+    """Return one plan. Raises Plan.DoesNotExist if there is none or the viewer may not see it."""
     return plans_for(viewer, token).get(public_id=public_id)
 
 
@@ -55,9 +55,9 @@ DEADLINE_PASSED = "The plan's deadline passed."
 
 
 def failure_reason(plan: Plan) -> str:
-    """Say why a plan failed where that is not a step's doing, such as its deadline; empty for any other.
+    """Return why a plan failed if no step is the cause, such as a passed deadline; otherwise an empty string.
 
-    Who ends a plan at its deadline is whoever comes first: the ticker, or a worker whose handler was cut off then.
+    At its deadline a plan is ended by the ticker, which stores the reason, or by a worker whose handler was cut off.
     """
     if plan.status != PlanStatus.FAILED:
         return ""
@@ -76,11 +76,11 @@ RELATED_CALL_FIELDS = (
     "grant_use__grant_id",
     "replaces__public_id",
 )
-"""What a call's representation needs of its neighbours; their schemas and arguments are left unread."""
+"""Related fields that a call's representation needs; schemas and arguments of related rows are not loaded."""
 
 
 def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
-    """Return one call with what its representation needs: one's own, or one of a plan that one may see.
+    """Return one call with the fields of its representation: the viewer's own, or one of a plan they may see.
 
     Raises Call.DoesNotExist for any other.
     """
@@ -95,13 +95,13 @@ def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
 
 
 def newest_call_of(plan_ref: str) -> Call:
-    """Return the newest call of a plan that has calls; found by its steps, for calls have no index of plans."""
+    """Return the newest call of a plan that has calls; found by its steps, as calls are not indexed by plan."""
     steps = Step.objects.filter(plan__public_id=plan_ref)
     return Call.objects.filter(Q(pk__in=steps.values("call")) | Q(pk__in=steps.values("retry_of"))).latest("pk")
 
 
 def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:
-    """Say whether the viewer may start, cancel or settle: the plan's owner or an administrator."""
+    """Return whether the viewer may start, cancel or settle the plan: its owner and administrators may."""
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         return plan.token_id == token.pk
     owns = viewer.pk in (plan.author_id, plan.token.user_id if plan.token else None)
@@ -109,7 +109,7 @@ def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:
 
 
 def steps_of(plan: Plan) -> list[Step]:
-    """Return the plan's steps in order, with their calls, requests and dependencies, in two queries."""
+    """Return the plan's steps in order with their calls, requests and dependencies; two queries."""
     beside = ("call__version", "call__approval", "parent", "agent_run__agent")
     return list(plan.steps.select_related(*beside).prefetch_related("dependencies__needs"))
 
@@ -120,7 +120,7 @@ def events_after(plan: Plan, seq: int, limit: int = 1000) -> list[Event]:
 
 
 def memory_of(plan: Plan) -> dict[str, Any]:
-    """Return the plan's memory: `values` by key, and `items`, the notes of what was written, skipped or failed."""
+    """Return the plan's memory: `values` by key, and `items` about values written and steps skipped or failed."""
     rows = list(plan.memory.exclude(type=MemoryItem.Type.GIVEN).order_by("id"))
     values = {row.key: row.value_json for row in rows if row.type == MemoryItem.Type.VALUE}
     return {"values": values, "items": [_item(row) for row in rows]}
@@ -135,7 +135,7 @@ def _item(row: MemoryItem) -> dict[str, Any]:
 
 
 def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
-    """Return the newest running plans for the sidebar: public id, goal, status and what they wait for."""
+    """Return the newest running plans for the sidebar: public id, goal, status and `waiting_for`."""
     if not isinstance(viewer, User):
         return []
     recent = clock.now() - timedelta(days=7)
@@ -150,5 +150,5 @@ def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
 
 
 def is_over(plan: Plan) -> bool:
-    """Say whether the plan has ended."""
+    """Return whether the plan has ended."""
     return plan.status in PLAN_TERMINAL

@@ -1,9 +1,8 @@
 """The hand-written SQL of plans, portable between SQLite (3.35 and later) and PostgreSQL.
 
-The statements of the engine are each one conditional UPDATE or INSERT on the cursor of an open
-`plans.store.transactions.plan_transaction`. Beside `catalog.transitions` this is the only module that writes statuses;
-both take their conditions from the MOVES tables. The other statements only look: for the ticker, for lost workers, and
-for /metrics.
+The engine's statements are conditional UPDATEs and INSERTs on the cursor of an open
+`plans.store.transactions.plan_transaction`. Only this module and `catalog.core.transactions` write statuses; both take
+their conditions from the MOVES tables. The other statements are queries for the ticker, recovery and /metrics.
 """
 
 from collections.abc import Callable, Collection
@@ -28,12 +27,12 @@ from plans.store.database import bind_datetime, execute_pipelined, on_sqlite
 
 
 class LeaseLost(ToolgateError):
-    """What was to be ended is not this worker's any more."""
+    """This worker no longer holds the lease of the call to be ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedStep:
-    """A step under this process's lease; `attempt` is its fence."""
+    """A step under this process's lease; `attempt` is its fencing token."""
 
     pk: int
     plan_pk: int
@@ -50,11 +49,11 @@ class ClaimedStep:
     attempt: int
     claimed_by: str
     ready_since: datetime | str | None = None
-    """Of a step just claimed: since when it was ready, as the driver reads it."""
+    """For a step just claimed: the time since which it was ready, as returned by the driver."""
     deadline_at: datetime | str | None = None
-    """Of a step just claimed: its plan's deadline, which moves when the plan is retried, as the driver reads it."""
+    """For a step just claimed: its plan's deadline, which a retry of the plan changes, as returned by the driver."""
     new_call_pk: int | None = None
-    """Of a step just claimed on PostgreSQL: the key for a new call of it, so that it need not be read back."""
+    """For a step just claimed on PostgreSQL: a reserved key for its new call, which saves reading it back."""
 
 
 STEP_COLUMNS = (
@@ -111,7 +110,7 @@ INSERT_KEYED_CALL = (
     f"INSERT INTO catalog_call (id, {CALL_COLUMNS}) "
     f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {', '.join(['%s'] * 23)}) RETURNING id"
 )
-# Both in one statement, where each is work of another process.
+# Both in one statement, to save a round trip to PostgreSQL.
 INSERT_STEP_CALL = (
     f"WITH stored AS ({INSERT_KEYED_CALL}) UPDATE plans_step SET call_id = stored.id FROM stored "
     f"WHERE plans_step.id = %s AND claimed_by = %s AND attempt = %s AND status = '{StepStatus.IN_PROGRESS}' "
@@ -124,8 +123,8 @@ READY_DEPENDENTS = (
 )
 DEPENDENTS = "SELECT step_id FROM plans_stepdependency WHERE needs_id = {step}"
 READY_ON_SQLITE = READY_DEPENDENTS.format(now="%s", those=f"WHERE id IN ({DEPENDENTS.format(step='%s')})")
-# PostgreSQL reads a table whole that it has no statistics of, and keeps to that plan while the table grows. Of a limit
-# that it cannot know it expects few rows, and looks each up by its key.
+# Without statistics PostgreSQL plans a sequential scan and keeps that plan while the table grows. The LIMIT of unknown
+# value makes it expect few rows and look each up by key.
 READY_ON_POSTGRESQL = READY_DEPENDENTS.format(
     now="%s::timestamptz",
     those=f"FROM (SELECT unnest(ARRAY({DEPENDENTS})) AS dependent LIMIT (SELECT NULL::bigint)) AS those "
@@ -139,7 +138,7 @@ END_CALL = (
     "UPDATE catalog_call SET status = %s, response = %s, message = %s, error_kind = %s, finished_at = %s "
     f"WHERE id = %s AND fence = %s AND status = '{CallStatus.RUNNING}'"
 )
-# The same again: one statement, of which each part waits for the row that the part before it has won.
+# One statement as well; each part depends on the row that the part before has changed.
 END_STEP = (
     f"WITH ended AS ({END_CALL} RETURNING id), "
     f"completed AS ({COMPLETE_STEP} AND EXISTS (SELECT FROM ended) RETURNING id), "
@@ -155,13 +154,13 @@ WRITE_MEMORY = (
 
 
 def _changed_row(cursor: CursorWrapper) -> bool:
-    """Say whether the conditional statement just executed changed its row."""
+    """Return whether the conditional statement just executed changed its row."""
     return bool(cursor.rowcount == 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who claims, when, and until when nobody else may."""
+    """A lease: its owner, the time of the claim, and its end."""
 
     owner: str
     now: datetime
@@ -169,7 +168,7 @@ class Lease:
 
 
 def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> ClaimedStep | None:
-    """Claim the plan's next ready step; None when none is, the plan is paused, or as many run as may at once."""
+    """Claim the plan's next ready step; None if none is ready, the plan is paused, or its limit is reached."""
     statement = _next_statement(settings.TOOLGATE_MAX_RUNNING_PER_PLAN)
     limit = [plan_pk, settings.TOOLGATE_MAX_RUNNING_PER_PLAN] if settings.TOOLGATE_MAX_RUNNING_PER_PLAN else []
     return _claim(cursor, statement, [plan_pk, bind_datetime(lease.now), *limit], lease)
@@ -182,7 +181,7 @@ def _next_statement(limit: int) -> str:
 
 
 def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> ClaimedStep | None:
-    """Claim this very step; None when it is not ready, or its plan is paused."""
+    """Claim this step; None if it is not ready or its plan is paused."""
     return _claim(cursor, _claim_statement("%s"), [step_pk], lease)
 
 
@@ -198,7 +197,7 @@ def _claim(cursor: CursorWrapper, statement: str, parameters: list[Any], lease: 
 
 
 def complete_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime, skipped: bool) -> bool:
-    """Complete the step; False when its lease was lost."""
+    """Complete the step; return False if its lease was lost."""
     cursor.execute(COMPLETE_STEP, _complete_row(step, now, skipped=skipped))
     return _changed_row(cursor)
 
@@ -208,14 +207,14 @@ def _complete_row(step: ClaimedStep, now: datetime, *, skipped: bool = False) ->
 
 
 def fail_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime, error: str) -> bool:
-    """Fail the step with a sentence for people; False when its lease was lost."""
+    """Fail the step with a message for people; return False if its lease was lost."""
     cursor.execute(FAIL_STEP, [bind_datetime(now), error, step.pk, step.claimed_by, step.attempt])
     return _changed_row(cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class StepWait:
-    """Why a step lets go of its lease without ending: what it waits for, on which call, until when (None: a person)."""
+    """The wait of a released step: its reason, its call, and the time at which it is ready (None: set by a person)."""
 
     waiting_for: str
     call_pk: int | None
@@ -224,7 +223,7 @@ class StepWait:
 
 
 def release_step(cursor: CursorWrapper, step: ClaimedStep, parking: StepWait) -> bool:
-    """Let the step wait in the database, holding nothing; False when its lease was lost."""
+    """Release the step's lease and let it wait; return False if the lease was lost."""
     ready_at = bind_datetime(parking.ready_at) if parking.ready_at else None
     cursor.execute(
         RELEASE_STEP,
@@ -242,22 +241,22 @@ def release_step(cursor: CursorWrapper, step: ClaimedStep, parking: StepWait) ->
 
 
 def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> int:
-    """Count one dependency less for each dependent; return how many became ready."""
+    """Decrement the open dependencies of each dependent; return how many became ready."""
     statement = READY_ON_SQLITE if on_sqlite() else READY_ON_POSTGRESQL.format(step="%s")
     cursor.execute(statement, [bind_datetime(now), step_pk])
     return sum(1 for _, left in cursor.fetchall() if left == 0)
 
 
 def insert_call(cursor: CursorWrapper, call: Call) -> None:
-    """Store a new call as it stands, and give it its key."""
+    """Insert a new call and set its key."""
     cursor.execute(INSERT_CALL, _call_row(call))
     call.pk = cursor.fetchone()[0]
 
 
 def insert_step_call(cursor: CursorWrapper, step: ClaimedStep, call: Call, *, just_claimed: bool = False) -> bool:
-    """Store a new call as it stands and make it the step's; False when the step's lease was lost.
+    """Insert a new call and assign it to the step; return False if the step's lease was lost.
 
-    A step that was `just_claimed`, in this very transaction, nobody else can have: there is nothing to wait for.
+    With `just_claimed` the step was claimed in this transaction and cannot be lost, so the statement is pipelined.
     """
     if on_sqlite():
         insert_call(cursor, call)
@@ -275,7 +274,7 @@ def insert_step_call(cursor: CursorWrapper, step: ClaimedStep, call: Call, *, ju
 
 
 def _call_row(call: Call) -> list[Any]:
-    """Return what CALL_COLUMNS name."""
+    """Return the values of CALL_COLUMNS."""
     return [
         call.public_id,
         call.tool_name,
@@ -304,14 +303,14 @@ def _call_row(call: Call) -> list[Any]:
 
 
 def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime) -> bool:
-    """Move a stored call to running under the step's fence; False when it may not start any more."""
+    """Start a stored call under the step's fencing token; return False if it may no longer start."""
     cursor.execute(START_CALL, [bind_datetime(now), fence, call_pk])
     return _changed_row(cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnding:
-    """How a running call ends: its status, the standard response as JSON, the message and the kind of error."""
+    """The end of a running call: status, standard response as JSON, message and error kind."""
 
     status: CallStatus
     response: str
@@ -321,7 +320,7 @@ class CallEnding:
 
 
 def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:
-    """End the running call; False when it runs under another fence or has ended."""
+    """End the running call; return False if it has ended or has another fencing token."""
     cursor.execute(END_CALL, _end_row(call, ending))
     return _changed_row(cursor)
 
@@ -332,11 +331,10 @@ def _end_row(call: Call, ending: CallEnding) -> list[Any]:
 
 
 def end_step(cursor: CursorWrapper, step: ClaimedStep, call: Call, ending: CallEnding) -> Callable[[], int]:
-    """End the running call and complete its step; return the check of both, for `defer` of the transaction.
+    """End the running call and complete its step; return a check to pass to the transaction's `defer`.
 
-    On PostgreSQL the statement's result comes with that of the next one. The check returns how many steps became ready.
-    It raises LeaseLost when the call runs no more, and Conflict when only the step was lost; then the transaction must
-    be rolled back.
+    On PostgreSQL the statement is pipelined. The check returns how many steps became ready; it raises LeaseLost if the
+    call no longer runs and Conflict if only the step was lost, and then the transaction must be rolled back.
     """
     if on_sqlite():
         ended = end_call(cursor, call, ending)
@@ -349,26 +347,26 @@ def end_step(cursor: CursorWrapper, step: ClaimedStep, call: Call, ending: CallE
 
 def _check_ended(ended: int, completed: int, ready: int) -> int:
     if not ended:
-        raise LeaseLost("The call runs no more.")
+        raise LeaseLost("The call is no longer running.")
     if not completed:
-        raise Conflict("The step was taken over before its call could end.")
+        raise Conflict("Another worker took over this step before its call could end.")
     return ready
 
 
 def write_memory(cursor: CursorWrapper, step: ClaimedStep, key: str, value: str, *, now: datetime) -> None:
-    """Store JSON text under a key of the plan's memory, replacing what was there."""
+    """Store JSON text under a key of the plan's memory, replacing an earlier value."""
     execute_pipelined(cursor, WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, bind_datetime(now)])
 
 
 def end_plan(cursor: CursorWrapper, plan_pk: int, to: PlanStatus, *, now: datetime) -> bool:
-    """End a plan of which nothing runs or waits; False for one that has ended, and for a session's list."""
+    """End a plan in which nothing runs or waits; return False if it has ended or is a session's list."""
     cursor.execute(END_PLAN[to], [bind_datetime(now), plan_pk])
     return _changed_row(cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanProgress:
-    """How a plan's steps stand, counted: `active` are running, waiting or ready; calls of agents are only that."""
+    """Counts of a plan's steps. `active` counts running, waiting or ready ones; calls of agents count only there."""
 
     active: int
     failed: int
@@ -388,25 +386,25 @@ def count_progress(cursor: CursorWrapper, plan_pk: int) -> PlanProgress:
 
 
 def renew_lease(cursor: CursorWrapper, step: ClaimedStep, *, until: datetime) -> bool:
-    """Renew the lease of one step; False when it was lost."""
+    """Renew the lease of one step; return False if it was lost."""
     cursor.execute(RENEW, [bind_datetime(until), step.pk, step.claimed_by, step.attempt])
     return _changed_row(cursor)
 
 
 def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
-    """Say whether the plan is paused: what was claimed before may not start its call any more."""
+    """Return whether the plan is paused; steps claimed before may then not start their call."""
     cursor.execute("SELECT 1 FROM plans_plan WHERE id = %s AND paused_at IS NOT NULL", [plan_pk])
     return cursor.fetchone() is not None
 
 
 def load_step(cursor: CursorWrapper, step_pk: int) -> ClaimedStep:
-    """Return the step as it stands, for changes under its present fence."""
+    """Return the step, for changes under its current fencing token."""
     cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
     return ClaimedStep(*cursor.fetchone())
 
 
 def reclaim_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> bool:
-    """Make a step whose lease was lost claimable again; False when it has ended."""
+    """Make a step whose lease was lost claimable again; return False if it has ended."""
     cursor.execute(
         "UPDATE plans_step SET lease_until = NULL, claimed_by = '', ready_at = %s, crashes = crashes + 1 "
         f"{FENCED}status = '{StepStatus.IN_PROGRESS}'",
@@ -416,7 +414,7 @@ def reclaim_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> 
 
 
 def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 0) -> list[int]:
-    """Return plans that have a ready step nobody claimed, by key and beyond `after`; paused ones are left alone."""
+    """Return plans with a ready, unclaimed step, ordered by key beyond `after`, without paused plans."""
     cursor.execute(
         f"SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s AND plan_id > %s AND {NOT_PAUSED} "
         "ORDER BY plan_id LIMIT %s",
@@ -426,7 +424,7 @@ def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 
 
 
 def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
-    """Return those of the plans that have ended."""
+    """Return the plans among these that have ended."""
     keys, statuses = list(plan_pks), sorted(map(str, PLAN_TERMINAL))
     marks = [", ".join(["%s"] * len(each)) for each in (keys, statuses)]
     cursor.execute(f"SELECT id FROM plans_plan WHERE id IN ({marks[0]}) AND status IN ({marks[1]})", [*keys, *statuses])
@@ -443,7 +441,7 @@ def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[Clai
 
 
 def is_lost(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> bool:
-    """Say whether the step's lease is still the expired one, and keep it so until the transaction ends."""
+    """Return whether the step's lease is still expired, and lock the step until the transaction ends."""
     lock = "" if on_sqlite() else " FOR UPDATE"
     cursor.execute(
         f"SELECT 1 FROM plans_step {FENCED}lease_until < %s{lock}",
@@ -452,7 +450,7 @@ def is_lost(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> bool:
     return cursor.fetchone() is not None
 
 
-# The conditions are spelled as those of the indexes: SQLite would not use them otherwise.
+# The conditions repeat those of the partial indexes literally, because SQLite would not use the indexes otherwise.
 COUNT_BACKLOG = """
 SELECT
     (SELECT COUNT(*) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
@@ -469,7 +467,7 @@ SELECT
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Steps that may be claimed, that run, requests that wait, outcomes nobody knows; ages in seconds, 0 for none."""
+    """Counts of ready and running steps, pending requests and unknown outcomes; ages in seconds, 0 if none."""
 
     ready: int
     oldest_ready: float
@@ -480,7 +478,7 @@ class Backlog:
 
 
 def count_backlog() -> Backlog:
-    """Count how things stand now."""
+    """Return the current backlog."""
     now = clock.now()
     with connection.cursor() as cursor:
         cursor.execute(COUNT_BACKLOG, [bind_datetime(now), bind_datetime(now)])
@@ -489,7 +487,7 @@ def count_backlog() -> Backlog:
 
 
 def _age(since: datetime | str | None, now: datetime) -> float:
-    """Return the seconds since a moment, as the database's driver reads it."""
+    """Return the seconds since a time that was returned by the driver."""
     if since is None:
         return 0.0
     moment = datetime.fromisoformat(since) if isinstance(since, str) else since

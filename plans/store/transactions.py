@@ -1,14 +1,13 @@
-"""The history of plans: events are numbered per plan without gaps, in the transaction of what they tell.
+"""Plan transactions and events: events are numbered per plan without gaps, in the transaction of the change.
 
-`plan_transaction(plan)` locks the plan, gathers the events of one transaction and writes them with one statement each
-for the counter and the rows; listeners are notified after commit. Facts of lower layers arrive in `record_fact_event`
-and join the open transaction of their plan.
+`plan_transaction` locks the plan, collects the events of the transaction and writes them at its end; listeners are
+notified after commit. Facts of lower layers arrive in `record_fact_event` and join the open transaction of their plan.
 
 Upper packages register here (in `plans/apps.py`):
 
 - `register_listener`: called after each commit that wrote events (live pages, long polls);
 - `register_step_end_handler`: called when steps of a plan with agents have ended (agents);
-- `register_fact_handler`: the consequences of a fact of a lower layer (`plans/engine/decisions.py`).
+- `register_fact_handler`: applies a fact of a lower layer to the plan (`plans/engine/decisions.py`).
 """
 
 import threading
@@ -53,7 +52,7 @@ EVENT_TYPES = frozenset(
 STEP_ENDS = frozenset(f"step.{word}" for word in ("completed", "skipped", "failed", "cancelled"))
 
 INCREMENT_SEQ = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq, has_agents"
-# The moment is told once the lock is held: told beside the lock it would be that of the wait's beginning.
+# The CTE makes clock_timestamp() run once the lock is held; otherwise it would be the time when the wait began.
 LOCK_PLAN = (
     "WITH locked AS MATERIALIZED (SELECT last_seq, has_agents FROM plans_plan WHERE id = %s FOR NO KEY UPDATE) "
     "SELECT clock_timestamp(), last_seq, has_agents FROM locked"
@@ -67,9 +66,9 @@ _fact_handlers: dict[str, FactHandler] = {}
 
 
 class LockedPlan(NamedTuple):
-    """A plan as it was locked: the moment, the number of its last event, whether an agent has begun one of its steps.
+    """A locked plan: the time of the lock, the number of its last event, and whether an agent has begun a step.
 
-    SQLite locks without looking at it: there the last two are read with the events.
+    On SQLite locking does not read the row; there the last two are read when the events are written.
     """
 
     now: datetime
@@ -80,39 +79,39 @@ class LockedPlan(NamedTuple):
 
 @dataclass(slots=True)
 class PlanTransaction:
-    """The events of one transaction of one plan, not yet numbered."""
+    """One open transaction of a plan, with its events that are not yet numbered."""
 
     plan_pk: int
     plan_ref: str
     locked: LockedPlan
     cursor: CursorWrapper
     outer: "PlanTransaction | None" = None
-    """The open plan transaction of another plan in whose transaction this one is."""
+    """The enclosing plan transaction of another plan."""
     rows: list[tuple[str, int | None, str]] = field(default_factory=list)
     last_seq: int = 0
-    """The number of its last event, once that is written."""
+    """The number of the last event, once the events are written."""
     result: object = None
-    """What the transaction hands on once it is committed, for who finds out later that it was."""
+    """The transaction's result, for callers that only later find out that it was committed."""
     became_ready: int = 0
-    """How many steps became ready, without those that a deferred check has still to report."""
+    """Number of steps that became ready, without those that deferred checks will report."""
     _deferred: list[Callable[[], int]] = field(default_factory=list)
     _after: list[Callable[[], object]] = field(default_factory=list)
 
     @property
     def now(self) -> datetime:
-        """The moment of all its events."""
+        """The time of all events of the transaction."""
         return self.locked.now
 
     def record(self, kind: str, step_id: int | None = None, **data: Any) -> None:
-        """Append one event. Raises KeyError for a type that docs/api.md does not name."""
+        """Append one event. Raises KeyError for a kind that is not in EVENT_TYPES (documented in docs/api.md)."""
         if kind not in EVENT_TYPES:
             raise KeyError(kind)
         self.rows.append((kind, step_id, to_json(data).decode() if data else "{}"))
 
     def defer(self, check: Callable[[], int]) -> None:
-        """Run `check` before the commit: it reads the result of a statement that was sent without waiting for it.
+        """Run `check` before the commit, to read the result of a pipelined statement.
 
-        It returns how many steps became ready. What it raises rolls the transaction back.
+        It returns how many steps became ready. An exception rolls the transaction back.
         """
         self._deferred.append(check)
 
@@ -123,12 +122,12 @@ class PlanTransaction:
         return self.became_ready
 
     def on_commit(self, act: Callable[[], object]) -> None:
-        """Do something after the commit, once, also when its answer is lost and it is looked up."""
+        """Call `act` once after the commit, also if the commit's answer was lost and it is confirmed later."""
         self._after.append(act)
         transaction.on_commit(self.run_after_commit)
 
     def run_after_commit(self) -> None:
-        """Do what was to be done after the commit and was not."""
+        """Call the `on_commit` functions that have not been called yet."""
         while self._after:
             self._after.pop(0)()
 
@@ -146,15 +145,15 @@ def register_step_end_handler(handler: Callable[[PlanTransaction], None]) -> Non
 
 
 def register_fact_handler(kind: str, handler: FactHandler) -> None:
-    """Let `handler(tx, fact)` carry out the consequences of a fact, in its transaction and after its event."""
+    """Call `handler(tx, fact)` for each fact of this kind, in its transaction and after its event is recorded."""
     _fact_handlers[kind] = handler
 
 
 @contextmanager
 def plan_transaction(plan_pk: int, plan_ref: str) -> Iterator[PlanTransaction]:
-    """Open a transaction on a plan: lock it, run the body, write its events, poke after commit.
+    """Open a transaction on a plan: lock it, run the body, write its events, notify listeners after commit.
 
-    Inside an open plan transaction of the same plan the body joins that one.
+    Inside an open transaction of the same plan, the body joins that one.
     """
     outer = current_transaction(plan_ref)
     if outer is not None:
@@ -191,7 +190,7 @@ def _collect_events(plan_pk: int, plan_ref: str, locked: LockedPlan) -> Iterator
 
 
 def record_call_event(tx: PlanTransaction, kind: str, call: Call, *, level: str, **data: Any) -> None:
-    """Record what a call does: safe calls leave events only, the others are facts for the audit log too."""
+    """Record an event of a call; for calls that are not safe it is a fact, which also goes to the audit log."""
     if level == SafetyLevel.SAFE:
         tx.record(kind, int(call.step_ref), call=call.public_id, **data)
     else:
@@ -199,9 +198,9 @@ def record_call_event(tx: PlanTransaction, kind: str, call: Call, *, level: str,
 
 
 def lock_plan(plan_pk: int) -> LockedPlan:
-    """Take the plan's row first: plan → step → call → request → audit head; return it as it was taken.
+    """Lock the plan's row and return it. Lock order: plan → step → call → request → audit head.
 
-    SQLite's BEGIN IMMEDIATE has the lock already.
+    On SQLite, BEGIN IMMEDIATE has taken the lock already.
     """
     if on_sqlite():
         return LockedPlan(clock.now())
@@ -212,7 +211,7 @@ def lock_plan(plan_pk: int) -> LockedPlan:
 
 
 def _flush(tx: PlanTransaction) -> None:
-    """Number and write what `tx` holds, and poke the listeners once it is committed."""
+    """Number and write the events, call the step-end handlers, and notify listeners after commit."""
     last = tx.last_seq = write_events(tx)
     if tx.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in tx.rows):
         for act in _step_end_handlers:
@@ -245,7 +244,7 @@ def _write_on_sqlite(tx: PlanTransaction) -> int:
 
 
 def _write_on_postgresql(tx: PlanTransaction) -> int:
-    """Write both in one statement, which goes with COMMIT: each way to the server and back is one under the lock.
+    """Write counter and rows in one statement, pipelined with COMMIT to save a round trip under the lock.
 
     Raises Plan.DoesNotExist.
     """
@@ -266,7 +265,7 @@ def _write_on_postgresql(tx: PlanTransaction) -> int:
 
 
 def current_transaction(plan_ref: str) -> PlanTransaction | None:
-    """Return this thread's open plan transaction of the plan, if there is one, also inside of another plan's."""
+    """Return this thread's open transaction of the plan, or None; also finds one that encloses another plan's."""
     tx: PlanTransaction | None = getattr(_thread_state, "tx", None)
     while tx is not None and tx.plan_ref != plan_ref:
         tx = tx.outer
@@ -274,7 +273,7 @@ def current_transaction(plan_ref: str) -> PlanTransaction | None:
 
 
 def latest_transaction() -> PlanTransaction | None:
-    """Return this thread's last plan transaction since `forget_latest_transaction`, open or not, committed or not."""
+    """Return this thread's last plan transaction since `forget_latest_transaction`, whether or not it has ended."""
     tx: PlanTransaction | None = getattr(_thread_state, "latest", None)
     return tx
 
@@ -285,7 +284,7 @@ def forget_latest_transaction() -> None:
 
 
 def record_fact_event(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """Turn a fact about a plan's call into its event, and carry out what it means for the step."""
+    """Record the event of a fact about a plan's call and apply the fact to its plan; receiver of the `fact` signal."""
     call = fact.call
     if call is None or not call.plan_ref:
         return
@@ -302,7 +301,7 @@ def record_fact_event(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def _plan_key(plan_ref: str) -> int:
-    """Return the key of a plan: its last one this thread keeps, for a decision states several facts of one plan."""
+    """Return the key of a plan; the thread caches the last one, as a decision records several facts about a plan."""
     known: tuple[str, int] | None = getattr(_thread_state, "known", None)
     if known is None or known[0] != plan_ref:
         known = _thread_state.known = plan_ref, Plan.objects.only("pk").get(public_id=plan_ref).pk
@@ -319,7 +318,7 @@ def _append_fact(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def handle_fact(tx: PlanTransaction, fact: Fact) -> None:
-    """Carry out the consequences of a fact for its plan, beside its event."""
+    """Apply a fact to its plan with the registered handler, if there is one."""
     handler = _fact_handlers.get(fact.kind)
     if handler is not None:
         handler(tx, fact)

@@ -1,4 +1,4 @@
-"""Recordings that meet a deadlock: the whole transaction is done again, and nothing outside of it."""
+"""Retry after deadlocks: the whole transaction is repeated, and nothing else."""
 
 import asyncio
 import threading
@@ -36,13 +36,13 @@ RAISE = "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40P01'; END $$"
 
 
 class Deadlock(Exception):
-    """What PostgreSQL's driver raises, where there is no PostgreSQL."""
+    """The error of PostgreSQL's driver, for tests on SQLite."""
 
     sqlstate = "40P01"
 
 
 def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str]:
-    """Let the transaction end in a deadlock after this was done in it for the first time; return the times it was."""
+    """Let the transaction end in a deadlock after this function was first called in it; return the calls."""
     right, done = getattr(module, name), []
 
     def do(*args: Any, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[s
     ],
 )
 def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):
-    """Claimed, held, decided, started and finished: its handlers run once each, and its history has no doubles."""
+    """Handlers run once, and the history has no duplicates."""
     done = lose_once(monkeypatch, *point)
     plan = make_plan(ada, act(1, tool="keeping"), act(2, tool="dangerous", dependencies=[1]))
     work_off(plan)
@@ -91,7 +91,7 @@ def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
 
 @pytest.mark.parametrize("joins", [True, False])
 def test_a_direct_call_is_stored_once(stage, ada, monkeypatch, joins):
-    """Alone or in a plan."""
+    """On its own and in a plan."""
     ref = make_plan(ada, act(1, tool="dangerous")).public_id if joins else None
     done = lose_once(monkeypatch, statements, "insert_call")
     call = create_call(CallOrder("safe", {"value": "x"}, plan_ref=ref), by=Requester(ada))
@@ -99,7 +99,7 @@ def test_a_direct_call_is_stored_once(stage, ada, monkeypatch, joins):
 
 
 def going(stage: Stage, ada: User) -> Plan:
-    """A plan under way."""
+    """A plan in progress."""
     return make_plan(ada, act(1), act(2, dependencies=[1]))
 
 
@@ -116,7 +116,7 @@ def paused(stage: Stage, ada: User) -> Plan:
 
 
 def held(stage: Stage, ada: User) -> Plan:
-    """A plan whose step waits for a person."""
+    """A plan whose step waits for approval."""
     return work_off(make_plan(ada, act(1, tool="dangerous")))
 
 
@@ -127,7 +127,7 @@ def failed(stage: Stage, ada: User) -> Plan:
 
 
 def unknown(stage: Stage, ada: User) -> Plan:
-    """A plan of which nobody knows what its first call did."""
+    """A plan whose first call has an unknown outcome."""
     stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
     return work_off(make_plan(ada, act(1, tool="hasty_async"), act(2, dependencies=[1])))
 
@@ -154,8 +154,8 @@ def claimed(plan: Plan) -> Any:
         (unknown, lambda plan, by: settle_outcome(plan, 1, settlement=Settlement("happened", "x"), by=by)),
     ],
 )
-def test_what_people_do_is_done_once(stage, ada, monkeypatch, prepare, do):
-    """It leaves the plan as it would have been without the deadlock, and nobody is told of one."""
+def test_actions_of_people_are_done_once(stage, ada, monkeypatch, prepare, do):
+    """The plan is as it would be without the deadlock, and no error is shown."""
     twin, plan = prepare(stage, ada), prepare(stage, ada)
     do(twin, Requester(ada))
     done = lose_once(monkeypatch, transactions, "write_events")
@@ -168,7 +168,6 @@ def test_what_people_do_is_done_once(stage, ada, monkeypatch, prepare, do):
 
 
 def test_a_plan_is_created_once(stage, ada, monkeypatch):
-    """With its steps."""
     done = lose_once(monkeypatch, transactions, "write_events")
     plan = going(stage, ada)
     assert (len(done), Plan.objects.get().pk, plan.steps.count()) == (2, plan.pk, 2)
@@ -176,7 +175,7 @@ def test_a_plan_is_created_once(stage, ada, monkeypatch):
 
 @pytest.fixture
 def another_order():
-    """Someone who takes the audit log's head first and then wants a plan, in a thread; until then the test goes on."""
+    """Lock the audit head and then a plan, in another thread."""
     ended = threading.Event()
 
     def run(plan: Plan, holds: threading.Event) -> None:
@@ -202,8 +201,8 @@ def another_order():
 
 
 @pytest.mark.service
-def test_a_real_deadlock_costs_nobody_their_result(stage, ada, another_order):
-    """Someone has the audit log's head and wants the plan; the finish has the plan and wants the head."""
+def test_real_deadlock_loses_no_result(stage, ada, another_order):
+    """One transaction has the audit head and wants the plan; the finish has the plan and wants the head."""
     plan = make_plan(ada, act(1, "x", "cautious"))
     work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None

@@ -1,4 +1,4 @@
-"""The end of a step's call and of the step: both, or neither, for the worker that has the lease and nobody else."""
+"""Ending a step and its call: both or neither, by the worker that holds the lease."""
 
 import re
 import threading
@@ -33,19 +33,19 @@ def started(plan: Plan) -> RunningCall:
 
 
 def end(tx: PlanTransaction, run: RunningCall) -> int:
-    """End the call well, and its step; return how many steps became ready."""
+    """End the call successfully, and its step; return how many steps became ready."""
     ending = CallEnding(CallStatus.COMPLETED, "{}", "Done.", "", tx.now)
     return statements.end_step(tx.cursor, run.step, run.call, ending)()
 
 
 def standing(plan: Plan) -> tuple[str, str, int, bool]:
-    """Return how the first step and its call stand, and how the second step waits for it."""
+    """Return the status of the first step and its call, and the open dependencies of the second step."""
     step, after = step_of(plan, 1), step_of(plan, 2)
     return step.status, call_of(plan, 1).status, after.dependencies_left, after.ready_at is not None
 
 
-def test_it_ends_with_its_call_and_readies_what_needed_it(stage, ada):
-    """What needs more than it is one dependency nearer, and not counted."""
+def test_step_ends_with_its_call_and_readies_dependents(stage, ada):
+    """A dependent with other open dependencies is not counted."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]), act(3), act(4, dependencies=[1, 3]))
     run = started(plan)
     with plan_transaction(plan.pk, plan.public_id) as tx:
@@ -82,8 +82,8 @@ def test_only_a_new_or_ready_call_starts(stage, ada, status, starts):
 
 
 @pytest.mark.parametrize("change", [{"fence": 7}, {"status": "outcome_unknown"}])
-def test_a_call_that_is_no_longer_this_workers_leaves_its_step_alone(stage, ada, change):
-    """It runs under another fence, or has been given up."""
+def test_lost_call_leaves_its_step_unchanged(stage, ada, change):
+    """It has another fencing token or has ended."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     run = started(plan)
     Call.objects.filter(pk=run.call.pk).update(**change)
@@ -94,8 +94,7 @@ def test_a_call_that_is_no_longer_this_workers_leaves_its_step_alone(stage, ada,
 
 
 @pytest.mark.parametrize("change", [{"claimed_by": "theirs"}, {"attempt": 2}, {"status": "cancelled"}])
-def test_a_step_that_is_no_longer_this_workers_keeps_its_call(stage, ada, change):
-    """Nothing stays of the transaction."""
+def test_lost_step_rolls_back_the_end_of_its_call(stage, ada, change):
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     run = started(plan)
     Step.objects.filter(pk=run.step.pk).update(**change)
@@ -128,16 +127,16 @@ def ended_while_another_writes(plan: Plan, run: RunningCall, **change: object) -
     return found[0]
 
 
-def test_a_lease_that_is_renewed_meanwhile_is_still_this_workers(stage, ada):
-    """The row has changed since the statement began, and is looked at again."""
+def test_lease_renewed_during_the_statement_is_kept(stage, ada):
+    """The row changed since the statement began and is read again."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     run = started(plan)
     assert ended_while_another_writes(plan, run, lease_until=clock.now() + timedelta(days=1)) == 1
     assert standing(plan) == ("completed", "completed", 0, True)
 
 
-def test_a_step_that_is_taken_meanwhile_is_lost(stage, ada):
-    """Its call was still this worker's when the statement began."""
+def test_step_taken_during_the_statement_is_lost(stage, ada):
+    """The call was still this worker's when the statement began."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     run = started(plan)
     with pytest.raises(Conflict):
@@ -147,8 +146,8 @@ def test_a_step_that_is_taken_meanwhile_is_lost(stage, ada):
 
 @pytest.mark.service
 @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite uses an index wherever there is one")
-def test_dependents_are_looked_up_by_key_in_a_database_nobody_has_analysed(stage, ada):
-    """The plan that a connection keeps of the statement is made while the tables are small and nothing is known."""
+def test_dependents_are_found_by_key_without_statistics(stage, ada):
+    """A connection keeps the plan made while the tables were small."""
     make_plan(ada, act(1))
     with connection.cursor() as cursor:
         cursor.execute("SET plan_cache_mode = force_generic_plan")

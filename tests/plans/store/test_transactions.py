@@ -1,4 +1,4 @@
-"""What is left to read: events without gaps, in the order things happened, and the audit log of what may do harm."""
+"""Events and audit entries of plans: numbered without gaps, in order, and atomic with their change."""
 
 import pytest
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.db
 
 
 def audited(plan: Plan) -> list[str]:
-    """Return what the audit log keeps of a plan's calls, oldest first."""
+    """Return the audit entries of a plan's calls, oldest first."""
     lines = AuditEntry.objects.filter(plan_ref=plan.public_id).order_by("seq")
     return list(lines.values_list("action", flat=True))
 
@@ -34,16 +34,16 @@ def test_the_history_of_a_call(stage, ada):
     assert plan.events.get(type="memory.written").data_json == {"key": "x"}
 
 
-def test_no_history_is_written_of_a_plan_that_is_gone(stage, ada):
-    """On either database: the transaction ends with its first event."""
+def test_deleted_plan_gets_no_events(stage, ada):
+    """On both databases the transaction fails at its end."""
     key = make_plan(ada, act(1)).pk + 1
     with pytest.raises(Plan.DoesNotExist), plan_transaction(key, "plan_gone") as tx:
         tx.record("plan.started")
     assert not Event.objects.filter(plan=key).exists()
 
 
-def test_events_hold_no_arguments_and_no_results(stage, ada, rosa):
-    """Whoever may see a plan's history need not see what is in it; nor does the audit log hold them."""
+def test_events_contain_no_arguments_and_no_results(stage, ada, rosa):
+    """Nor does the audit log."""
     plan = work_off(make_plan(ada, act(1, "canary", "dangerous"), act(2, "canary"), act(3, "canary", "cautious")))
     approve(plan, rosa)
     work_off(plan)
@@ -52,12 +52,12 @@ def test_events_hold_no_arguments_and_no_results(stage, ada, rosa):
 
 
 def test_safe_calls_are_not_audited(stage, ada):
-    """They leave events only."""
+    """They only have events."""
     assert audited(work_off(make_plan(ada, act(1)))) == []
 
 
 def test_cautious_calls_are_audited(stage, ada):
-    """Start and end, also of those that fail."""
+    """Start and end, also of failed calls."""
     stage.acts["cautious"] = lambda value, context: value or 1 / 0
     plan = work_off(make_plan(ada, act(1, True, "cautious"), act(2, False, "cautious")))
     assert audited(plan) == ["call.started", "call.succeeded", "call.started", "call.failed"]
@@ -75,8 +75,8 @@ def test_dangerous_calls_are_audited(stage, ada, rosa):
     assert AuditEntry.objects.get(action="call.started").object_ref == call_of(plan).public_id
 
 
-def test_a_dangerous_call_without_its_entry_does_not_start(stage, ada, rosa, monkeypatch):
-    """The log comes first: the approval is not used up and the call is not running."""
+def test_dangerous_call_without_its_audit_entry_does_not_start(stage, ada, rosa, monkeypatch):
+    """The approval is not consumed and the call does not run."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
     monkeypatch.setattr("approvals.audit.log.append_entry", lambda line: 1 / 0)
@@ -85,8 +85,8 @@ def test_a_dangerous_call_without_its_entry_does_not_start(stage, ada, rosa, mon
     assert (call_of(plan).status, call_of(plan).approval.status, stage.played) == ("ready", "approved", [])
 
 
-def test_what_is_rolled_back_leaves_no_number(stage, ada):
-    """The next event takes it."""
+def test_rollback_leaves_no_gap(stage, ada):
+    """The next event takes the number."""
     plan = make_plan(ada, act(1))
     with pytest.raises(Conflict), plan_transaction(plan.pk, plan.public_id) as tx:
         tx.record("step.started", 1)
@@ -95,8 +95,8 @@ def test_what_is_rolled_back_leaves_no_number(stage, ada):
     assert_gapless(plan)
 
 
-def test_a_recording_inside_another_joins_it(stage, ada):
-    """One transaction, one row of numbers; facts join too."""
+def test_nested_transaction_of_a_plan_joins(stage, ada):
+    """Facts join too."""
     plan = work_off(make_plan(ada, act(1, tool="cautious")))
     before = plan.last_seq
     with plan_transaction(plan.pk, plan.public_id) as outer, plan_transaction(plan.pk, plan.public_id) as inner:
@@ -107,15 +107,14 @@ def test_a_recording_inside_another_joins_it(stage, ada):
     assert_gapless(plan)
 
 
-def test_events_that_clients_do_not_know_are_refused(stage, ada):
-    """The contract names them all."""
+def test_unknown_event_kinds_are_refused(stage, ada):
     plan = make_plan(ada, act(1))
     with pytest.raises(KeyError), plan_transaction(plan.pk, plan.public_id) as tx:
         tx.record("plan.exploded")
 
 
-def test_whoever_listens_is_told_after_the_commit(transactional_db, stage, ada, monkeypatch):
-    """With the number of the last event; one who fails disturbs nobody."""
+def test_listeners_are_notified_after_commit(transactional_db, stage, ada, monkeypatch):
+    """With the number of the last event; a failing listener disturbs no other."""
     heard: list[tuple[str, int]] = []
     monkeypatch.setattr(transactions, "_listeners", [lambda ref, seq: 1 / 0, lambda ref, seq: heard.append((ref, seq))])
     plan = work_off(make_plan(ada, act(1)))
@@ -123,8 +122,8 @@ def test_whoever_listens_is_told_after_the_commit(transactional_db, stage, ada, 
     assert [seq for _, seq in heard] == sorted(seq for _, seq in heard)
 
 
-def test_what_happens_to_a_step_names_its_call(stage, ada, rosa):
-    """And its request, where there is one."""
+def test_events_of_a_step_name_its_call(stage, ada, rosa):
+    """And its request, if there is one."""
     stage.acts["cautious"] = lambda value, context: 1 / 0
     plan = work_off(make_plan(ada, act(1), act(2, tool="cautious"), act(3, tool="dangerous")))
     told = {kind: plan.events.get(type=f"step.{kind}").data_json for kind in ("completed", "failed", "waiting")}
