@@ -1,4 +1,4 @@
-"""News for those who wait: the feed of a plan's events, long polling, sockets, and streamed model output.
+"""Live updates: the feed of plans' events, long polling, WebSockets, and streamed model output.
 
-Does not know the engine: it hears of commits through `plans.store.transactions` and reads rows.
+Independent of the engine: it is notified of commits by `plans.store.transactions` and reads rows.
 """

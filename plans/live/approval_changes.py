@@ -1,6 +1,6 @@
-"""What happens to approval requests, found by comparing what is open now with what was open at the last look.
+"""Changes of approval requests, found by comparing consecutive snapshots of the open requests.
 
-The database is asked, nobody is listened to: it makes no difference in which process a request was decided.
+Snapshots are read from the database, so it does not matter which process decided a request.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ OPENED, CHANGED, CLOSED = "approval.opened", "approval.changed", "approval.close
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that happened to one request."""
+    """One change of one request."""
 
     type: str
     id: str
@@ -37,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """One open request as a look found it: what of it is told of as a change, and until when it waits."""
+    """One request in a snapshot: its status, the state whose change is reported, and its expiry."""
 
     status: str
     state: Hashable
@@ -46,19 +46,19 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class QueueSnapshot:
-    """What was seen: each open request, and the newest request of all."""
+    """One snapshot: the open requests, and the key of the newest request."""
 
     seen: Mapping[str, RequestState] = field(default_factory=dict)
     newest: int = 0
 
     def waiting(self, now: datetime) -> int:
-        """Return how many requests wait for an answer: the length of everyone's list."""
+        """Return the number of pending requests of all viewers."""
         return sum(each.status == RequestStatus.PENDING and each.expires_at > now for each in self.seen.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """What happened between two looks, and how many requests wait since."""
+    """The changes between two snapshots, and the number of pending requests."""
 
     changes: Sequence[Change]
     waiting: int
@@ -68,11 +68,11 @@ STATE_COLUMNS = (
     *("pk", "public_id", "status", "expires_at"),
     *("round_number", "claimed_by", "claimed_until", "escalated_at", "superseded_by"),
 )
-"""What a look reads of a request: who it is, how long it waits, and what is told of as a change."""
+"""Columns of a snapshot: identity, expiry, and the state whose change is reported."""
 
 
 def take_snapshot(before: QueueSnapshot | None = None) -> tuple[QueueSnapshot, ChangeBatch]:
-    """Look at the requests, all at one moment; return what is seen and what has changed since the look before."""
+    """Return a consistent snapshot of the requests, and the changes since the snapshot `before`."""
     with read_snapshot():
         return _take_snapshot(before)
 
@@ -98,7 +98,7 @@ def _take_snapshot(before: QueueSnapshot | None) -> tuple[QueueSnapshot, ChangeB
 
 
 def _related_rows() -> tuple[Mapping[int, object], ...]:
-    """Return what has rows of its own: open requests with how much was said and answered, and who may answer them."""
+    """Return the state of open requests in related rows: counts of comments and reviews, and delegations."""
     open_ = {"request__status__in": OPEN}
     said = Comment.objects.filter(**open_).order_by().values_list("request").annotate(count=Count("pk"))
     answered = Review.objects.filter(**open_, undone_at=None).order_by().values_list("request")
@@ -110,13 +110,13 @@ def _related_rows() -> tuple[Mapping[int, object], ...]:
 
 
 def _never_announced(before: QueueSnapshot | None) -> Q:
-    """Say that a request was asked early, and never waited like another: nobody was told of it, so nothing is told."""
+    """Return the condition for early requests that were never announced, whose changes are not reported."""
     known = Q(public_id__in=before.seen if before else ()) | Q(status=RequestStatus.PENDING, ready_at__isnull=False)
     return Q(is_early=True) & ~known
 
 
 def _changes_of(before: QueueSnapshot, public_id: str, found: RequestState) -> Iterator[Change]:
-    """Yield what must have happened to a request for it to be as it is now."""
+    """Yield the changes that lead to the request's current state."""
     known = before.seen.get(public_id)
     pending = found.status == RequestStatus.PENDING
     if known is None:
@@ -130,7 +130,7 @@ def _changes_of(before: QueueSnapshot, public_id: str, found: RequestState) -> I
 
 
 class RequestChanges:
-    """The looks of one event loop, shared by everyone who wants to know."""
+    """Polls snapshots for one event loop and shares the changes among its subscribers."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -141,9 +141,9 @@ class RequestChanges:
 
     @asynccontextmanager
     async def follow(self) -> "AsyncIterator[asyncio.Queue[ChangeBatch]]":
-        """Give a queue of what happens from now on. One that is full gets no more: whoever is that slow starts anew."""
+        """Subscribe to changes from now on. A full queue gets no more changes: a client that slow must reconnect."""
         queue: asyncio.Queue[ChangeBatch] = asyncio.Queue(CHANGES_KEPT)
-        async with self._joining:  # of two who come first, one's look would hide from the other what lies between
+        async with self._joining:  # or the first snapshots of two subscribers could hide changes from each other
             if not self._queues:
                 self._last, _ = await self._feed.run(take_snapshot)
             self._queues.add(queue)
@@ -165,7 +165,7 @@ class RequestChanges:
                 try:
                     self._last, found = await self._feed.run(take_snapshot, self._last)
                 except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-                    log.warning("the requests could not be looked at; trying again in a second")
+                    log.warning("the approval requests could not be read; trying again in a second")
                     log_unexpected(error)
                 else:
                     self._hand_out(found)
@@ -182,5 +182,5 @@ _known: WeakKeyDictionary[Feed, RequestChanges] = WeakKeyDictionary()
 
 
 def request_changes(feed: Feed) -> RequestChanges:
-    """Return the looks that this feed's loop shares."""
+    """Return the RequestChanges shared by this feed's event loop."""
     return _known.setdefault(feed, RequestChanges(feed))

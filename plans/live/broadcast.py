@@ -1,7 +1,7 @@
-"""Brings pokes from process to process, over Redis when there is one.
+"""Broadcast of notifications between processes over Redis, if it is configured.
 
-A poke of plans says plan and number, never data. Other groups may carry what they say: `plans.live.streaming` carries
-texts.
+Notifications about plans carry a plan and an event number, no data. Other groups may carry content:
+`plans.live.streaming` carries texts.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ GROUP = "pokes"
 GATHER_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 CONNECTION_ERRORS = (RedisError, OSError)
-"""What a Redis that is away raises: it needs no stack to be understood."""
+"""Errors of an unreachable Redis, logged without a traceback."""
 
 Notifications = dict[str, int]
 NewsT = TypeVar("NewsT")
 
 
 class BroadcastChannel(Generic[NewsT]):
-    """This event loop's share of the pokes of a group; without Redis it neither sends nor hears."""
+    """Sends and receives the notifications of a group for one event loop; does nothing without Redis."""
 
     def __init__(self, hear: Callable[[dict[str, NewsT]], None], group: str = GROUP) -> None:
         self.wanted = bool(settings.REDIS_URL)
@@ -40,13 +40,13 @@ class BroadcastChannel(Generic[NewsT]):
         self.tasks = [asyncio.ensure_future(self._repeat_forever(job)) for job in jobs]
 
     def send(self, poked: dict[str, NewsT]) -> None:
-        """Tell the other processes, soon and at once for many."""
+        """Send notifications to the other processes, collected for GATHER_SECONDS."""
         if self.wanted:
             self._waiting.update(poked)
             self._bell.set()
 
     def stop(self) -> None:
-        """Send and hear nothing more."""
+        """Stop sending and receiving."""
         for task in self.tasks:
             task.cancel()
 
@@ -70,7 +70,7 @@ class BroadcastChannel(Generic[NewsT]):
             await layer.group_discard(self._group, channel)
 
     async def _repeat_forever(self, job: Callable[[], Any]) -> None:
-        """Run the job for ever; what goes wrong costs pokes, which the feed's look each second makes up for."""
+        """Run the job forever; errors lose notifications, which the feed's poll every second makes up for."""
         while _keeps_running():
             try:
                 await job()
@@ -79,9 +79,9 @@ class BroadcastChannel(Generic[NewsT]):
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _is_missed(self, error: Exception) -> None:
-        """Say once that processes cannot tell each other what is new."""
+        """Log once that notifications between processes are interrupted."""
         if not self._missed:
-            log.warning("Redis cannot be reached: pages look each second for what is new")
+            log.warning("Redis cannot be reached: pages poll every second")
             if not isinstance(error, CONNECTION_ERRORS):
                 log_unexpected(error)
         self._missed = True
@@ -97,6 +97,6 @@ def _layer() -> Any:
 
 
 def _keeps_running() -> bool:
-    """Say whether this task is still wanted: a client that connects may take a cancellation for a lost connection."""
+    """Return whether this task is not cancelled: a connecting Redis client may swallow the cancellation."""
     task = asyncio.current_task()
     return task is None or not task.cancelling()

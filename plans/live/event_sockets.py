@@ -1,4 +1,4 @@
-"""The sockets that programs read: a plan's events, and what happens to approval requests. JSON, one event a message."""
+"""WebSockets for programs: events of a plan, and changes of approval requests. One JSON event per message."""
 
 from typing import Any
 
@@ -11,21 +11,21 @@ from plans.store.selectors import plan_for
 
 
 class NotFoundSocket(Socket):
-    """A path under /ws/ that leads to nothing."""
+    """The socket of unknown paths under /ws/."""
 
     def enter(self) -> SocketUser:
-        """Turn everyone away."""
+        """Raise SocketRefused."""
         raise SocketRefused(sockets.NOT_FOUND, "There is no socket at this path.")
 
     async def tell(self, visitor: SocketUser) -> None:
-        """Say nothing: nobody enters."""
+        """Do nothing; never called."""
 
 
 class PlanEventsSocket(Socket):
     """`/ws/plans/{id}/?after=SEQ`: the plan's events, first those after SEQ, then as they happen."""
 
     def enter(self) -> SocketUser:
-        """Let in who may see the plan."""
+        """Authorize viewers of the plan."""
         return authorize_plan(self.scope, "plans:read")
 
     async def tell(self, visitor: SocketUser) -> None:
@@ -39,10 +39,10 @@ class PlanEventsSocket(Socket):
 
 
 class RequestChangesSocket(Socket):
-    """`/ws/approvals/`: what happens to the requests that the visitor may see, and how many wait."""
+    """`/ws/approvals/`: changes of the requests that the user may see, and the number of pending ones."""
 
     def enter(self) -> SocketUser:
-        """Let in everyone who is known; who sees what is asked for each change."""
+        """Authenticate the user; visibility is checked for each change."""
         return sockets.authenticate_socket(self.scope["headers"], "approvals:read")
 
     async def tell(self, visitor: SocketUser) -> None:
@@ -54,11 +54,11 @@ class RequestChangesSocket(Socket):
                 seen = found if visitor.sees_all else await self.feed.run(visible_changes, found, visitor)
                 for change in seen.changes:
                     await self.say(_message(change, seen.waiting))
-        raise SocketRefused(TRY_AGAIN, "This client is too slow; connect again and read the list anew.")
+        raise SocketRefused(TRY_AGAIN, "This client is too slow. Reconnect and reload the list.")
 
 
 def visible_changes(found: ChangeBatch, visitor: SocketUser) -> ChangeBatch:
-    """Return what happened to the requests that the visitor may see, and how many of those wait."""
+    """Return the changes of requests that the user may see, and the number of pending ones among those."""
     mine = requests_for(visitor.user).filter(public_id__in=[change.id for change in found.changes])
     ids = set(mine.values_list("public_id", flat=True))
     return ChangeBatch([change for change in found.changes if change.id in ids], waiting_count(visitor.user))
@@ -69,16 +69,16 @@ def _message(change: Change, waiting: int) -> dict[str, Any]:
 
 
 def plan_ref_of(scope: Any) -> str:
-    """Return the plan that a socket's path names."""
+    """Return the plan's public id from a socket's path."""
     return str(scope["url_route"]["kwargs"]["plan_ref"])
 
 
 def authorize_plan(scope: Any, token_scope: str | None) -> SocketUser:
-    """Let in who may see the plan that the path names. Raises SocketRefused."""
+    """Authenticate a user who may see the plan in the path. Raises SocketRefused."""
     sockets.parse_after(scope["query_string"])
     visitor = sockets.authenticate_socket(scope["headers"], token_scope)
     try:
         plan_for(visitor.user, visitor.token, plan_ref_of(scope))
     except Plan.DoesNotExist:
-        raise SocketRefused(sockets.NOT_FOUND, "There is no such plan, or it is not yours to see.") from None
+        raise SocketRefused(sockets.NOT_FOUND, "There is no such plan, or you may not see it.") from None
     return visitor

@@ -1,8 +1,8 @@
-"""News of plans for subscribers on this event loop: events, read once per plan, and streamed text of agents' models.
+"""The feed of an event loop: events of plans, read once per plan for all subscribers, and streamed model output.
 
-A notification names a plan and a number, no data. Numbers have no gaps, so a subscriber that is handed 7 after 5 reads
-what it missed from the database; a look at the counters of all watched plans each second makes up for notifications
-that were lost. Each subscription gets its events in order, none twice, none left out, however slow its reader is.
+A notification carries a plan and an event number, no data. Numbers have no gaps, so a subscriber that gets 7 after 5
+reads the missing events from the database; polling the counters of watched plans every second makes up for lost
+notifications. Each subscription gets every event exactly once and in order, however slow its reader is.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from plans.states import StepStatus
 
 EVENTS_AT_ONCE = 500
 MAX_BUFFERED_EVENTS = 1000
-"""How many lines wait in memory for a slow reader; one that is further behind reads them from the database."""
+"""Limit of events buffered for a slow reader; beyond it the reader gets them from the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class SerializedEvent:
-    """One event as clients are told it, written once for all of them."""
+    """One event as the JSON text sent to clients, serialized once for all of them."""
 
     seq: int
     text: str
 
 
 def serialized_events_after(plan_ref: str, seq: int) -> list[SerializedEvent]:
-    """Return the plan's next events numbered above `seq`, at most LINES_AT_ONCE."""
+    """Return the plan's next events numbered above `seq`, at most EVENTS_AT_ONCE."""
     found = Event.objects.filter(plan__public_id=plan_ref, seq__gt=seq).order_by("seq")
     return [
         SerializedEvent(event.seq, json.dumps(event_json(event), ensure_ascii=False))
@@ -52,7 +52,7 @@ def serialized_events_after(plan_ref: str, seq: int) -> list[SerializedEvent]:
 
 
 def event_json(event: Event) -> dict[str, object]:
-    """Return an event as clients are told it."""
+    """Return an event as JSON values for clients."""
     return {
         "seq": event.seq,
         "type": event.type,
@@ -63,7 +63,7 @@ def event_json(event: Event) -> dict[str, object]:
 
 
 class Subscription:
-    """An endless iterator of batches of lines. `offer` is called with what is new; the rest it reads by itself."""
+    """An endless iterator of batches of events. `offer` adds new events; missing ones are read from the database."""
 
     def __init__(self, read: Callable[[int], Awaitable[list[SerializedEvent]]], after: int) -> None:
         self._read = read
@@ -73,7 +73,7 @@ class Subscription:
         self._news = asyncio.Event()
 
     def offer(self, lines: list[SerializedEvent]) -> None:
-        """Take new lines, or, when too many wait already, forget them: they are read again."""
+        """Buffer new events; if there are too many, drop all, to be read from the database later."""
         if len(self._waiting) + len(lines) > MAX_BUFFERED_EVENTS:
             self._waiting.clear()
             self._behind = True
@@ -85,7 +85,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> list[SerializedEvent]:
-        """Return the next lines; their numbers go on from the last without a gap."""
+        """Return the next events, continuing from the last number without a gap."""
         while True:
             fresh = await self._catch_up() if self._behind else await self._follow()
             if fresh:
@@ -93,14 +93,14 @@ class Subscription:
                 return fresh
 
     async def _catch_up(self) -> list[SerializedEvent]:
-        """Read what is stored; what is offered meanwhile waits."""
+        """Read events from the database; events offered in the meantime are buffered."""
         self._behind = False
         lines = await self._read(self.seq)
         self._behind = self._behind or len(lines) == EVENTS_AT_ONCE
         return lines
 
     async def _follow(self) -> list[SerializedEvent]:
-        """Return the waiting lines that come next; where they do not follow on, the database is asked."""
+        """Return the buffered events that come next; after a gap, continue with `_catch_up`."""
         await self._news.wait()
         self._news.clear()
         lines, self._waiting = self._waiting, []
@@ -125,7 +125,7 @@ WaitEvent = asyncio.Event
 
 @dataclass(slots=True, eq=False)
 class WatchedPlan:
-    """One plan that someone on this loop watches: how far is heard of it, how far it is read, who wants to know."""
+    """One watched plan: the last number notified, the last number read, and its subscribers."""
 
     ref: str
     heard: int = 0
@@ -135,12 +135,12 @@ class WatchedPlan:
     reading: "asyncio.Task[None] | None" = None
 
     def start(self) -> int:
-        """Return where to read on: whoever is further behind reads the rest by itself."""
+        """Return the number to read from; subscriptions further behind catch up by themselves."""
         return max([self.read, *(each.seq for each in self.subscriptions if each.seq <= self.heard)])
 
 
 class Feed:
-    """All the watching on one event loop. Everything but `poke` is called on that loop."""
+    """The subscriptions of one event loop. All methods except `poke` must be called on that loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class Feed:
         self._looking = self.loop.create_task(self._poll_each_second())
 
     def stop(self) -> None:
-        """Look and hear no more."""
+        """Stop polling and receiving."""
         _feeds.pop(self.loop, None)
         self._looking.cancel()
         self._others.stop()
@@ -162,17 +162,17 @@ class Feed:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def close(self) -> None:
-        """Stop, and return once nothing of it runs any more; a Redis that does not answer holds it up for a moment."""
+        """Stop, and wait for the tasks to end, at most CLOSE_SECONDS if Redis does not respond."""
         self.stop()
         await asyncio.wait([self._looking, *self._others.tasks, *self.model_output.tasks], timeout=CLOSE_SECONDS)
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
-        """Run a function that asks the database in one of the feed's threads."""
+        """Run a function that uses the database in one of the feed's threads."""
         return await self.loop.run_in_executor(self._readers, _with_fresh_connection, partial(function, *arguments))
 
     @contextmanager
     def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:
-        """Subscribe to a plan's events numbered above `after`: those that are stored, then those to come."""
+        """Subscribe to a plan's events numbered above `after`, stored and future ones."""
         with self._watched(plan_ref) as watched:
             subscription = Subscription(lambda seq: self.run(serialized_events_after, plan_ref, seq), after)
             watched.subscriptions.add(subscription)
@@ -183,20 +183,20 @@ class Feed:
 
     @contextmanager
     def listen(self, plan_ref: str) -> Iterator[WaitEvent]:
-        """Give a bell that rings whenever the plan has new events."""
+        """Yield an asyncio event that is set whenever the plan has new events."""
         with self._watched(plan_ref) as watched, _registered_event(watched.bells) as bell:
             yield bell
 
     @contextmanager
     def listen_to_all(self) -> Iterator[WaitEvent]:
-        """Give a bell that rings whenever any plan has new events, and once a second."""
+        """Yield an asyncio event that is set whenever any plan has new events, and once a second."""
         with _registered_event(self._bells) as bell:
             yield bell
 
     async def call_settled(self, call_id: str, seconds: float) -> str:
-        """Return when the call has ended, at once when it has (or there is none), at the latest after `seconds`.
+        """Wait until the call has ended or `seconds` have passed; return at once if it has ended or does not exist.
 
-        What is returned is the call that was waited for last: one that is asked about anew is followed.
+        Returns the id of the call waited for last: a call that is replaced by a new request is followed.
         """
         found = await self.run(_open_call, call_id)
         if found is None:
@@ -212,14 +212,14 @@ class Feed:
         return call_id
 
     def poke(self, plan_ref: str, last_seq: int) -> None:
-        """Hear, in any thread, that a plan has events up to `last_seq`; many pokes wake the loop once."""
+        """Notify the feed, from any thread, of a plan's events up to `last_seq`; wakes the loop once for many."""
         if not self._bells and plan_ref not in self._plans and not self._others.wanted:
             return
         with self._lock:
             is_first = not self._notified
             self._notified[plan_ref] = last_seq
         if is_first:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._take_notifications)
 
     def _take_notifications(self) -> None:
@@ -229,7 +229,7 @@ class Feed:
         self._hear(poked)
 
     def _hear(self, poked: Notifications) -> None:
-        """Take in what was said of plans, in this process or another."""
+        """Process notifications of this or another process."""
         for plan_ref, last_seq in poked.items():
             watched = self._plans.get(plan_ref)
             if watched is not None:
@@ -244,7 +244,7 @@ class Feed:
             watched.reading = self.loop.create_task(self._hand_out(watched))
 
     async def _hand_out(self, watched: WatchedPlan) -> None:
-        """Read what is new, once, and hand it to every subscription."""
+        """Read new events once and offer them to every subscription."""
         try:
             while lines := await self.run(serialized_events_after, watched.ref, watched.start()):
                 watched.read = lines[-1].seq
@@ -253,13 +253,13 @@ class Feed:
                 if watched.read >= watched.heard:
                     break
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("the events of a plan could not be read; the next look tries again")
+            log.warning("the events of a plan could not be read; the next poll tries again")
             log_unexpected(error)
         finally:
             watched.reading = None
 
     async def _poll_each_second(self) -> None:
-        """Find what no poke told of: those that were lost, and those of processes that send none."""
+        """Find events without a notification, which was lost or not sent by another process."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
@@ -294,7 +294,7 @@ def _set_all(bells: set[WaitEvent]) -> None:
 
 
 def _with_fresh_connection(function: Callable[[], ResultT]) -> ResultT:
-    """Run a function on a connection that is good, and leave none open that may be idle for long."""
+    """Run a function on a usable connection, and do not leave one open that may be idle for long."""
     close_old_connections()
     try:
         return function()
@@ -307,15 +307,15 @@ def _last_seqs(plan_refs: list[str]) -> Notifications:
 
 
 def _open_call(call_id: str) -> str | None:
-    """Return the plan of a call that has not ended; None when it has, or there is none."""
+    """Return the plan of a call; None if the call has ended or does not exist."""
     calls = Call.objects.filter(public_id=call_id).exclude(status__in=TERMINAL)
     return calls.values_list("plan_ref", flat=True).first()
 
 
 def standing_in(call_id: str) -> tuple[str, bool]:
-    """Return the call that stands in for another whose approval came to nothing, and whether it goes on.
+    """Return the call that replaced a call whose approval was invalidated, and whether it is still open.
 
-    A call that was voided goes on while its step does: it is about to be asked about anew.
+    An invalidated call without a replacement counts as open while its step is in progress: a new request will follow.
     """
     columns = "status", "error_kind", "replacements__public_id", "step__status"
     status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
@@ -328,7 +328,7 @@ _feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
 
 
 def current_feed() -> Feed:
-    """Return the feed of the running event loop, started when this is the first who asks."""
+    """Return the feed of the running event loop; it is created at the first call."""
     for loop in [loop for loop in _feeds if loop.is_closed()]:
         del _feeds[loop]
     loop = asyncio.get_running_loop()
@@ -338,7 +338,7 @@ def current_feed() -> Feed:
 
 
 def feeds() -> list[Feed]:
-    """Return the feeds of this process, of every event loop."""
+    """Return the feeds of all event loops of this process."""
     return list(_feeds.values())
 
 
@@ -348,12 +348,12 @@ def notify_feeds(plan_ref: str, last_seq: int) -> None:
 
 
 MAX_STREAMED_TEXT = 4_000
-"""Characters: of a longer text the end is shown."""
+"""Limit in characters; of a longer text the end is sent."""
 OMITTED_TEXT_MARK = "[… more before …]\n"
 
 
 def publish_model_text(plan_ref: str, step_id: int, text: str) -> None:
-    """Show what the model of an agent's step has said so far; nothing once its turn is over. Never waits or raises."""
+    """Publish the text so far of an agent's model; an empty text ends its turn. Never blocks or raises."""
     shown = text if len(text) <= MAX_STREAMED_TEXT else OMITTED_TEXT_MARK + text[-MAX_STREAMED_TEXT:]
     for feed in feeds():
         feed.model_output.say(plan_ref, step_id, shown)

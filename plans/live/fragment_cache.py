@@ -1,7 +1,7 @@
-"""Boards: fragments of pages, drawn once per process for everyone who looks at the same thing, and kept up to date.
+"""Shared renderings: page fragments rendered once per process for all viewers of the same page, and kept up to date.
 
-A board holds state, not history: each viewer is sent what differs from what it was sent last, so that a slow one
-skips what lies between and costs no memory.
+A rendering holds state, not history: each viewer gets the difference to what it was last sent, so a slow viewer skips
+intermediate states and costs no memory.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from plans.live.feed import Feed, WaitEvent
 
 log = logging.getLogger("toolgate.boards")
 REST_FACTOR = 3
-"""A board that takes long to draw rests this many times as long."""
+"""Pause after rendering, as a multiple of the time that it took."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Fragments by key. `seq` is the number they are drawn at, `exact` when nothing newer is in them.
+    """Fragments by key. `seq` is the event number they are rendered at, `exact` if they contain nothing newer.
 
-    `numbers` has the fragments that never change, by the number they came with; `says` is what to announce.
+    `numbers` has the event numbers of fragments that never change; `says` is the text for screen readers.
     """
 
     fragments: Mapping[str, str]
@@ -35,7 +35,7 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class RenderSource:
-    """What a board shows: its key, how it is drawn, what rings for it, how long it rests between drawings."""
+    """The source of a rendering: its key, render function, notifications, and pause between renderings."""
 
     key: Hashable
     draw: Callable[[], Fragments]
@@ -44,7 +44,7 @@ class RenderSource:
 
 
 class SharedRendering:
-    """One subject, drawn again whenever its bell rings."""
+    """The current rendering of a source, updated on each notification."""
 
     def __init__(self, feed: Feed, subject: RenderSource) -> None:
         self.drawn: Fragments | None = None
@@ -58,18 +58,19 @@ class SharedRendering:
         with self._subject.listen(self._feed) as bell:
             while True:
                 began = clock()
-                # Bells ring once a second although nothing happened: what comes right after such a look must not wait.
+                # No pause after a rendering without changes: `listen_to_all` notifies every second without news, and
+                # news right after that must not wait.
                 rest = self._subject.rest_seconds if await self._draw() else 0
                 await asyncio.sleep(max(rest, REST_FACTOR * (clock() - began)))
                 await bell.wait()
                 bell.clear()
 
     async def _draw(self) -> bool:
-        """Draw it, and say whether that is news to anyone."""
+        """Render the source; return whether the result has changed."""
         try:
             drawn = await self._feed.run(self._subject.draw)
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("a board could not be drawn; the next ring tries again")
+            log.warning("a page fragment could not be rendered; the next notification tries again")
             log_unexpected(error)
             return True
         if drawn == self.drawn:
@@ -81,7 +82,7 @@ class SharedRendering:
 
 
 class ViewerState:
-    """What one client has been sent of one board."""
+    """The fragments that one client has been sent of a rendering."""
 
     def __init__(self, board: SharedRendering, after: int | None = None) -> None:
         self._board = board
@@ -89,7 +90,7 @@ class ViewerState:
         self._sent: Fragments | None = None
 
     def news(self) -> dict[str, object] | None:
-        """Return the message that brings the client up to date, None when it is."""
+        """Return the message that brings the client up to date, or None if it is."""
         drawn, sent = self._board.drawn, self._sent
         if drawn is None or drawn is sent:
             return None
@@ -101,7 +102,7 @@ class ViewerState:
         return _message(drawn.seq, fragments) | announced if fragments else None
 
     def _first(self, drawn: Fragments) -> dict[str, object] | None:
-        """Return all that the client may not have: its page was drawn at the number that it gave."""
+        """Return all fragments that may differ from the client's page, which was rendered at `after`."""
         if drawn.seq is None or self._after is None:
             return _message(drawn.seq, list(drawn.fragments.values()))
         if drawn.exact and drawn.seq == self._after:
@@ -112,7 +113,7 @@ class ViewerState:
 
 
 def _message(seq: int | None, fragments: list[str]) -> dict[str, object]:
-    """Return a message; one without a number is taken in whatever the client has."""
+    """Return a message; clients always apply one without a number."""
     return {"fragments": fragments} if seq is None else {"seq": seq, "fragments": fragments}
 
 
@@ -121,7 +122,7 @@ _renderings: WeakKeyDictionary[Feed, dict[Hashable, SharedRendering]] = WeakKeyD
 
 @contextmanager
 def shared_rendering(feed: Feed, subject: RenderSource, bell: WaitEvent) -> Iterator[SharedRendering]:
-    """Share the board of a subject with whoever else looks at it; `bell` rings when it is drawn anew."""
+    """Yield the rendering of a source shared with its other viewers; `bell` is set when it changes."""
     boards = _renderings.setdefault(feed, {})
     board = boards.get(subject.key) or boards.setdefault(subject.key, SharedRendering(feed, subject))
     board.viewers.add(bell)

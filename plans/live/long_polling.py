@@ -1,8 +1,8 @@
-"""Requests that wait for news: a moment on their own thread, or longer as a coroutine that holds no thread of Django's.
+"""Long polling: requests wait briefly on their own thread, or longer as a coroutine without a thread of Django's.
 
-A view names the longer wait in a header and answers at once; the ASGI layer here keeps that answer back, waits, and
-sends the call as it is then. A process that is told to stop, or cannot ask the database, sends the answer that was kept
-back.
+For a longer wait a view answers at once, with a header that names the wait; the ASGI middleware here holds the answer
+back, waits, and sends the call's state afterwards. If the process stops or the database is unavailable, it sends the
+held answer.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ _lock = threading.Lock()
 
 
 def read_soon(call: Call, read: Callable[[], ResultT], is_running: Callable[[ResultT], bool]) -> ResultT:
-    """Return what `read` returns once the call no longer runs, or after 50 ms: quick tools need no second request.
+    """Return the result of `read` once the call no longer runs, or after 50 ms; saves a second request for fast tools.
 
-    The first read waits until the plan has news, but 3 ms at most: a quick tool has ended by then, and a read before
-    that would only compete with the thread that runs it.
+    The first read waits for an event of the plan, but at most 3 ms: an earlier read would only compete with the thread
+    that runs a fast tool.
     """
     if PUBLIC_STATUS[call.status] != "running":
         return read()
@@ -66,7 +66,7 @@ def _wait_event(plan_ref: str) -> Iterator[threading.Event]:
 
 
 def wake_waiters(plan_ref: str, last_seq: int) -> None:
-    """Wake whoever waits for this plan; called after each commit, most often for nobody."""
+    """Wake the threads that wait for this plan; called after each commit, mostly without waiters."""
     if plan_ref in _waiters:
         with _lock:
             for bell in _waiters.get(plan_ref, ()):
@@ -76,13 +76,13 @@ def wake_waiters(plan_ref: str, last_seq: int) -> None:
 WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"
 PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/"}
-"""What may be waited for, and where it is read then; each is addressed by its call."""
+"""Kinds of waits and the paths to read afterwards, by the call's id."""
 HIDDEN_STATUSES = (403, 404)
-"""What is answered to who asked for a draft and may not read it: they keep the first answer."""
+"""Statuses for a requester who may not read the draft and therefore gets the held answer."""
 REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,)}
-"""What is answered to who may wait no more: their account or token was switched off, or lost its rights."""
+"""Statuses for clients who may no longer wait, because their account or token was disabled or lost its rights."""
 POLL_SECONDS = 5.0
-"""How often it is looked whether who waits may still."""
+"""Interval in seconds for checking that the client may still wait."""
 KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 
@@ -98,14 +98,14 @@ _stop_events: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
 
 def end_waits() -> None:
-    """Answer all that wait with what is known now, in any thread: the process was told to stop."""
+    """End all waits because the process stops; may be called in any thread."""
     for loop, stop in list(_stop_events):
         loop.call_soon_threadsafe(stop.set)
 
 
 @contextmanager
 def until_stopped() -> Iterator[asyncio.Event]:
-    """Give an event that is set when the process is told to stop."""
+    """Yield an event that is set when the process stops."""
     mine = asyncio.get_running_loop(), asyncio.Event()
     _stop_events.add(mine)
     try:
@@ -115,9 +115,9 @@ def until_stopped() -> Iterator[asyncio.Event]:
 
 
 class WaitForCall:
-    """Wraps an ASGI application; `settled(call id, seconds)` returns when the call has ended or time is over.
+    """ASGI middleware for long polling; `settled(call id, seconds)` returns when the call has ended or time is up.
 
-    It returns the id of the call to be answered with: the same, or the one that took its place meanwhile.
+    It returns the id of the call to answer with: the same call, or its replacement.
     """
 
     def __init__(self, app: App, settled: SettledWaiter) -> None:
@@ -125,7 +125,7 @@ class WaitForCall:
         self.settled = settled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, later where its view asks for it."""
+        """Handle one request; delay the answer if its view requests a wait."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -140,7 +140,7 @@ class WaitForCall:
                 if found is None or isinstance(found, HeldResponse)
                 else await self._read(answer.wait, found, scope)
             )
-        except asyncio.CancelledError:  # the server's patience at its end is over
+        except asyncio.CancelledError:  # the server's shutdown timeout has passed
             await answer.give(send, status=answer.status)
             raise
         if later is not None:
@@ -148,9 +148,9 @@ class WaitForCall:
             await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
     async def _wait(self, wait: "RequestedWait", scope: Scope, receive: Receive) -> "str | HeldResponse | None":
-        """Wait for the call; return which one to answer with, or the answer to who may wait no more.
+        """Wait for the call; return the id of the call to answer with, or the refusal if the client may no longer wait.
 
-        None when the client has left.
+        None if the client has disconnected.
         """
         with until_stopped() as stop:
             settled = asyncio.ensure_future(self.settled(wait.call_id, wait.seconds))
@@ -170,7 +170,7 @@ class WaitForCall:
                     each.cancel()
 
     async def _refused(self, wait: "RequestedWait", scope: Scope) -> "HeldResponse":
-        """Return the answer to who may wait no more, once that is so."""
+        """Poll until the client may no longer wait; return the refusal."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             answer = await self._read(wait, wait.call_id, scope)
@@ -178,7 +178,7 @@ class WaitForCall:
                 return answer
 
     async def _read(self, wait: "RequestedWait", call_id: str, scope: Scope) -> "HeldResponse":
-        """Read what was waited for as the same caller would."""
+        """Read the awaited resource on behalf of the same caller."""
         path = scope.get("root_path", "") + PATHS[wait.what].format(call_id)
         headers = [(name, value) for name, value in scope["headers"] if name.lower() in KEPT_HEADERS]
         inner = {
@@ -195,9 +195,9 @@ class WaitForCall:
 
 
 def _is_final(wait: "RequestedWait", status: int) -> bool:
-    """Say whether what was read after the wait is the answer, and not the one that was kept back.
+    """Return whether to send the answer read after the wait instead of the held one.
 
-    What came of a draft is told whatever it is, to who may read it.
+    For a draft any outcome is sent, unless the requester may not read it.
     """
     if wait.what == DRAFT:
         return status not in HIDDEN_STATUSES and status != DATABASE_UNAVAILABLE.status
@@ -205,7 +205,7 @@ def _is_final(wait: "RequestedWait", status: int) -> bool:
 
 
 class HeldResponse:
-    """A response on its way: passed on as it comes, unless its view asks to wait or nobody is to get it."""
+    """A response that is passed on as it comes, or held if its view requests a wait or `send` is None."""
 
     def __init__(self, send: Send | None) -> None:
         self.send = send
@@ -214,11 +214,11 @@ class HeldResponse:
 
     @property
     def status(self) -> int:
-        """The status, 500 while there is none."""
+        """The HTTP status, 500 if the response has not started."""
         return int(self.messages[0]["status"]) if self.messages else 500
 
     async def take(self, message: Message) -> None:
-        """Take the next message of the response."""
+        """Process the next ASGI message of the response."""
         if message["type"] == "http.response.start":
             self.wait = _take_requested_wait(message)
         if self.send is not None and self.wait is None:
@@ -227,14 +227,14 @@ class HeldResponse:
             self.messages.append(message)
 
     async def give(self, send: Send, *, status: int) -> None:
-        """Send what was kept back, under this status."""
+        """Send the held response with this status."""
         for message in self.messages:
             await send({**message, "status": status} if message["type"] == "http.response.start" else message)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedWait:
-    """What a view asks this layer to wait for: a call, for how many seconds, and what is read when it has ended."""
+    """A wait requested by a view: the call, the seconds, and the kind of resource to read afterwards."""
 
     call_id: str
     seconds: float
@@ -242,7 +242,7 @@ class RequestedWait:
 
 
 def _take_requested_wait(start: Message) -> RequestedWait | None:
-    """Take the wait out of a response's headers."""
+    """Remove the wait header from a response and return its content, or None."""
     name = WAIT_HEADER.lower().encode()
     found = [value for key, value in start["headers"] if key.lower() == name]
     if not found:
@@ -253,13 +253,13 @@ def _take_requested_wait(start: Message) -> RequestedWait | None:
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has gone."""
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         continue
 
 
 def _empty_receive() -> Receive:
-    """Return the input of a request without a body, whose client stays."""
+    """Return the `receive` of a request without a body whose client stays connected."""
     messages = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> Message:

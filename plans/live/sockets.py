@@ -1,8 +1,8 @@
-"""One WebSocket from its opening to its end: authentication, sending, closing with a code and a reason.
+"""WebSocket connections: authentication, sending, and closing with a code and a reason.
 
-A socket is opened with a bearer token, or with the session from a page of ours; a token's cookies are ignored. It is
-accepted before it may be refused, and its user is looked at again while it is open. Bare ASGI instead of a consumer of
-Channels: those share one thread for all database work and lose the code of an early refusal.
+A socket is opened with a bearer token, or with a session from a page of the same origin; with a token, cookies are
+ignored. It is accepted before it may be refused, and access is checked again while it is open. Plain ASGI instead of
+Channels consumers, which share one thread for all database work and lose the code of an early refusal.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from plans.live.feed import current_feed
 
 MALFORMED, SIGNED_OUT, NO_RIGHT, NOT_FOUND = 4400, 4401, 4403, 4404
 TRY_AGAIN = 1013
-"""Clients connect again after it."""
+"""Close code after which clients reconnect."""
 MAX_NUMBER = 2**53 - 1
 MAX_DIGITS = 16
 
 
 class SocketRefused(Exception):
-    """A socket that is closed, with the code that clients rely on and a sentence."""
+    """The socket is to be closed, with a close code for clients and a reason for people."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class SocketRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SocketUser:
-    """Who looks, with which token, and whether at everyone's things."""
+    """The user of a socket, their token, and whether they may see everyone's objects."""
 
     user: User
     token: ApiToken | None
@@ -58,7 +58,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
-    """Return who is there; `scope` is what a token needs, None where only sessions enter. Raises SocketRefused."""
+    """Return the user; `scope` is required of tokens, None if only sessions are accepted. Raises SocketRefused."""
     texts = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
     kind, _, secret = dict(texts).get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
@@ -71,7 +71,7 @@ def _authenticate_token(secret: str, scope: str | None) -> SocketUser:
     if token is None:
         raise SocketRefused(SIGNED_OUT, "This token is unknown, expired or revoked.")
     if scope is None:
-        raise SocketRefused(NO_RIGHT, "This socket is for pages: sign in.")
+        raise SocketRefused(NO_RIGHT, "This socket accepts no tokens. Sign in instead.")
     if scope not in token.scopes:
         raise SocketRefused(NO_RIGHT, f"This token lacks the scope {scope}.")
     user = user_for_token(token)
@@ -93,9 +93,9 @@ def _authenticate_session(headers: list[tuple[str, str]]) -> SocketUser:
 
 
 def is_allowed_origin(origin: str, host: str) -> bool:
-    """Return whether a page of `origin` may open a socket that was asked for at `host`, as Django's CSRF check decides.
+    """Return whether a page of `origin` may open a socket on `host`, by the rules of Django's CSRF check.
 
-    Scheme, host and port must be the socket's own, or those of an entry in CSRF_TRUSTED_ORIGINS.
+    Scheme, host and port must equal the socket's own or match an entry in CSRF_TRUSTED_ORIGINS.
     """
     own_scheme = "https" if settings.TOOLGATE_HTTPS else "http"
     if validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS) and origin.lower() == f"{own_scheme}://{host}":
@@ -111,15 +111,15 @@ def is_allowed_origin(origin: str, host: str) -> bool:
 
 
 def parse_after(query: bytes) -> int:
-    """Return the number after which events are wanted, 0 unless it is given. Raises SocketRefused for anything else."""
+    """Return the `after` parameter, 0 if it is missing. Raises SocketRefused for any other query."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if not pairs:
         return 0
     [(name, text), *more] = pairs
     if more or name != "after":
-        raise SocketRefused(MALFORMED, "The one parameter of this socket is `after`.")
+        raise SocketRefused(MALFORMED, "The only parameter of this socket is `after`.")
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or int(text) > MAX_NUMBER:
-        raise SocketRefused(MALFORMED, "`after` takes the number of an event, or 0.")
+        raise SocketRefused(MALFORMED, "`after` must be the number of an event, or 0.")
     return int(text)
 
 
@@ -133,7 +133,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Socket(ABC):
-    """One connection; a subclass says who may enter and what is told."""
+    """One connection; subclasses define who may connect and what is sent."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
@@ -143,7 +143,7 @@ class Socket(ABC):
 
     @classmethod
     async def serve(cls, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection: the ASGI application of this kind of socket."""
+        """Serve one connection; the ASGI application of this class."""
         await receive()
         socket = cls(scope, send)
         try:
@@ -153,22 +153,22 @@ class Socket(ABC):
         except SocketRefused as refusal:
             await socket.close(refusal.code, str(refusal))
         except OSError:
-            log.debug("a client was gone before it was told")
+            log.debug("a client disconnected before a message was sent")
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("a socket broke")
+            log.warning("a socket failed")
             log_unexpected(error)
-            await socket.close(1011, "Something went wrong here; it has been logged.")
+            await socket.close(1011, "Something went wrong. The error has been logged.")
 
     @abstractmethod
     def enter(self) -> SocketUser:
-        """Return who is there, now and each few seconds again, in a thread. Raises SocketRefused."""
+        """Authenticate the user; called in a thread, at first and every RECHECK_SECONDS. Raises SocketRefused."""
 
     @abstractmethod
     async def tell(self, visitor: SocketUser) -> None:
-        """Accept, then tell the visitor what there is to tell, for ever."""
+        """Accept the connection, then send messages forever."""
 
     async def recheck_access(self, visitor: SocketUser) -> None:
-        """Turn a visitor away who has signed out since, or whose rights are fewer than they were."""
+        """Raise SocketRefused once the user has signed out or lost rights."""
         gone = SocketRefused(NO_RIGHT, "You no longer have access.")
         while True:
             await asyncio.sleep(RECHECK_SECONDS)
@@ -184,23 +184,23 @@ class Socket(ABC):
         await self.send_text(json.dumps(message, ensure_ascii=False))
 
     async def send_text(self, text: str) -> None:
-        """Send one message that is JSON already."""
+        """Send one message that is already JSON text."""
         await self._send({"type": "websocket.send", "text": text})
 
     async def accept(self) -> None:
-        """Accept the connection, unless that was done."""
+        """Accept the connection unless it is accepted."""
         if not self._accepted:
             self._accepted = True
             await self._send({"type": "websocket.accept"})
 
     async def close(self, code: int, reason: str) -> None:
-        """Close with a code and a sentence; a browser is told them only once it was accepted."""
+        """Close with a code and a reason; accepts first, because browsers only then receive them."""
         await self.accept()
         await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
 
 async def until_one_ends(*jobs: Awaitable[object]) -> None:
-    """Run jobs side by side until one returns or raises; raise what it raised."""
+    """Run jobs concurrently until one returns or raises; raise its exception."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -213,6 +213,6 @@ async def until_one_ends(*jobs: Awaitable[object]) -> None:
 
 
 async def _wait_until_closed(receive: Receive) -> None:
-    """Return when the client has gone; what it says before is not listened to."""
+    """Return when the client has disconnected; its messages are ignored."""
     while (await receive())["type"] != "websocket.disconnect":
         continue

@@ -1,8 +1,8 @@
-"""What models say while they are still speaking, brought to whoever listens on this event loop.
+"""Streaming of model output to subscribers on this event loop while it is being generated.
 
-Best effort: nothing is stored, and of what waits for a slow listener only the newest is kept. A late listener gets the
-whole text so far with the model's next words. Between processes it crosses Redis, encrypted with TOOLGATE_SECRET_KEYS;
-a process then also hears itself again, a moment later.
+Best effort: nothing is stored, and slow subscribers only get the latest text. A late subscriber gets the whole text so
+far with the next update. Between processes, text goes through Redis, encrypted with TOOLGATE_SECRET_KEYS; a process
+then also receives its own messages again.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from plans.live.broadcast import BroadcastChannel
 GROUP = "voices"
 
 StreamedTexts = dict[str, str]
-"""Texts by "plan step"."""
+"""Texts by "<plan> <step>"."""
 
 
 class OutputSubscription:
-    """One listener to a plan: the newest text of each of its steps that it has not heard yet."""
+    """One subscription to a plan: the latest text of each step that was not delivered yet."""
 
     def __init__(self) -> None:
         self._said: dict[int, str] = {}
         self._bell = asyncio.Event()
 
     def receive(self, step_id: int, text: str) -> None:
-        """Take in what a step says now."""
+        """Set the latest text of a step."""
         self._said[step_id] = text
         self._bell.set()
 
     async def news(self) -> Mapping[int, str]:
-        """Return what was not heard yet, by the numbers of steps, once there is something."""
+        """Wait for new texts and return them by step number."""
         await self._bell.wait()
         self._bell.clear()
         said, self._said = self._said, {}
@@ -40,7 +40,7 @@ class OutputSubscription:
 
 
 class ModelOutputStream:
-    """All the speaking and listening on one event loop. Everything but `say` is called on that loop."""
+    """The model output of one event loop. All methods except `say` must be called on that loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -51,15 +51,15 @@ class ModelOutputStream:
 
     @property
     def tasks(self) -> "Sequence[asyncio.Future[None]]":
-        """What runs until it is stopped."""
+        """The tasks that run until `stop` is called."""
         return self._others.tasks
 
     def stop(self) -> None:
-        """Say and hear nothing more."""
+        """Stop sending and receiving."""
         self._others.stop()
 
     def say(self, plan_ref: str, step_id: int, text: str) -> None:
-        """Say, in any thread, what the model of a step has said so far; nothing when its turn is over."""
+        """Publish, from any thread, the text so far of a step's model; an empty text ends its turn."""
         place = f"{plan_ref} {step_id}"
         with self._lock:
             if plan_ref not in self._output_subscriptions and not self._others.wanted:
@@ -67,7 +67,7 @@ class ModelOutputStream:
             is_first = not self._said
             self._said[place] = text
         if is_first:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._pass_on)
 
     def _pass_on(self) -> None:
@@ -77,7 +77,7 @@ class ModelOutputStream:
         self._hear(said)
 
     def _hear(self, said: StreamedTexts) -> None:
-        """Take in what was said, in this process or another."""
+        """Deliver texts of this or another process to the subscriptions."""
         for place, text in said.items():
             plan_ref, _, number = place.rpartition(" ")
             for ear in self._output_subscriptions.get(plan_ref, ()):
@@ -85,7 +85,7 @@ class ModelOutputStream:
 
     @contextmanager
     def listen(self, plan_ref: str) -> Iterator[OutputSubscription]:
-        """Listen to the steps of a plan from now on."""
+        """Subscribe to the model output of a plan's steps."""
         ear = OutputSubscription()
         ears = self._output_subscriptions.setdefault(plan_ref, set())
         ears.add(ear)

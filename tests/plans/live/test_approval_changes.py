@@ -1,4 +1,4 @@
-"""What the looks at requests tell: everything that lists and pages show of one, and how many wait."""
+"""Snapshots of approval requests: all shown changes, and the number of pending requests."""
 
 import asyncio
 import threading
@@ -23,26 +23,26 @@ pytestmark = pytest.mark.db
 
 
 class Watcher:
-    """Looks again and again, and says in short what has changed."""
+    """Takes snapshots repeatedly and returns the changes in short form."""
 
     def __init__(self) -> None:
         self.last: QueueSnapshot
         self.last, _ = take_snapshot()
 
     def news(self) -> tuple[list[str], int]:
-        """Return what happened since the last look, and how many requests wait."""
+        """Return the changes since the last snapshot and the number of pending requests."""
         self.last, found = take_snapshot(self.last)
         return [change.type.removeprefix("approval.") for change in found.changes], found.waiting
 
 
 @pytest.fixture
 def watcher(db) -> Watcher:
-    """A watcher that has looked once."""
+    """A watcher that has taken one snapshot."""
     return Watcher()
 
 
-def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, tomas, vera):
-    """Claims, delegations, remarks, escalation; not what is one person's own."""
+def test_changes_of_related_rows_are_reported(watcher, ada, rosa, tomas, vera):
+    """Claims, delegations, comments, escalation; not personal settings."""
     request = ask(ada)
     assert watcher.news() == (["opened"], 1)
     for act in (
@@ -60,8 +60,8 @@ def test_all_that_is_laid_over_a_request_is_a_change(watcher, ada, rosa, tomas, 
     assert watcher.news() == ([], 1)
 
 
-def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
-    """A decision in the middle of it is told of by the next one, and once."""
+def test_snapshot_is_consistent(transactional_db, ada, rosa, monkeypatch):
+    """A decision during a snapshot is reported by the next one, once."""
     watcher, request, looked_on = Watcher(), ask(ada), approval_changes._related_rows
     watcher.news()
 
@@ -75,8 +75,8 @@ def test_a_look_is_of_one_moment(transactional_db, ada, rosa, monkeypatch):
     assert watcher.news() == (["closed"], 0)
 
 
-async def test_two_who_come_first_begin_with_the_same_look(transactional_db, ada, monkeypatch):
-    """The later one's would hide from the other what lies between."""
+async def test_first_subscribers_share_one_snapshot(transactional_db, ada, monkeypatch):
+    """A second one could hide changes from the first subscriber."""
     looks: list[QueueSnapshot | None] = []
 
     def noted(before: QueueSnapshot | None = None) -> tuple[QueueSnapshot, approval_changes.ChangeBatch]:
@@ -93,7 +93,7 @@ async def test_two_who_come_first_begin_with_the_same_look(transactional_db, ada
 
 
 def apart(act: Callable[[], object]) -> None:
-    """Do something in another thread, and wait for its end."""
+    """Run a function in another thread and wait for it."""
 
     def do() -> None:
         act()
@@ -104,8 +104,8 @@ def apart(act: Callable[[], object]) -> None:
     thread.join()
 
 
-def test_an_answer_that_is_not_enough_is_a_change(watcher, ada, rosa, tomas):
-    """The last one closes; an undone one opens nothing, it changes."""
+def test_review_below_the_quorum_is_a_change(watcher, ada, rosa, tomas):
+    """The last review closes the request; an undone one is a change."""
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     request = ask(ada)
     watcher.news()
@@ -117,7 +117,7 @@ def test_an_answer_that_is_not_enough_is_a_change(watcher, ada, rosa, tomas):
     assert watcher.news() == (["changed"], 1)
 
 
-def test_what_is_asked_early_is_told_of_once_it_is_asked(watcher, ada, rosa):
+def test_early_request_is_reported_when_its_step_is_ready(watcher, ada, rosa):
     """The count is that of the list."""
     request = ask(ada)
     ApprovalRequest.objects.update(is_early=True)

@@ -1,4 +1,4 @@
-"""Pokes between processes, over a real Redis: plan and number arrive at whoever listens, also after many."""
+"""Notifications between processes over a real Redis."""
 
 import asyncio
 
@@ -11,15 +11,15 @@ pytestmark = pytest.mark.service
 
 
 async def hears(wanted: Notifications, heard: Notifications, speaker: BroadcastChannel[int]) -> None:
-    """Say it until it is heard: nothing promises that a listener listens at once."""
+    """Send repeatedly until it is received: a subscriber may not listen at once."""
     async with asyncio.timeout(30):
         while any(heard.get(plan) != seq for plan, seq in wanted.items()):
             speaker.send(wanted)
             await asyncio.sleep(0.05)
 
 
-async def test_one_process_hears_what_another_says() -> None:
-    """Two ends of the same Redis, as two processes have them."""
+async def test_notifications_reach_other_processes() -> None:
+    """With two connections to one Redis."""
     heard: Notifications = {}
     listener: BroadcastChannel[int] = BroadcastChannel(heard.update)
     speaker: BroadcastChannel[int] = BroadcastChannel(lambda poked: None)
@@ -33,6 +33,6 @@ async def test_one_process_hears_what_another_says() -> None:
 
 
 @pytest.mark.django_db
-def test_the_suite_runs_on_postgresql_here() -> None:
-    """What is called the suite on services must not have fallen back to SQLite."""
+def test_suite_on_services_runs_on_postgresql() -> None:
+    """It must not fall back to SQLite."""
     assert connection.vendor == "postgresql"

@@ -1,4 +1,4 @@
-"""The sockets that programs read: nothing twice, nothing left out, whatever happens to the connection."""
+"""WebSockets for programs: every event once and in order, also across reconnections."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ STEPS = 40
 
 
 def answer(verdict: ReviewVerdict, by: User, channel: str = "rest") -> str:
-    """Decide the one request there is; return its id."""
+    """Decide the only request; return its id."""
     request = ApprovalRequest.objects.get()
     decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because.", channel=channel))  # type: ignore[arg-type]
     return request.public_id
@@ -36,7 +36,7 @@ def path_of(plan: Plan, after: int | None = None) -> str:
 
 
 async def test_a_plan_is_followed_across_lost_connections(executor: ExecutorPool, ada: User) -> None:
-    """Reconnecting while it runs: the numbers go on without gap or duplicate to the plan's end."""
+    """A client that reconnects gets consecutive numbers until the plan's end."""
     headers = await apart(by_session, ada)
     chain = [step(number, dependencies=[number - 1] if number > 1 else []) for number in range(1, STEPS + 1)]
     plan = await apart(make_plan, ada, *chain)
@@ -51,8 +51,8 @@ async def test_a_plan_is_followed_across_lost_connections(executor: ExecutorPool
     assert len(heard) - 1 == await apart(Event.objects.filter(plan=plan).count)
 
 
-async def test_one_event_is_one_message_with_the_fields_clients_know(executor: ExecutorPool, ada: User) -> None:
-    """And no arguments in it."""
+async def test_one_event_is_one_message_with_documented_fields(executor: ExecutorPool, ada: User) -> None:
+    """Without arguments."""
     plan = await apart(make_plan, ada, write_step(1, content="a secret"))
     async with opened(path_of(plan), await apart(by_token, ada, "plans:read")) as caller:
         events = [await caller.receive_json_from(timeout=60) for _ in range(5)]
@@ -62,8 +62,7 @@ async def test_one_event_is_one_message_with_the_fields_clients_know(executor: E
     assert "a secret" not in str(events)
 
 
-async def test_a_client_that_reads_nothing_slows_nobody(transactional_db, catalog, ada: User) -> None:
-    """It has its own place in the events."""
+async def test_client_that_reads_nothing_does_not_slow_others(transactional_db, catalog, ada: User) -> None:
     plan = await apart(make_plan, ada, step(1), start=False)
     headers = await apart(by_session, ada)
     async with opened(path_of(plan), headers) as asleep, opened(path_of(plan), headers) as awake:
@@ -73,8 +72,8 @@ async def test_a_client_that_reads_nothing_slows_nobody(transactional_db, catalo
         assert (await asleep.receive_json_from(timeout=60))["seq"] == 1
 
 
-async def test_requests_are_told_of_from_opening_to_the_end(executor: ExecutorPool, ada: User, rosa: User) -> None:
-    """With how many wait."""
+async def test_requests_are_reported_from_opening_to_the_end(executor: ExecutorPool, ada: User, rosa: User) -> None:
+    """With the number of pending requests."""
     async with opened("/ws/approvals/", await apart(by_session, rosa)) as caller:
         plan = await apart(make_plan, ada, write_step(1), write_step(2, "other.txt"))
         told = [await caller.receive_json_from(timeout=60) for _ in range(2)]
@@ -88,7 +87,7 @@ async def test_requests_are_told_of_from_opening_to_the_end(executor: ExecutorPo
 
 
 async def test_a_decision_closes_and_an_undo_brings_it_back(executor: ExecutorPool, ada, rosa, settings) -> None:
-    """What waits again is told of as changed."""
+    """A request that is pending again is reported as changed."""
     settings.TOOLGATE_UNDO_SECONDS = 60
     async with opened("/ws/approvals/", await apart(by_token, rosa, "approvals:read")) as caller:
         await apart(make_plan, ada, write_step(1))
@@ -101,7 +100,7 @@ async def test_a_decision_closes_and_an_undo_brings_it_back(executor: ExecutorPo
     assert again == {"type": "approval.changed", "id": public_id, "status": "pending", "waiting": 1}
 
 
-async def test_what_opens_and_closes_between_two_looks_is_told_of_twice(executor: ExecutorPool, ada, rosa) -> None:
+async def test_request_opened_and_closed_between_snapshots_is_reported_twice(executor: ExecutorPool, ada, rosa) -> None:
     """Opened, then closed."""
     async with opened("/ws/approvals/", await apart(by_session, ada)) as caller:
         await apart(make_plan, ada, write_step(1))
@@ -113,8 +112,8 @@ async def test_what_opens_and_closes_between_two_looks_is_told_of_twice(executor
     assert told == ["approval.opened", "approval.closed"]
 
 
-async def test_an_agent_hears_of_its_own_requests_only(executor: ExecutorPool, ada: User, ben: User) -> None:
-    """Others' are neither told of nor counted: its own request, which opens later, comes first."""
+async def test_agent_gets_only_its_own_requests(executor: ExecutorPool, ada: User, ben: User) -> None:
+    """Others are neither reported nor counted: its own, later request comes first."""
     token, text = await apart(create_token, user=ben, kind="agent", scopes=["approvals:read", "plans:write"])
     headers = [(b"authorization", f"Bearer {text}".encode())]
     async with opened("/ws/approvals/", headers) as caller:
@@ -130,7 +129,7 @@ async def test_an_agent_hears_of_its_own_requests_only(executor: ExecutorPool, a
 
 
 async def test_messages_of_clients_are_ignored(executor: ExecutorPool, ada: User) -> None:
-    """Nothing sent over a socket changes anything, or breaks it: what comes next is what happens next."""
+    """A message neither changes nor breaks anything: the next event follows."""
     headers = await apart(by_session, ada)
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), headers) as of_plan, opened("/ws/approvals/", headers) as of_requests:

@@ -1,4 +1,4 @@
-"""The feed: every event once and in order, whoever is slow, whatever is lost on the way."""
+"""The feed: every event once and in order, with slow readers and lost notifications."""
 
 import asyncio
 import json
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.db
 
 @pytest.fixture
 def plan(transactional_db: None, catalog: None, ada: User) -> Plan:
-    """A plan of Ada's that has not started: one event."""
+    """Ada's plan that has not started: one event."""
     return make_plan(ada, step(1), start=False)
 
 
 async def take(lines: Subscription, count: int) -> list[int]:
-    """Return the numbers of the next lines, at least `count`."""
+    """Return the numbers of the next events, at least `count`."""
     numbers: list[int] = []
     async with asyncio.timeout(60):
         while len(numbers) < count:
@@ -36,8 +36,8 @@ async def take(lines: Subscription, count: int) -> list[int]:
     return numbers
 
 
-async def test_stored_events_come_first_then_those_that_happen(plan: Plan) -> None:
-    """Without a gap where one ends and the other begins."""
+async def test_stored_events_come_before_new_ones(plan: Plan) -> None:
+    """Without a gap in between."""
     await apart(happen, plan, 5)
     with current_feed().watch(plan.public_id, after=2) as lines:
         telling = asyncio.ensure_future(apart(happen, plan, 20))
@@ -45,8 +45,7 @@ async def test_stored_events_come_first_then_those_that_happen(plan: Plan) -> No
         await telling
 
 
-async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch) -> None:
-    """However many watch."""
+async def test_watched_plan_is_read_once_for_all_subscribers(plan: Plan, monkeypatch) -> None:
     reads, lines_after = [], live_feed.serialized_events_after
 
     def read(plan_ref: str, seq: int) -> list[SerializedEvent]:
@@ -68,16 +67,15 @@ async def test_a_watched_plan_is_read_once_for_everyone(plan: Plan, monkeypatch)
     assert reads == [1]
 
 
-async def test_lost_pokes_cost_a_second(plan: Plan, monkeypatch) -> None:
-    """The look at the counters finds what nobody told of."""
+async def test_polling_finds_events_without_notification(plan: Plan, monkeypatch) -> None:
     monkeypatch.setattr(feeds.Feed, "poke", lambda *told: None)
     with current_feed().watch(plan.public_id, after=1) as lines:
         await apart(happen, plan)
         assert await take(lines, 1) == [2]
 
 
-def test_what_overflows_is_read_again(monkeypatch) -> None:
-    """A slow reader is behind, never blind."""
+def test_overflowing_events_are_read_from_the_database(monkeypatch) -> None:
+    """A slow reader is late but misses nothing."""
     stored = [SerializedEvent(seq, str(seq)) for seq in range(1, 40)]
     monkeypatch.setattr(live_feed, "MAX_BUFFERED_EVENTS", 10)
 
@@ -96,8 +94,7 @@ def test_what_overflows_is_read_again(monkeypatch) -> None:
     assert asyncio.run(follow())[:27] == list(range(6, 33))
 
 
-def test_what_does_not_follow_on_is_read_and_what_was_seen_is_dropped() -> None:
-    """Numbers tell."""
+def test_gaps_are_read_and_duplicates_dropped() -> None:
     stored = [SerializedEvent(seq, str(seq)) for seq in range(1, 10)]
 
     async def read(seq: int) -> list[SerializedEvent]:
@@ -114,8 +111,7 @@ def test_what_does_not_follow_on_is_read_and_what_was_seen_is_dropped() -> None:
     assert asyncio.run(follow()) == [3, 4, 5, 6, 7, 8, 9]
 
 
-async def test_a_number_nobody_has_reached_starves_nobody_else(plan: Plan) -> None:
-    """Who asks for the future waits alone."""
+async def test_subscriber_with_a_future_number_does_not_block_others(plan: Plan) -> None:
     feed = current_feed()
     with feed.watch(plan.public_id, 10**9) as ahead, feed.watch(plan.public_id, 0) as lines:
         waiting = asyncio.ensure_future(anext(ahead))
@@ -126,8 +122,8 @@ async def test_a_number_nobody_has_reached_starves_nobody_else(plan: Plan) -> No
         waiting.cancel()
 
 
-async def test_a_call_is_waited_for_until_it_ends(executor: ExecutorPool, ada: User) -> None:
-    """By a coroutine; afterwards, and for no call at all, there is nothing to wait for."""
+async def test_coroutine_waits_until_the_call_ends(executor: ExecutorPool, ada: User) -> None:
+    """An ended or unknown call returns at once."""
     order = CallOrder("render_text", {"template": "hello", "values": {}})
     call = await apart(create_call, order, by=Requester(ada))
     async with asyncio.timeout(60):
@@ -139,7 +135,7 @@ async def test_a_call_is_waited_for_until_it_ends(executor: ExecutorPool, ada: U
 
 
 async def test_waiting_ends_when_time_is_over(executor: ExecutorPool, ada: User) -> None:
-    """A held call stays held."""
+    """The call stays held."""
     order = CallOrder("write_file", {"path": "a.txt", "content": "a"})
     call = await apart(create_call, order, by=Requester(ada))
     async with asyncio.timeout(60):
@@ -147,8 +143,7 @@ async def test_waiting_ends_when_time_is_over(executor: ExecutorPool, ada: User)
     assert (await apart(Call.objects.get, pk=call.pk)).status == "held"
 
 
-async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
-    """Field for field."""
+async def test_serialized_event_has_the_documented_fields(plan: Plan) -> None:
     with current_feed().watch(plan.public_id, after=0) as lines:
         [line] = await anext(lines)
     event = json.loads(line.text)
@@ -156,8 +151,8 @@ async def test_a_line_is_the_event_as_clients_know_it(plan: Plan) -> None:
     assert event == {"seq": 1, "type": "plan.created", "step_id": None, "data": {}}
 
 
-async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) -> None:
-    """However often it is tried, and once when it is back."""
+async def test_unreachable_redis_is_logged_once(settings, caplog, monkeypatch) -> None:
+    """And its return, once."""
     settings.REDIS_URL, tries = "", 0
     monkeypatch.setattr("plans.live.broadcast.RETRY_SECONDS", 0.0)
     pokes: BroadcastChannel[int] = BroadcastChannel(lambda poked: None)
@@ -178,8 +173,8 @@ async def test_that_redis_is_gone_is_said_once(settings, caplog, monkeypatch) ->
     assert (tries, caplog.text.count("Redis cannot be reached"), caplog.text.count("Unexpected")) == (4, 1, 0)
 
 
-async def test_a_job_that_mistakes_its_end_for_a_lost_connection_ends(settings) -> None:
-    """As Redis' client does while it connects: else the server would never stop."""
+async def test_task_ends_if_its_cancellation_is_swallowed(settings) -> None:
+    """The connecting Redis client does so; otherwise the server would never stop."""
     settings.REDIS_URL = ""
 
     async def connect() -> None:

@@ -1,4 +1,4 @@
-"""The outer layer: answers are kept back while a call runs, and nothing else is touched."""
+"""The long-polling middleware: answers are held while a call runs; other responses pass through."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ POST = {
 
 
 class Inner:
-    """An application that asks to wait for a POST, and answers a GET with what came of it."""
+    """An application that requests a wait for POST, and answers GET with the result."""
 
     def __init__(self, wait=b"call_1;5.0", status=200):
         self.wait, self.status, self.scopes = wait, status, []
@@ -36,7 +36,7 @@ class Inner:
 
 
 async def ask(inner, settled, receive=None, scope=POST):
-    """Send one request through the layer; return the messages it sent."""
+    """Send one request through the middleware; return the messages it sent."""
     sent = []
 
     async def stays():
@@ -50,11 +50,11 @@ async def ask(inner, settled, receive=None, scope=POST):
 
 
 async def settle_at_once(call_id, seconds):
-    """Every call has ended already."""
+    """Treat every call as ended."""
     return call_id
 
 
-async def test_the_answer_is_the_call_as_it_is_after_the_wait_under_the_first_status():
+async def test_answer_is_the_call_after_the_wait_with_the_first_status():
     waited = []
 
     async def settled(call_id, seconds):
@@ -77,13 +77,13 @@ async def test_the_call_is_read_as_the_same_caller():
     assert read["headers"] == [(b"authorization", b"Bearer tg_x")]
 
 
-async def test_an_answer_that_names_no_wait_goes_straight_through():
+async def test_response_without_a_wait_passes_through():
     start, body = await ask(Inner(wait=None), None)
 
     assert (start["status"], body["body"]) == (201, b"at once")
 
 
-async def test_a_call_that_can_no_longer_be_read_leaves_the_first_answer():
+async def test_unreadable_call_is_answered_with_the_first_answer():
     start, body = await ask(Inner(status=404), settle_at_once)
 
     assert (start["status"], body["body"]) == (201, b"at once")
@@ -107,7 +107,7 @@ async def test_a_client_that_leaves_ends_the_wait():
 
 
 @pytest.mark.parametrize("kind", ["websocket", "lifespan"])
-async def test_what_is_not_http_is_passed_on(kind):
+async def test_other_protocols_pass_through(kind):
     passed = []
 
     async def inner(scope, receive, send):
@@ -119,7 +119,7 @@ async def test_what_is_not_http_is_passed_on(kind):
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"later"), (502, b"later"), (429, b"later")])
-async def test_a_draft_is_answered_with_what_came_of_it_also_when_that_is_nothing(status, body):
+async def test_draft_is_answered_with_any_outcome(status, body):
     inner = Inner(wait=b"call_1;5.0;draft", status=status)
     start, sent = await ask(inner, settle_at_once)
     assert inner.scopes[1]["path"] == "/api/v1/plans/draft/call_1/"
@@ -127,18 +127,18 @@ async def test_a_draft_is_answered_with_what_came_of_it_also_when_that_is_nothin
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_who_may_not_read_a_draft_keeps_the_first_answer(status):
+async def test_unreadable_draft_is_answered_with_the_first_answer(status):
     start, body = await ask(Inner(b"call_1;5.0;draft", status=status), settle_at_once)
     assert (start["status"], body["body"]) == (201, b"at once")
 
 
 async def never(call_id, seconds):
-    """No call ends."""
+    """Treat every call as running."""
     await asyncio.Event().wait()
 
 
 async def test_stopping_process_answers_with_the_known_state():
-    """With the call as it is then."""
+    """With the current call."""
     asking = asyncio.ensure_future(ask(Inner(), never))
     while not long_polling._stop_events:
         await asyncio.sleep(0)
@@ -148,7 +148,7 @@ async def test_stopping_process_answers_with_the_known_state():
 
 
 async def test_cut_off_wait_answers_with_the_first_answer():
-    """The server waits no longer for its requests."""
+    """The server's shutdown timeout has passed."""
     sent = []
 
     async def send(message):
@@ -164,7 +164,7 @@ async def test_cut_off_wait_answers_with_the_first_answer():
 
 
 async def test_wait_that_cannot_go_on_answers_with_the_known_state():
-    """As where the database is away."""
+    """As when the database is unavailable."""
 
     async def fails(call_id, seconds):
         raise OSError
@@ -175,8 +175,8 @@ async def test_wait_that_cannot_go_on_answers_with_the_known_state():
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_who_may_wait_no_more_is_turned_away(status, monkeypatch):
-    """Before the call ends, and after it."""
+async def test_client_that_may_no_longer_wait_is_refused(status, monkeypatch):
+    """Before and after the end of the call."""
     monkeypatch.setattr(long_polling, "POLL_SECONDS", 0)
     for settled in (never, settle_at_once):
         start, body = await ask(Inner(status=status), settled)

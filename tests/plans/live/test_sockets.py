@@ -1,4 +1,4 @@
-"""Who may open a socket, and how everyone else is told."""
+"""Access to WebSockets, and refusals."""
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -14,7 +14,7 @@ from tests.plans.socket_clients import apart, by_session, by_token, opened, refu
 
 @pytest.fixture
 def plan(transactional_db: None, catalog: None, ada: User) -> Plan:
-    """A plan of Ada's that has not started."""
+    """Ada's plan that has not started."""
     return make_plan(ada, step(1), start=False)
 
 
@@ -26,7 +26,7 @@ FOREIGN = [
 
 
 def test_origin_must_be_the_sockets_own() -> None:
-    """Scheme, host and port: another program of the same machine serves on another port."""
+    """Scheme, host and port: another program on this machine may use another port."""
     assert [host for host in OWN if not is_allowed_origin(f"http://{host}", host)] == []
     assert [origin for origin in FOREIGN if is_allowed_origin(origin, "localhost:8000")] == []
     assert not is_allowed_origin("http://evil.example", "evil.example")
@@ -50,7 +50,6 @@ def test_origin_behind_a_proxy_with_https(settings) -> None:
     ("query", "after"), [(b"", 0), (b"after=0", 0), (b"after=17", 17), (b"after=9007199254740991", 2**53 - 1)]
 )
 def test_after_is_a_number(query: bytes, after: int) -> None:
-    """The number of an event, or none."""
     assert parse_after(query) == after
 
 
@@ -68,8 +67,8 @@ NO_NUMBERS = [
 ]
 
 
-def test_anything_else_is_refused():
-    """By a code and a sentence."""
+def test_other_parameters_are_refused():
+    """With a code and a reason."""
     for query in NO_NUMBERS:
         with pytest.raises(SocketRefused) as refusal:
             parse_after(query)
@@ -77,7 +76,7 @@ def test_anything_else_is_refused():
 
 
 async def test_every_refusal_is_a_code_after_accepting(plan: Plan, ada: User, vera: User) -> None:
-    """A browser is told no code before."""
+    """Browsers do not get the code otherwise."""
     path = f"/ws/plans/{plan.public_id}/"
     nobody = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
     assert await refused(path, []) == 4401
@@ -91,7 +90,7 @@ async def test_every_refusal_is_a_code_after_accepting(plan: Plan, ada: User, ve
 
 
 async def test_a_token_needs_its_scope_and_no_origin(plan: Plan, ada: User, ben: User) -> None:
-    """Its cookies are ignored; an agent's token sees its own."""
+    """Its cookies are ignored; an agent's token sees its own objects."""
     path = f"/ws/plans/{plan.public_id}/"
     assert await refused(path, [(b"authorization", b"Bearer tg_made-up")]) == 4401
     cookies = await apart(by_session, ada)
@@ -104,7 +103,7 @@ async def test_a_token_needs_its_scope_and_no_origin(plan: Plan, ada: User, ben:
 
 
 async def test_someone_without_a_role_sees_only_their_own(plan: Plan, ada: User) -> None:
-    """What is not theirs is not there."""
+    """Other objects are not found."""
     stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
     assert await refused(f"/ws/plans/{plan.public_id}/", await apart(by_session, stranger)) == 4404
 
@@ -113,8 +112,8 @@ async def test_someone_without_a_role_sees_only_their_own(plan: Plan, ada: User)
     ("change", "code"),
     [("deactivate", 4401), ("sign out", 4401), ("no role", 4403), ("password", 4401)],
 )
-async def test_who_loses_the_right_is_turned_away(plan: Plan, ben: User, change: str, code: int) -> None:
-    """At the next look, within five seconds, whatever the socket is doing."""
+async def test_socket_is_closed_when_access_is_lost(plan: Plan, ben: User, change: str, code: int) -> None:
+    """Within five seconds, whatever the socket is doing."""
     assert sockets.RECHECK_SECONDS < 5
     async with opened("/ws/approvals/", await apart(by_session, ben)) as caller:
         await apart(lose, ben, change)
@@ -122,8 +121,8 @@ async def test_who_loses_the_right_is_turned_away(plan: Plan, ben: User, change:
     assert (message["type"], message["code"]) == ("websocket.close", code)
 
 
-async def test_who_no_longer_sees_private_data_connects_again(plan: Plan, rosa: User) -> None:
-    """The list of what waits names it: whoever only looks on is sent another."""
+async def test_socket_is_closed_when_access_to_private_data_is_lost(plan: Plan, rosa: User) -> None:
+    """The list contains private data; other viewers get another rendering."""
     async with opened("/ws/pages/inbox/", await apart(by_session, rosa)) as caller:
         await caller.receive_json_from(timeout=60)
         viewers, _ = await apart(lambda: Group.objects.get_or_create(name="viewer"))
@@ -135,7 +134,7 @@ async def test_who_no_longer_sees_private_data_connects_again(plan: Plan, rosa: 
 
 
 def lose(user: User, change: str) -> None:
-    """Take from the user what let them in."""
+    """Take away the user's access."""
     if change == "deactivate":
         User.objects.filter(pk=user.pk).update(is_active=False)
     elif change == "no role":
@@ -147,8 +146,8 @@ def lose(user: User, change: str) -> None:
         Session.objects.all().delete()
 
 
-async def test_a_revoked_token_is_turned_away(plan: Plan, ben: User) -> None:
-    """As a session that ended is."""
+async def test_socket_of_a_revoked_token_is_closed(plan: Plan, ben: User) -> None:
+    """Like one of an ended session."""
     async with opened("/ws/approvals/", await apart(by_token, ben, "approvals:read")) as caller:
         await apart(lambda: ApiToken.objects.filter(user=ben).update(expires_at=ben.date_joined))
         message = await caller.receive_output(timeout=60)

@@ -1,4 +1,4 @@
-"""What a model says while it speaks: to the pages of who may read it, cut, escaped, and to nobody else."""
+"""Streaming of model output: to pages of permitted viewers, shortened and escaped."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def path_of(plan: Plan) -> str:
 
 
 async def fragment(caller: WebsocketCommunicator, say: Callable[[], None], mark: str) -> str:
-    """Say it until a fragment with this mark comes: nothing promises that a socket listens at once."""
+    """Send until a fragment with this mark arrives: a socket may not listen at once."""
     async with asyncio.timeout(30):
         while True:
             say()
@@ -40,8 +40,8 @@ async def fragment(caller: WebsocketCommunicator, say: Callable[[], None], mark:
                 return str(found[0])
 
 
-async def test_a_page_shows_what_a_model_says(transactional_db, stage, ada: User) -> None:
-    """Escaped, in the place of the agent's step."""
+async def test_page_shows_streamed_model_output(transactional_db, stage, ada: User) -> None:
+    """Escaped, at the agent's step."""
     plan = await apart(make_plan, ada, step(1), start=False)
     async with opened(path_of(plan), await apart(by_session, ada)) as caller:
         shown = await fragment(
@@ -53,8 +53,8 @@ async def test_a_page_shows_what_a_model_says(transactional_db, stage, ada: User
         assert "So far" not in gone
 
 
-async def test_who_may_not_read_private_values_is_not_told(transactional_db, stage, ada, ben, rosa) -> None:
-    """Reviewers are, other operators are not, and neither is who watches another plan."""
+async def test_output_is_sent_only_to_viewers_of_private_values(transactional_db, stage, ada, ben, rosa) -> None:
+    """Reviewers get it; other operators and viewers of other plans do not."""
     plan, other = [await apart(make_plan, ada, step(1), start=False) for _ in range(2)]
     async with (
         opened(path_of(plan), await apart(by_session, rosa)) as reviewer,
@@ -67,7 +67,7 @@ async def test_who_may_not_read_private_values_is_not_told(transactional_db, sta
 
 
 async def heard_until_it_happens(caller: WebsocketCommunicator, plan: Plan) -> str:
-    """Let the plan be started; return all that the socket of its page sends up to that."""
+    """Start the plan; return everything its page's socket sends until then."""
     heard = ""
     await apart(start_plan, plan, by=Requester(plan.author))
     async with asyncio.timeout(60):
@@ -76,8 +76,8 @@ async def heard_until_it_happens(caller: WebsocketCommunicator, plan: Plan) -> s
     return heard
 
 
-async def test_who_loses_the_right_hears_no_more(transactional_db, stage, ada, rosa, monkeypatch) -> None:
-    """The page stays open for who may still see the plan, and is judged again each few seconds."""
+async def test_output_stops_when_access_is_lost(transactional_db, stage, ada, rosa, monkeypatch) -> None:
+    """The page of a viewer of the plan stays open; access is checked every few seconds."""
     enter = web_sockets.PlanSocket.enter
     entered: list[SocketUser] = []
 
@@ -111,8 +111,8 @@ async def test_long_text_is_cut_to_its_end(settings) -> None:
     await feed.close()
 
 
-async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:
-    """And nothing of other plans, or when it has left."""
+async def test_slow_subscriber_gets_the_latest_text_of_each_step(settings) -> None:
+    """Nothing of other plans, or after unsubscribing."""
     settings.REDIS_URL = ""  # over which one hears oneself a second time
     voices = ModelOutputStream()
     with voices.listen(PLAN) as ear:
@@ -125,8 +125,8 @@ async def test_a_slow_listener_hears_the_newest_of_each_step(settings) -> None:
 
 
 @pytest.mark.service
-async def test_it_crosses_processes() -> None:
-    """Two ends of the same Redis, as two processes have them."""
+async def test_output_reaches_other_processes() -> None:
+    """With two connections to one Redis."""
     listener, speaker = ModelOutputStream(), ModelOutputStream()
     try:
         with listener.listen(PLAN) as ear:
@@ -142,7 +142,7 @@ async def test_it_crosses_processes() -> None:
 
 
 @pytest.mark.service
-async def test_redis_carries_it_encrypted(settings) -> None:
+async def test_output_is_encrypted_in_redis(settings) -> None:
     speaker, watcher = ModelOutputStream(), redis.asyncio.from_url(settings.REDIS_URL)
     try:
         async with asyncio.timeout(30), watcher.pubsub() as published:
