@@ -1,4 +1,4 @@
-"""Invariants of the whole database: one module for each group of them, found by their ids."""
+"""Invariants of the whole database, one module for each group."""
 
 from importlib import import_module
 

@@ -1,7 +1,7 @@
-"""I1 to I6, I13 and I20: what ran is what was approved or granted, and what was approved is what people saw.
+"""Invariants of approvals and grants: I1 to I6 and I20, and the part of I13 about grants.
 
-Digests are computed anew from what is stored. Which code an implementation was is kept as its digest now: of a request
-that is older than the code, the digest can only be compared with the one in the audit log.
+Digests are recomputed from the stored rows. Only the current digest of an implementation is stored: for a request that
+is older than the code, the digest can only be compared with the audit log.
 """
 
 from collections.abc import Iterator
@@ -34,15 +34,15 @@ OTHER_DIGEST_USED = """
 """
 
 
-@invariant(1, "Whatever people had to approve ran as it was approved: same arguments, definition, code and state.")
+@invariant(1, "Each call that needed approval ran exactly as approved: same arguments, definition, code and state.")
 def started_calls_were_approved(world: CheckInput) -> Iterator[Finding]:
     """Find started calls without a used approval or grant, or with other arguments or another version than it binds."""
-    yield from findings("The call started, and no approval was used for it.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
+    yield from findings("The call started without a used approval.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
     yield from grants_cover_their_calls()
-    yield from findings("The call is not the one that was approved.", SOMETHING_ELSE_RAN)
-    yield from findings("The log tells of another digest that was used.", OTHER_DIGEST_USED)
+    yield from findings("The call differs from the approved one.", SOMETHING_ELSE_RAN)
+    yield from findings("The audit log has another digest for its use.", OTHER_DIGEST_USED)
     for round_ in _rounds_with_other_digest(used=True):
-        yield Finding(round_.request.call.public_id, "What was approved does not give the digest that it was bound to.")
+        yield Finding(round_.request.call.public_id, "The approved content does not match its digest.")
 
 
 SEEN = """
@@ -61,25 +61,25 @@ DIGEST_NOT_IN_LOG = """
 """
 
 
-@invariant(6, "Everyone who answered saw what was asked, and neither that nor a tool's version has changed since.")
+@invariant(6, "Every reviewer saw the current request, and neither it nor a tool version has changed since.")
 def reviewed_content_is_unchanged(world: CheckInput) -> Iterator[Finding]:
-    """Compare digests with each other and with the audit log, and compute them anew, of requests and of versions.
+    """Compare the digests of requests and versions with each other, with the audit log and with recomputed ones.
 
-    The terms of a policy's revision are bound by their number alone; nothing tells whether that row was changed.
+    A policy revision is bound by its number only, so a change of its row cannot be detected.
     """
-    yield from findings("An answer is to another digest than its round's.", SEEN)
-    yield from findings("Its digest is not its round's.", NOT_OF_ITS_ROUND)
-    yield from findings("The log does not tell of one of its digests.", DIGEST_NOT_IN_LOG)
+    yield from findings("A review has another digest than its round.", SEEN)
+    yield from findings("Its digest differs from its round's.", NOT_OF_ITS_ROUND)
+    yield from findings("One of its digests is missing from the audit log.", DIGEST_NOT_IN_LOG)
     for round_ in _rounds_with_other_digest(used=False):
-        yield Finding(round_.request.public_id, "What was asked does not give the digest that it is bound to.")
+        yield Finding(round_.request.public_id, "The content of the request does not match its digest.")
     for version in ToolVersion.objects.select_related("tool").iterator(AT_ONCE):
         columns = {name: getattr(version, name) for name in FINGERPRINT_COLUMNS}
         if columns_fingerprint(version.tool.name, columns) != version.fingerprint:
-            yield Finding(f"{version.tool.name}/{version.number}", "The version is not what its fingerprint says.")
+            yield Finding(f"{version.tool.name}/{version.number}", "The version does not match its fingerprint.")
 
 
 def _rounds(*, used: bool) -> Iterator[Round]:
-    """Yield the rounds that were used, or the others, with all that their digests cover."""
+    """Yield the rounds that were used, or the others, with everything that their digests cover."""
     related = ("request__call__implementation", "request__tool_version", "policy_revision__policy")
     rounds = Round.objects.select_related(*related).defer("preview", "request__call__response")
     current = {"request__status": "consumed", "number": F("request__round_number")}
@@ -88,7 +88,7 @@ def _rounds(*, used: bool) -> Iterator[Round]:
 
 
 def _rounds_with_other_digest(*, used: bool) -> Iterator[Round]:
-    """Yield the rounds whose content gives another digest than they have, and cannot have given it."""
+    """Yield the rounds whose content does not match their digest in any epoch, unless the code changed since."""
     digests = _Digests()
     return (each for each in _rounds(used=used) if digests.epoch_of(each) is None and not _code_has_changed(each))
 
@@ -100,13 +100,13 @@ def _code_has_changed(round_: Round) -> bool:
 
 @dataclass(slots=True)
 class _Digests:
-    """Computes what rounds are bound to, in whichever epoch they were opened."""
+    """Recomputes the digests of rounds, for each epoch of the installation."""
 
     origins: list[Origin] = field(default_factory=list)
     rules: dict[int, Rule] = field(default_factory=dict)
 
     def epoch_of(self, round_: Round) -> int | None:
-        """Return the epoch in which this round's content gives its digest; None when there is none."""
+        """Return the epoch in which this round's content matches its digest; None if there is none."""
         request, rule = round_.request, self._rule(round_)
         implementation = request.call.implementation
         code = implementation.digest if implementation else ""
@@ -121,23 +121,23 @@ class _Digests:
         return self.rules[key]
 
     def _origins(self) -> list[Origin]:
-        """Return this installation as it was in each of its epochs, the present one first."""
+        """Return the origin of this installation in each of its epochs, the current one first."""
         if not self.origins:
             now = current_origin()
             self.origins = [Origin(now.name, epoch) for epoch in range(now.epoch, 0, -1)]
         return self.origins
 
 
-@invariant(20, "No approval of an earlier epoch was used in a later one.")
+@invariant(20, "No approval from an earlier epoch was used in a later one.")
 def approvals_stay_in_their_epoch(world: CheckInput) -> Iterator[Finding]:
-    """Look at used approvals in the order of their use: their epochs never go back. The first epoch has none before."""
+    """Check that the epochs of used approvals never decrease in the order of their use."""
     if current_origin().epoch == 1:
         return
     digests, last = _Digests(), 0
     for round_ in _rounds(used=True):
         epoch = digests.epoch_of(round_)
         if epoch is not None and epoch < last:
-            yield Finding(round_.request.public_id, "It was given in an earlier epoch than one used before it.")
+            yield Finding(round_.request.public_id, "It is from an earlier epoch than an approval used before it.")
         last = max(last, epoch or 0)
 
 
@@ -164,15 +164,15 @@ BY_THE_LOG = """
     LEFT JOIN approvals_grantuse g ON g.call_id = c.id
     WHERE r.consumed_at IS NOT NULL AND (d.seq > u.seq OR u.seq > CASE WHEN g.id IS NULL THEN s.seq ELSE s.last END)
 """
-"""A call that a grant let start, and that was handed back unbegun, has one start before people were asked."""
+"""A call that started under a grant and was handed back before it began has one start before its request."""
 
 
-@invariant(2, "Whatever people had to approve started after they decided, and within the time that they gave.")
+@invariant(2, "Each call that needed approval started after the decision and within the allowed time.")
 def decided_before_it_started(world: CheckInput) -> Iterator[Finding]:
-    """Compare times by the clock, and the order of the audit log. That the log tells of each is I13's."""
-    yield from findings("It was not decided, in effect and used in this order, within its time.", BY_THE_CLOCK)
-    yield from findings("No answer that counts is as old as its decision.", NO_SUCH_ANSWER)
-    yield from findings("The log has its decision, its use and the start in another order.", BY_THE_LOG)
+    """Compare times and the order of audit entries; I13 checks that the entries exist."""
+    yield from findings("It was not decided, in effect and used in this order and in time.", BY_THE_CLOCK)
+    yield from findings("No counted review has the time of its decision.", NO_SUCH_ANSWER)
+    yield from findings("The audit log has its decision, use and start in another order.", BY_THE_LOG)
 
 
 USE_CONTRADICTS_STATE = """
@@ -193,12 +193,12 @@ STARTED_AGAIN = """
 """
 
 
-@invariant(3, "An approval is used once, and what may not run twice by itself was started once.")
+@invariant(3, "Each approval was used once, and a call that must not repeat was started once.")
 def approvals_are_used_once(world: CheckInput) -> Iterator[Finding]:
-    """Count the uses of each request, the requests of each call, and the attempts of calls that have but one."""
+    """Count the uses of each request, the requests of each call, and the attempts of calls limited to one."""
     yield from grant_uses_are_counted()
-    yield from findings("Its state and its time of use contradict each other.", USE_CONTRADICTS_STATE)
-    yield from findings("The log tells of more than one use.", USED_TWICE)
+    yield from findings("Its status and its time of use contradict each other.", USE_CONTRADICTS_STATE)
+    yield from findings("The audit log has more than one use.", USED_TWICE)
     yield from findings("The call has more than one request.", ONE_REQUEST)
     levels = (str(SafetyLevel.DANGEROUS), str(SafetyLevel.SAFE))
     yield from findings("The call was started more than once.", STARTED_AGAIN, *levels)
@@ -246,15 +246,15 @@ ENDED_TWICE = """
 """
 
 
-@invariant(4, "Every request is decided once, by answers that came before, and what was not approved did not run.")
+@invariant(4, "Each request was decided once, by earlier reviews, and calls without approval did not run.")
 def one_decision(world: CheckInput) -> Iterator[Finding]:
-    """Compare each request's state with its times, its answers, its ends in the log, and its call."""
-    yield from findings("Its state and its times contradict each other.", DECIDED_OR_NOT)
-    yield from findings("Two answers of one person count.", TWO_ANSWERS)
-    yield from findings("An answer counts that came after the decision.", AFTER_THE_END)
-    yield from findings("Its state is not what its answers say.", OTHER_VERDICT)
-    yield from findings("It was not approved, and its call started.", RAN_DESPITE_REJECTION)
-    yield from findings("The log tells of more than one end.", ENDED_TWICE)
+    """Compare the status of each request with its times, its reviews, its ends in the audit log, and its call."""
+    yield from findings("Its status and its times contradict each other.", DECIDED_OR_NOT)
+    yield from findings("Two reviews of one person count.", TWO_ANSWERS)
+    yield from findings("A review after the decision counts.", AFTER_THE_END)
+    yield from findings("Its status contradicts its reviews.", OTHER_VERDICT)
+    yield from findings("It was not approved, but its call started.", RAN_DESPITE_REJECTION)
+    yield from findings("The audit log has more than one end.", ENDED_TWICE)
 
 
 OWN = """
@@ -283,16 +283,16 @@ ANSWER_NOT_ALLOWED = """
 """
 
 
-@invariant(5, "Nobody's approval counts for what they asked for, and as many people agreed as the rule asks for.")
+@invariant(5, "No approval by a requester counts, and as many people agreed as the policy requires.")
 def requesters_do_not_decide(world: CheckInput) -> Iterator[Finding]:
-    """Hold approvals that count against who asked, who edited, and how many are needed.
+    """Compare counted approvals with the requesters, the editors and the quorum.
 
-    Which token an answer came with is not kept: that agents' never decide is enforced where answers are taken.
+    The token used for a review is not stored; that agents' tokens never decide is enforced when reviews are accepted.
     """
-    yield from findings("Someone who asked for the call approved it.", OWN)
-    yield from findings("Fewer people approved it than must.", TOO_FEW)
-    yield from findings("An editor's approval counts where it must not.", EDITOR)
-    yield from findings("An answer came by a way that takes none.", ANSWER_NOT_ALLOWED)
+    yield from findings("A requester of the call approved it.", OWN)
+    yield from findings("Fewer people approved it than required.", TOO_FEW)
+    yield from findings("An editor's approval counts although it must not.", EDITOR)
+    yield from findings("A review came through a channel that accepts none.", ANSWER_NOT_ALLOWED)
 
 
 BOTH = """
@@ -330,20 +330,18 @@ ENDED = """
 
 
 def grants_cover_their_calls() -> Iterator[Finding]:
-    """Yield calls that were approved and granted, or that their grant is not about."""
-    yield from findings("The call was approved, and a grant was used for it too.", BOTH)
-    yield from findings("The grant that let the call start is not about it.", OTHER_CALL)
+    """Yield calls that were both approved and granted, or that their grant does not cover."""
+    yield from findings("The call was approved, but a grant was used for it too.", BOTH)
+    yield from findings("The grant used for the call does not cover it.", OTHER_CALL)
 
 
 def grant_uses_are_counted() -> Iterator[Finding]:
-    """Yield grants whose uses are not those counted, or are too many."""
-    yield from findings("Its uses are not the calls that it let start, or more than it allows.", MISCOUNTED)
+    """Yield grants whose uses differ from their counter or exceed their limit."""
+    yield from findings("Its counter differs from its uses or exceeds its limit.", MISCOUNTED)
 
 
 def audit_log_has_grants() -> Iterator[Finding]:
-    """Yield grants and uses that the log does not tell of, or tells of though they are not there."""
-    yield from findings("The log does not tell when the grant was made, or it is not there.", MADE)
-    yield from findings(
-        "The log does not tell of the grant that was used, or tells of one that was not.", GRANT_USE_CONTRADICTS_LOG
-    )
-    yield from findings("The log does not tell how the grant ended, or it has not.", ENDED)
+    """Yield grants and uses missing from the audit log, and entries without one."""
+    yield from findings("The grant and its creation in the audit log do not match.", MADE)
+    yield from findings("The use of the grant and its audit entry do not match.", GRANT_USE_CONTRADICTS_LOG)
+    yield from findings("The end of the grant and its audit entry do not match.", ENDED)

@@ -1,4 +1,4 @@
-"""I13: the audit log is whole, and it and the tables tell of the same things."""
+"""I13: the audit log is complete and agrees with the tables."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ DECIDED = """
     GROUP BY ref HAVING SUM(n) <> 0
 """
 UNDONE = '%"verdict":"undone"%'
-"""In canonical text this stands nowhere but in a field: quotes inside of texts are escaped."""
+"""In canonical JSON this can only match a field, because quotes inside strings are escaped."""
 ENDED = """
     SELECT ref FROM (
       SELECT public_id AS ref, 'approval.' || status AS action, 1 AS n FROM approvals_approvalrequest
@@ -50,7 +50,7 @@ ENDED = """
           AND object_ref NOT IN (SELECT public_id FROM approvals_approvalrequest WHERE status = 'superseded')) sides
     GROUP BY ref, action HAVING SUM(n) <> 0
 """
-"""A request that another took the place of ended before that, in one of two ways, and says no more in which."""
+"""Superseded requests are left out: they ended before, in one of two ways that their status no longer shows."""
 STARTED = """
     SELECT ref, SUM(n) FROM (
       SELECT c.public_id AS ref, c.attempt AS n FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
@@ -86,20 +86,20 @@ MEMBERS = """
 ACCOUNT_DELETED = "account.deleted"
 
 
-@invariant(13, "The audit log is whole, and tells of every decision, start, end, tool, token and role exactly once.")
+@invariant(13, "The audit log is complete and contains every decision, start, end, tool, token and role exactly once.")
 def audit_log_is_whole(world: CheckInput) -> Iterator[Finding]:
-    """Walk along the chain, then hold each kind of entry against the rows it is about, both ways."""
+    """Verify the chain, then compare each kind of entry with the rows it is about, in both directions."""
     yield from _chain()
-    yield from findings("Its opening is not there exactly once.", OPENED)
-    yield from findings("That it was asked early is not there exactly once.", PREPARED)
-    yield from findings("Its answers are not those that the log tells of.", REVIEWED)
-    yield from findings("Its decision is not there exactly once.", DECIDED, UNDONE)
-    yield from findings("Its end is not there exactly once.", ENDED)
+    yield from findings("Its opening is not in the audit log exactly once.", OPENED)
+    yield from findings("Its early request is not in the audit log exactly once.", PREPARED)
+    yield from findings("Its reviews differ from those in the audit log.", REVIEWED)
+    yield from findings("Its decision is not in the audit log exactly once.", DECIDED, UNDONE)
+    yield from findings("Its end is not in the audit log exactly once.", ENDED)
     yield from _starts()
     ends = (SafetyLevel.SAFE, CallStatus.COMPLETED, CallStatus.FAILED)
-    yield from findings("The end of this call is not there exactly once.", FINISHED, *map(str, ends))
+    yield from findings("The end of this call is not in the audit log exactly once.", FINISHED, *map(str, ends))
     yield from audit_log_has_grants()
-    yield from findings("That this token was made is not there.", TOKENS)
+    yield from findings("The creation of this token is not in the audit log.", TOKENS)
     yield from _versions()
     yield from _roles()
 
@@ -111,29 +111,29 @@ def _chain() -> Iterator[Finding]:
         yield Finding("instance", "The row with the head of the chain is missing.")
         return
     if found.first_bad is not None:
-        yield Finding(f"audit#{found.first_bad}", "This entry is the first that is wrong or missing.")
+        yield Finding(f"audit#{found.first_bad}", "This entry is the first one that is invalid or missing.")
 
 
 def _starts() -> Iterator[Finding]:
-    """Find calls whose starts are not in the log; a start that was handed back unbegun is no attempt."""
+    """Find calls whose attempts differ from the logged starts, not counting starts that were handed back."""
     for call, difference in rows(STARTED, str(SafetyLevel.SAFE)):
         if difference < 0:
             told = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
             difference += sum(data.get("call") == call and data.get("error") in UNSTARTED_REASONS for data in told)
         if difference:
-            yield Finding(call, "The starts of this call are not those that the log tells of.")
+            yield Finding(call, "The attempts of this call differ from its starts in the audit log.")
 
 
 def _versions() -> Iterator[Finding]:
-    """Find versions that no entry about a tool tells of."""
+    """Find versions that are missing from the audit log."""
     told = {(data.get("tool"), data.get("fingerprint")) for data in (json.loads(row[0]) for row in rows(OF_TOOLS))}
     for tool, number, fingerprint in rows(VERSIONS):
         if (tool, fingerprint) not in told:
-            yield Finding(f"{tool}/{number}", "The log does not tell of this version.")
+            yield Finding(f"{tool}/{number}", "This version is not in the audit log.")
 
 
 def _roles() -> Iterator[Finding]:
-    """Find people who have a role that the log does not give them, or have not one that it does."""
+    """Find people whose roles differ from those in the audit log."""
     told: set[tuple[str, str]] = set()
     for ref, action, details in rows(OF_ROLES, GIVEN, TAKEN, DELETED, ACCOUNT_DELETED):
         roles = set(map(str, json.loads(details).get("roles", ())))
@@ -141,8 +141,8 @@ def _roles() -> Iterator[Finding]:
             told |= {(ref, role) for role in roles}
         elif action == DELETED:
             told = {pair for pair in told if pair[1] not in roles}
-        else:  # an account that is deleted has lost all of them
+        else:  # a deleted account loses all its roles
             told = {pair for pair in told if pair[0] != ref or (action == TAKEN and pair[1] not in roles)}
     there = {(f"user_{user}", str(role)) for user, role in rows(MEMBERS)}
     for ref, _ in sorted(there ^ told):
-        yield Finding(ref, "The log does not tell of this person's roles as they are.")
+        yield Finding(ref, "This person's roles differ from the audit log.")

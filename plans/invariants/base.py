@@ -1,7 +1,7 @@
-"""What an invariant is, and the check of them all over one read-only view of the database.
+"""Registration of invariants and their check on one read-only snapshot of the database.
 
-An invariant has an id, a sentence, and a check that yields what breaks it. A check reads rows as a stream and never
-keeps a table in memory. What it yields are ids, never arguments or results; they are counted and cut.
+An invariant has an id, a sentence and a check that yields violations. Checks stream rows and never keep a table in
+memory. Findings contain ids, never arguments or results; they are counted, and their number is limited.
 """
 
 from collections import Counter
@@ -18,23 +18,23 @@ from plans.store import database
 from plans.store.database import bind_datetime
 
 CHUNK, AT_ONCE = 5000, 500
-"""How many bare rows, and how many objects with what belongs to them, are in memory at a time."""
+"""Limits of plain rows, and of objects with related rows, in memory at a time."""
 
 
 class Finding(NamedTuple):
-    """One thing that breaks an invariant: its id, and a fixed sentence that says how."""
+    """One violation of an invariant: the id of the object, and a fixed sentence with the reason."""
 
     id: str
     why: str
 
 
 class CannotCheck(Exception):
-    """Nothing can be checked: a file that cannot be read, or a database that is not there. The text says what to do."""
+    """The check is impossible: an unreadable file or a missing database. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInput:
-    """What is checked: the moment that counts as now, how long things may take, and what was given from outside."""
+    """Input of a check: the current time, allowed delays, and external evidence."""
 
     now: datetime
     lease_seconds: float
@@ -47,7 +47,7 @@ class CheckInput:
 
     @property
     def overdue(self) -> Any:
-        """The moment before which what was due should have happened, as the database's driver wants it bound."""
+        """The time before which due events count as overdue, as a parameter for the database's driver."""
         return bind_datetime(self.now - timedelta(seconds=self.grace_seconds))
 
 
@@ -56,13 +56,13 @@ Needs = Callable[[CheckInput], str]
 
 
 def needs_nothing(world: CheckInput) -> str:
-    """Say that a check needs the database alone."""
+    """Return an empty string: the check needs only the database."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One promise over the whole database; `needs` says what is missing to check it, or nothing."""
+    """One invariant; `needs` returns what is missing to check it, or an empty string."""
 
     id: str
     sentence: str
@@ -74,7 +74,7 @@ _invariants: dict[str, Invariant] = {}
 
 
 def invariant(number: int, sentence: str, *, needs: Needs = needs_nothing) -> Callable[[Check], Check]:
-    """Register the check below as the invariant of this number."""
+    """Register the decorated check as the invariant with this number."""
 
     def register(check: Check) -> Check:
         _invariants[f"I{number}"] = Invariant(f"I{number}", sentence, check, needs)
@@ -84,12 +84,12 @@ def invariant(number: int, sentence: str, *, needs: Needs = needs_nothing) -> Ca
 
 
 def known_invariants() -> list[Invariant]:
-    """Return all that are registered, by their numbers."""
+    """Return all registered invariants, ordered by number."""
     return sorted(_invariants.values(), key=lambda each: int(each.id[1:]))
 
 
 def rows(sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of one SELECT as the database has them, a chunk at a time."""
+    """Yield the rows of a SELECT, fetched in chunks."""
     with connection.chunked_cursor() as cursor:
         cursor.execute(sql, parameters)
         while chunk := cursor.fetchmany(CHUNK):
@@ -103,20 +103,20 @@ def findings(why: str, sql: str, *parameters: Any) -> Iterator[Finding]:
 
 
 def step_findings(why: str, sql: str, *parameters: Any) -> Iterator[Finding]:
-    """Yield a finding for each row of a SELECT of a plan's id and a step's number."""
+    """Yield a finding for each row of a SELECT whose columns are a plan's id and a step's number."""
     for row in rows(sql, *parameters):
         yield Finding(f"{row[0]}/{row[1]}", why)
 
 
 class RowsByPlan:
-    """Rows in the order of their first column, a plan's key; they are taken plan by plan, in the same order."""
+    """Rows ordered by their first column, a plan's key, to be taken plan by plan in the same order."""
 
     def __init__(self, ordered: Iterator[tuple[Any, ...]]) -> None:
         self._rows = ordered
         self._next = next(ordered, None)
 
     def take(self, plan_pk: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of this plan; those of plans before it are passed over."""
+        """Yield the rows of this plan; rows of earlier plans are skipped."""
         while self._next is not None and self._next[0] <= plan_pk:
             row, self._next = self._next, next(self._rows, None)
             if row[0] == plan_pk:
@@ -125,14 +125,14 @@ class RowsByPlan:
 
 @contextmanager
 def long_read_snapshot() -> Iterator[None]:
-    """Let everything read in the body be of one moment, however long it takes; writing fails."""
+    """Read a consistent snapshot in the body, without a time limit; writing fails."""
     is_first = not connection.in_atomic_block
     with database.read_snapshot():
         if is_first and not database.on_sqlite():
             with connection.cursor() as cursor:
-                # A check reads all of a result: the plan that yields a first row soonest is the wrong one.
+                # A check reads whole results: optimise for the total time, not for the first row.
                 cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
-                # It locks no row, so it may think for as long as it has to between two statements.
+                # It locks no row, so it may be idle between two statements.
                 cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield
 
@@ -143,7 +143,7 @@ Watcher = Callable[[Invariant], None]
 
 @dataclass(slots=True)
 class Result:
-    """What became of one invariant: not checked for want of `missing`, or how many findings there were, and which."""
+    """The result of one invariant: its findings, or the input that is `missing` to check it."""
 
     invariant: Invariant
     missing: str = ""
@@ -153,16 +153,16 @@ class Result:
 
     @property
     def is_checked(self) -> bool:
-        """Whether there was all that the check needs."""
+        """True if no input was missing."""
         return not self.missing
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found that breaks it."""
+        """True if there are no findings."""
         return not self.count
 
     def add(self, finding: Finding) -> None:
-        """Count one finding; its id is kept while there are few."""
+        """Count one finding; only the first MOST_IDS ids are kept."""
         self.count += 1
         self.reasons[finding.why] += 1
         if len(self.ids) < MOST_IDS and finding.id not in self.ids:
@@ -171,17 +171,17 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of all invariants, by their numbers."""
+    """The results of all invariants, ordered by number."""
 
     results: tuple[Result, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether everything that could be checked holds."""
+        """True if every checked invariant holds."""
         return all(each.holds for each in self.results)
 
     def violations(self) -> list[Result]:
-        """Return the results of what does not hold."""
+        """Return the results of violated invariants."""
         return [each for each in self.results if not each.holds]
 
     def as_dict(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Report:
 
 
 def check_invariants(world: CheckInput, *, watcher: Watcher = lambda invariant: None) -> Report:
-    """Check all that can be; `watcher` is told what is checked next. Raises CannotCheck for what was given wrong."""
+    """Check all invariants that can be checked; calls `watcher` before each. Raises CannotCheck for invalid input."""
     with long_read_snapshot():
         return Report(tuple(_results(world, watcher)))
 

@@ -1,13 +1,13 @@
-"""I10 and I14: what was seen from outside of the database, given as files, agrees with what the database says.
+"""I10 and I14: evidence from outside the database, given as files, agrees with the database.
 
-The file of effects has a line for each moment of an effect: `<call id> <attempt> began|ended [<digest>]`. The digest,
-where one is given, is the SHA-256 in hexadecimal of the arguments that the tool was given, as their RFC 8785 text.
+The effects file has one line for each start and end of an effect: `<call id> <attempt> began|ended [<digest>]`. The
+optional digest is the hexadecimal SHA-256 of the tool's arguments as RFC 8785 text.
 
-The history of a client has a JSON object a line. `type` is `invoke`, `ok`, `fail` or `info`; `f` what was done (`plan`,
-`call`, `review`, …); `key` the Idempotency-Key, `id` the public id that was answered, `digest` what was sent, `code`
-why it was refused. The names `status`, `op`, `idempotency_key` and `resource` are taken as well.
+The history file of a client has one JSON object per line. `type` is `invoke`, `ok`, `fail` or `info`; `f` the action
+(`plan`, `call`, `review`, …); `key` the Idempotency-Key, `id` the public id in the answer, `digest` the digest of what
+was sent, `code` the reason of a refusal. The names `status`, `op`, `idempotency_key` and `resource` are also accepted.
 
-Files are read line by line: whatever is in them, the worst that comes is a clear error.
+Files are read line by line; invalid content raises CannotCheck.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ LONGEST_LINE = 64 * 1024
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file that are not empty, with their numbers. Raises CannotCheck, naming the line."""
+    """Yield the number and text of each non-empty line of a file. Raises CannotCheck with the line number."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -53,7 +53,7 @@ def _line_text(line: bytes, path: Path, number: int) -> str:
 
 
 def objects_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the JSON objects of a file that has one a line, with their lines. Raises CannotCheck, naming the line."""
+    """Yield the line number and JSON object of each line of a file. Raises CannotCheck with the line number."""
     for number, line in lines_of(path):
         try:
             value = json.loads(line)
@@ -62,12 +62,12 @@ def objects_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(value, dict):
             raise CannotCheck(f"{path}, line {number}: this is not a JSON object.")
         if not can_be_stored(json.dumps(value, ensure_ascii=False)) or "\\u0000" in line:
-            raise CannotCheck(f"{path}, line {number}: this holds characters that no database keeps.")
+            raise CannotCheck(f"{path}, line {number}: this contains characters that a database cannot store.")
         yield number, value
 
 
 def can_be_stored(text: str) -> bool:
-    """Say whether a text is one that a database can be asked for: no half of a surrogate pair, no NUL."""
+    """Return whether a database can store the text: no lone surrogates, no NUL."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -80,12 +80,12 @@ TABLES: Mapping[str, Any] = {"plan": Plan, "call": Call, "apr": ApprovalRequest}
 CREATES = frozenset({"plan", "call", "create_plan", "create_call"})
 DECIDES = frozenset({"review", "decide", "approve", "reject"})
 KEY_REUSED = "key_reused"
-"""The code of a refusal that says that the key stands for something else, which is there."""
+"""Code of a refusal because the key was used for another request, whose result exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """One line: what the client did and was told."""
+    """One line of the history: a client's action and its answer."""
 
     number: int
     kind: str
@@ -97,12 +97,12 @@ class HistoryLine:
 
 
 def read_history(path: Path) -> Iterator[HistoryLine]:
-    """Yield the lines of the file. Raises CannotCheck for one that is of another shape."""
+    """Yield the lines of the history file. Raises CannotCheck for an invalid line."""
     for number, said in objects_of(path):
         plain = "type" not in said
         kind, action = str(said.get("status" if plain else "type", "")), str(said.get("op" if plain else "f", ""))
         if kind not in KINDS or not action:
-            message = f"type must be one of {', '.join(KINDS)}, and f say what was done"
+            message = f"`type` must be one of {', '.join(KINDS)}, and `f` must name the action"
             raise CannotCheck(f"{path}, line {number}: {message}.")
         key, ref = said.get("idempotency_key" if plain else "key"), said.get("resource" if plain else "id")
         texts = (str(each or "") for each in (key, ref, said.get("digest"), said.get("code")))
@@ -110,22 +110,20 @@ def read_history(path: Path) -> Iterator[HistoryLine]:
 
 
 def needs_history(world: CheckInput) -> str:
-    """Say what is missing."""
-    return "" if world.history else "Give --history FILE: what a client did, and what it was told."
+    """Return what is missing to check the history."""
+    return "" if world.history else "Pass --history FILE with a client's actions and the answers it got."
 
 
 @dataclass(slots=True)
 class _ResourcesByKey:
-    """What lines before this one said: which resource each key made."""
+    """The resource created with each key by earlier lines."""
 
     refs: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
-@invariant(
-    14, "Everything that was acknowledged to a client is there, and nothing that was refused.", needs=needs_history
-)
+@invariant(14, "Everything acknowledged to a client exists, and nothing refused does.", needs=needs_history)
 def nothing_acknowledged_is_lost(world: CheckInput) -> Iterator[Finding]:
-    """Look each answer up, a few hundred at a time."""
+    """Look up each answer, in batches."""
     told, waiting = _ResourcesByKey(), list[HistoryLine]()
     for line in read_history(world.history) if world.history else ():
         if line.kind in ("ok", "fail"):
@@ -137,7 +135,7 @@ def nothing_acknowledged_is_lost(world: CheckInput) -> Iterator[Finding]:
 
 
 def _check_answers(lines: list[HistoryLine], told: _ResourcesByKey) -> Iterator[Finding]:
-    """Yield what is wrong with these lines; a finding names the resource, or else the line."""
+    """Yield findings about these lines, with the id of the resource or else the line number."""
     there = _existing_refs({line.ref for line in lines})
     answers = _stored_answers({line.key for line in lines if line.key})
     for line in lines:
@@ -147,7 +145,7 @@ def _check_answers(lines: list[HistoryLine], told: _ResourcesByKey) -> Iterator[
 
 
 def _existing_refs(refs: set[str]) -> set[str]:
-    """Return which of these are there, plans, calls and requests."""
+    """Return the public ids among these that exist, of plans, calls and requests."""
     found: set[str] = set()
     for prefix, table in TABLES.items():
         wanted = [ref for ref in refs if ref.startswith(f"{prefix}_")]
@@ -156,7 +154,7 @@ def _existing_refs(refs: set[str]) -> set[str]:
 
 
 def _stored_answers(keys: set[str]) -> dict[str, tuple[int, str]]:
-    """Return the status and the id of the answers that are kept under these keys, where one caller used the key."""
+    """Return status and id of the answers stored for these keys, for keys used by a single caller."""
     rows = list(IdempotencyKey.objects.filter(key__in=keys))
     owners = Counter(row.key for row in rows)
     ended = (row for row in rows if row.answer_status is not None and owners[row.key] == 1)
@@ -175,25 +173,25 @@ def _find_lost(
     line: HistoryLine, there: set[str], answers: Mapping[str, tuple[int, str]], told: _ResourcesByKey
 ) -> Iterator[str]:
     if line.ref.partition("_")[0] in TABLES and line.ref not in there:
-        yield "It was acknowledged, and is not there."
+        yield "It was acknowledged but does not exist."
     elif line.digest and not _has_digest(line):
-        yield "It was acknowledged, and is there with other content."
+        yield "It was acknowledged but has other content."
     if line.key and line.ref and told.refs.setdefault((line.action, line.key), line.ref) != line.ref:
-        yield "One Idempotency-Key made more than one."
+        yield "One Idempotency-Key created more than one resource."
     status, ref = answers.get(line.key, (200, line.ref))
     if status >= 400 or (ref and line.ref and ref != line.ref):
-        yield "Its Idempotency-Key is kept with another answer."
+        yield "Its Idempotency-Key is stored with another answer."
 
 
 def _find_kept(line: HistoryLine, there: set[str], answers: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     if line.action in CREATES and line.ref in there:
-        yield "It was refused, and is there."
+        yield "It was refused but exists."
     if line.code != KEY_REUSED and answers.get(line.key, (400, ""))[0] < 400:
-        yield "It was refused, and its Idempotency-Key is kept as done."
+        yield "It was refused, but its Idempotency-Key is stored as successful."
 
 
 def _has_digest(line: HistoryLine) -> bool:
-    """Say whether what is stored is what was sent: the arguments of a call, or the digest that an answer named."""
+    """Return whether the stored content matches: the arguments of a call, or the digest of a review."""
     if line.action in DECIDES:
         return Review.objects.filter(request__public_id=line.ref, seen_digest=line.digest).exists()
     if line.ref.startswith("call_"):
@@ -208,7 +206,7 @@ EFFECT_LINE_SHAPE = "a line is `<call id> <attempt> began|ended [<SHA-256 of the
 
 @dataclass(slots=True)
 class Effect:
-    """What the file says of one call: the attempts that began and ended, how often, and with what arguments."""
+    """Effects of one call in the file: how often each attempt began and ended, and the digests of its arguments."""
 
     began: Counter[int] = field(default_factory=Counter)
     ended: Counter[int] = field(default_factory=Counter)
@@ -216,7 +214,7 @@ class Effect:
 
 
 def read_effects(path: Path) -> dict[str, Effect]:
-    """Return what the file says, by call. Raises CannotCheck for a line of another shape."""
+    """Return the effects in the file by call. Raises CannotCheck for an invalid line."""
     found: dict[str, Effect] = {}
     for number, line in lines_of(path):
         match = EFFECT_LINE.fullmatch(line)
@@ -230,17 +228,17 @@ def read_effects(path: Path) -> dict[str, Effect]:
 
 
 def needs_effects(world: CheckInput) -> str:
-    """Say what is missing."""
-    return "" if world.effects else "Give --effects FILE: what tools did, written by themselves."
+    """Return what is missing to check the effects."""
+    return "" if world.effects else "Pass --effects FILE with the effects recorded by the tools."
 
 
 @invariant(
     10,
-    "Every effect was started by the database, once, and everything that completed had its effect.",
+    "The database started every effect once, and completed calls had their effect.",
     needs=needs_effects,
 )
 def effects_match(world: CheckInput) -> Iterator[Finding]:
-    """Hold the file against the calls, and the calls of the tools that are in it against the file."""
+    """Compare the file with the calls, and the calls of the tools in the file with the file."""
     effects = read_effects(world.effects) if world.effects else {}
     calls = sorted(effects)
     tools: set[str] = set()
@@ -249,27 +247,27 @@ def effects_match(world: CheckInput) -> Iterator[Finding]:
         there = {call.public_id: call for call in rows}
         tools |= {call.tool_name for call in there.values()}
         for ref in calls[start : start + AT_ONCE]:
-            reasons = _faults_of(there[ref], effects[ref]) if ref in there else ["The call is not there."]
+            reasons = _faults_of(there[ref], effects[ref]) if ref in there else ["The call does not exist."]
             yield from (Finding(ref, why) for why in reasons)
     yield from _without_effect(tools, effects)
 
 
 def _faults_of(call: Call, effect: Effect) -> Iterator[str]:
-    """Yield what is wrong with the effects of one call."""
+    """Yield the faults in the effects of one call."""
     if max(effect.began.values(), default=0) > 1 or max(effect.ended.values(), default=0) > 1:
         yield "One attempt had its effect twice."
     if set(effect.ended) - set(effect.began):
         yield "An effect ended that never began."
     if max(effect.began, default=0) > call.attempt:
-        yield "It had an effect without having been started."
+        yield "It had an effect without being started."
     if _at_most_once(call) and effect.began.total() > 1:
-        yield "It had its effect more than once, which it must not."
+        yield "It had its effect more than once although it must not repeat."
     if effect.digests - {hashlib.sha256(call.arguments.encode()).hexdigest()}:
         yield "It ran with other arguments."
     if call.status == CallStatus.COMPLETED and not effect.ended.get(call.attempt) and not _is_settled(call):
-        yield "It is completed, and its last attempt has no whole effect."
+        yield "It is completed, but the effect of its last attempt did not end."
     if call.status in (CallStatus.CREATED, CallStatus.HELD):
-        yield "It had an effect, and is stored as not having started."
+        yield "It had an effect, but is stored as not started."
 
 
 def _at_most_once(call: Call) -> bool:
@@ -278,13 +276,13 @@ def _at_most_once(call: Call) -> bool:
 
 
 def _is_settled(call: Call) -> bool:
-    """Say whether a person said that it happened, or gave the answer in its place."""
+    """Return whether a person settled the call as having happened."""
     return bool(call.response) and bool(json.loads(call.response).get("settled"))
 
 
 def _without_effect(tools: set[str], effects: dict[str, Effect]) -> Iterator[Finding]:
-    """Find completed calls of these tools that the file does not know."""
+    """Find completed calls of these tools that are not in the file."""
     completed = Call.objects.filter(tool_name__in=tools, status=CallStatus.COMPLETED, attempt__gt=0)
     for call in completed.iterator(AT_ONCE):
         if call.public_id not in effects and not _is_settled(call):
-            yield Finding(call.public_id, "It is completed, and had no effect.")
+            yield Finding(call.public_id, "It is completed but had no effect.")

@@ -1,7 +1,7 @@
-"""I15: what was planted turns up nowhere but where it belongs.
+"""I15: planted private values and secrets appear only where they belong.
 
-Canaries are texts that were sent as personal data: they belong into columns that hold what was sent and what came of
-it, and nowhere else. Secrets belong nowhere at all. Neither is ever printed: findings count them from 1.
+Canaries are texts that were sent as personal data; they may appear only in columns that hold arguments and results.
+Secrets may appear nowhere. Neither is ever printed: findings refer to them by number, from 1.
 """
 
 import html
@@ -30,30 +30,30 @@ PAYLOADS = frozenset(
         "catalog.idempotencykey.answer",
     }
 )
-"""The columns that hold what was sent, and what came of it."""
+"""The columns that hold arguments, results and texts that people or models wrote."""
 OWN_APPS = ("approvals", "catalog", "plans", "auth", "sessions", "admin")
 SHORTEST = 6
-"""Characters of a text to look for: shorter ones turn up by chance."""
+"""Minimum length of a text to search for; shorter ones match by chance."""
 WINDOW = 1024 * 1024
 
 
 def needs_canaries(world: CheckInput) -> str:
-    """Say what is missing."""
+    """Return what is missing to search for leaks."""
     if world.canaries or world.secrets:
         return ""
-    return "Give --canary TEXT or --secret TEXT, what was planted, and --captures FILE, where to look for it."
+    return "Pass --canary TEXT or --secret TEXT with planted values, and --captures FILE to search."
 
 
-@invariant(15, "What was planted as private or secret turns up nowhere but where it belongs.", needs=needs_canaries)
+@invariant(15, "Planted private values and secrets appear only where they belong.", needs=needs_canaries)
 def nothing_leaks(world: CheckInput) -> Iterator[Finding]:
-    """Search what was captured for both kinds; in the database, payloads for secrets only, and all else for both."""
+    """Search captures for both kinds; in the database, payload columns for secrets only and all others for both."""
     planted = {f"canary {number}": text for number, text in enumerate(world.canaries, 1)}
     secret = {f"secret {number}": text for number, text in enumerate(world.secrets, 1)}
     for name, text in (planted | secret).items():
         if len(text) < SHORTEST:
             raise CannotCheck(f"The text of {name} has fewer than {SHORTEST} characters; plant a longer one.")
         if not can_be_stored(text):
-            raise CannotCheck(f"The text of {name} holds characters that no database keeps; plant another.")
+            raise CannotCheck(f"The text of {name} contains characters that a database cannot store; plant another.")
     for path in world.captures:
         yield from _in_captures(path, planted | secret)
     yield from _in_database(planted, secret)
@@ -65,19 +65,19 @@ def _in_captures(path: Path, texts: dict[str, str]) -> Iterator[Finding]:
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
         for file in files:
             for name in _found_in(file, {name: encodings_of(text) for name, text in texts.items()}):
-                yield Finding(str(file), f"It holds {name}.")
+                yield Finding(str(file), f"It contains {name}.")
     except OSError as error:
         raise CannotCheck(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
 
 
 def encodings_of(text: str) -> set[bytes]:
-    """Return a text as it may stand in a file: plain, in JSON with and without escapes, in HTML, in a URL."""
+    """Return the encodings of a text in files: plain, JSON with and without escapes, HTML, URL."""
     spellings = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], html.escape(text)}
     return {each.encode("utf-8", "surrogatepass") for each in spellings | {quote(text), quote(text, safe="")}}
 
 
 def _found_in(path: Path, wanted: dict[str, set[bytes]]) -> Sequence[str]:
-    """Return the names of what a file holds; windows overlap, so that nothing is hidden at a border."""
+    """Return the names of the texts in a file; windows overlap, so that none is missed at a border."""
     overlap = max((len(form) for forms in wanted.values() for form in forms), default=1)
     found: set[str] = set()
     with path.open("rb") as file:
@@ -90,7 +90,7 @@ def _found_in(path: Path, wanted: dict[str, set[bytes]]) -> Sequence[str]:
 
 
 def _in_database(planted: dict[str, str], secret: dict[str, str]) -> Iterator[Finding]:
-    """Search every column of text: of tables of ours, and of accounts, sessions and the admin pages."""
+    """Search every text column of our tables and of accounts, sessions and the admin's log."""
     for model in apps.get_models():
         if model._meta.app_label not in OWN_APPS:
             continue
@@ -108,10 +108,10 @@ def _texts(model: type[models.Model]) -> list["models.Field[object, object]"]:
 def _in_column(
     model: type[models.Model], column: "models.Field[object, object]", name: str, text: str
 ) -> Iterator[Finding]:
-    """Yield the rows whose text holds this one, as it is or as JSON writes it."""
+    """Yield the rows whose column contains the text, plain or JSON-encoded."""
     as_text = Cast(column.name, models.TextField())
     label = f"{model._meta.db_table}.{column.column}"
     for form in sorted({text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}):
         rows = model._default_manager.annotate(toolgate_place=StrIndex(as_text, models.Value(form)))
         for key in rows.filter(toolgate_place__gt=0).order_by("pk").values_list("pk", flat=True).iterator():
-            yield Finding(f"{label}:{key}", f"It holds {name}.")
+            yield Finding(f"{label}:{key}", f"It contains {name}.")

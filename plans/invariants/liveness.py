@@ -1,4 +1,4 @@
-"""I11: nothing is stuck. What is not over is being worked on, will be soon, or waits for something that has a name."""
+"""I11: nothing is stuck. Unfinished work is running, due soon, or waiting for something identifiable."""
 
 from collections.abc import Iterator
 
@@ -66,37 +66,39 @@ UNDER_WAY = """
 OVERDUE = "SELECT public_id FROM plans_plan WHERE status = %s AND deadline_at < %s"
 
 
-@invariant(11, "Nothing is stuck: what is not over is worked on, due soon, or waits for something that has a name.")
+@invariant(11, "Nothing is stuck: unfinished work is running, due soon, or waiting for something identifiable.")
 def nothing_is_stuck(world: CheckInput) -> Iterator[Finding]:
-    """Look for leases, times and waits that nobody would ever come back to."""
+    """Find expired leases, overdue times and waits that would never end."""
     yield from _steps(world)
-    yield from findings("The call runs, and nobody has it.", RUNNING, str(CallStatus.RUNNING))
-    yield from findings("The call is held, and nobody is asked.", NOBODY_ASKED, str(CallStatus.HELD))
-    yield from findings("Its time is over, and it was not ended.", PAST_THEIR_TIME, *[world.overdue] * 3)
+    yield from findings("The call is running, but no step has a lease for it.", RUNNING, str(CallStatus.RUNNING))
+    yield from findings("The call is held without an open request.", NOBODY_ASKED, str(CallStatus.HELD))
+    yield from findings("It is overdue but was not ended.", PAST_THEIR_TIME, *[world.overdue] * 3)
     yield from _plans(world)
 
 
 def _steps(world: CheckInput) -> Iterator[Finding]:
-    yield from step_findings("Its lease ended, and nobody took it back.", LOST, world.overdue)
-    yield from step_findings("It is claimed by half.", HALF_CLAIMED)
+    yield from step_findings("Its lease expired, but it was not taken back.", LOST, world.overdue)
+    yield from step_findings("Its owner, lease and status contradict each other.", HALF_CLAIMED)
     in_progress = str(PlanStatus.IN_PROGRESS)
     if not any(rows(WORKING, bind_datetime(world.now))):
-        why = "It is ready, and nobody claims it though nobody works."
+        why = "It is ready but not claimed, although no worker is busy."
         yield from step_findings(why, NOT_CLAIMED, world.overdue, in_progress)
     waits = (WaitingFor.APPROVAL, CallStatus.HELD, WaitingFor.OUTCOME, CallStatus.OUTCOME_UNKNOWN)
     others = (WaitingFor.INPUT, WaitingFor.CALLS)
     names = map(str, (StepStatus.IN_PROGRESS, *others, *waits))
-    yield from step_findings("It is in progress and waits for nothing.", NOT_WAITING, *names)
+    yield from step_findings("It is in progress but neither runs nor waits for anything.", NOT_WAITING, *names)
     asked = map(str, (StepStatus.IN_PROGRESS, WaitingFor.INPUT, SENT_BACK))
-    yield from step_findings("It waits for input, and nobody is asked for any.", NOBODY_TO_ANSWER, *asked)
+    yield from step_findings("It waits for input without an open question.", NOBODY_TO_ANSWER, *asked)
     called = map(str, (StepStatus.IN_PROGRESS, WaitingFor.CALLS, StepStatus.PENDING, StepStatus.IN_PROGRESS))
-    yield from step_findings("It waits for what its agent called, and all of that has ended.", NOTHING_CALLED, *called)
+    yield from step_findings("It waits for its agent's calls, but all have ended.", NOTHING_CALLED, *called)
     yield from step_findings(
-        "It needs nothing more, and is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress
+        "Its dependencies are completed, but it is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress
     )
 
 
 def _plans(world: CheckInput) -> Iterator[Finding]:
     names = (PlanStatus.IN_PROGRESS, Plan.Kind.SESSION, StepStatus.IN_PROGRESS)
-    yield from findings("The plan is in progress, and nothing in it is.", UNDER_WAY, *map(str, names))
-    yield from findings("Its deadline passed, and it goes on.", OVERDUE, str(PlanStatus.IN_PROGRESS), world.overdue)
+    yield from findings("The plan is in progress, but none of its steps is.", UNDER_WAY, *map(str, names))
+    yield from findings(
+        "Its deadline has passed, but it is still in progress.", OVERDUE, str(PlanStatus.IN_PROGRESS), world.overdue
+    )

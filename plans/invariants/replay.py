@@ -1,8 +1,8 @@
-"""I8: what events say happened, carried out again, leads to what is stored.
+"""I8: replaying the events leads to the stored state.
 
-Events tell every move of plans and steps. Of calls they tell what starts, what ends and what is tried again; that a
-held call was released, refused or cancelled stands in its request and the audit log. Such a move is taken as having
-happened between two events, where the table of moves allows it.
+Every move of a plan or step has an event. Calls have events for starts, ends and retries, but not for being released,
+refused or cancelled while held; those are in the request and the audit log. Such moves are assumed to have happened
+between two events if the table of moves allows them.
 """
 
 import json
@@ -52,18 +52,18 @@ CALL_STATES: dict[str, str] = {
     "step.retrying": CallStatus.READY,
 }
 STATES_WITH_EVENT = {CallStatus.RUNNING, CallStatus.OUTCOME_UNKNOWN}
-"""What no call becomes without an event; nor does one leave them without, except to be cancelled."""
+"""Statuses that a call enters only with an event, and leaves only with an event unless it is cancelled."""
 FIRST_STATES = (CallStatus.CREATED, CallStatus.RUNNING, CallStatus.HELD)
 
 
 def _is_silent(source: str, target: str) -> bool:
-    """Say whether a call may have made this move without an event."""
+    """Return whether a call may make this move without an event."""
     return target not in STATES_WITH_EVENT and (source not in STATES_WITH_EVENT or target == CallStatus.CANCELLED)
 
 
 @cache
 def reached_silently(status: str) -> frozenset[str]:
-    """Return what a call of this status may have become with no event of its own."""
+    """Return the statuses that a call with this status can reach without an event."""
     found, new = {status}, [status]
     while new:
         source = new.pop()
@@ -75,13 +75,13 @@ def reached_silently(status: str) -> frozenset[str]:
 
 @cache
 def can_become(source: str, target: str) -> bool:
-    """Say whether an event that makes a call `target` may follow on one that left it `source`."""
+    """Return whether an event that moves a call to `target` may follow one that left it in `source`."""
     return any(target in CALL_MOVES[each] for each in reached_silently(source))
 
 
 @dataclass(slots=True)
 class Replay:
-    """One plan as far as its events were carried out; `skipped` are the steps that events say were skipped."""
+    """The state of one plan after replaying its events; `skipped` has the steps skipped by events."""
 
     plan: str = PlanStatus.PENDING
     steps: dict[int, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Replay:
     starts: Counter[str] = field(default_factory=Counter)
 
     def carry_out(self, events: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, str]]:
-        """Carry out events in their order; yield the number of each that the tables of moves do not allow, and why."""
+        """Replay events in order; yield the number of each event with a forbidden move, and the reason."""
         for _, seq, kind, step_id, data in events:
             if step_id is None:
                 if not self._move_plan(kind):
@@ -120,36 +120,36 @@ class Replay:
             self.claims[step_id] += 1
         elif kind == "step.skipped":
             self.skipped.add(step_id)
-        # What cannot even begin is claimed and failed in one transaction, and says that it failed only.
+        # A step that cannot begin is claimed and failed in one transaction, with an event for the failure only.
         return _allows(STEP_MOVES, before, to) or (before, to) == (StepStatus.PENDING, StepStatus.FAILED)
 
     def _move_call(self, kind: str, data: dict[str, Any]) -> bool:
         call, to = str(data["call"]), CALL_STATES[kind]
         before = self.calls.get(call)
         if kind == "step.retrying":
-            if before != CallStatus.RUNNING:  # of a step whose call ended otherwise: the step is tried again
+            if before != CallStatus.RUNNING:  # the call ended otherwise, and only the step is retried
                 return True
-            self.starts[call] -= data.get("error") in UNSTARTED_REASONS  # it had not begun
+            self.starts[call] -= data.get("error") in UNSTARTED_REASONS  # the handler had not begun
         elif kind == "call.started":
             self.starts[call] += 1
         self.calls[call] = to
         if before is None:
-            return to in FIRST_STATES or bool(data.get("responded"))  # asked early, it is held without an event
+            return to in FIRST_STATES or bool(data.get("responded"))  # an early request holds its call without an event
         return can_become(before, to)
 
     def differences(
         self, steps: Iterable[tuple[Any, ...]], calls: Iterable[tuple[Any, ...]]
     ) -> Iterator[tuple[str, str]]:
-        """Yield what is stored otherwise: a step's number or a call's id, and how it differs."""
+        """Yield the differences to the stored state: a step's number or a call's id, and the reason."""
         left = dict(self.steps)
         for _, step_id, status, skipped, attempt in steps:
             if left.pop(step_id, StepStatus.PENDING) != status:
-                yield str(step_id), "The step is not what its events lead to."
+                yield str(step_id), "The status of the step does not follow from its events."
             if bool(skipped) != (step_id in self.skipped and status == StepStatus.COMPLETED):
-                yield str(step_id), "The step says otherwise than its events whether it was skipped."
+                yield str(step_id), "The step's `skipped` flag contradicts its events."
             if self.claims[step_id] > attempt:
-                yield str(step_id), "The step was started more often than it was claimed."
-        yield from ((str(step_id), "Events tell of a step that is not there.") for step_id in left)
+                yield str(step_id), "The step was started more often than claimed."
+        yield from ((str(step_id), "Events refer to a step that does not exist.") for step_id in left)
         yield from self._calls_that_differ(calls)
 
     def _calls_that_differ(self, calls: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, str]]:
@@ -158,25 +158,25 @@ class Replay:
             left.discard(call)
             before = self.calls.get(call, CallStatus.CREATED)
             if status not in reached_silently(before):
-                yield call, "The call is not what its events lead to."
+                yield call, "The status of the call does not follow from its events."
             if self.starts[call] != attempt:
-                yield call, "The call's attempts are not the starts that events tell of."
-        yield from ((call, "Events tell of a call that is not there.") for call in sorted(left))
+                yield call, "The call's attempts differ from the starts in its events."
+        yield from ((call, "Events refer to a call that does not exist.") for call in sorted(left))
 
 
 def _allows(moves: StatusMoves, source: str, target: str) -> bool:
     return target in moves[source]
 
 
-@invariant(8, "Every plan, step and call made allowed moves only, and its events lead to exactly what is stored.")
+@invariant(8, "Plans, steps and calls made allowed moves only, and their events lead to the stored state.")
 def events_replay_to_stored_state(world: CheckInput) -> Iterator[Finding]:
-    """Carry out the events of one plan after another, beside the rows of its steps and calls."""
+    """Replay the events of each plan and compare the result with the rows of its steps and calls."""
     events, steps, calls = RowsByPlan(rows(EVENTS)), RowsByPlan(rows(STEPS)), RowsByPlan(rows(CALLS))
     for plan_pk, plan, status in rows(PLANS):
         replay = Replay()
         for seq, why in replay.carry_out(events.take(plan_pk)):
             yield Finding(f"{plan}#{seq}", why)
         if replay.plan != status:
-            yield Finding(plan, "The plan is not what its events lead to.")
+            yield Finding(plan, "The status of the plan does not follow from its events.")
         for what, why in replay.differences(steps.take(plan_pk), calls.take(plan_pk)):
             yield Finding(f"{plan}/{what}" if what.isdigit() else what, why)

@@ -1,6 +1,6 @@
-"""I7: safety levels are lowered by administrators who say why, and what ran was in force.
+"""I7: safety levels were lowered only by administrators with a reason, and calls used the version in force.
 
-The audit log tells of each version that a tool had, and from when on; so levels are followed along the log.
+The audit log contains each version of a tool with its time, so levels are followed along the log.
 """
 
 import json
@@ -22,23 +22,23 @@ from catalog.models import Call, Tool, ToolVersion
 from plans.invariants.base import AT_ONCE, CheckInput, Finding, invariant
 
 TAKES_EFFECT_SECONDS = 10.0
-"""How long processes may take to see that the catalog changed."""
-UNEXPLAINED = "Its level was lowered, and no administrator said why."
+"""Time within which all processes see a change of the catalog."""
+UNEXPLAINED = "Its level was lowered without a reason from an administrator."
 
 
 @dataclass(slots=True)
 class ToolHistory:
-    """What the log tells of one tool: its version, and whether it was in use, from each entry on."""
+    """The history of one tool in the audit log: its version, and whether it was in use, from each entry on."""
 
     at: list[datetime] = field(default_factory=list)
     states: list[tuple[int, bool]] = field(default_factory=list)
     enabled: bool = True
     registered: bool = True
     allowed: set[tuple[int, str]] = field(default_factory=set)
-    """Versions with the level that an administrator gave a reason for."""
+    """Versions with the level for which an administrator gave a reason."""
 
     def add(self, entry: AuditEntry, details: dict[str, Any]) -> None:
-        """Take in one entry about the tool."""
+        """Add one entry about the tool."""
         self.enabled = {"tool.enabled": True, "tool.disabled": False}.get(entry.action, self.enabled)
         self.registered = {"tool.removed": False, "tool.changed": True}.get(entry.action, self.registered)
         self.at.append(entry.at)
@@ -46,17 +46,17 @@ class ToolHistory:
         self.states.append((version, self.enabled and self.registered))
 
     def allows(self, version: int, moment: datetime) -> bool:
-        """Say whether the version was in force and in use then, or so shortly before that not everyone knew."""
+        """Return whether the version was in force and in use at that time, within TAKES_EFFECT_SECONDS."""
         slack = timedelta(seconds=TAKES_EFFECT_SECONDS)
         first = max(bisect_left(self.at, moment - slack) - 1, 0)
         return (version, True) in self.states[first : bisect_right(self.at, moment + slack)]
 
 
-@invariant(7, "No safety level was lowered but by an administrator with a reason, and what ran was in force.")
+@invariant(7, "Safety levels were lowered only by administrators with a reason, and the level used was in force.")
 def levels_are_lowered_with_a_reason(world: CheckInput) -> Iterator[Finding]:
-    """Follow every tool's versions along the log, up to the present one; then look at when calls started.
+    """Follow the versions of each tool along the log to the current one, then check the start times of calls.
 
-    A version that is new is in force for a process a moment later: the check allows some seconds.
+    Processes see a new version with a delay, so the check allows TAKES_EFFECT_SECONDS.
     """
     timelines = _tool_histories()
     levels = {(name, number): SafetyLevel(level) for name, number, level in _versions()}
@@ -78,15 +78,15 @@ def _versions() -> Iterator[tuple[str, int, str]]:
 
 
 def _out_of_force(name: str, line: ToolHistory) -> Iterator[Finding]:
-    """Find calls that started on a version long after another had taken its place, or of a tool switched off."""
+    """Find calls that started on a version no longer in force, or of a tool that was switched off."""
     calls = Call.objects.filter(tool_name=name, started_at__isnull=False)
     for call, version, moment in calls.values_list("public_id", "version__number", "started_at").iterator(AT_ONCE):
         if moment is not None and not line.allows(version, moment):
-            yield Finding(call, "The call started on a version that was not in force, or of a tool that was off.")
+            yield Finding(call, "The call started on a version that was not in force, or its tool was switched off.")
 
 
 def _tool_histories() -> dict[str, ToolHistory]:
-    """Return what the log tells of each tool, by its name."""
+    """Return the history of each tool in the audit log, by name."""
     found: dict[str, ToolHistory] = {}
     administrators = _administrators()
     entries = AuditEntry.objects.filter(Q(action__startswith="tool.") | Q(action=GIVEN)).order_by("seq")
@@ -106,6 +106,6 @@ def _tool_histories() -> dict[str, ToolHistory]:
 
 
 def _administrators() -> set[str]:
-    """Return who administers now, as the log names people; those it gave the role before are added along it."""
+    """Return the current administrators by their names in the log; earlier ones are added while reading it."""
     people = User.objects.filter(Q(groups__name=ADMINISTRATOR) | Q(is_superuser=True))
     return {f"user_{pk}" for pk in people.values_list("pk", flat=True)}

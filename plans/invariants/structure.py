@@ -19,10 +19,10 @@ TOO_MANY_STEPS = """
 """
 
 
-@invariant(16, "No plan has more steps than a plan may have.")
+@invariant(16, "No plan has more steps than allowed.")
 def plans_keep_their_limits(world: CheckInput) -> Iterator[Finding]:
     """Count the steps of each plan."""
-    yield from findings("The plan has more steps than it may have.", TOO_MANY_STEPS, MAX_STEPS)
+    yield from findings("The plan has more steps than allowed.", TOO_MANY_STEPS, MAX_STEPS)
 
 
 ATTEMPTS = "SELECT public_id FROM catalog_call WHERE attempt > %s"
@@ -31,10 +31,10 @@ CRASHED = """
 """
 
 
-@invariant(17, "No call is tried, and no step lost, more often than is allowed.")
+@invariant(17, "No call is attempted, and no step lost, more often than allowed.")
 def attempts_end(world: CheckInput) -> Iterator[Finding]:
     """Compare counters with their limits."""
-    yield from findings("The call was tried too often.", ATTEMPTS, max(TRIES, CRASHES))
+    yield from findings("The call was attempted too often.", ATTEMPTS, max(TRIES, CRASHES))
     yield from step_findings("The step lost its worker too often.", CRASHED, CRASHES)
 
 
@@ -97,29 +97,29 @@ OPEN_RUNS = """
 
 
 def _agents() -> Iterator[Finding]:
-    """Look at what agents ask and call: it stands under their steps, and what an open run waits for is there."""
-    yield from step_findings("It stands under a step that is no agent's of its plan.", NO_AGENTS)
-    yield from step_findings("An agent called it, and a step needs it or is needed by it.", NEEDED_BY_OTHERS)
+    """Check that agents' calls belong to their steps, and that the steps awaited by open runs exist."""
+    yield from step_findings("Its parent is not an agent's step of its plan.", NO_AGENTS)
+    yield from step_findings("It was created by an agent but has dependencies or dependents.", NEEDED_BY_OTHERS)
     for pending, pk, plan, number in rows(OPEN_RUNS):
         awaited = {each["step_id"] for each in json.loads(pending) if each["step_id"]}
         there = set(Step.objects.filter(parent=pk, step_id__in=awaited).values_list("step_id", flat=True))
         if awaited - there:
-            yield Finding(f"{plan}/{number}", "Its agent waits for a step that it has not.")
+            yield Finding(f"{plan}/{number}", "Its agent waits for a step that does not exist.")
 
 
-@invariant(19, "Every row belongs to something that is there.")
+@invariant(19, "Every row belongs to an existing parent.")
 def nothing_is_orphaned(world: CheckInput) -> Iterator[Finding]:
-    """Look for calls without plan or step; on SQLite, where anyone may switch keys off, at all foreign keys too."""
-    yield from findings("The call's plan is not there.", NO_PLAN)
-    yield from findings("The call is not over, and no step has it.", NO_STEP)
-    yield from step_findings("Its call is another plan's.", OF_ANOTHER_PLAN)
-    yield from findings("The call is of another tool than its version.", OF_ANOTHER_TOOL)
+    """Find calls without plan or step; on SQLite, where foreign keys can be switched off, check those too."""
+    yield from findings("The call's plan does not exist.", NO_PLAN)
+    yield from findings("The call has not ended, but no step has it.", NO_STEP)
+    yield from step_findings("Its call belongs to another plan.", OF_ANOTHER_PLAN)
+    yield from findings("The call and its version have different tools.", OF_ANOTHER_TOOL)
     yield from _agents()
     if on_sqlite():
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA foreign_key_check")
             while row := cursor.fetchone():
-                yield Finding(f"{row[0]}:{row[1]}", "The row belongs to one that is not there.")
+                yield Finding(f"{row[0]}:{row[1]}", "The row refers to a row that does not exist.")
 
 
 NUMBERED = """
@@ -138,12 +138,14 @@ NEXT_TO_EACH_OTHER = """
 """
 
 
-@invariant(9, "The events of each plan are numbered 1, 2, 3… without gaps, the plan knows how many, and time goes on.")
+@invariant(
+    9, "Events of each plan are numbered 1, 2, 3… without gaps, the plan knows their number, and times increase."
+)
 def events_are_numbered(world: CheckInput) -> Iterator[Finding]:
-    """Count the events of each plan beside its counter, then look at each event and the one before it."""
-    yield from findings("The events are not those that the plan's counter says.", NUMBERED)
+    """Compare the events of each plan with its counter, then each event with the one before it."""
+    yield from findings("The events do not match the plan's counter.", NUMBERED)
     for plan, seq, is_gap, _ in rows(NEXT_TO_EACH_OTHER):
-        why = "A number is missing, or there twice." if is_gap else "An event is earlier than the one before it."
+        why = "A number is missing or duplicate." if is_gap else "An event is earlier than the one before it."
         yield Finding(f"{plan}#{seq}", why)
 
 
@@ -180,18 +182,18 @@ USED_TOO_EARLY = """
 """
 
 
-@invariant(12, "No step starts before all that it needs is completed, and every skipped step has a note that says so.")
+@invariant(12, "No step starts before its dependencies are completed, and each skipped step has a note.")
 def steps_keep_their_order(world: CheckInput) -> Iterator[Finding]:
-    """Compare starts with the ends of what they need, and counters with what is left.
+    """Compare starts with the ends of dependencies, and counters with open dependencies.
 
-    What a `done_check` was judged by is not kept: that its event is there, and the note, is all that can be checked.
+    The memory that a `done_check` was evaluated against is not stored, so only its event and note can be checked.
     """
     completed, pending = str(StepStatus.COMPLETED), str(StepStatus.PENDING)
-    yield from step_findings("It started before all that it needs was completed.", TOO_EARLY, completed)
-    yield from step_findings("It counts otherwise what it still needs.", MISCOUNTED, completed, pending)
-    yield from step_findings("It needs a step of another plan, or itself.", ELSEWHERE)
-    yield from step_findings("It was skipped, and no note says so.", SKIPPED, completed)
+    yield from step_findings("It started before its dependencies were completed.", TOO_EARLY, completed)
+    yield from step_findings("Its counter of open dependencies is wrong.", MISCOUNTED, completed, pending)
+    yield from step_findings("It depends on a step of another plan or on itself.", ELSEWHERE)
+    yield from step_findings("It was skipped without a note.", SKIPPED, completed)
     going = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)
-    why = "It was asked early about a step that will not become ready."
+    why = "It is an early request for a step that will not become ready."
     yield from findings(why, AHEAD_OF_NOTHING, pending, *map(str, going))
     yield from findings("It was used before its step was ready.", USED_TOO_EARLY)

@@ -1,4 +1,4 @@
-"""The small world, fresh for each test: it is built once, and its rows are written again for the tests that come."""
+"""A small world of data, fresh for each test: built once, then its rows are restored."""
 
 from collections.abc import Hashable
 from dataclasses import fields
@@ -19,7 +19,7 @@ _kept: dict[Hashable, tuple[SmallWorld, Kept]] = {}
 
 @pytest.fixture
 def small(stage: Stage, workspace: Path) -> SmallWorld:
-    """A world in which everything has happened once, with the tools as they came into the catalog before it."""
+    """A world with every kind of event, and the tools as they were first added to the catalog."""
     tools = tuple(Implementation.objects.order_by("pk").values_list("tool_id", "tool__name", "updated_at"))
     if tools not in _kept:
         _kept[tools] = build()
@@ -30,7 +30,7 @@ def small(stage: Stage, workspace: Path) -> SmallWorld:
 
 
 def build() -> tuple[SmallWorld, Kept]:
-    """Let everything happen and take it back; return what it leaves behind."""
+    """Build the world and roll back; return its rows."""
     tables = apps.get_models(include_auto_created=True)
     before = read(tables)
     sid = transaction.savepoint()
@@ -41,6 +41,6 @@ def build() -> tuple[SmallWorld, Kept]:
 
 
 def anew(world: SmallWorld) -> SmallWorld:
-    """Return the world's plans and call as the database has them."""
+    """Return the world's plans and call reloaded from the database."""
     there = {field.name: getattr(world, field.name) for field in fields(world)}
     return SmallWorld(**{name: type(each).objects.get(pk=each.pk) for name, each in there.items()})

@@ -1,4 +1,4 @@
-"""Plans that were changed, skipped in part, retried and cloned are whole: every invariant holds over what is left."""
+"""Every invariant holds for plans that were changed, partly skipped, retried and cloned."""
 
 from catalog.errors import ToolError
 from plans.actions.change import change_plan, read_plan_change
@@ -12,8 +12,7 @@ from tests.invariants import assert_invariants
 from tests.plans.factories import act_raising
 
 
-def test_every_invariant_holds_after_all_of_them(stage, ada, rosa):
-    """At every stop on the way, too."""
+def test_every_invariant_holds_after_each_action(stage, ada, rosa):
     by = Requester(ada)
     stage.acts["keeping"] = act_raising(ToolError("no"))
     steps = act(1, tool="keeping"), act(2, tool="dangerous"), act(3, dependencies=[1, 2]), act(4, dependencies=[3])
@@ -38,7 +37,7 @@ def test_every_invariant_holds_after_all_of_them(stage, ada, rosa):
 
 
 def test_a_retried_dangerous_step(stage, ada, rosa):
-    """Two calls, two approvals, each used once."""
+    """Two calls with two approvals, each used once."""
     stage.acts["dangerous"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, tool="cautious_patient")))
     approve(plan, rosa)

@@ -1,4 +1,4 @@
-"""`manage.py check_invariants`: what it says, what it ends with, and that it changes nothing."""
+"""`manage.py check_invariants`: output, exit codes, and read-only operation."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ GIVEN = ["I10", "I14", "I15"]
 
 
 def check(*options: str) -> tuple[int, str]:
-    """Run the command; return what it ends with and what it says."""
+    """Run the command; return its exit code and output."""
     said = StringIO()
     try:
         call_command("check_invariants", *options, stdout=said)
@@ -33,12 +33,12 @@ def check(*options: str) -> tuple[int, str]:
 
 @pytest.fixture
 def plan(stage: Any, ada: Any) -> Plan:
-    """A plan that is over."""
+    """A completed plan."""
     return work_off(make_plan(ada, act(1, "x")))
 
 
-def test_it_says_that_everything_holds(plan, monkeypatch):
-    """Roles aside: the cast has them past the log."""
+def test_success_is_reported(plan, monkeypatch):
+    """Without roles, which the test users have without audit entries."""
     monkeypatch.setattr("plans.invariants.audit_log._roles", lambda: iter(()))
     code, said = check("--json")
     every = [each.id for each in known_invariants()]
@@ -47,11 +47,11 @@ def test_it_says_that_everything_holds(plan, monkeypatch):
     assert (code, json.loads(said)) == (0, {"ok": True, "checked": checked, "not_checked": GIVEN, "violations": []})
 
 
-def test_it_says_what_does_not(plan):
-    """The invariant, ids, how many and in what way; for people one line each, with what a check needs."""
+def test_violations_are_reported(plan):
+    """The invariant, ids, number and reasons; for people one line each, with the input a check needs."""
     corrupt("UPDATE plans_plan SET status = 'failed' WHERE id = %s", plan.pk)
     code, said = check("--json")
-    why = "The plan is not what its events lead to."
+    why = "The status of the plan does not follow from its events."
     told = {"invariant": "I8", "ids": [plan.public_id], "count": 1, "reasons": {why: 1}}
     assert code == 1 and told in json.loads(said)["violations"]
     code, said = check()
@@ -61,7 +61,7 @@ def test_it_says_what_does_not(plan):
 
 
 def test_long_lists_are_cut(plan):
-    """All are counted, a hundred are named."""
+    """All findings are counted, a hundred are named."""
     Plan.objects.bulk_create(
         Plan(goal="x", author=plan.author, created_at=plan.created_at, last_seq=3) for _ in range(150)
     )
@@ -81,23 +81,22 @@ def test_long_lists_are_cut(plan):
         (["--canary", "long enough", "--captures", "not-there"], "cannot be read"),
     ],
 )
-def test_what_it_cannot_check_it_says(db, options, why):
-    """With an exit code of its own."""
+def test_impossible_checks_are_reported(db, options, why):
+    """With their own exit code."""
     with pytest.raises(CommandError, match=why) as refusal:
         check(*options)
     assert refusal.value.returncode == 2
 
 
-def test_a_database_that_is_not_there(db, monkeypatch):
-    """Is no violation."""
+def test_missing_database_is_no_violation(db, monkeypatch):
     monkeypatch.setattr("plans.invariants.structure.NUMBERED", "SELECT x FROM not_there")
     with pytest.raises(CommandError) as refusal:
         check()
     assert refusal.value.returncode == 2
 
 
-def test_it_sees_one_moment_and_writes_nothing(transactional_db, catalog, ada):
-    """Whoever writes meanwhile is neither seen nor kept waiting."""
+def test_check_reads_a_snapshot_and_writes_nothing(transactional_db, catalog, ada):
+    """Concurrent writers are neither seen nor blocked."""
 
     def write() -> None:
         make_plan(ada, {"step_id": 1, "description": "Think"})
@@ -116,6 +115,5 @@ def test_it_sees_one_moment_and_writes_nothing(transactional_db, catalog, ada):
 
 
 def test_the_file_of_effects_may_be_empty(db, tmp_path: Path):
-    """Nothing happened then."""
     (tmp_path / "sink").touch()
     assert "I10" in json.loads(check("--json", "--effects", str(tmp_path / "sink"))[1])["checked"]

@@ -1,4 +1,4 @@
-"""One fault for each invariant, put into a whole world by SQL: the check finds it, where it is, and nothing else."""
+"""One fault for each invariant, made by SQL in a sound world: the check finds it with its id, and nothing else."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,28 +22,28 @@ LONG_AGO, FAR_AWAY = "2001-01-01 00:00:00", "2999-01-01 00:00:00"
 
 
 def other_arguments(small: SmallWorld) -> str:
-    """The arguments of an approved call that ran."""
+    """Change the arguments of an approved call that ran."""
     call = call_of(small.ran, 2)
     corrupt("UPDATE catalog_call SET arguments = %s WHERE id = %s", '{"value":"other"}', call.pk)
     return call.public_id
 
 
 def no_approval(small: SmallWorld) -> str:
-    """An approval that was used, as if it never had been."""
+    """Make a used approval unused."""
     request = request_of(small.ran, 2)
     corrupt("UPDATE approvals_approvalrequest SET status = 'approved' WHERE id = %s", request.pk)
     return request.call.public_id
 
 
 def too_late(small: SmallWorld) -> str:
-    """A start after the end of the run window."""
+    """Move a start after the end of the run window."""
     request = request_of(small.ran, 2)
     corrupt("UPDATE approvals_approvalrequest SET not_after = consumed_at WHERE id = %s", request.pk)
     return request.public_id
 
 
 def before_it_was_decided(small: SmallWorld) -> str:
-    """An answer that came after what it decided."""
+    """Move a review after its decision."""
     request = request_of(small.ran, 2)
     review = Review.objects.get(request=request, undone_at=None)
     later = review.at - timedelta(seconds=1)
@@ -52,56 +52,56 @@ def before_it_was_decided(small: SmallWorld) -> str:
 
 
 def started_twice(small: SmallWorld) -> str:
-    """A second attempt of what may have but one."""
+    """Add a second attempt to a call that must not repeat."""
     call = call_of(small.ran, 2)
     corrupt("UPDATE catalog_call SET attempt = 2 WHERE id = %s", call.pk)
     return call.public_id
 
 
 def other_verdict(small: SmallWorld) -> str:
-    """A rejection that says that it was approved."""
+    """Change a rejection's status to approved."""
     request = request_of(small.rejected)
     corrupt("UPDATE approvals_review SET verdict = 'approve' WHERE request_id = %s", request.pk)
     return request.public_id
 
 
 def other_answer(small: SmallWorld) -> str:
-    """An answer in the tool's place that says that it was a rejection."""
+    """Change a response's status to rejected."""
     request = request_of(small.responded)
     corrupt("UPDATE approvals_review SET verdict = 'reject' WHERE request_id = %s", request.pk)
     return request.public_id
 
 
 def ran_though_revoked(small: SmallWorld) -> str:
-    """A start of what was revoked."""
+    """Start a call whose approval was revoked."""
     request = request_of(small.revoked)
     corrupt("UPDATE catalog_call SET attempt = 1 WHERE id = %s", request.call_id)
     return request.public_id
 
 
 def ran_though_answered(small: SmallWorld) -> str:
-    """A start of what a person answered."""
+    """Start a call that a person answered."""
     request = request_of(small.responded)
     corrupt("UPDATE catalog_call SET attempt = 1 WHERE id = %s", request.call_id)
     return request.public_id
 
 
 def replaced_by_nothing(small: SmallWorld) -> str:
-    """A request that nothing took the place of."""
+    """Remove the successor of a superseded request."""
     request = ApprovalRequest.objects.get(status="superseded", plan_ref=small.sent_back.public_id)
     corrupt("UPDATE approvals_approvalrequest SET superseded_by_id = NULL WHERE id = %s", request.pk)
     return request.public_id
 
 
 def ran_all_the_same(small: SmallWorld) -> str:
-    """A start of what nobody answered."""
+    """Start a call whose request expired."""
     request = request_of(small.expired)
     corrupt("UPDATE catalog_call SET attempt = 1 WHERE id = %s", request.call_id)
     return request.public_id
 
 
 def answered_after_the_end(small: SmallWorld) -> str:
-    """An answer that was undone, as if it counted, and as if it came after the other one."""
+    """Count an undone review, after the deciding one."""
     request = request_of(small.ran, 2)
     old = Review.objects.get(request=request, undone_at__isnull=False)
     corrupt("UPDATE approvals_approvalrequest SET decided_at = %s WHERE id = %s", old.at, request.pk)
@@ -114,7 +114,7 @@ def answered_after_the_end(small: SmallWorld) -> str:
 
 
 def own_approval(small: SmallWorld) -> str:
-    """The one who asked, as the one who approved."""
+    """Make the requester the approver."""
     request = request_of(small.ran, 2)
     sql = "UPDATE approvals_review SET person_id = %s WHERE request_id = %s AND undone_at IS NULL"
     corrupt(sql, small.ran.author_id, request.pk)
@@ -122,21 +122,21 @@ def own_approval(small: SmallWorld) -> str:
 
 
 def too_few(small: SmallWorld) -> str:
-    """One more person that must have agreed."""
+    """Raise the quorum by one."""
     request = request_of(small.ran, 2)
     corrupt("UPDATE approvals_round SET quorum = 2 WHERE request_id = %s", request.pk)
     return request.public_id
 
 
 def saw_something_else(small: SmallWorld) -> str:
-    """An answer to another digest."""
+    """Change the digest that a reviewer saw."""
     request = request_of(small.rejected)
     corrupt("UPDATE approvals_review SET seen_digest = %s WHERE request_id = %s", "0" * 64, request.pk)
     return request.public_id
 
 
 def other_question(small: SmallWorld) -> str:
-    """What was asked, in a round that was left behind."""
+    """Change the content of an earlier round."""
     request = request_of(small.edited)
     sql = "UPDATE approvals_round SET arguments = '{}' WHERE request_id = %s AND number = 1"
     corrupt(sql, request.pk)
@@ -144,7 +144,7 @@ def other_question(small: SmallWorld) -> str:
 
 
 def other_promise(small: SmallWorld) -> str:
-    """The description of a version."""
+    """Change the description of a version."""
     sql = "UPDATE catalog_toolversion SET description = 'Do what I say.' WHERE id = %s"
     tool = Tool.objects.get(name="limited")
     corrupt(sql, tool.current_version_id)
@@ -152,152 +152,152 @@ def other_promise(small: SmallWorld) -> str:
 
 
 def lowered(small: SmallWorld) -> str:
-    """A tool at its first version again, which is lower."""
+    """Set a tool back to its first version, which has a lower level."""
     sql = "UPDATE catalog_tool SET current_version_id = %s WHERE name = 'keeping'"
     corrupt(sql, Tool.objects.get(name="keeping").versions.get(number=1).pk)
     return "keeping/1"
 
 
 def off_when_it_ran(small: SmallWorld) -> str:
-    """A call that started long after its tool's version was there no more."""
+    """Move the start of a call long after its version was replaced."""
     call = call_of(small.kept)
     corrupt("UPDATE catalog_call SET started_at = %s WHERE id = %s", LONG_AGO, call.pk)
     return call.public_id
 
 
 def other_step(small: SmallWorld) -> str:
-    """A step that failed, though its events say that it completed."""
+    """Change a completed step to failed."""
     corrupt("UPDATE plans_step SET status = 'failed' WHERE plan_id = %s AND step_id = 1", small.tried_again.pk)
     return f"{small.tried_again.public_id}/1"
 
 
 def other_plan(small: SmallWorld) -> str:
-    """A plan that is back in progress."""
+    """Set a plan back to in progress."""
     corrupt("UPDATE plans_plan SET status = 'cancelled' WHERE id = %s", small.ran.pk)
     return small.ran.public_id
 
 
 def forbidden_move(small: SmallWorld) -> str:
-    """An end that is told twice."""
+    """Duplicate an end event."""
     event = Event.objects.filter(plan=small.ran, type="tool.invoked", step_id=3).get()
     corrupt("UPDATE plans_event SET type = 'step.completed' WHERE id = %s", event.pk)
     return f"{small.ran.public_id}#{event.seq + 1}"
 
 
 def missing_event(small: SmallWorld) -> str:
-    """An event that is gone."""
+    """Delete an event."""
     corrupt("DELETE FROM plans_event WHERE plan_id = %s AND seq = 1", small.ran.pk)
     return small.ran.public_id
 
 
 def earlier_event(small: SmallWorld) -> str:
-    """An event older than the one before it."""
+    """Make an event older than the one before it."""
     corrupt("UPDATE plans_event SET at = %s WHERE plan_id = %s AND seq = 5", LONG_AGO, small.ran.pk)
     return f"{small.ran.public_id}#5"
 
 
 def lost_lease(small: SmallWorld) -> str:
-    """A step that a worker had, long ago."""
+    """Give a step a lease that expired long ago."""
     sql = "UPDATE plans_step SET lease_until = %s, claimed_by = 'gone' WHERE plan_id = %s AND step_id = 1"
     corrupt(sql, LONG_AGO, small.waiting.pk)
     return f"{small.waiting.public_id}/1"
 
 
 def unanswered(small: SmallWorld) -> str:
-    """A request that waits past its time."""
+    """Let a pending request be overdue."""
     request = request_of(small.waiting)
     corrupt("UPDATE approvals_approvalrequest SET expires_at = %s WHERE id = %s", LONG_AGO, request.pk)
     return request.public_id
 
 
 def waits_for_nothing(small: SmallWorld) -> str:
-    """A step in progress without a reason."""
+    """Set a step in progress without a reason."""
     corrupt("UPDATE plans_step SET waiting_for = '' WHERE plan_id = %s AND step_id = 1", small.waiting.pk)
     return f"{small.waiting.public_id}/1"
 
 
 def asks_nobody(small: SmallWorld) -> str:
-    """A step that waits for an answer to a question that is not there."""
+    """Let a step wait for the answer to a missing question."""
     corrupt("DELETE FROM plans_question WHERE answered_at IS NULL")
     return f"{small.asked.public_id}/2"
 
 
 def too_early(small: SmallWorld) -> str:
-    """A step that started before what it needs."""
+    """Move a step's start before the end of its dependency."""
     sql = "UPDATE plans_step SET started_at = %s WHERE plan_id = %s AND step_id = 3"
     corrupt(sql, LONG_AGO, small.ran.pk)
     return f"{small.ran.public_id}/3"
 
 
 def skipped_silently(small: SmallWorld) -> str:
-    """A skip that no note tells of."""
+    """Delete the note of a skipped step."""
     sql = "UPDATE plans_memoryitem SET type = 'step_failed' WHERE plan_id = %s AND type = 'step_skipped'"
     corrupt(sql, small.skipped.pk)
     return f"{small.skipped.public_id}/1"
 
 
 def asked_about_nothing(small: SmallWorld) -> str:
-    """What is asked early about a step that has another call."""
+    """Detach an early request's call from its step."""
     request = request_of(small.early, 4)
     corrupt("UPDATE plans_step SET call_id = NULL WHERE call_id = %s", request.call_id)
     return request.public_id
 
 
 def used_before_it_was_ready(small: SmallWorld) -> str:
-    """An early approval that was used before its step was ready."""
+    """Move the use of an early approval before its step was ready."""
     request = request_of(small.early, 2)
     corrupt("UPDATE approvals_approvalrequest SET ready_at = %s WHERE id = %s", FAR_AWAY, request.pk)
     return request.public_id
 
 
 def never_prepared(small: SmallWorld) -> str:
-    """A request that says that it was asked early, of which the log does not tell."""
+    """Mark a request as early without an audit entry."""
     request = request_of(small.ran, 2)
     corrupt("UPDATE approvals_approvalrequest SET ready_at = opened_at WHERE id = %s", request.pk)
     return request.public_id
 
 
 def changed_entry(small: SmallWorld) -> str:
-    """An entry of the audit log."""
+    """Change an audit entry."""
     entry = AuditEntry.objects.get(action="token.created")
     corrupt("UPDATE approvals_auditentry SET actor_name = 'nobody' WHERE id = %s", entry.pk)
     return f"audit#{entry.seq}"
 
 
 def unheard_of_token(small: SmallWorld) -> str:
-    """A token under another name."""
+    """Rename a token."""
     corrupt("UPDATE catalog_apitoken SET prefix = 'tg_mine'")
     return "tg_mine"
 
 
 def too_many_steps(small: SmallWorld) -> str:
-    """Steps beyond what a plan may have."""
+    """Add more steps than a plan may have."""
     Step.objects.bulk_create(Step(plan=small.ran, step_id=number) for number in range(10, MAX_STEPS + 10))
     return small.ran.public_id
 
 
 def crashed(small: SmallWorld) -> str:
-    """A step that lost its worker again and again."""
+    """Let a step lose its worker too often."""
     corrupt("UPDATE plans_step SET crashes = 9 WHERE plan_id = %s AND step_id = 1", small.tried_again.pk)
     return f"{small.tried_again.public_id}/1"
 
 
 def from_the_future(small: SmallWorld) -> str:
-    """A last event that has not happened yet."""
+    """Move the last event into the future."""
     sql = "UPDATE plans_event SET at = %s WHERE plan_id = %s AND seq = %s"
     corrupt(sql, FAR_AWAY, small.ran.pk, Plan.objects.get(pk=small.ran.pk).last_seq)
     return small.ran.public_id
 
 
 def orphan(small: SmallWorld) -> str:
-    """A held call that its step has let go of."""
+    """Detach a held call from its step."""
     call = call_of(small.waiting)
     corrupt("UPDATE plans_step SET call_id = NULL WHERE plan_id = %s AND step_id = 1", small.waiting.pk)
     return call.public_id
 
 
 def of_an_earlier_epoch(small: SmallWorld) -> str:
-    """An approval that was used after one of the next epoch."""
+    """Use an approval after one of the next epoch."""
     old = request_of(small.ran, 2)
     corrupt("UPDATE approvals_instance SET epoch = 2")
     new = request_of(ran(small.ran.author, Review.objects.filter(request=old)[0].person), 2)
@@ -309,7 +309,7 @@ def of_an_earlier_epoch(small: SmallWorld) -> str:
 
 @dataclass(frozen=True)
 class Seed:
-    """A fault, the invariant it breaks, and those that it breaks with it."""
+    """A fault, the invariant it breaks, and the invariants it inevitably breaks too."""
 
     invariant: str
     fault: Fault
@@ -364,8 +364,8 @@ SEEDS = [
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=str)
-def test_the_fault_is_found_where_it_is(small, seed):
-    """By its invariant, with its id; others say so too only where they must."""
+def test_each_fault_is_found(small, seed):
+    """By its invariant, with its id; other invariants report it only if they must."""
     ref = seed.fault(small)
     found = broken()
     assert found[seed.invariant] == [ref]

@@ -1,4 +1,4 @@
-"""What was seen outside of the database: effects, a client's history, captures. And files of another shape."""
+"""Evidence files: effects, a client's history, captures, and invalid files."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def file_of(folder: Path, *lines: str) -> Path:
 
 
 def whole(call: Call, *, digest: str = "") -> list[str]:
-    """Return the lines of an effect from its beginning to its end."""
+    """Return the lines of an effect from start to end."""
     return [f"{call.public_id} {call.attempt} {word}{digest}" for word in ("began", "ended")]
 
 
@@ -38,7 +38,7 @@ def told(kind: str, action: str, **more: object) -> str:
 
 @pytest.fixture
 def effects(small: SmallWorld) -> list[str]:
-    """The lines of the dangerous calls' effects: three ran, one is unknown, one was settled without an end."""
+    """The effects of the dangerous calls: three ran, one is unknown, one was settled without an end."""
     ran = call_of(small.ran, 2)
     digest = f" {hashlib.sha256(ran.arguments.encode()).hexdigest()}"
     left = [f"{call_of(plan).public_id} 1 began" for plan in (small.unknown, small.settled)]
@@ -47,7 +47,7 @@ def effects(small: SmallWorld) -> list[str]:
 
 
 def test_effects_that_match(small, effects, tmp_path):
-    """An effect without an end is an unknown outcome, or was settled."""
+    """An effect without an end has an unknown outcome or was settled."""
     assert_invariants(effects=file_of(tmp_path, *effects))
 
 
@@ -63,21 +63,21 @@ def test_effects_that_match(small, effects, tmp_path):
     ],
 )
 def test_effects_that_do_not_match(small, effects, tmp_path, plan, line):
-    """Twice, without a start, refused, held, with other arguments, of a call that is not there."""
+    """Repeated, not started, refused, held, with other arguments, or of a missing call."""
     step_id = 2 if plan == "ran" else 1
     line = line.format(call=call_of(getattr(small, plan), step_id).public_id)
     assert broken(effects=file_of(tmp_path, *effects, line)) == {"I10": [line.split()[0]]}
 
 
 def test_a_call_without_an_effect(small, effects, tmp_path):
-    """It is completed; the file has other calls of its tool, and not this one, or not its end."""
+    """It is completed, but the file has only other calls of its tool, or not its end."""
     ref = call_of(small.ran, 2).public_id
     assert broken(effects=file_of(tmp_path, *effects[2:])) == {"I10": [ref]}
     assert broken(effects=file_of(tmp_path, effects[0], *effects[2:])) == {"I10": [ref]}
 
 
-def test_what_was_acknowledged_is_there(small, tmp_path):
-    """Under one resource a key; what was refused is not; of what nobody knows, either may be."""
+def test_history_that_matches(small, tmp_path):
+    """One resource per key; refused ones do not exist; unanswered ones may."""
     request = request_of(small.ran, 2)
     lines = [
         told("invoke", "plan", key="k1"),
@@ -91,8 +91,8 @@ def test_what_was_acknowledged_is_there(small, tmp_path):
     assert_invariants(history=file_of(tmp_path, *lines))
 
 
-def test_what_was_told_otherwise_is_found(small, tmp_path):
-    """Lost, different, doubled, and there after all."""
+def test_history_that_does_not_match(small, tmp_path):
+    """Lost, changed, duplicated, or existing although refused."""
     refs = [small.ran.public_id, small.rejected.public_id, small.direct.public_id]
     lines = [
         told("ok", "plan", key="k0", id="plan_gone"),
@@ -105,7 +105,7 @@ def test_what_was_told_otherwise_is_found(small, tmp_path):
 
 
 def test_a_leak_is_found(small, tmp_path):
-    """In an event, and in a file, however it is written there; not where payloads belong."""
+    """In an event and in a file, in any encoding; not in payload columns."""
     corrupt("UPDATE plans_memoryitem SET value = %s WHERE plan_id = %s AND type = 'value'", CANARY, small.skipped.pk)
     (tmp_path / "clean").write_text("nothing here")
     given: dict[str, Any] = {"captures": [tmp_path], "canaries": ["nowhere at all", CANARY]}
@@ -116,8 +116,8 @@ def test_a_leak_is_found(small, tmp_path):
     assert broken(**given) == {"I15": [str(tmp_path / "page"), f"plans_event.data:{event.pk}"]}
 
 
-def test_a_secret_belongs_nowhere(small, tmp_path):
-    """Not even where payloads are."""
+def test_secret_is_found_anywhere(small, tmp_path):
+    """Also in payload columns."""
     corrupt("UPDATE plans_memoryitem SET value = %s WHERE plan_id = %s AND type = 'value'", CANARY, small.skipped.pk)
     [place] = broken(secrets=[CANARY])["I15"]
     assert place.startswith("plans_memoryitem.value:")
@@ -139,8 +139,8 @@ ODD_FILES: list[tuple[str, bytes | None, str]] = [
 ]
 
 
-def test_files_of_another_shape_are_refused(db, tmp_path):
-    """With the line; nothing of it is repeated."""
+def test_invalid_files_are_refused(db, tmp_path):
+    """With the line number, without the content."""
     told = []
     for number, (option, content, _) in enumerate(ODD_FILES):
         path = tmp_path / str(number)

@@ -1,4 +1,4 @@
-"""Faults of grants, put into a sound world by SQL: each is found, and a sound use of a grant breaks nothing."""
+"""Faults of grants, made by SQL in a sound world: each is found, and a correct use breaks nothing."""
 
 import pytest
 
@@ -13,13 +13,13 @@ pytestmark = pytest.mark.db
 
 @pytest.fixture
 def grantable(stage, admin, settings, monkeypatch):
-    """The dangerous tool may be granted."""
+    """Let the dangerous tool allow grants."""
     let_be_granted(admin, settings, monkeypatch)
 
 
 @pytest.fixture
 def granted(grantable, ada, rosa, admin):
-    """A call that ran by a grant, and a request that was approved and used."""
+    """A call that ran under a grant, and an approved request that was used."""
     set_rule()
     request = approved(ada, rosa)
     made = grant(admin)
@@ -29,37 +29,37 @@ def granted(grantable, ada, rosa, admin):
 
 
 def without_its_use(made, call, request):
-    """The use is gone: a dangerous call started without any approval."""
+    """Delete the use: a dangerous call started without approval."""
     corrupt("DELETE FROM approvals_grantuse WHERE call_id = %s", call.pk)
     return {"I1": [call.public_id], "I3": [made.public_id], "I13": [call.public_id]}
 
 
 def counted_once_more(made, call, request):
-    """A use that no call stands for."""
+    """Count a use without a call."""
     corrupt("UPDATE approvals_grant SET uses = uses + 1 WHERE id = %s", made.pk)
     return {"I3": [made.public_id]}
 
 
 def more_than_it_allows(made, call, request):
-    """More uses than there may be."""
+    """Exceed the grant's limit of uses."""
     corrupt("UPDATE approvals_grant SET max_uses = 0 WHERE id = %s", made.pk)
     return {"I3": [made.public_id]}
 
 
 def of_another_plan(made, call, request):
-    """The grant is about other calls."""
+    """Let the grant cover another plan."""
     corrupt("UPDATE approvals_grant SET scope = 'plan', scope_ref = 'plan_other' WHERE id = %s", made.pk)
     return {"I1": [call.public_id]}
 
 
 def after_its_end(made, call, request):
-    """It was used when its time was over."""
+    """Move the use after the grant's end."""
     corrupt("UPDATE approvals_grant SET expires_at = created_at WHERE id = %s", made.pk)
     return {"I1": [call.public_id]}
 
 
 def approved_as_well(made, call, request):
-    """The call was approved, and a grant used for it too."""
+    """Add a grant's use to an approved call."""
     at = "(SELECT consumed_at FROM approvals_approvalrequest WHERE id = %s)"
     corrupt(
         f"UPDATE approvals_grantuse SET call_id = %s, at = {at} WHERE call_id = %s",  # noqa: S608 (words of ours)
@@ -69,7 +69,7 @@ def approved_as_well(made, call, request):
 
 
 def ended_without_a_word(made, call, request):
-    """The log does not tell how it ended."""
+    """Revoke the grant without an audit entry."""
     corrupt("UPDATE approvals_grant SET revoked_at = created_at WHERE id = %s", made.pk)
     return {"I13": [made.public_id]}
 
@@ -86,8 +86,8 @@ FAULTS = (
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_fault_is_found_where_it_is(granted, fault):
-    """Once, and nothing else is named."""
+def test_each_fault_is_found(granted, fault):
+    """Once, and nothing else."""
     expected = fault(*granted)
     found = broken()
     assert set(found) == set(expected)

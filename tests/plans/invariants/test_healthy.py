@@ -1,4 +1,4 @@
-"""A world made by the services alone breaks nothing."""
+"""A world made only by the services breaks no invariant."""
 
 import pytest
 
@@ -7,6 +7,6 @@ from tests.invariants import assert_invariants
 pytestmark = pytest.mark.db
 
 
-def test_what_the_services_make_is_whole(small):
+def test_services_break_no_invariant(small):
     """Approved, undone, rejected, expired, unknown, settled, edited, skipped, cancelled, withdrawn, tried again."""
     assert_invariants()

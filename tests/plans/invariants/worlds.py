@@ -1,4 +1,4 @@
-"""A small world in which everything has happened once, made by the services alone, and one fault put into it by SQL."""
+"""A small world with every kind of event, made only by the services, and helpers to corrupt it by SQL."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ from tests.conftest import forget_what_was_read
 
 @dataclass(frozen=True)
 class People:
-    """Who lives there."""
+    """The people of the small world."""
 
     ada: User
     rosa: User
@@ -48,7 +48,7 @@ class People:
 
 @dataclass(frozen=True)
 class SmallWorld:
-    """The plans by what happened in them."""
+    """The plans, named by what happened in them."""
 
     ran: Plan
     rejected: Plan
@@ -70,7 +70,7 @@ class SmallWorld:
 
 
 def small_world(people: People) -> SmallWorld:
-    """Let everything happen."""
+    """Build the world."""
     ada, rosa = people.ada, people.rosa
     create_token(user=ada, kind="personal", scopes=SCOPES, name="hers")
     change_levels(people.admin)
@@ -103,7 +103,7 @@ def change_levels(admin: User) -> None:
 
 
 def early(ada: User, rosa: User) -> Plan:
-    """A plan of which people approved a step before it was ready, and are asked about another that is not."""
+    """A plan with an early approval, and another early request that is still pending."""
     gated = [act(number, f"early {number}", "dangerous", dependencies=[number - 1]) for number in (2, 3, 4)]
     plan = work_off(make_plan(ada, act(1, "early 1", "dangerous"), *gated))
     request = slices.prepare_slice(plan, 1, by=rosa).asked[0]
@@ -115,7 +115,7 @@ def early(ada: User, rosa: User) -> Plan:
 
 
 def ran(ada: User, rosa: User) -> Plan:
-    """A plan of every level, with an approval that was undone first."""
+    """A plan with calls of every level, and an approval that was undone first."""
     steps = act(1, "a", "cautious"), act(2, "b", "dangerous", dependencies=[1]), act(3, "c", dependencies=[2])
     plan = work_off(make_plan(ada, *steps))
     request = request_of(plan, 2)
@@ -127,21 +127,21 @@ def ran(ada: User, rosa: User) -> Plan:
 
 
 def rejected(ada: User, rosa: User) -> Plan:
-    """A plan whose dangerous step a person refused."""
+    """A plan whose dangerous step was rejected."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
     reject(plan, rosa)
     return work_off(plan)
 
 
 def responded(ada: User, rosa: User) -> Plan:
-    """A plan whose dangerous step a person answered in its tool's place."""
+    """A plan whose dangerous step was answered by a person."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
     factories.respond(plan, rosa, {"found": 1})
     return work_off(plan)
 
 
 def sent_back(ada: User, rosa: User) -> Plan:
-    """A plan whose call was changed as people wanted and is asked about anew; another one waits to be changed."""
+    """A plan whose call was revised and requested again; another call waits for its revision."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous")))
     factories.send_back(plan, rosa)
     give_input(plan, 1, {"value": "less"}, by=Requester(ada))
@@ -159,7 +159,7 @@ def asked(ada: User) -> Plan:
 
 
 def revoked(ada: User, rosa: User) -> Plan:
-    """A plan whose approval was taken away before it was used, and whose rest was refused with another step."""
+    """A plan whose approval was revoked before its use, and whose other call was rejected."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous"), act(3, "z", "dangerous")))
     approve(plan, rosa)
     revoke(request_of(plan), by=rosa)
@@ -169,7 +169,7 @@ def revoked(ada: User, rosa: User) -> Plan:
 
 
 def expired(ada: User) -> Plan:
-    """A plan whose request nobody answered."""
+    """A plan whose request expired."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     request = request_of(plan)
     deadlines.expire_if_due(request, request.expires_at)
@@ -177,7 +177,7 @@ def expired(ada: User) -> Plan:
 
 
 def lose_worker(plan: Plan) -> None:
-    """Claim and start what is ready, let the worker be lost in the middle, and take back what it had."""
+    """Claim and start ready steps, let the worker be lost, and take its steps back."""
     work = execution.claim_work(plan.pk, owner="lost")
     while work is not None and not isinstance(work, RunningCall):
         work = execution.advance(work, TimeSlice("lost", until=float("inf"), steps_left=1000))
@@ -186,7 +186,7 @@ def lose_worker(plan: Plan) -> None:
 
 
 def unknown(ada: User, rosa: User) -> Plan:
-    """A plan whose dangerous call lost its worker, and whose safe one lost it too and ran again."""
+    """A plan whose dangerous call lost its worker, and whose safe call lost it and ran again."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "patient")))
     approve(plan, rosa)
     lose_worker(plan)
@@ -194,21 +194,21 @@ def unknown(ada: User, rosa: User) -> Plan:
 
 
 def tried_again(ada: User) -> Plan:
-    """A plan whose safe call lost its worker and ran a second time."""
+    """A plan whose safe call lost its worker and ran again."""
     plan = make_plan(ada, act(1, "x"))
     lose_worker(plan)
     return work_off(plan)
 
 
 def settled(ada: User, rosa: User) -> Plan:
-    """A plan whose unknown outcome a person settled."""
+    """A plan whose unknown outcome was settled."""
     plan = unknown(ada, rosa)
     settle_outcome(plan, 1, settlement=Settlement("happened"), by=Requester(ada))
     return work_off(plan)
 
 
 def waiting(people: People) -> Plan:
-    """A plan that waits for a second person."""
+    """A plan that waits for a second reviewer."""
     one, two = set_rule(), set_rule()
     two.pk, two.number, two.stages = None, one.number + 1, [{"group": "reviewer", "count": 2}]
     two.save()
@@ -222,7 +222,7 @@ def waiting(people: People) -> Plan:
 
 
 def edited(ada: User, rosa: User) -> Plan:
-    """A plan whose proposed edit was accepted in part."""
+    """A plan whose proposed edit was partly accepted."""
     lines = [f"line {number}\n" for number in range(40)]
     after = [*lines[:3], "LINE 3\n", *lines[4:30], "LINE 30\n", *lines[31:]]
     proposal = {"path": "note.txt", "original": "".join(lines), "modified": "".join(after), "description": "Louder"}
@@ -234,14 +234,14 @@ def edited(ada: User, rosa: User) -> Plan:
 
 
 def skipped(ada: User) -> Plan:
-    """A plan whose one step was done already."""
+    """A plan whose only step was already done."""
     return work_off(
         make_plan(ada, act(1, "x", expected_key="note", done_check="note is not None"), memory={"note": "here"})
     )
 
 
 def cancelled(people: People) -> Plan:
-    """A plan that its owner cancelled while it waited for people, and one whose request was withdrawn."""
+    """A plan cancelled while it waited for approval, and one whose request was withdrawn."""
     plan = work_off(make_plan(people.ada, act(1, "x", "dangerous"), act(2, "y", dependencies=[1])))
     cancel_plan(plan, by=Requester(people.ada))
     other = work_off(make_plan(people.ada, act(1, "x", "dangerous")))
@@ -250,7 +250,7 @@ def cancelled(people: People) -> Plan:
 
 
 def corrupt(sql: str, *parameters: Any) -> None:
-    """Change exactly one row behind the product's back."""
+    """Change exactly one row by SQL."""
     with nothing_watches(), connection.cursor() as cursor:
         cursor.execute(sql, [bind_datetime(each) if isinstance(each, datetime) else each for each in parameters])
         assert cursor.rowcount == 1
@@ -258,7 +258,7 @@ def corrupt(sql: str, *parameters: Any) -> None:
 
 @contextmanager
 def nothing_watches() -> Iterator[None]:
-    """Let SQL change the audit log, as whoever owns the database can."""
+    """Allow SQL to change the audit log, as the owner of the database can."""
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             cursor.execute("SELECT sql FROM sqlite_master WHERE name = 'audit_is_append_only'")
