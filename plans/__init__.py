@@ -1,1 +1,1 @@
-"""What runs in which order: plans, steps, memory, events and the engine."""
+"""Plans: steps with dependencies, memory and events, and the engine that executes them."""

@@ -1,4 +1,4 @@
-"""The plans application."""
+"""Django configuration of the plans application; connects its hooks at start-up."""
 
 from django.apps import AppConfig
 
@@ -6,33 +6,33 @@ from catalog.signals import fact
 from catalog.tools import registry
 
 PLANNING_TOOLS = "plans.planning_tools.tools"
-"""The module whose tools keep the list of a session."""
+"""The module of the tools that keep a session's to-do list."""
 PLANNER_TOOLS = ("plans.planner.draft_plan", "plans.planner.plan_on", "plans.planner.compose_reply")
-"""The modules whose tools are there where a model is configured."""
+"""The modules of the tools that need a configured model."""
 AGENT_TURN_TOOL = "plans.agents.turn"
-"""The module whose tool asks agents' models: an agent may name its own."""
+"""The module of the tool that runs an agent's turn. Always registered: an agent may name its own model."""
 QUESTION_TOOL = "plans.planner.ask_user"
-"""The module whose tool asks people: it needs no model."""
+"""The module of the tool that asks people; it needs no model."""
 
 
 class PlansConfig(AppConfig):
-    """What runs in which order."""
+    """The plans application."""
 
     name = "plans"
 
     def ready(self) -> None:
-        """Fill every extension point: of this layer's transactions and engine, and of the layers below."""
+        """Register handlers with the transactions, the engine and the layers below."""
         _register_with_transactions()
         _register_with_engine()
         _register_with_lower_layers()
 
 
-# Models are loaded only when the application is ready, so what imports them is imported here.
+# Models cannot be imported before the applications are ready, so these functions import locally.
 # ruff: noqa: PLC0415
 
 
 def _register_with_transactions() -> None:
-    """Turn facts into events with their consequences, and wake whoever waits for news."""
+    """Turn facts into events, run their handlers, and wake feeds and waiting requests."""
     from plans.agents.loop import wake_agents
     from plans.engine.decisions import HANDLERS
     from plans.engine.reports import count_review as report_fact
@@ -50,7 +50,7 @@ def _register_with_transactions() -> None:
 
 
 def _register_with_engine() -> None:
-    """Let agents and the planner act on the results of their steps."""
+    """Register the agent loop and the planner's result handlers."""
     from plans.agents import loop
     from plans.engine import extensions
     from plans.planner import outcomes
@@ -62,7 +62,7 @@ def _register_with_engine() -> None:
 
 
 def _register_with_lower_layers() -> None:
-    """Answer what the layers below ask about plans, and register the tools of this layer."""
+    """Register the look-ups that lower layers make about plans, and the tools of this layer."""
     from approvals.grants.proposals import register_direct_plan_lookup
     from approvals.reviews.edits import register_previewer
     from catalog.calls.privacy import register_privacy_judge

@@ -1,8 +1,7 @@
-"""The expression language of `done_check`: a small language over a plan's memory, whitelisted node by node; never eval.
+"""The expression language of `done_check`: a whitelisted evaluator over a plan's memory, without `eval`.
 
-Literals, names, comparison, `is`, `in`, and/or/not, arithmetic, subscripts, slices and the functions below, each with a
-bound on time and size; no attributes, comprehensions, f-strings or keywords. Plain JSON in, plain JSON out. Reasons
-never repeat a value.
+Allows literals, names, comparison, `is`, `in`, and/or/not, arithmetic, subscripts, slices and FUNCTIONS, all bounded in
+time and size; no attributes, comprehensions, f-strings or keyword arguments. Reasons never contain a value.
 """
 
 import ast
@@ -130,19 +129,19 @@ MAX_DEPTH = 20
 
 
 class ConditionError(ValueError):
-    """An expression that the language does not allow; the message says why."""
+    """The expression is not allowed by the language; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a step is already done, and why, in words fit for the plan's history."""
+    """The result of a check, with a reason for the plan's history."""
 
     done: bool
     reason: str
 
 
 def evaluate(expression: str, memory: Mapping[str, Any], *, expected_key: str | None = None) -> Verdict:
-    """Say whether the check holds against memory; any error means not done, with the reason."""
+    """Evaluate a check against memory; any error means not done, with the reason. Never raises."""
     try:
         parsed = parse(expression)
         done = bool(_Evaluator(_Names(memory, expected_key)).eval(expression, parsed))
@@ -155,7 +154,7 @@ def evaluate(expression: str, memory: Mapping[str, Any], *, expected_key: str | 
 
 @lru_cache(maxsize=4096)
 def parse(expression: str) -> ast.expr:
-    """Return the expression's tree; raise ConditionError when it does not parse or uses what is forbidden."""
+    """Return the expression's tree. Raises ConditionError if it does not parse or uses a forbidden element."""
     if len(expression) > MAX_CHARACTERS:
         raise ConditionError(f"A check may have at most {MAX_CHARACTERS} characters.")
     try:
@@ -167,7 +166,7 @@ def parse(expression: str) -> ast.expr:
 
 
 def is_constant(expression: str) -> bool:
-    """Say whether the check looks at nothing in memory; raise ConditionError when it does not parse."""
+    """Return whether the check reads nothing from memory. Raises ConditionError if it does not parse."""
     names = {node.id for node in ast.walk(parse(expression)) if isinstance(node, ast.Name)}
     return names <= TYPES.keys() | FUNCTIONS.keys()
 
@@ -195,7 +194,7 @@ def _check_call(node: ast.Call) -> None:
 
 
 class _Names:
-    """What a name means: a memory key first, then the step's own value, `memory`, and the names of types."""
+    """Name lookup: a memory key first, then the step's own value, `memory`, and the names of types."""
 
     def __init__(self, memory: Mapping[str, Any], expected_key: str | None) -> None:
         self.memory = memory
@@ -214,11 +213,11 @@ class _Names:
 
 
 class _Unknown(Exception):
-    """A name that nothing stands behind."""
+    """An undefined name."""
 
 
 class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]
-    """simpleeval's node handlers behind our own tables; one per evaluation, without its costly defaults."""
+    """simpleeval's node handlers with our own tables; created per evaluation, so its costly defaults are skipped."""
 
     def __init__(self, names: _Names) -> None:
         self.names = names
@@ -259,17 +258,17 @@ _NODE_NAMES: Mapping[type[ast.AST], str] = {
 }
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (ZeroDivisionError, "it divides by zero"),
-    (OverflowError, "a number, text or list in it grows too large"),
-    (LookupError, "a key or position it asks for is not there"),
-    (ValueError, "a text in it is not a number"),
-    (TypeError, "it mixes kinds of values that do not go together"),
-    (RecursionError, "a value in it nests too deep"),
+    (OverflowError, "a number, string or list in it becomes too large"),
+    (LookupError, "a key or position that it reads does not exist"),
+    (ValueError, "a string in it is not a number"),
+    (TypeError, "it combines values of incompatible types"),
+    (RecursionError, "a value in it is nested too deeply"),
 )
 _ERRORS: tuple[type[Exception], ...] = (_Unknown, *(kind for kind, _ in _REASONS))
 
 
 def _explain(error: Exception) -> str:
     if isinstance(error, _Unknown):
-        return f"Nothing called '{error}' is in memory yet."
+        return f"'{error}' is not in memory yet."
     reason = next(text for kind, text in _REASONS if isinstance(error, kind))
     return f"The check could not be evaluated: {reason}."

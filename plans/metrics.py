@@ -1,7 +1,7 @@
-"""What this process counts and times: the instruments that /metrics shows. Labels are few and never ids.
+"""Prometheus instruments of this process, exported at /metrics. Labels are few and never ids.
 
-With several processes under one port each writes its numbers to files of its own in the folder that
-PROMETHEUS_MULTIPROC_DIR names, and whichever is asked adds them up; `serve --workers` makes that folder by itself.
+With several processes behind one port, each writes its values to files in the folder PROMETHEUS_MULTIPROC_DIR, and the
+process that answers adds them up. `serve --workers` creates that folder.
 """
 
 import os
@@ -19,31 +19,31 @@ disable_created_metrics()  # type: ignore[no-untyped-call] # it takes and return
 
 _step_seconds = Histogram(
     "toolgate_step_seconds",
-    "From the start of a step's call, claimed, until its end is committed; one for each attempt.",
+    "Time from the claim of a step until the commit of its call's end, per attempt.",
     ["level", "outcome"],
     registry=REGISTRY,
     buckets=STEP_BUCKETS,
 )
 _step_wait_seconds = Histogram(
     "toolgate_step_wait_seconds",
-    "How long a step whose call ran had been ready before it was claimed.",
+    "Time that a step was ready before it was claimed, for steps whose call ran.",
     registry=REGISTRY,
     buckets=STEP_BUCKETS,
 )
 _calls = Counter("toolgate_calls", "Calls that started and ended.", ["status", "level"], registry=REGISTRY)
-_decisions = Counter("toolgate_decisions", "Reviews by their verdict.", ["verdict"], registry=REGISTRY)
-_leases_lost = Counter("toolgate_leases_lost", "Steps taken back from workers that went silent.", registry=REGISTRY)
-_sockets = Gauge("toolgate_sockets_open", "Websockets that are open.", registry=REGISTRY, multiprocess_mode="livesum")
+_decisions = Counter("toolgate_decisions", "Reviews by verdict.", ["verdict"], registry=REGISTRY)
+_leases_lost = Counter("toolgate_leases_lost", "Steps taken back from workers whose lease expired.", registry=REGISTRY)
+_sockets = Gauge("toolgate_sockets_open", "Open WebSockets.", registry=REGISTRY, multiprocess_mode="livesum")
 _threads = Gauge(
     "toolgate_executor_threads",
-    "Threads that execute plans: busy, idle, waiting aside for an async tool, or kept by a tool past its time.",
+    "Executor threads by state: busy, idle, aside (waiting for an async tool) or late (tool past its timeout).",
     ["state"],
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
 _last_tick = Gauge(
     "toolgate_ticker_last_tick_timestamp_seconds",
-    "When the ticker last began its round, of the process where that is longest ago; one is due each second.",
+    "Start of the ticker's last round, in the process where it is oldest; a round is due every second.",
     registry=REGISTRY,
     multiprocess_mode="livemin",
 )
@@ -51,7 +51,7 @@ _last_tick = Gauge(
 
 @cache
 def _step_instruments(level: str, outcome: str) -> Callable[[float], None]:
-    """Look labels up once: on the hot path that costs as much as the rest."""
+    """Cache the labelled instrument: on the hot path its lookup costs as much as the observation."""
     return _step_seconds.labels(level, outcome).observe
 
 
@@ -61,7 +61,7 @@ def _call_counter(status: str, level: str) -> Callable[[], None]:
 
 
 def observe_step(level: str, outcome: str, *, seconds: float, waited: float | None) -> None:
-    """Time one attempt of a step's call; `waited` is how long the step was ready before, None when not known."""
+    """Observe one attempt of a step's call; `waited` is the time in seconds it was ready before, None if unknown."""
     _step_instruments(level, outcome)(seconds)
     if waited is not None:
         _step_wait_seconds.observe(waited)
@@ -78,39 +78,39 @@ def count_decision(verdict: str) -> None:
 
 
 def count_lost_lease() -> None:
-    """Count a step whose worker went silent."""
+    """Count a step whose lease expired."""
     _leases_lost.inc()
 
 
 @contextmanager
 def count_open_socket() -> Iterator[None]:
-    """Count a websocket for as long as it is open."""
+    """Count a WebSocket while it is open."""
     with _sockets.track_inprogress():
         yield
 
 
 def set_thread_counts(*, busy: int, idle: int, aside: int, late: int) -> None:
-    """Say what the executor's threads are doing."""
+    """Set the number of the executor's threads in each state."""
     for state, count in (("busy", busy), ("idle", idle), ("aside", aside), ("late", late)):
         _threads.labels(state).set(count)
 
 
 def serve(port: int) -> None:
-    """Answer what this process measured over HTTP, to this machine alone: for a process that serves nothing else.
+    """Serve this process's metrics over HTTP on localhost, for processes without a web server.
 
-    Raises OSError when the port is taken.
+    Raises OSError if the port is taken.
     """
     start_http_server(port, "127.0.0.1", REGISTRY)
 
 
 def mark_tick() -> None:
-    """Say that the ticker begins its round now."""
+    """Record that the ticker begins a round now."""
     _last_tick.set_to_current_time()
 
 
 @contextmanager
 def share_with_children() -> Iterator[None]:
-    """Let the processes that are started inside add up their numbers, in a folder that goes with this process."""
+    """Share metrics among the processes started inside, through a temporary folder, unless one is configured."""
     if os.environ.get(MULTIPROCESS_DIR_VARIABLE):
         yield
         return

@@ -1,7 +1,7 @@
-"""The tables of execution: plans, steps, their dependencies, memory, events and the executors that run them.
+"""Models of plans: plans, steps, dependencies, memory, events, agents and executors.
 
-Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. A step with `ready_at` set may be
-claimed once that time has come; a claimed step has an owner, a lease and a new attempt number, which is its fence.
+Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. A step may be claimed from its
+`ready_at` on; a claimed step has an owner, a lease and a new attempt number, which is its fencing token.
 """
 
 import json
@@ -17,7 +17,7 @@ from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, Waiting
 from plans.strategies import PlanningStrategy
 
 AGENT_TURN = "agent_turn"
-"""The tool of the steps in which an agent's model is asked."""
+"""The tool of steps that run one turn of an agent's model."""
 
 
 def new_plan_id() -> str:
@@ -26,7 +26,7 @@ def new_plan_id() -> str:
 
 
 class Plan(models.Model):
-    """A goal and its ordered, dependent steps. `kind` call is the one-step plan behind a direct call."""
+    """A goal and its steps. Kind `call` is the one-step plan of a direct call, `session` a session's to-do list."""
 
     MOVES = PLAN_MOVES
 
@@ -72,7 +72,7 @@ class Plan(models.Model):
             models.Index(fields=["author", "-id"], name="plan_by_author"),
             models.Index(fields=["deadline_at"], name="plan_due", condition=Q(status="in_progress")),
             models.Index(fields=["cloned_from"], name="plan_clones", condition=Q(cloned_from__isnull=False)),
-            # Sessions are found by whose they are and their name; a call outside of named ones stands in none of these.
+            # Sessions are found by owner and name; calls outside named sessions are in none of these indexes.
             models.Index(fields=["author", "session", "-id"], name="plan_list_of_person", condition=Q(kind="session")),
             models.Index(
                 fields=["token", "session", "-id"],
@@ -92,12 +92,12 @@ class Plan(models.Model):
 
     @property
     def has_budget(self) -> bool:
-        """Whether it may spend only so much."""
+        """True if the plan's calls or seconds are limited."""
         return self.budget_calls is not None or self.budget_seconds is not None
 
 
 class Step(models.Model):
-    """One step of a plan: a tool to call, or a note to self. Its lease and fence live here."""
+    """One step of a plan: a tool to call, an agent to run, or a note. Holds its lease and fencing token."""
 
     MOVES = STEP_MOVES
 
@@ -143,7 +143,7 @@ class Step(models.Model):
         ordering: ClassVar = ["step_id"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["plan", "step_id"], name="step_once"),
-            # Of those that have a call alone: most steps of a plan have none yet.
+            # Partial: most steps have no call yet.
             models.UniqueConstraint(fields=["call"], condition=Q(call__isnull=False), name="step_of_call"),
         ]
         indexes: ClassVar = [
@@ -160,7 +160,7 @@ class Step(models.Model):
 
     @property
     def title(self) -> str:
-        """What everyone who sees the plan may read of it, also where its description is private."""
+        """The description, or a neutral title if the description is private; visible to all who see the plan."""
         if not self.has_private_description:
             return self.description
         if self.agent:
@@ -169,7 +169,7 @@ class Step(models.Model):
 
     @property
     def has_private_description(self) -> bool:
-        """Whether a model wrote it that knew private values: an agent's, or the planner after an answer."""
+        """True if a model that knew private values wrote it: an agent's, or the planner's after an answer."""
         return self.after_answer or (self.parent_id is not None and self.tool != AGENT_TURN)
 
     @property
@@ -185,7 +185,7 @@ class Step(models.Model):
 
 
 class Agent(models.Model):
-    """A model configuration with a name: it carries out steps by calling tools in a loop, through the gate."""
+    """A named model configuration that carries out steps by calling tools in a loop, through the approval gate."""
 
     name = models.CharField(max_length=64, unique=True)
     instructions = models.TextField()
@@ -206,9 +206,9 @@ class Agent(models.Model):
 
 
 class AgentRun(models.Model):
-    """One agent at one step: its configuration as it was, the conversation so far, and what that took.
+    """One run of an agent for a step: the configuration it started with, the conversation and the usage.
 
-    While `ended_at` is empty the step waits for the steps that `pending` names, or is about to be claimed.
+    While `ended_at` is empty, the step waits for the steps in `pending` or is about to be claimed.
     """
 
     class Stopped(models.TextChoices):
@@ -239,7 +239,7 @@ class AgentRun(models.Model):
 
 
 class StepDependency(models.Model):
-    """`step` may start only when `needs` is completed."""
+    """`step` may start only after `needs` is completed."""
 
     step = models.ForeignKey(Step, models.CASCADE, related_name="dependencies", db_index=False)
     needs = models.ForeignKey(Step, models.CASCADE, related_name="dependents")
@@ -252,7 +252,7 @@ class StepDependency(models.Model):
 
 
 class StepAsker(models.Model):
-    """Someone beside the plan's author who asked for a step as it is: they changed it, or had it tried again."""
+    """A person besides the plan's author who changed or retried a step and therefore may not approve its call."""
 
     step = models.ForeignKey(Step, models.CASCADE, related_name="askers", db_index=False)
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+", db_index=False)
@@ -265,9 +265,9 @@ class StepAsker(models.Model):
 
 
 class Question(models.Model):
-    """What a step asks the person whose plan it is, as they were asked; their answer becomes the step's result.
+    """A question of a step to the plan's author; the answer becomes the step's result.
 
-    Both may be personal: who sees them is who sees the plan's private values.
+    Both are visible only to people who may see the plan's private values.
     """
 
     step = models.ForeignKey(Step, models.CASCADE, related_name="questions")
@@ -290,9 +290,9 @@ class Question(models.Model):
 
 
 class MemoryItem(models.Model):
-    """A plan's memory: a `value` under its key, or a note that a step was skipped or failed.
+    """An item of a plan's memory: a `value` under its key, or a note that a step was skipped or failed.
 
-    A `given` row keeps what the plan was given under a key that a step may write over.
+    A `given` row keeps the submitted value of a key that a step may overwrite.
     """
 
     class Type(models.TextChoices):
@@ -318,12 +318,12 @@ class MemoryItem(models.Model):
 
     @property
     def value_json(self) -> Any:
-        """The value as JSON, without the secrets in it."""
+        """The value as JSON, with HMACs of secrets removed."""
         return json.loads(without_macs(self.value))
 
 
 class Event(models.Model):
-    """One numbered line of a plan's history; `seq` is 1, 2, 3… per plan without gaps."""
+    """One entry of a plan's history; `seq` counts 1, 2, 3… per plan without gaps."""
 
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="events", db_index=False)
     seq = models.BigIntegerField()
@@ -347,9 +347,9 @@ class Event(models.Model):
 
 
 class ModelUse(models.Model):
-    """One time a language model was asked, for a call: what it read, what it answered, and what that took.
+    """One request to a language model, made for a call: prompt, answer and usage.
 
-    Prompts may hold what only some may see; secrets are never in them.
+    Prompts may contain private values of the plan, but never secrets.
     """
 
     class Purpose(models.TextChoices):
@@ -380,7 +380,7 @@ class ModelUse(models.Model):
 
 
 class ModelText(models.Model):
-    """What models read of a call's value where that is not its JSON: nothing, or the text of its own `render()`."""
+    """The text sent to models in place of a call's JSON value: the value's `render()`, or nothing."""
 
     call = models.OneToOneField(Call, models.CASCADE, primary_key=True, related_name="model_text")
     is_left_out = models.BooleanField(default=False, help_text="Its tool keeps the value out of what models read.")
@@ -391,7 +391,7 @@ class ModelText(models.Model):
 
 
 class Executor(models.Model):
-    """A process that executes plans, as it last said; see `plans.executor.heartbeats`."""
+    """A process that executes plans, as of its last heartbeat; see `plans.executor.heartbeats`."""
 
     owner = models.CharField(max_length=64, primary_key=True, help_text="The name under which it claims steps.")
     host = models.CharField(max_length=255)

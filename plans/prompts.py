@@ -1,7 +1,7 @@
-"""Prompts made of sections that own tools: what a model reads and what it may call come from one tree.
+"""Prompts composed of sections that own tools: one tree defines both the text and the tools offered.
 
-A section that is switched off takes its text, its tools and its children with it. What others wrote is put into a
-prompt by `fenced` only: as data between fences that the text itself cannot close.
+Disabling a section removes its text, its tools and its children. Untrusted text goes into a prompt only through
+`fenced` or `data_block`, as data between fences that the text cannot close.
 """
 
 import re
@@ -29,10 +29,10 @@ _BACKTICKS = re.compile(r"`{3,}")
 
 @dataclass(eq=False)
 class MarkdownSection(Generic[ParamsT]):
-    """A heading, a text and the tools it is about; `children` are the sections below it.
+    """A heading, a text and the tools that it describes; `children` are its subsections.
 
-    `template` is markdown in which `${name}` stands for a field of the parameters, `$$` for a dollar sign. `enabled`
-    may be a function of the parameters.
+    `template` is Markdown in which `${name}` is replaced by a field of the parameters and `$$` by a dollar sign.
+    `enabled` may be a function of the parameters.
     """
 
     title: str
@@ -48,21 +48,21 @@ class MarkdownSection(Generic[ParamsT]):
 
     @property
     def own_tools(self) -> tuple[AnyTool, ...]:
-        """The section's own tools as the pipeline knows them."""
+        """The section's own tools, converted to `Tool`."""
         return tuple(each.as_tool() if isinstance(each, BaseTool) else each for each in self.tools)
 
     def is_enabled(self, params: ParamsT | None = None) -> bool:
-        """Say whether the section is part of the prompt with these parameters."""
+        """Return whether the section is part of the prompt with these parameters."""
         return bool(self.enabled(params)) if callable(self.enabled) else self.enabled
 
     def text(self, values: Mapping[str, Any]) -> str:
-        """Return the section's own text, without its heading. Raises KeyError and ValueError for a wrong template."""
+        """Return the section's own text, without its heading. Raises KeyError or ValueError for a wrong template."""
         return Template(self.template).substitute(values).strip()
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """A prompt as it is written: its name in two parts, and its sections in their order."""
+    """An unchecked prompt: its name in two parts and its sections in order."""
 
     ns: str
     key: str
@@ -71,7 +71,7 @@ class PromptTemplate:
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """What a model is given: the markdown it reads, and the tools of the sections that are part of it, in order."""
+    """A rendered prompt: its Markdown and the tools of the enabled sections, in order."""
 
     text: str
     tools: tuple[AnyTool, ...]
@@ -79,19 +79,19 @@ class RenderedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSection:
-    """A section in its place in the tree; `path` has the keys down to it."""
+    """A section and its position in the tree; `path` has the keys from the root."""
 
     section: MarkdownSection[Any]
     path: tuple[str, ...]
 
     @property
     def heading(self) -> str:
-        """The heading as markdown: the deeper the section, the smaller."""
+        """The heading as Markdown, at the level of the section's depth."""
         return f"{'#' * min(TOP_LEVEL + len(self.path) - 1, DEEPEST_LEVEL)} {self.section.title.strip()}"
 
 
 class Prompt:
-    """A template that has been checked as a whole. Raises PromptValidationError, with the path of the wrong section."""
+    """A checked template. Raises PromptValidationError with the path of the invalid section."""
 
     def __init__(self, template: PromptTemplate) -> None:
         self.template = template
@@ -100,13 +100,13 @@ class Prompt:
 
     @property
     def tools(self) -> tuple[AnyTool, ...]:
-        """Every tool of the tree, depth first, those of sections that are switched off included."""
+        """All tools of the tree, depth first, including those of disabled sections."""
         return tuple(tool for placed in self._placed for tool in placed.section.own_tools)
 
     def render(self, params: object = None) -> RenderedPrompt:
-        """Return the prompt for these parameters: a dataclass, a model or a mapping, None for a prompt without any.
+        """Return the prompt for these parameters: a dataclass, a model, a mapping, or None.
 
-        Raises PromptValidationError where a template asks for what the parameters do not have.
+        Raises PromptValidationError if a template names a field that the parameters do not have.
         """
         values = _values_of(params)
         shown = list(self._enabled(params))
@@ -131,12 +131,12 @@ class Prompt:
         for placed in self._placed:
             _check_section(placed)
             if placed.path in paths:
-                raise PromptValidationError(f"The key '{placed.section.key}' is there twice.", placed.path)
+                raise PromptValidationError(f"Two sections have the key '{placed.section.key}'.", placed.path)
             paths.add(placed.path)
             for tool in placed.section.own_tools:
                 if tool.name in names:
                     first = ".".join(names[tool.name])
-                    message = f"The tool '{tool.name}' is there twice in one prompt: section {first} has it already."
+                    message = f"The tool '{tool.name}' is already in section {first} of this prompt."
                     raise PromptValidationError(message, placed.path)
                 names[tool.name] = placed.path
 
@@ -144,7 +144,7 @@ class Prompt:
 def _walk(sections: Iterable[MarkdownSection[Any]], above: tuple[str, ...] = ()) -> Iterator[PlacedSection]:
     """Yield the sections depth first: each before its children."""
     if len(above) >= MAX_DEPTH:
-        raise PromptValidationError(f"Sections may lie {MAX_DEPTH} deep, no deeper.", above)
+        raise PromptValidationError(f"Sections can be nested at most {MAX_DEPTH} levels deep.", above)
     for section in sections:
         path = (*above, section.key)
         yield PlacedSection(section, path)
@@ -153,7 +153,7 @@ def _walk(sections: Iterable[MarkdownSection[Any]], above: tuple[str, ...] = ())
 
 def _check_name(name: str, path: Sequence[str]) -> None:
     if not _NAME.fullmatch(name):
-        message = f"A key has small letters, digits and . _ - / only, at most 128 of them, not {name!r}."
+        message = f"A key has at most 128 lower-case letters, digits or . _ - / characters, not {name!r}."
         raise PromptValidationError(message, path)
 
 
@@ -163,15 +163,15 @@ def _check_section(placed: PlacedSection) -> None:
     if not section.title.strip() or "\n" in section.title.strip():
         raise PromptValidationError("A section needs a title of one line.", placed.path)
     if not Template(section.template).is_valid():
-        raise PromptValidationError("The template has a $ that names nothing; write $$ for a dollar sign.", placed.path)
+        raise PromptValidationError("The template has an invalid placeholder; write $$ for a dollar sign.", placed.path)
     for tool in section.own_tools:
         _check_tool(tool, placed.path)
 
 
 def _check_tool(tool: AnyTool, path: Sequence[str]) -> None:
-    """Judge a tool's types and examples, as they are now, against each other."""
+    """Check a tool's examples against its current types."""
     if not isinstance(tool, Tool):
-        raise PromptValidationError(f"A section's tools are tools, not {type(tool).__name__}.", path)
+        raise PromptValidationError(f"A section's tools must be tools, not {type(tool).__name__}.", path)
     try:
         tool.judge_types()
         tool.judge_examples()
@@ -195,17 +195,17 @@ def _text_of(placed: PlacedSection, values: Mapping[str, Any]) -> str:
     try:
         return placed.section.text(values)
     except KeyError as missing:
-        message = f"The template asks for ${{{missing.args[0]}}}, which the parameters do not have."
+        message = f"The template uses ${{{missing.args[0]}}}, but the parameters have no such field."
         raise PromptValidationError(message, placed.path) from None
 
 
 def as_template(text: str) -> str:
-    """Return a text as a template in which it stands for itself."""
+    """Return a text escaped as a template that renders to the text itself."""
     return text.replace("$", "$$")
 
 
 def fenced(text: str, kind: str = "") -> str:
-    """Return a text that others wrote between fences it cannot close: data for the model, never instructions."""
+    """Return untrusted text between fences that it cannot close."""
     longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{kind}\n{text}\n{fence}"
@@ -215,10 +215,10 @@ TRUNCATED_MARK = "\n[... cut ...]"
 
 
 def data_block(text: str, what: str, kind: str = "") -> str:
-    """Return a text that others wrote as data, between fences that it cannot close; `what` introduces it."""
+    """Return untrusted text as fenced data, introduced by `what`."""
     return f"{what}, as data:\n\n{prompts.fenced(text, kind)}"
 
 
 def truncate(text: str, most: int) -> str:
-    """Return the beginning of a text, marked where it is cut."""
+    """Return at most `most` characters of a text, with a mark if it was cut."""
     return text if len(text) <= most else text[:most] + TRUNCATED_MARK

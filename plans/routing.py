@@ -1,4 +1,4 @@
-"""The paths of the sockets."""
+"""WebSocket routes."""
 
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from plans.web.sockets import InboxSocket, PlanSocket, PlansSocket, SessionSocke
 
 
 def socket(route: str, kind: type[Socket]) -> URLPattern:
-    """Route a path to a kind of socket: an ASGI application where Django's types know views only."""
+    """Return the route of a socket class. The cast is needed because Django's types allow views only."""
     pattern: URLPattern = path(route, cast("Any", kind.serve))
     return pattern
 

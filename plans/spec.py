@@ -1,6 +1,6 @@
-"""The documents of a plan: the contract's Plan and PlanStep, and the strict form in which one is submitted.
+"""Documents of plans: the contract's Plan and PlanStep, and the strict models of submitted plans.
 
-Shapes and sizes only; whether the steps make sense together is for plans.documents.checking to say.
+Shapes and sizes only; `plans.documents.checking` checks the steps against each other.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ KEY = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 
 
 class PlanStep(BaseModel):
-    """One step: what it does, what it needs, where its result goes, and how far it has come."""
+    """One step: its tool or agent, dependencies, the key of its result, and its status."""
 
     step_id: int
     description: str
@@ -55,7 +55,7 @@ RUN_TIME_FIELDS = frozenset({"status", "skipped", "completed_at", "created_at"})
 
 
 def extract_value(result: Any, path: Sequence[str | int] | None) -> Any:
-    """Return what lies at the path inside a result: all of it for an empty path, None where nothing lies."""
+    """Return the value at a path of a result: the whole result for an empty path, None for a path that is missing."""
     try:
         return follow(result, path or ())
     except LookupError:
@@ -63,7 +63,7 @@ def extract_value(result: Any, path: Sequence[str | int] | None) -> Any:
 
 
 def follow(value: Any, path: Sequence[str | int]) -> Any:
-    """Walk objects by key and lists by decimal index; raise LookupError where the path leads nowhere."""
+    """Return the value at a path of keys and list indexes. Raises LookupError if there is none."""
     for step in path:
         if isinstance(value, dict):
             value = value[step]
@@ -75,7 +75,7 @@ def follow(value: Any, path: Sequence[str | int]) -> Any:
 
 
 def member_path(path: str, step: str | int) -> str:
-    """Return the dotted path of a member; cut where a hostile document would make it long, for paths are copied."""
+    """Return the dotted path of a member, limited in length because hostile documents could make it huge."""
     if len(path) > MAX_PATH:
         return path
     name = str(step)[:MAX_PATH]
@@ -94,7 +94,7 @@ def _plain_text(text: str) -> str:
     if not text.strip():
         raise PydanticCustomError("blank", "This must not be blank.")
     if "\0" in text:
-        raise PydanticCustomError("nul", "This must not hold the NUL character.")
+        raise PydanticCustomError("nul", "This must not contain the NUL character.")
     return text
 
 
@@ -104,7 +104,7 @@ def _limit_size(value: dict[str, Any]) -> dict[str, Any]:
     except MalformedJSON as problem:
         raise PydanticCustomError("not_json", "{message}", {"message": problem.message}) from None
     if size > MAX_BYTES:
-        message = "This has {size} bytes; at most {limit} are accepted."
+        message = "This has {size} bytes; at most {limit} are allowed."
         raise PydanticCustomError("too_large", message, {"size": f"{size:,}", "limit": f"{MAX_BYTES:,}"})
     return value
 
@@ -120,7 +120,7 @@ class _Strict(BaseModel):
 
 
 class StepDocument(_Strict):
-    """A step as it is submitted: the contract's definition fields and nothing else."""
+    """A submitted step: the contract's definition fields only."""
 
     step_id: int = Field(ge=1, le=MAX_STEP_ID)
     description: Annotated[Text, Field(max_length=500)]
@@ -134,14 +134,14 @@ class StepDocument(_Strict):
 
 
 class BudgetDocument(_Strict):
-    """What a plan may spend: calls that start, and seconds that its tools run, together."""
+    """The budget of a plan: calls started, and total seconds that its tools run."""
 
     calls: int | None = Field(default=None, ge=1, le=MAX_CALLS)
     seconds: int | None = Field(default=None, ge=1, le=MAX_SECONDS)
 
 
 class PlanDocument(_Strict):
-    """A plan as it is submitted. Nothing is coerced and nothing unknown is let through."""
+    """A submitted plan. Values are not coerced and unknown fields are refused."""
 
     goal: Annotated[Text, Field(max_length=2000)]
     steps: list[StepDocument] = Field(min_length=1, max_length=MAX_STEPS)

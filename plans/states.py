@@ -1,4 +1,4 @@
-"""The states of plans and steps. Waiting and paused are overlays, never states; skipped is completed with a flag.
+"""The states of plans and steps. Waiting and paused are not states; skipped is completed with a flag.
 
 plan:  pending ──► in_progress ──► completed | failed | cancelled
           │             ▲                        │
@@ -10,14 +10,14 @@ step:  pending ──► in_progress ──► completed | failed | cancelled
           │ └────────────────────────────────────┴────────┘  (retried)
           └──► cancelled | completed (skipped by a person)
 
-What has ended may be retried: nothing of it goes on by itself. A cancelled plan, and its steps, stay as they are.
+A failed plan may be retried; its failed and cancelled steps become pending. A cancelled plan and its steps never move.
 """
 
 from django.db import models
 
 
 class PlanStatus(models.TextChoices):
-    """Where a plan stands."""
+    """The status of a plan."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -27,7 +27,7 @@ class PlanStatus(models.TextChoices):
 
 
 class StepStatus(models.TextChoices):
-    """Where a step stands."""
+    """The status of a step."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -37,7 +37,7 @@ class StepStatus(models.TextChoices):
 
 
 class WaitingFor(models.TextChoices):
-    """What a step that is in progress waits for."""
+    """The reason why a step in progress waits."""
 
     APPROVAL = "approval"
     INPUT = "input"
@@ -66,7 +66,7 @@ PLAN_TERMINAL = frozenset({PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.C
 
 
 SETTLED = "settled"
-"""The kind of error of a call of which a person said that it did not happen, or that it is asked for again."""
+"""Error kind of a call whose unknown outcome a person settled as: did not happen, or request it again."""
 
 
 DRAFT_TOOL = "draft_plan"

@@ -1,13 +1,10 @@
-"""How a model is told to plan: one skeleton of guidance for every strategy, in which one paragraph differs.
-
-The plain strategy, react, is the skeleton itself.
-"""
+"""Planning guidance for models: a common text, to which each strategy except react adds a paragraph."""
 
 from enum import StrEnum
 
 
 class PlanningStrategy(StrEnum):
-    """A way to think while planning; chosen for a request or an agent."""
+    """A planning strategy, chosen for a request or an agent."""
 
     REACT = "react"
     PLAN_ACT_REFLECT = "plan_act_reflect"
@@ -45,15 +42,15 @@ answer that meets the goal.""",
 
 
 def mindset(strategy: PlanningStrategy | str) -> str:
-    """Return the paragraph in which the strategy differs; empty for react. Raises ValueError for no strategy."""
+    """Return the strategy's own paragraph; empty for react. Raises ValueError for an unknown strategy."""
     return _MINDSETS[PlanningStrategy(strategy)]
 
 
 def body(strategy: PlanningStrategy | str = PlanningStrategy.REACT) -> str:
-    """Return the guidance without its heading. Raises ValueError for no strategy."""
+    """Return the guidance without its heading. Raises ValueError for an unknown strategy."""
     return "\n\n".join(part for part in (_INTRODUCTION, mindset(strategy), _TOOLS, _CLOSING) if part)
 
 
 def guidance(strategy: PlanningStrategy | str = PlanningStrategy.REACT) -> str:
-    """Return the whole section for the model, as markdown. Raises ValueError for no strategy."""
+    """Return the guidance with its heading, as Markdown. Raises ValueError for an unknown strategy."""
     return f"## Planning\n\n{body(strategy)}"

@@ -21,7 +21,7 @@ from tests.plans.model_server import MODEL, ModelServer, model_server
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What hanging handlers wait for; it opens when the test ends."""
+    """An event for which hanging handlers wait; it is set at the end of the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -97,7 +97,7 @@ def scripted(configured: None, monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
 @pytest.fixture
 def script(stage: Any) -> Iterator[Script]:
-    """What agents' models answer, with the tools of `tests.tools_for_tests` to be called."""
+    """The scripted answers of agents' models, with the tools of `tests.tools_for_tests`."""
     from_above = registry._modules_above.pop("plans.agents.turn", None)
     shipped = registry._TOOLS.pop(TURN_TOOL, None)
     registry.register_tool(agent_turn)

@@ -36,7 +36,7 @@ Script = str | Reply | Callable[[dict[str, Any]], "str | Reply"]
 
 
 class ModelServer:
-    """What tests say to the server, and what it was asked."""
+    """The scripted answers of the server, and the requests it got."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -52,7 +52,7 @@ class ModelServer:
 
     @property
     def left(self) -> int:
-        """How many answers nobody has asked for yet."""
+        """Number of scripted answers that are left."""
         return len(self._script)
 
     def read(self, index: int = -1) -> str:

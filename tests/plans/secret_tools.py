@@ -20,7 +20,7 @@ def _do(name: str, given: Any) -> Any:
 
 
 class Account(BaseModel):
-    """Where to sign in."""
+    """The place to sign in."""
 
     host: str
     pin: SecretStr

@@ -1,4 +1,4 @@
-"""A check says done only when it holds; whatever goes wrong means not done, with a reason."""
+"""The language of `done_check`: true checks are done; false ones and errors are not, with a reason."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ def test_a_check_that_holds_is_done():
 DOES_NOT_HOLD = [
     ("revenue is None", "is false"),
     ("rows[0] > 5", "is false"),
-    ("profit is not None", "Nothing called 'profit' is in memory yet."),
-    ("value is not None", "Nothing called 'value'"),
+    ("profit is not None", "'profit' is not in memory"),
+    ("value is not None", "'value' is not in memory"),
     ("value not None", "not an expression"),
     ("", "not an expression"),
     ("x = 1", "not an expression"),
@@ -61,7 +61,7 @@ DOES_NOT_HOLD = [
 ]
 
 
-def test_a_check_that_does_not_hold_says_why():
+def test_false_check_has_a_reason():
     verdicts = [(check, reason, evaluate(check, MEMORY)) for check, reason in DOES_NOT_HOLD]
     wrong = {check: verdict for check, reason, verdict in verdicts if verdict.done or reason not in verdict.reason}
     assert wrong == {}
@@ -86,7 +86,7 @@ def test_a_reason_repeats_no_value() -> None:
 
 
 def is_refused(check: str) -> bool:
-    """Say whether a check is refused as it is read."""
+    """Return whether a check is refused when it is parsed."""
     try:
         parse(check)
     except ConditionError:
@@ -102,7 +102,7 @@ def test_the_corpus_of_escapes_is_large() -> None:
     assert len(set(ESCAPES)) >= 80
 
 
-def test_a_bomb_fizzles() -> None:
+def test_expensive_expressions_are_bounded() -> None:
     memory = {"big": "9" * 200_000, "lists": [[]] * 50_000}
     assert [check for check in BOMBS if evaluate(check, memory).done] == []
 
@@ -117,7 +117,7 @@ def test_a_bomb_fizzles() -> None:
         ("value is None", False),
     ],
 )
-def test_a_check_that_looks_at_nothing_is_known(check: str, constant: bool) -> None:
+def test_constant_check_is_recognised(check: str, constant: bool) -> None:
     assert is_constant(check) is constant
 
 

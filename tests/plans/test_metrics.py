@@ -1,4 +1,4 @@
-"""The instruments of one process: what is open now, folders for several processes, and a port of their own."""
+"""Metrics of a process: open sockets, threads, a folder for several processes, and a separate port."""
 
 import os
 import socket
@@ -21,12 +21,12 @@ __all__ = ["gate"]
 
 
 def value(name: str, **labels: str) -> float:
-    """Return what a series shows now."""
+    """Return the current value of a series."""
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 def test_sockets_are_counted_while_they_are_open():
-    """Also those that break."""
+    """Also sockets that fail."""
     before = value("toolgate_sockets_open")
     with pytest.raises(ZeroDivisionError), metrics.count_open_socket(), metrics.count_open_socket():
         assert value("toolgate_sockets_open") == before + 2
@@ -35,7 +35,7 @@ def test_sockets_are_counted_while_they_are_open():
 
 
 def test_threads_are_busy_or_idle(executor, stage, ada, gate):
-    """Looked at with each tick, which is noted too."""
+    """Measured at each tick, whose time is recorded."""
     eventually(lambda: value("toolgate_executor_threads", state="idle") == 2, what="two idle threads")
     stage.acts["safe"] = lambda value, context: gate.wait(60)
     make_plan(ada, act(1))
@@ -46,8 +46,8 @@ def test_threads_are_busy_or_idle(executor, stage, ada, gate):
     eventually(lambda: value("toolgate_ticker_last_tick_timestamp_seconds") > ticked, what="the next tick")
 
 
-def test_children_share_a_folder_that_goes_with_the_parent(monkeypatch):
-    """One that an administrator names is left alone."""
+def test_children_share_a_temporary_folder(monkeypatch):
+    """A configured folder is kept."""
     monkeypatch.delenv(MULTIPROCESS_DIR_VARIABLE, raising=False)
     with metrics.share_with_children():
         folder = Path(os.environ[MULTIPROCESS_DIR_VARIABLE])
@@ -59,8 +59,8 @@ def test_children_share_a_folder_that_goes_with_the_parent(monkeypatch):
     assert os.environ[MULTIPROCESS_DIR_VARIABLE] == "/named"
 
 
-def test_a_worker_answers_at_a_port_of_its_own():
-    """To this machine; a port that is taken, or is none, is refused by name."""
+def test_worker_serves_metrics_on_its_port():
+    """On localhost; a port that is taken or invalid is refused by name."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CommandError, match=f"at port {port}"):

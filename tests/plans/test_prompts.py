@@ -1,4 +1,4 @@
-"""Prompts: sections own tools, and what is rendered and what may be called come from one tree."""
+"""Prompts: one tree of sections defines the rendered text and the tools."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +13,13 @@ from plans.prompts import MarkdownSection, Prompt, PromptTemplate, as_template, 
 
 @dataclass(frozen=True)
 class Lookup:
-    """What a tool of these tests takes."""
+    """Parameters of a tool for these tests."""
 
     entity_id: str
 
 
 def made(name: str, **options: Any) -> Tool[Any, Any]:
-    """Return a tool that gives text."""
+    """Return a tool that returns text."""
 
     def look_up(params: Lookup) -> str:
         return params.entity_id
@@ -54,7 +54,7 @@ def test_tools_come_depth_first_in_the_order_of_the_sections():
     assert [each.name for each in tree.tools] == ["t1", "t2", "t3", "t4", "t5", "t6"]
 
 
-def test_headings_are_smaller_the_deeper_they_lie_and_never_smaller_than_markdown_has():
+def test_heading_levels_follow_the_depth_up_to_six():
     deep = section("g")
     for key in "fedcba":
         deep = section(key, children=[deep])
@@ -67,13 +67,13 @@ def test_a_section_without_text_is_its_heading():
     assert prompt(empty, section("b")).render().text == "## Empty\n\n## B\n\nb"
 
 
-def test_a_name_that_is_there_twice_is_refused_with_the_path_of_the_second():
+def test_duplicate_name_is_refused_with_the_path_of_the_second():
     with pytest.raises(PromptValidationError, match="'same'") as caught:
         prompt(section("a", made("same")), section("b", children=[section("c", made("same"))]))
     assert caught.value.section_path == ("b", "c")
 
 
-def test_a_name_that_is_there_twice_in_one_section_is_refused():
+def test_duplicate_name_in_one_section_is_refused():
     with pytest.raises(PromptValidationError) as caught:
         prompt(section("a", made("same"), made("same")))
     assert caught.value.section_path == ("a",)
@@ -183,12 +183,12 @@ def test_sisters_need_different_keys_and_cousins_do_not():
 def test_a_section_that_contains_itself_is_refused():
     loop = section("a")
     loop.children = (loop,)
-    with pytest.raises(PromptValidationError, match="20 deep"):
+    with pytest.raises(PromptValidationError, match="20 levels"):
         prompt(loop)
 
 
 @pytest.mark.parametrize("text", ["plain", "$5 and ${name}", "$$", ""])
-def test_any_text_can_stand_for_itself(text):
+def test_any_text_can_be_escaped_as_a_template(text):
     shown = prompt(MarkdownSection(title="A", key="a", template=as_template(text))).render().text
     assert shown == f"## A\n\n{text}".strip()
 

@@ -1,4 +1,4 @@
-"""The contract's documents keep their fields and defaults; a submitted plan is taken strictly."""
+"""The contract's documents keep their fields and defaults; submitted plans are parsed strictly."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ JSON = st.recursive(
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """Return a plan that is accepted, with changes."""
+    """Return a valid plan with changes."""
     return {"goal": "Find out", "steps": [step()]} | changes
 
 
 def step(**changes: Any) -> dict[str, Any]:
-    """Return a step that is accepted, with changes."""
+    """Return a valid step with changes."""
     return {"step_id": 1, "description": "Look"} | changes
 
 
@@ -137,7 +137,7 @@ def test_nothing_in_a_step_is_coerced_or_oversized() -> None:
 
 
 def wrong_in(submitted: dict[str, Any]) -> set[str | int]:
-    """Return the names in the paths of all that is wrong with a submitted plan."""
+    """Return the names in the paths of all errors in a submitted plan."""
     try:
         PlanDocument.model_validate(submitted)
     except ValidationError as refusal:

@@ -1,4 +1,4 @@
-"""The full product of statuses: what the tables of moves name can be done, everything else is a conflict."""
+"""Every pair of statuses: moves in the tables succeed, all others raise Conflict."""
 
 from collections.abc import Callable
 from itertools import product
@@ -24,7 +24,7 @@ Make = Callable[[User], models.Model]
 
 
 def make_step(author: User) -> Step:
-    """Return the one step of a new plan."""
+    """Return the only step of a new plan."""
     return make_plan(author, act(1)).steps.get()
 
 
@@ -53,8 +53,8 @@ def test_every_pair_of_statuses(stage, ada, model, statuses, make):
 
 
 @pytest.mark.parametrize("model", [each[0] for each in KINDS])
-def test_nothing_leads_to_or_from_what_is_unknown(stage, ada, model):
-    """A status that a newer build wrote is left alone."""
+def test_unknown_status_is_not_moved(stage, ada, model):
+    """As written by a newer version."""
     make = next(make for kind, _, make in KINDS if kind is model)
     rows: Any = model
     row = rows.objects.filter(pk=make(ada).pk)
@@ -63,8 +63,8 @@ def test_nothing_leads_to_or_from_what_is_unknown(stage, ada, model):
     assert allowed_sources(rows.MOVES, "vanished") == []
 
 
-def test_ends_are_ends():
-    """Nothing leads out of them but a retry, and they are the same everywhere."""
+def test_terminal_statuses_are_left_only_by_a_retry():
+    """They are the same everywhere."""
     ends = {name for name, targets in Call.MOVES.items() if not targets}
     assert ends == call_states.TERMINAL == {"completed", "failed", "cancelled"}
     assert {name for name, targets in Plan.MOVES.items() if targets <= {"in_progress"}} == PLAN_TERMINAL
@@ -72,7 +72,6 @@ def test_ends_are_ends():
 
 
 def test_every_status_can_be_reached():
-    """None is written about and never used."""
     first = {"call": {"created"}, "step": {"pending"}, "plan": {"pending"}, "approval request": {"pending"}}
     for model, statuses, _ in KINDS:
         moves: dict[str, frozenset[str]] = model.MOVES  # type: ignore[attr-defined]
@@ -82,8 +81,8 @@ def test_every_status_can_be_reached():
         assert reached == set(statuses)
 
 
-def test_a_move_concerns_one_row(stage, ada):
-    """Two, or none, are a conflict."""
+def test_move_changes_exactly_one_row(stage, ada):
+    """Two or none raise Conflict."""
     plan = make_plan(ada, act(1), act(2))
     with pytest.raises(Conflict):
         move(Step.objects.filter(plan=plan), to=StepStatus.IN_PROGRESS)

@@ -1,4 +1,4 @@
-"""What strategies tell a model: one skeleton, in which one paragraph differs."""
+"""Planning guidance: a common text, to which each strategy adds a paragraph."""
 
 import pytest
 
