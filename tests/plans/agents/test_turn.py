@@ -152,7 +152,7 @@ def test_a_limit_of_the_provider_is_waited_for(server, stage, ada, set_clock):
 @pytest.mark.parametrize(
     "case",
     [
-        (Reply("boom", status=503), "not able to answer now", 3),
+        (Reply("boom", status=503), "temporarily unavailable", 3),
         (Reply("A text that breaks off somewhere.", breaks=True), "model", 3),
         (Reply(f"Incorrect key: {KEY}", status=401), "did not accept the key", 1),
         (Reply("A text that", finish="length"), "cut off", 1),

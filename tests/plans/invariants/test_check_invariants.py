@@ -77,7 +77,7 @@ def test_long_lists_are_cut(plan):
         (["--grace", "nan"], "0 to 1,000,000"),
         (["--captures", "x"], "say with --canary"),
         (["--canary", "abc"], "fewer than 6"),
-        (["--secret", "half of a pair \udc80"], "characters that no database keeps"),
+        (["--secret", "half of a pair \udc80"], "characters that a database cannot store"),
         (["--canary", "long enough", "--captures", "not-there"], "cannot be read"),
     ],
 )

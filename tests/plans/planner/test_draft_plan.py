@@ -84,7 +84,7 @@ def test_malformed_json_is_sent_back_with_what_is_wrong(scripted, ada):
     assert found is not None
     assert (found.rounds, found.can_start) == (3, True)
     assert "Certainly! I will say hello." in scripted.read(1)
-    assert "no JSON object" in scripted.read(1)
+    assert "not a JSON object" in scripted.read(1)
     assert [use.purpose for use in ModelUse.objects.all()] == ["draft", "repair", "repair"]
 
 

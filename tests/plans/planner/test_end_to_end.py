@@ -57,7 +57,7 @@ def test_a_request_becomes_a_plan_that_runs_and_replies(installation: httpx.Clie
     draft = installation.post("plans/draft/", json={"request": "Say hello", "strategy": "plan_act_reflect"})
     assert draft.status_code == 201
     assert (draft.json()["status"], draft.json()["problems"]) == ("completed", [])
-    assert "no JSON object" in model.read(1)
+    assert "not a JSON object" in model.read(1)
 
     plan = installation.post(f"plans/draft/{draft.json()['id']}/start/").json()
     ended = eventually(lambda: _ended(installation, plan["id"]))
