@@ -14,7 +14,10 @@ Exception
     │   ├── RateLimited                .retry_after: the caller's limit is reached    → 429
     │   ├── DataNotFound               nothing found: a warning with empty results
     │   ├── StorageUnavailable         the tool's storage is unavailable
-    │   └── FilesystemError            a path or file that the workspace refuses
+    │   ├── FilesystemError            a path or file that the workspace refuses
+    │   └── UpstreamError              an error of an imported tool's upstream
+    ├── UpstreamUnavailable            an imported tool's upstream cannot be reached; nothing was sent
+    ├── EffectUnknown                  a request was sent and its answer was lost
     ├── DeadlineExceededError          the deadline of a call has passed
     ├── PromptValidationError          .section_path: a prompt that cannot be rendered
     ├── PromptEvaluationError          ends an entire evaluation, not one call
@@ -144,7 +147,25 @@ class ToolDisabled(ToolError):
 
 
 class ToolDrifted(ToolError):
-    """The code loaded here differs from the catalog's version."""
+    """The code loaded here differs from the catalog's version.
+
+    `may_run_elsewhere`: another process may have the right code.
+    """
+
+    may_run_elsewhere = True
+
+
+class ToolHeld(ToolDrifted):
+    """The upstream has changed the tool's definition, and no administrator has accepted the change."""
+
+    may_run_elsewhere = False
+
+    def __init__(self, tool_name: str) -> None:
+        super().__init__(
+            f"The definition of {tool_name} changed at its source and waits for an administrator to accept it. "
+            "Until then it cannot be called.",
+            {"tool": tool_name},
+        )
 
 
 class NoImplementation(ToolError):
@@ -202,6 +223,31 @@ class DeadlineExceededError(ToolgateError):
     """The deadline of a call has passed."""
 
     kind = "timeout"
+
+
+class UpstreamError(ToolError):
+    """The upstream of an imported tool answered with an error, or with something that is no valid result.
+
+    `kind` names the class of the failure, such as `upstream_denied`.
+    """
+
+    kind = "upstream_error"
+
+    def __init__(self, message: str, kind: str = "upstream_error") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class UpstreamUnavailable(ToolgateError):
+    """The upstream of an imported tool cannot be reached; nothing was sent. A retry-safe call is tried again."""
+
+    kind = "upstream_unavailable"
+
+
+class EffectUnknown(ToolgateError):
+    """A request was sent and its answer was lost. A call that must not run twice becomes an unknown outcome."""
+
+    kind = "effect_unknown"
 
 
 class PromptValidationError(ToolgateError, ValueError):

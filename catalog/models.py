@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from catalog.core import clock
 from catalog.definitions.levels import GrantLimits, SafetyLevel, grant_limits_for
@@ -46,21 +47,55 @@ class Category(models.Model):
 
 
 class Source(models.Model):
-    """Origin of tools: a Python module, an MCP server, an OpenAPI document."""
+    """Origin of tools: a Python module, an MCP server, an OpenAPI document, or HTTP tools defined by hand.
+
+    The fields from `url` on describe imported sources; `catalog.inventory.sources` writes them.
+    """
 
     class Kind(models.TextChoices):
-        PYTHON = "python"
-        MCP = "mcp"
-        OPENAPI = "openapi"
+        PYTHON = "python", _("Python module")
+        MCP = "mcp", _("MCP server")
+        OPENAPI = "openapi", _("OpenAPI document")
+        HTTP = "http", _("HTTP tools")
+
+    class Status(models.TextChoices):
+        CONNECTING = "connecting", _("Connecting")
+        CONNECTED = "connected", _("Connected")
+        FAILING = "failing", _("Failing")
+        DISABLED = "disabled", _("Disabled")
 
     name = models.CharField(max_length=128, unique=True)
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
     trusted = models.BooleanField(default=False)
-    error = models.TextField(blank=True, help_text="Why its tools could not be loaded; empty when they were.")
+    error = models.TextField(blank=True, help_text="Why its tools could not be loaded; empty if they were.")
+    enabled = models.BooleanField(default=True)
+    url = models.TextField(blank=True, help_text="Address of the MCP server or of the OpenAPI document.")
+    command = models.JSONField(default=list, help_text="Program and arguments of a stdio MCP server.")
+    document = models.TextField(blank=True, help_text="The OpenAPI document, if it was not given by its address.")
+    base_url = models.TextField(blank=True, help_text="Replaces the first server of the OpenAPI document.")
+    secrets = models.TextField(blank=True, help_text="Fernet: headers and environment as JSON.")
+    timeout = models.PositiveSmallIntegerField(default=30, help_text="Seconds for connecting, listing and each call.")
+    tool_settings = models.JSONField(default=dict, help_text="Upstream name to enabled, safety_level and reason.")
+    sync_requested_at = models.DateTimeField(null=True, help_text="When the next synchronisation is due.")
+    last_sync_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether its tools are read from an upstream."""
+        return self.kind in (self.Kind.MCP, self.Kind.OPENAPI)
+
+    @property
+    def status(self) -> "Source.Status":
+        """The state of the connection, as of the last synchronisation."""
+        if not self.enabled:
+            return self.Status.DISABLED
+        if self.error:
+            return self.Status.FAILING
+        return self.Status.CONNECTED if self.last_sync_at or not self.is_imported else self.Status.CONNECTING
 
 
 class Tool(models.Model):
@@ -87,6 +122,11 @@ class Tool(models.Model):
     accepts_overrides = models.BooleanField(default=True)
     returns_private_data = models.BooleanField(default=False)
     examples = models.JSONField(default=list, help_text="Objects with description, arguments and result.")
+    definition = models.JSONField(null=True, help_text="What calls and shows an imported tool; null: Python code.")
+    held_definition = models.JSONField(null=True, help_text="The definition of the held version.")
+    held_version = models.ForeignKey(
+        "ToolVersion", models.PROTECT, null=True, related_name="+", help_text="A change that waits for acceptance."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -101,6 +141,15 @@ class Tool(models.Model):
         """The limits of one grant for the tool; None if no grant is possible. Needs the current version."""
         version = self.current_version
         return grant_limits_for(self.grantable, version.safety_level) if version else None
+
+    @property
+    def status(self) -> str:
+        """`removed`, `disabled`, `drifted` (a change of its definition waits for acceptance) or `ready`."""
+        if not self.registered:
+            return "removed"
+        if not self.enabled or not self.source.enabled:
+            return "disabled"
+        return "drifted" if self.held_version_id is not None else "ready"
 
     @property
     def is_in_use(self) -> bool:

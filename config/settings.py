@@ -267,6 +267,7 @@ SPECTACULAR_SETTINGS = {
 
 # --- Toolgate ------------------------------------------------------------------------------------------------
 TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])
+TOOLGATE_STDIO_COMMANDS: list[str] = env.list("TOOLGATE_STDIO_COMMANDS", [])
 TOOLGATE_MODEL = env.str("TOOLGATE_MODEL", "").strip()
 TOOLGATE_WORKSPACE = Path(env.str("TOOLGATE_WORKSPACE", str(VAR_DIR / "workspace")))
 _protected_files = [

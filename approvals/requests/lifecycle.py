@@ -12,7 +12,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, prefetch_related_objects
+from django.db.models import F, Q, prefetch_related_objects
 from pydantic_core import to_jsonable_python
 
 from approvals.audit.log import SYSTEM_ACTOR
@@ -290,7 +290,8 @@ MAX_INVALIDATED_PER_TICK = 100
 def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
     """Invalidate and reopen open requests about outdated versions of their tools; return their number."""
     requests = ApprovalRequest.objects.filter(status__in=OPEN)
-    outdated = requests.exclude(tool_version=F("tool_version__tool__current_version")).order_by("pk")
+    changed = ~Q(tool_version=F("tool_version__tool__current_version"))
+    outdated = requests.filter(changed | Q(tool_version__tool__held_version__isnull=False)).order_by("pk")
     found = outdated.select_related("call", "tool_version__tool__current_version")[:most]
     return run_each(
         lambda request: invalidate_and_reopen(request, reason=_outdated_reason(request), what=Drift.DEFINITION), found
@@ -300,6 +301,8 @@ def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
 def _outdated_reason(request: ApprovalRequest) -> str:
     before, tool = request.tool_version, request.tool_version.tool
     now = tool.current_version.number if tool.current_version else before.number
+    if tool.held_version_id is not None:
+        return f"The source of {tool.name} changed its definition while the request was open."
     return f"The definition of {tool.name} changed from version {before.number} to {now} while the request was open."
 
 

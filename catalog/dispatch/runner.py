@@ -38,6 +38,11 @@ class _BackgroundLoop:
 _background_loop = _BackgroundLoop()
 
 
+def background_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of asynchronous handlers in this process, started if necessary."""
+    return _background_loop.running()
+
+
 class _ThreadWaitContext(threading.local):
     """Context manager that each thread enters while it waits for a slow async handler."""
 

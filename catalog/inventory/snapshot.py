@@ -13,14 +13,15 @@ from operator import attrgetter
 from time import monotonic
 from typing import Any, cast
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from catalog.definitions.levels import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem
 from catalog.inventory.versions import with_overrides
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
-from catalog.tools.registry import get_all_tools, loaded_variants
+from catalog.sources.loading import load_imported_tools
+from catalog.tools.registry import get_all_tools, loaded_variants, set_imported_tools
 
 SNAPSHOT_SECONDS = 1.0
 """Seconds for which a process uses its copy of the catalog and of the policies before it checks for changes."""
@@ -48,6 +49,8 @@ class CallableTool:
     categories: frozenset[str]
     source: str
     drifted: bool
+    held: bool = False
+    """Whether a change of its definition waits for acceptance; it cannot be called meanwhile."""
     grant_limits: GrantLimits | None = None
     later: LoadedTool | None = None
     """The tool under the catalog's contract, if that is a later version than the loaded code; else None."""
@@ -139,8 +142,11 @@ def _load_snapshot(old: _Snapshot) -> _Snapshot:
     revision = CatalogState.objects.values_list("revision", flat=True).get(pk=1)
     if revision == old.revision:
         return _Snapshot(revision, now, old.tools)
-    loaded = get_all_tools()
-    rows = _callable_rows().filter(name__in=loaded)
+    rows = list(_callable_rows().filter(Q(name__in=get_all_tools()) | Q(definition__isnull=False)))
+    imported = load_imported_tools(row for row in rows if row.definition is not None)
+    set_imported_tools(imported)
+    loaded = get_all_tools() | imported
+    rows = [row for row in rows if row.name in loaded]
     return _Snapshot(revision, now, {row.name: _join_tool(loaded[row.name], row) for row in rows})
 
 
@@ -182,7 +188,8 @@ def _without_implementation(tool: LoadedTool, row: Tool) -> CallableTool:
         fingerprint=version.fingerprint,
         implementation_pk=None,
         implementation_digest="",
-        enabled=row.enabled,
+        enabled=row.enabled and row.source.enabled,
+        held=row.held_version_id is not None,
         categories=frozenset(category.name for category in row.categories.all()),
         source=row.source.name,
         drifted=drifted,

@@ -4,12 +4,13 @@ Runs under one lock. Nothing is deleted: tools that no loaded module offers are 
 overrides stay. If code lowers a level, the old level stays until an administrator agrees.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from django.db.models import QuerySet
 
 from catalog import signals
+from catalog.core import clock
 from catalog.definitions.examples import serialize_examples
 from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import search, snapshot
@@ -38,10 +39,12 @@ class SyncResult:
     changed: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Sentences about what an upstream offers and could not be imported."""
 
     def as_dict(self) -> dict[str, list[str]]:
-        """Return the four lists by their names."""
-        return asdict(self)
+        """Return the four lists of names."""
+        return {name: names for name, names in asdict(self).items() if name != "problems"}
 
     def lines(self) -> list[str]:
         """Return one line for each change: `added NAME`."""
@@ -63,6 +66,7 @@ def sync_registered_tools() -> SyncResult:
     with catalog_write_lock():
         _record_broken_modules()
         rows = {row.name: row for row in _synced_rows()}
+        _give_up_imported_names(rows)
         for tool in get_all_tools().values():
             told += _sync_tool(tool, rows.pop(tool.name, None), changes)
         told += _remove_missing_tools(rows.values(), changes)
@@ -87,6 +91,17 @@ def _record_broken_modules() -> None:
             name=name, defaults={"error": why}, create_defaults=_python_source_defaults(error=why)
         )
     Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
+
+
+def _give_up_imported_names(rows: Mapping[str, Tool]) -> None:
+    """Let Python code have a name that an imported tool had; its source gives that tool another at the next sync."""
+    for name in get_all_tools().keys() & rows.keys():
+        row = rows[name]
+        if row.definition is not None:
+            row.definition = row.held_definition = row.held_version = None
+            row.save(update_fields=["definition", "held_definition", "held_version", "updated_at"])
+            row.implementations.update(registered=False)
+            Source.objects.filter(pk=row.source_id).update(sync_requested_at=clock.now())
 
 
 def _python_source_defaults(error: str = "") -> dict[str, object]:

@@ -107,14 +107,15 @@ def publish_version(row: Tool, columns: Mapping[str, Any]) -> bool:
     fingerprint = columns_fingerprint(row.name, columns)
     if row.current_version is not None and row.current_version.fingerprint == fingerprint:
         return False
-    row.current_version = row.versions.filter(fingerprint=fingerprint).first() or _create_version(
+    row.current_version = row.versions.filter(fingerprint=fingerprint).first() or create_version(
         row, fingerprint, columns
     )
     row.save(update_fields=["current_version", "updated_at"])
     return True
 
 
-def _create_version(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
+def create_version(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
+    """Store the next version of a tool, without pointing the tool at it."""
     last = row.versions.aggregate(last=Max("number"))["last"] or 0
     return ToolVersion.objects.create(tool=row, number=last + 1, fingerprint=fingerprint, **columns)
 

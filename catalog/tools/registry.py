@@ -147,6 +147,7 @@ ToolT = TypeVar("ToolT", bound=Tool[Any, Any] | BaseTool)
 logger = logging.getLogger("toolgate.tools")
 
 _TOOLS: dict[str, Tool[Any, Any]] = {}
+_imported_tools: Mapping[str, Tool[Any, Any]] = {}
 _IMPLEMENTATIONS: dict[str, dict[str, LoadedImplementation]] = {}
 _IMPORT_ERRORS: dict[str, str] = {}
 _modules_above: dict[str, Callable[[], bool]] = {}
@@ -206,7 +207,13 @@ def loaded_variants(tool: Tool[Any, Any]) -> dict[str, Tool[Any, Any]]:
 
 def get_tool(name: str) -> Tool[Any, Any] | None:
     """Return the tool of this name, or None."""
-    return _TOOLS.get(name)
+    return _TOOLS.get(name) or _imported_tools.get(name)
+
+
+def set_imported_tools(tools: Mapping[str, Tool[Any, Any]]) -> None:
+    """Replace the tools that were imported from sources. `catalog.inventory.snapshot` calls this with each new view."""
+    global _imported_tools  # one reference, replaced whole: readers need no lock
+    _imported_tools = tools
 
 
 def output_key_of(name: str | None) -> str:
@@ -216,7 +223,7 @@ def output_key_of(name: str | None) -> str:
 
 
 def get_all_tools() -> dict[str, Tool[Any, Any]]:
-    """Return all tools by name, in order of registration."""
+    """Return the tools of Python code by name, in order of registration."""
     return _TOOLS.copy()
 
 

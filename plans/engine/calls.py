@@ -15,7 +15,7 @@ from catalog.context import Budget, CancelToken, Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.tracing import trace_id_of
 from catalog.dispatch import pipeline
-from catalog.errors import ToolDisabled, ToolDrifted
+from catalog.errors import ToolDisabled, ToolDrifted, ToolHeld
 from catalog.inventory import snapshot
 from catalog.models import Call, new_call_id
 from catalog.secrets.placeholders import RedactedArguments
@@ -83,6 +83,8 @@ def prepare_call(
         raise unknown_tool_error(tool_name)
     if not target.enabled:
         raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
+    if target.held:
+        raise ToolHeld(tool_name)
     target = target.select_implementation(plan_ref, kept)
     if target.drifted:
         left = target.with_catalog_contract() if to_leave else None

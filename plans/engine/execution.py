@@ -331,7 +331,7 @@ def _postpone_start(work: HeldCall | ApprovedCall, turn: TimeSlice) -> WorkItem 
 def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, turn: TimeSlice) -> WorkItem | None:
     """Leave a call whose tool has other code here to another process; fail it after MAX_RELEASES attempts."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
-        if not retries.release_for_other_worker(tx, work.step):
+        if not error.may_run_elsewhere or not retries.release_for_other_worker(tx, work.step):
             finishing.refuse(tx, work.step, error)
         return _claim_next(tx, work.plan, turn)
 

@@ -18,7 +18,7 @@ from catalog.core.transactions import try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.serialization import storable_error_text
-from catalog.errors import Conflict, ToolDrifted, ToolError
+from catalog.errors import Conflict, EffectUnknown, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
@@ -129,7 +129,7 @@ def _succeeded(outcome: pipeline.CallOutcome) -> bool:
 
 def _is_unknown(run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     """Return whether the handler was cut off, so that it may have taken effect, and may not be repeated."""
-    was_cut_off = outcome.error_kind in ("timeout", pipeline.CANCELLED_WHILE_RUNNING)
+    was_cut_off = outcome.error_kind in ("timeout", EffectUnknown.kind, pipeline.CANCELLED_WHILE_RUNNING)
     return was_cut_off and not retries.is_repeatable(run.order.target.tool)
 
 

@@ -94,7 +94,8 @@ def _begin(start: StartContext) -> WorkItem | None:
             return None
         return _begin_without_call(start) if step.call_pk is None else _continue_with_call(start)
     except ToolError as error:
-        if not (isinstance(error, ToolDrifted) and retries.release_for_other_worker(start.tx, step)):
+        may_run_elsewhere = isinstance(error, ToolDrifted) and error.may_run_elsewhere
+        if not (may_run_elsewhere and retries.release_for_other_worker(start.tx, step)):
             finishing.refuse(start.tx, step, error)
             extensions.abandon_agent_step(start.tx, step)
     except AuditUnavailable:

@@ -21,6 +21,7 @@ from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
 from catalog.core.rate_limits import MAX_CLEARED_ROWS, clear_rate_buckets
 from catalog.core.transactions import log_unexpected
+from catalog.inventory.sources import SyncThread
 from catalog.rest.idempotency import delete_expired_keys, release_ended_keys
 from plans import metrics
 from plans.engine import hints, recovery, retries
@@ -47,6 +48,7 @@ class Ticker:
         self._executor = executor
         self._watch = RestoreMonitor()
         self._sender = DeliveryThread()
+        self._source_sync = SyncThread()
         self._stopping = threading.Event()
         self._renewer = Renewer(executor) if executor is not None else None
         self._cleared_at = self._beaten_at = float("-inf")
@@ -66,6 +68,7 @@ class Ticker:
         self._stopping.set()
         self._thread.join(timeout=5)
         self._sender.stop()
+        self._source_sync.stop()
         if self._renewer is not None:
             self._renewer.stop()
 
@@ -101,6 +104,7 @@ class Ticker:
             self._wake,
             self._forget,
             self._sender.look,
+            self._source_sync.look,
             self._clear,
         )
 

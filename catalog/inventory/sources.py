@@ -1,0 +1,487 @@
+"""Sources and their tools as rows: creating and changing sources, previewing and synchronising them.
+
+An upstream's change of a tool makes a new version. It is held until an administrator accepts it, unless a trusted
+source only changed words; the tool cannot be called meanwhile. What an upstream no longer offers is kept in history.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from catalog import signals
+from catalog.access.roles import NotAllowed
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
+from catalog.core.transactions import log_unexpected
+from catalog.definitions.levels import SafetyLevel
+from catalog.errors import Conflict, ParameterError, ToolgateError, UpstreamError, UpstreamUnavailable, field_error
+from catalog.inventory import search, snapshot
+from catalog.inventory.overrides import InvalidOverride, apply_overrides, can_override
+from catalog.inventory.sync import SyncResult
+from catalog.inventory.versions import (
+    bump_revision,
+    catalog_write_lock,
+    columns_fingerprint,
+    create_version,
+    publish_version,
+    version_columns,
+    version_facts,
+    with_overrides,
+)
+from catalog.models import Category, Implementation, Source, Tool
+from catalog.sources import openapi
+from catalog.sources.definitions import (
+    Definition,
+    Listing,
+    SourceProblem,
+    catalog_names,
+    differ_in_words_only,
+)
+from catalog.sources.documents import fetch_document
+from catalog.sources.loading import build_tool, judge_definition
+from catalog.sources.mcp_client import list_upstream, register_change_listener
+from catalog.sources.settings import (
+    UpstreamSettings,
+    check_source,
+    encrypt_secrets,
+    read_secrets,
+    settings_of,
+    unmasked,
+)
+from catalog.tools.registry import get_all_tools
+
+RESYNC_AFTER = timedelta(minutes=15)
+"""Age of the last synchronisation after which an enabled source is due again."""
+RETRY_AFTER = timedelta(minutes=1)
+"""Age after which a failing source is due again."""
+FIELDS = ("name", "kind", "url", "command", "document", "base_url", "timeout", "trusted", "enabled")
+AUDITED = ("url", "command", "base_url", "timeout", "trusted", "enabled")
+"""Fields whose values the audit log keeps; of others it keeps the names."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as a preview shows it; `change` is `new`, `changed`, `same` or `removed`."""
+
+    name: str
+    description: str
+    safety_level: str
+    why: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePreview:
+    """What a source would bring, and what is wrong with it; nothing is stored."""
+
+    tools: tuple[OfferedTool, ...]
+    problems: tuple[str, ...]
+
+
+def imported_sources() -> QuerySet[Source]:
+    """Return the sources that were imported, by name."""
+    return Source.objects.filter(kind__in=(Source.Kind.MCP, Source.Kind.OPENAPI)).order_by("name")
+
+
+def create_source(values: Mapping[str, Any], *, by: User, any_command: bool = False) -> Source:
+    """Store a source; its first synchronisation is due at once.
+
+    `any_command` admits programs that TOOLGATE_STDIO_COMMANDS does not list: for someone who has a shell anyway.
+    Raises NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
+    """
+    _check_administrator(by)
+    source = _built_source(Source(), values, any_command=any_command)
+    _check_tool_settings(source.tool_settings)
+    with catalog_write_lock():
+        if Source.objects.filter(name=source.name).exists():
+            raise Conflict(f"There is already a source called {source.name}.")
+        source.sync_requested_at = clock.now() if source.enabled else None
+        source.save()
+        signals.record_fact("source.created", by=by, source=source.name, kind_of_source=source.kind, **_facts(source))
+    return source
+
+
+def update_source(source: Source, values: Mapping[str, Any], *, by: User, any_command: bool = False) -> Source:
+    """Change a source; masks among headers and environment keep what is stored.
+
+    Levels that follow from `trusted` apply at once, since an administrator changed it. Raises as `create_source`.
+    """
+    _check_administrator(by)
+    if {"name", "kind"} & values.keys() and any(
+        values[name] != getattr(source, name) for name in ("name", "kind") if name in values
+    ):
+        raise field_error("name", "invalid", "The name and kind of a source cannot be changed.")
+    before = _facts(source)
+    with catalog_write_lock():
+        source = Source.objects.select_for_update().get(pk=source.pk)
+        _built_source(source, values, any_command=any_command)
+        _check_tool_settings(source.tool_settings)
+        source.error = ""
+        source.sync_requested_at = clock.now() if source.enabled else None
+        source.save()
+        _refresh_implementations(source)
+        bump_revision()
+        changed = {
+            name: [before.get(name), value] for name, value in _facts(source).items() if value != before.get(name)
+        }
+        signals.record_fact("source.changed", by=by, source=source.name, fields=sorted(values), changes=changed)
+    snapshot.drop_snapshot()
+    _apply_tool_settings(source, by=by, only=values.get("tools"))
+    return source
+
+
+def end_source(source: Source, *, by: User) -> None:
+    """Disable a source and with it all of its tools. Raises NotAllowed."""
+    update_source(source, {"enabled": False}, by=by)
+
+
+def preview_source(values: Mapping[str, Any], *, by: User, any_command: bool = False) -> SourcePreview:
+    """Return what a source would bring; an upstream that fails is a problem of the preview.
+
+    Raises as `create_source`.
+    """
+    _check_administrator(by)
+    stored = Source.objects.filter(name=values.get("name", "")).first()
+    source = _built_source(stored or Source(), values, any_command=any_command)
+    try:
+        listing = read_upstream(source)
+    except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
+        return SourcePreview((), (error.message,))
+    reached = settings_of(source)
+    rows = _rows_by_upstream(source) if source.pk else {}
+    accepted, problems = _judged(listing, reached)
+    names = _names(source, accepted, rows)
+    tools = [_offered(names[each.upstream], each, rows.get(each.upstream), source) for each in accepted]
+    offered = {each.upstream for each in accepted}
+    tools += [
+        OfferedTool(row.name, row.declared_description, row.declared_level, "no longer offered", "removed")
+        for upstream, row in rows.items()
+        if upstream not in offered and row.registered
+    ]
+    return SourcePreview(tuple(tools), tuple(problems))
+
+
+def read_upstream(source: Source) -> Listing:
+    """Return what an upstream offers now. Raises SourceProblem, UpstreamUnavailable and UpstreamError."""
+    reached = settings_of(source)
+    if source.kind == Source.Kind.MCP:
+        return list_upstream(reached)
+    text = source.document or fetch_document(reached)
+    return openapi.list_operations(source.name, text, url=source.url, base_url=source.base_url, timeout=reached.timeout)
+
+
+def sync_source(source: Source) -> SyncResult:
+    """Read the upstream and write its tools into the catalog; return what changed.
+
+    Raises SourceProblem, UpstreamUnavailable or UpstreamError; the source is then `failing` with the same words.
+    """
+    try:
+        listing = read_upstream(source)
+    except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
+        Source.objects.filter(pk=source.pk).update(
+            error=error.message[:1000], sync_requested_at=None, last_sync_at=clock.now()
+        )
+        raise
+    accepted, problems = _judged(listing, settings_of(source))
+    changes, told = SyncResult(), list[signals.Fact]()
+    with catalog_write_lock():
+        source = Source.objects.get(pk=source.pk)
+        rows = _rows_by_upstream(source)
+        names = _names(source, accepted, rows)
+        for definition in accepted:
+            row = rows.pop(definition.upstream, None)
+            told += _sync_tool(source, names[definition.upstream], definition, row, changes)
+        told += _remove_tools(rows.values(), changes)
+        Source.objects.filter(pk=source.pk).update(error="", sync_requested_at=None, last_sync_at=clock.now())
+        search.index_changed_tools()
+        if changes or changes.drifted:
+            bump_revision()
+        for fact in told:  # last: each waits for the head of the audit log
+            signals.record_fact(fact.kind, **fact.data)
+    snapshot.drop_snapshot()
+    return replace(changes, problems=[*changes.problems, *problems])
+
+
+def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
+    """Take up the held version of a tool. Raises NotAllowed, and InvalidOverride if that version is not held."""
+    _check_administrator(by)
+    if not reason.strip():
+        raise InvalidOverride("reason", "Say why the change is accepted.")
+    with catalog_write_lock():
+        row = Tool.objects.select_related("source", "current_version", "held_version").get(pk=row.pk)
+        if row.held_version is None or row.held_version.number != number:
+            raise InvalidOverride("accept_version", f"Version {number} is not held.")
+        definition = Definition.from_json(row.held_definition or {})
+        _take_up(row, definition)
+        bump_revision()
+        signals.record_fact("tool.accepted", by=by, reason=reason, **version_facts(row))
+    snapshot.drop_snapshot()
+
+
+def request_sync(source_pk: int) -> None:
+    """Make a source's synchronisation due: its upstream announced a change."""
+    try:
+        Source.objects.filter(pk=source_pk, enabled=True).update(sync_requested_at=clock.now())
+    finally:
+        connection.close()  # it is called in a thread of the event loop's pool
+
+
+register_change_listener(request_sync)
+
+
+def sync_due_sources() -> int:
+    """Synchronise the sources that are due, each claimed by a conditional UPDATE; return how many were tried."""
+    now = clock.now()
+    due = Q(sync_requested_at__lte=now) | Q(kind=Source.Kind.MCP, last_sync_at__lte=now - RESYNC_AFTER)
+    due |= Q(last_sync_at__lte=now - RETRY_AFTER) & ~Q(error="")
+    tried = 0
+    for source in imported_sources().filter(due, enabled=True):
+        mine = Source.objects.filter(
+            pk=source.pk, sync_requested_at=source.sync_requested_at, last_sync_at=source.last_sync_at
+        )
+        if not mine.update(sync_requested_at=None, last_sync_at=now if source.last_sync_at else None):
+            continue
+        tried += 1
+        try:
+            sync_source(source)
+        except ToolgateError:
+            continue  # the source says so
+        except Exception as error:  # noqa: BLE001 - one source must not keep the others waiting
+            log_unexpected(error)
+            Source.objects.filter(pk=source.pk).update(
+                error="The synchronisation failed unexpectedly; the log has the reason.", last_sync_at=clock.now()
+            )
+    return tried
+
+
+class SyncThread:
+    """A thread that synchronises due sources, so that a slow upstream holds up nothing else."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def look(self) -> None:
+        """Start a round if something is due and none is running here."""
+        is_busy = self._thread is not None and self._thread.is_alive()
+        if not is_busy and not self._stopping.is_set() and imported_sources().filter(enabled=True).exists():
+            self._thread = threading.Thread(target=self._sync, name="toolgate-sources", daemon=True)
+            self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """Start nothing more, and wait a moment for the current round."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _sync(self) -> None:
+        try:
+            sync_due_sources()
+        except Exception as error:  # noqa: BLE001 - the next round tries again
+            log_unexpected(error)
+        finally:
+            connection.close()
+
+
+def _check_administrator(by: User) -> None:
+    if not can_override(by):
+        raise NotAllowed("Only an administrator may change sources.")
+
+
+def _built_source(source: Source, values: Mapping[str, Any], *, any_command: bool) -> Source:
+    """Return the source with the given fields set and checked. Raises ParameterError."""
+    stored = read_secrets(source)
+    headers = unmasked("headers", values.get("headers", stored["headers"]), stored["headers"])
+    env = unmasked("env", values.get("env", stored["env"]), stored["env"])
+    for name in FIELDS:
+        if name in values:
+            setattr(source, name, values[name])
+    if "tools" in values:
+        source.tool_settings = dict(values["tools"])
+    check_source({name: getattr(source, name) for name in FIELDS} | {"headers": headers, "env": env})
+    if source.command and not any_command and source.command[0] not in settings.TOOLGATE_STDIO_COMMANDS:
+        message = "This program is not listed in TOOLGATE_STDIO_COMMANDS. An operator with a shell can use import_mcp."
+        raise field_error("command", "not_allowed", message)
+    source.secrets = encrypt_secrets(headers, env)
+    return source
+
+
+def _check_tool_settings(tools: Mapping[str, Any]) -> None:
+    for name, each in tools.items():
+        level = each.get("safety_level")
+        if level is not None and level not in list(SafetyLevel):
+            raise field_error(f"tools.{name}.safety_level", "invalid", "A level is safe, cautious or dangerous.")
+
+
+def _facts(source: Source) -> dict[str, Any]:
+    """Return the fields that the audit log keeps: no headers, environment or document."""
+    return {name: getattr(source, name) for name in AUDITED}
+
+
+def _judged(listing: Listing, reached: UpstreamSettings) -> tuple[list[Definition], list[str]]:
+    """Return the definitions that can be imported, and the problems of the others."""
+    accepted: list[Definition] = []
+    problems = list(listing.problems)
+    for definition in listing.definitions:
+        problem = judge_definition("imported", definition, reached)
+        if problem:
+            problems.append(problem)
+        else:
+            accepted.append(definition)
+    return accepted, problems
+
+
+def _rows_by_upstream(source: Source) -> dict[str, Tool]:
+    rows = source.tools.select_related("source", "current_version", "held_version").prefetch_related(
+        "implementations", "categories"
+    )
+    return {row.definition["upstream"]: row for row in rows if row.definition is not None}
+
+
+def _names(source: Source, definitions: Sequence[Definition], rows: Mapping[str, Tool]) -> dict[str, str]:
+    kept = {upstream: row.name for upstream, row in rows.items()}
+    taken = {*Tool.objects.exclude(name__in=kept.values()).values_list("name", flat=True), *get_all_tools()}
+    return catalog_names(source.name, [each.upstream for each in definitions], kept=kept, taken=taken)
+
+
+def _offered(name: str, definition: Definition, row: Tool | None, source: Source) -> OfferedTool:
+    setting = source.tool_settings.get(definition.upstream, {})
+    level = setting.get("safety_level") or (row.level_override if row else "") or definition.safety_level
+    why = definition.why if level == definition.safety_level else f"set by an administrator ({definition.why})"
+    change = "new" if row is None else "same" if row.definition == definition.as_json() else "changed"
+    return OfferedTool(name, definition.description, level, why, change)
+
+
+def _sync_tool(
+    source: Source, name: str, definition: Definition, row: Tool | None, changes: SyncResult
+) -> Iterator[signals.Fact]:
+    """Write one tool that the upstream offers; yield what the audit log keeps of it."""
+    if row is None:
+        row = _add_tool(source, name, definition)
+        changes.added.append(name)
+        yield signals.Fact("tool.added", data=version_facts(row))
+        return
+    known = Definition.from_json(row.definition or {})
+    came_back = not row.registered
+    if came_back:
+        row.registered = True
+        row.save(update_fields=["registered", "updated_at"])
+    if _is_same_offer(known, definition):
+        if row.held_version_id is not None or known != definition:
+            _take_up(row, definition)
+            changes.changed.append(name)
+        elif came_back:
+            changes.changed.append(name)
+    elif source.trusted and differ_in_words_only(known, definition):
+        _take_up(row, definition)
+        changes.changed.append(name)
+        yield signals.Fact("tool.changed", data=version_facts(row))
+    elif row.held_definition != definition.as_json():
+        _hold(row, definition)
+        changes.drifted.append(name)
+        yield signals.Fact(
+            "tool.held", data={**version_facts(row), "held": row.held_version and row.held_version.number}
+        )
+    else:
+        changes.drifted.append(name)
+
+
+def _is_same_offer(known: Definition, offered: Definition) -> bool:
+    """Return whether the upstream says the same as before; level and timeout follow from the source's settings."""
+    settings_apart = {"safety_level": "", "why": "", "timeout": 0.0, "categories": (), "retry_safe": False}
+    return canonical_text(replace(known, **settings_apart).as_json()) == canonical_text(
+        replace(offered, **settings_apart).as_json()
+    )
+
+
+def _add_tool(source: Source, name: str, definition: Definition) -> Tool:
+    setting = source.tool_settings.get(definition.upstream, {})
+    level = setting.get("safety_level") or ""
+    row = Tool.objects.create(
+        name=name,
+        source=source,
+        enabled=bool(setting.get("enabled", True)),
+        level_override="" if level == definition.safety_level else level,
+        definition=definition.as_json(),
+    )
+    _take_up(row, definition)
+    return row
+
+
+def _take_up(row: Tool, definition: Definition) -> None:
+    """Make a definition the one that is called and shown, and publish its version."""
+    reached = settings_of(row.source)
+    raised = bool(row.declared_level) and (
+        SafetyLevel(definition.safety_level).rank > SafetyLevel(row.level_override or row.declared_level).rank
+    )
+    if raised:
+        row.level_override = ""  # an upstream that becomes more dangerous overrules what was set before
+    row.definition, row.held_definition, row.held_version = definition.as_json(), None, None
+    row.declared_description, row.declared_level = definition.description, definition.safety_level
+    row.registered = True
+    row.save()
+    tool = build_tool(row.name, definition, reached)
+    _write_implementation(row, tool.reference, tool.digest)
+    if row.categories_override is None:
+        row.categories.set([Category.objects.get_or_create(name=each)[0] for each in definition.categories])
+    publish_version(row, version_columns(with_overrides(tool, row)))
+
+
+def _hold(row: Tool, definition: Definition) -> None:
+    """Store a definition as a held version: the tool cannot be called until an administrator accepts it."""
+    tool = build_tool(row.name, definition, settings_of(row.source))
+    columns = version_columns(with_overrides(tool, row))
+    fingerprint = columns_fingerprint(row.name, columns)
+    known = row.versions.filter(fingerprint=fingerprint).first()
+    row.held_version = known or create_version(row, fingerprint, columns)
+    row.held_definition = definition.as_json()
+    row.save(update_fields=["held_version", "held_definition", "updated_at"])
+
+
+def _write_implementation(row: Tool, reference: str, digest: str) -> None:
+    kind = Implementation.Kind.MCP if (row.definition or {}).get("kind") == "mcp" else Implementation.Kind.HTTP
+    row.implementations.exclude(reference=reference).filter(registered=True).update(registered=False)
+    row.implementations.update_or_create(
+        reference=reference, defaults={"kind": kind, "digest": digest, "registered": True}
+    )
+
+
+def _refresh_implementations(source: Source) -> None:
+    """Write the digests of a source's tools again: they cover where calls go."""
+    reached = settings_of(source)
+    for row in source.tools.exclude(definition=None):
+        tool = build_tool(row.name, Definition.from_json(row.definition or {}), reached)
+        _write_implementation(row, tool.reference, tool.digest)
+
+
+def _remove_tools(rows: Any, changes: SyncResult) -> Iterator[signals.Fact]:
+    for row in rows:
+        if row.registered:
+            row.registered, row.held_version, row.held_definition = False, None, None
+            row.save(update_fields=["registered", "held_version", "held_definition", "updated_at"])
+            changes.removed.append(row.name)
+            yield signals.Fact("tool.removed", data=version_facts(row))
+
+
+def _apply_tool_settings(source: Source, *, by: User, only: Mapping[str, Any] | None) -> None:
+    """Set levels and switches of existing tools as a change of the source asks for. Raises ParameterError."""
+    rows = _rows_by_upstream(source) if only else {}
+    for upstream, setting in (only or {}).items():
+        row = rows.get(upstream)
+        if row is None:
+            continue
+        values = {name: setting[name] for name in ("enabled", "safety_level") if name in setting}
+        try:
+            apply_overrides(row.name, values, by=by, reason=setting.get("reason", ""))
+        except InvalidOverride as error:
+            problem = error.details["errors"][0]
+            raise ParameterError(
+                error.message, {"errors": [{**problem, "path": f"tools.{upstream}.{problem['path']}"}]}
+            ) from None

@@ -1,0 +1,1 @@
+"""Imported tools: MCP servers, OpenAPI documents and HTTP tools, without rows: reading, calling and showing them."""

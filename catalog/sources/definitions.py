@@ -1,0 +1,192 @@
+"""Definitions of imported tools: what an upstream offers, as one JSON document for each tool.
+
+A definition is stored with the tool's row. Every process builds the callable tool from it (`loading`), so no process
+needs the upstream to know its tools.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, digest
+from catalog.definitions.levels import SafetyLevel
+from catalog.definitions.tool import CATALOG_NAME
+from catalog.errors import ToolgateError
+from catalog.schemas.resolver import subschemas
+from catalog.tools.registry import is_reserved
+
+Schema = dict[str, Any]
+
+MAX_TOOLS = 2000
+"""Tools of one source."""
+MAX_NAME = 64
+MAX_IMPORTED_DESCRIPTION = 4000
+INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+WORDS = ("title", "description", "examples", "$comment")
+"""Keywords of a schema that only describe it."""
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+DIALECTS = re.compile(r"https?://json-schema\.org/(draft/2020-12|draft/2019-09|draft-0[67])/schema#?")
+
+
+class SourceProblem(ToolgateError):
+    """An upstream cannot be read: the message is for administrators and contains no secret."""
+
+    kind = "source_problem"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One imported tool.
+
+    `upstream` is the upstream's own name. `offered_digest` identifies what an MCP server offered, word for word;
+    `http` says how the arguments become an HTTP request (`http_requests.Operation` as JSON). `why` explains the level.
+    """
+
+    kind: Literal["mcp", "http"]
+    upstream: str
+    description: str
+    input_schema: Schema
+    output_schema: Schema | None = None
+    safety_level: str = "dangerous"
+    why: str = ""
+    categories: tuple[str, ...] = ()
+    timeout: float = 30.0
+    retry_safe: bool = False
+    offered_digest: str = ""
+    http: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the definition as stored."""
+        return {**asdict(self), "categories": list(self.categories)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Definition":
+        """Return a stored definition."""
+        return cls(**{**stored, "categories": tuple(stored["categories"])})
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of how a call is made: everything except words, levels and categories."""
+        return digest(canonical_text([self.kind, self.upstream, self.timeout, dict(self.http or {})]))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tools an upstream offers, and a sentence for each that cannot be imported."""
+
+    definitions: tuple[Definition, ...]
+    problems: tuple[str, ...] = field(default=())
+
+
+def level_from_annotations(annotations: Any, *, trusted: bool) -> tuple[SafetyLevel, str]:
+    """Return the level that follows from MCP annotations, and why. An untrusted source's tools rank one level higher.
+
+    The defaults are those of MCP: not read-only, destructive.
+    """
+    if annotations is not None and annotations.read_only_hint:
+        level, why = SafetyLevel.SAFE, "read-only hint"
+    elif annotations is not None and annotations.destructive_hint is False:
+        level, why = SafetyLevel.CAUTIOUS, "hint that it destroys nothing"
+    else:
+        level, why = SafetyLevel.DANGEROUS, "no hint that it is harmless"
+    if trusted or level is SafetyLevel.DANGEROUS:
+        return level, why
+    return list(SafetyLevel)[level.rank + 1], f"{why}, one level up because the source is not trusted"
+
+
+METHOD_LEVELS: Mapping[str, SafetyLevel] = {
+    "GET": SafetyLevel.SAFE,
+    "HEAD": SafetyLevel.SAFE,
+    "POST": SafetyLevel.CAUTIOUS,
+    "PUT": SafetyLevel.CAUTIOUS,
+    "PATCH": SafetyLevel.CAUTIOUS,
+    "DELETE": SafetyLevel.DANGEROUS,
+}
+
+
+def clean_text(text: str | None) -> str:
+    """Return a description without characters that cannot be seen, at most MAX_IMPORTED_DESCRIPTION long."""
+    kept = "".join(
+        letter for letter in (text or "") if letter in "\n\t" or unicodedata.category(letter) not in INVISIBLE
+    )
+    return kept.strip()[:MAX_IMPORTED_DESCRIPTION]
+
+
+def clean_schema(schema: Mapping[str, Any]) -> Schema:
+    """Return an upstream's schema without its dialect and identifier, and with cleaned descriptions."""
+    copy = {key: value for key, value in _copied(schema).items() if key not in ("$id", "id")}
+    if isinstance(copy.get("$schema"), str) and DIALECTS.fullmatch(copy["$schema"]):
+        del copy["$schema"]
+    for _, part in subschemas(copy):
+        for word in ("title", "description"):
+            if isinstance(part.get(word), str):
+                part[word] = clean_text(part[word])
+        for word in BOUNDS:
+            if isinstance(part.get(word), int | float) and abs(part[word]) > MAX_SAFE_INTEGER:
+                del part[word]  # no argument can exceed it: larger numbers are refused anyway
+    return copy
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def differ_in_words_only(old: Definition, new: Definition) -> bool:
+    """Return whether two definitions differ in descriptions only: same schemas, level and request."""
+    return _without_words(old) == _without_words(new)
+
+
+def _without_words(definition: Definition) -> str:
+    plain = replace(
+        definition,
+        description="",
+        why="",
+        offered_digest="",
+        input_schema=_schema_without_words(definition.input_schema),
+        output_schema=definition.output_schema and _schema_without_words(definition.output_schema),
+    )
+    return canonical_text(plain.as_json())
+
+
+def _schema_without_words(schema: Schema) -> Schema:
+    copy: Schema = _copied(schema)
+    for _, part in subschemas(copy):
+        for word in WORDS:
+            part.pop(word, None)
+    return copy
+
+
+def catalog_names(
+    source: str, upstream_names: Collection[str], *, kept: Mapping[str, str], taken: Collection[str]
+) -> dict[str, str]:
+    """Return a catalog name for each upstream name.
+
+    Names in `kept` stay. Others are the upstream's own where valid and free, else `source__name`, cut to 64 characters
+    with a hash.
+    """
+    names = {upstream: kept[upstream] for upstream in upstream_names if upstream in kept}
+    used = {*taken, *names.values()}
+    for upstream in upstream_names:
+        if upstream not in names:
+            names[upstream] = next(name for name in _name_choices(source, upstream) if name not in used)
+            used.add(names[upstream])
+    return names
+
+
+def _name_choices(source: str, upstream: str) -> Iterator[str]:
+    if CATALOG_NAME.fullmatch(upstream) and not is_reserved(upstream):
+        yield upstream
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", upstream)
+    prefixed = f"{source}__{plain}"
+    if len(prefixed) <= MAX_NAME and plain == upstream:
+        yield prefixed
+    attempt = 0
+    while True:
+        mark = hashlib.sha256(f"{source}\0{upstream}\0{attempt}".encode()).hexdigest()[:8]
+        yield f"{prefixed[: MAX_NAME - 9]}_{mark}"
+        attempt += 1

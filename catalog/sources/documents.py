@@ -1,0 +1,38 @@
+"""Fetching OpenAPI documents by URL, through the egress guard."""
+
+import asyncio
+
+import httpx2
+
+from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
+from catalog.errors import UpstreamUnavailable
+from catalog.sources.definitions import SourceProblem
+from catalog.sources.mcp_client import run_on_loop
+from catalog.sources.settings import MAX_DOCUMENT, UpstreamSettings
+
+MAX_REDIRECTS = 3
+
+
+def fetch_document(settings: UpstreamSettings) -> str:
+    """Return the text at the source's URL. Raises UpstreamUnavailable and SourceProblem."""
+    return str(run_on_loop(_fetch(settings), settings.timeout + 5))
+
+
+async def _fetch(settings: UpstreamSettings) -> str:
+    transport = AsyncGuardedTransport(max_bytes=MAX_DOCUMENT)
+    async with httpx2.AsyncClient(transport=transport, timeout=settings.timeout, trust_env=False) as client:
+        client.max_redirects = MAX_REDIRECTS
+        try:
+            async with asyncio.timeout(settings.timeout):
+                # Credentials go to the typed address only: httpx2 removes Authorization at another origin, not others.
+                response = await client.get(
+                    settings.url, headers=dict(settings.headers), follow_redirects=not settings.headers
+                )
+                text = response.text
+        except (RequestNotSent, ResponseTooLarge) as error:
+            raise SourceProblem(f"The document could not be fetched: {error}") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, UnicodeError) as error:
+            raise UpstreamUnavailable(f"The document could not be fetched ({type(error).__name__}).") from None
+    if response.status_code != 200:
+        raise SourceProblem(f"The document could not be fetched: its address answered {response.status_code}.")
+    return text

@@ -1,0 +1,258 @@
+"""HTTP tools: arguments become one HTTP request, and its response a result.
+
+An operation fixes method, scheme, host and the shape of the path. Arguments fill placeholders of path and query, each
+percent-encoded whole, or the body; they can never change where the request goes.
+"""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+import httpx2
+
+from catalog.calls.vault import keyring
+from catalog.core.canonical_json import parse_json
+from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
+from catalog.errors import EffectUnknown, MalformedJSON, ToolValidationError, UpstreamError, UpstreamUnavailable
+from catalog.results import Preview, ToolResult
+from catalog.sources.definitions import clean_text
+from catalog.sources.settings import MASK
+
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+BODYLESS = ("GET", "HEAD", "DELETE")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+MAX_REDIRECTS = 3
+MAX_ERROR_TEXT = 500
+MAX_SHOWN_BODY = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """How arguments become a request. Each mapping is from an argument to its name in the request.
+
+    `url` has the placeholders of the path, and of the query where an author wrote them there. `body` is the encoding of
+    the body (`json`, `form` or none). `body_argument` names the argument that is the whole body; without it the body is
+    an object of `body_fields`. `secrets` is the ciphertext of headers that belong to this tool alone.
+    """
+
+    method: str
+    url: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+    body_argument: str = ""
+    body_fields: Mapping[str, str] = field(default_factory=dict)
+    secrets: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the operation as stored in a definition."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Operation":
+        """Return a stored operation."""
+        return cls(**stored)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request as it would be sent; `secret_headers` are masked wherever it is shown."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def shown(self) -> str:
+        """Return the request as text for reviewers."""
+        lines = [f"{self.method} {self.url}"]
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        lines += [f"{name}: {MASK}" for name in self.secret_headers]
+        text = self.body.decode()
+        if self.headers.get("Content-Type") == "application/json" and text:
+            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        return "\n".join(lines) + (f"\n\n{text[:MAX_SHOWN_BODY]}" if text else "")
+
+
+def prepare(operation: Operation, arguments: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+    """Return the request for checked arguments. Raises ToolValidationError for a value that a path cannot hold."""
+    names = PLACEHOLDER.findall(operation.url)
+    path_end = operation.url.partition("?")[0]
+    url = PLACEHOLDER.sub(
+        lambda match: _encoded(match[1], arguments.get(match[1]), in_path=match.start() < len(path_end)), operation.url
+    )
+    pairs = _query_pairs(operation, arguments, {*names})
+    if pairs:
+        url += ("&" if "?" in url else "?") + urlencode(pairs, quote_via=quote)
+    sent = {wire: _plain(name, arguments[name]) for name, wire in operation.headers.items() if name in arguments}
+    body, kind = _body(operation, arguments)
+    if kind:
+        sent["Content-Type"] = kind
+    own = json.loads(keyring().decrypt(operation.secrets)) if operation.secrets else {}
+    return PreparedRequest(operation.method, url, sent, body, {**headers, **own})
+
+
+def _encoded(name: str, value: Any, *, in_path: bool) -> str:
+    text = _plain(name, value) if value is not None else ""
+    parts = re.split(r"[/\\]", text)
+    if in_path and (not text or any(part in (".", "..") for part in parts)):
+        raise ToolValidationError(
+            f"The parameter '{name}' cannot be part of a path: it is empty, or contains '.' or '..'."
+        )
+    return quote(text, safe="")
+
+
+def _plain(name: str, value: Any) -> str:
+    """Return a value as text on one line. Raises ToolValidationError."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
+        raise ToolValidationError(f"The parameter '{name}' contains a control character.")
+    return text
+
+
+def _query_pairs(operation: Operation, arguments: Mapping[str, Any], in_url: set[str]) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for name, value in arguments.items():
+        wire = operation.query.get(name)
+        if wire is None or name in in_url or value is None:
+            continue
+        values = value if isinstance(value, list) else [value]
+        pairs += [(wire, _plain(name, each)) for each in values if each is not None]
+    return pairs
+
+
+def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the body and its content type; both empty without a body."""
+    if not operation.body:
+        return b"", ""
+    if operation.body_argument:
+        if operation.body_argument not in arguments:
+            return b"", ""
+        value = arguments[operation.body_argument]
+    else:
+        value = {wire: arguments[name] for name, wire in operation.body_fields.items() if name in arguments}
+    if operation.body == "form":
+        pairs = [
+            (name, each)
+            for name, values in value.items()
+            for each in (values if isinstance(values, list) else [values])
+        ]
+        text = urlencode([(name, _plain(name, each)) for name, each in pairs if each is not None])
+        return text.encode(), "application/x-www-form-urlencoded"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), "application/json"
+
+
+def preview(request: PreparedRequest) -> Preview:
+    """Return what reviewers see: the exact request, with secret headers masked."""
+    parts = urlsplit(request.url)
+    return Preview(f"{request.method} {parts.netloc}{parts.path}", "text", after=request.shown())
+
+
+async def send(source: str, request: PreparedRequest, timeout: float) -> ToolResult[Any]:
+    """Send a request and return its response as a result.
+
+    Raises UpstreamUnavailable if nothing was sent, EffectUnknown if the answer was lost, UpstreamError otherwise.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            response = await _exchange(request)
+    except RequestNotSent as error:
+        if error.again:
+            raise UpstreamUnavailable(str(error)) from None
+        raise UpstreamError(str(error), "egress_refused") from None
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
+        raise UpstreamUnavailable(f"{source} cannot be reached.") from None
+    except TimeoutError:
+        raise EffectUnknown(f"{source} did not answer within {timeout:g} seconds.") from None
+    except ResponseTooLarge as error:
+        raise UpstreamError(f"{source} sent too much: {error}", "upstream_too_large") from None
+    except httpx2.TransportError:
+        raise EffectUnknown(f"The connection to {source} broke before it answered.") from None
+    except (httpx2.InvalidURL, UnicodeError):
+        raise UpstreamError(f"The address of {source} is invalid.", "upstream_refused") from None
+    return _result(source, response)
+
+
+async def _exchange(request: PreparedRequest) -> httpx2.Response:
+    """Send a request, and again where it is redirected within its origin."""
+    method, url, body = request.method, request.url, request.body
+    for _ in range(MAX_REDIRECTS + 1):
+        response = await _http_client().request(
+            method, url, content=body or None, headers={**request.headers, **request.secret_headers}
+        )
+        target = urljoin(url, response.headers.get("Location", "")) if response.is_redirect else ""
+        if not target or urlsplit(target)[:2] != urlsplit(request.url)[:2]:
+            return response
+        if response.status_code == 303:
+            method, body = "GET", b""
+        elif method not in ("GET", "HEAD") and response.status_code not in (307, 308):
+            return response
+        url = target
+    return response
+
+
+_clients: dict[int, httpx2.AsyncClient] = {}
+
+
+def _http_client() -> httpx2.AsyncClient:
+    """Return the client of this process: connections are kept, and building a TLS context takes 20 ms."""
+    if os.getpid() not in _clients:
+        _clients.clear()
+        _clients[os.getpid()] = httpx2.AsyncClient(
+            transport=AsyncGuardedTransport(), timeout=None, trust_env=False, headers={"User-Agent": "Toolgate"}
+        )
+    return _clients[os.getpid()]
+
+
+FAILURES: Mapping[int, tuple[str, str]] = {
+    400: ("upstream_invalid", "refused the arguments"),
+    401: ("upstream_denied", "did not accept the stored credential"),
+    403: ("upstream_denied", "does not allow this"),
+    404: ("upstream_not_found", "found nothing there"),
+    409: ("upstream_conflict", "reports a conflict"),
+    410: ("upstream_not_found", "found nothing there"),
+    422: ("upstream_invalid", "refused the arguments"),
+    429: ("upstream_rate_limited", "asks to wait before the next call"),
+}
+
+
+def _result(source: str, response: httpx2.Response) -> ToolResult[Any]:
+    if 200 <= response.status_code < 300:
+        return ToolResult(message="OK", value=_value(source, response))
+    usual = (
+        ("upstream_failed", "failed") if response.status_code >= 500 else ("upstream_refused", "refused the request")
+    )
+    kind, words = FAILURES.get(response.status_code, usual)
+    said = clean_text(response.text)[:MAX_ERROR_TEXT] if _is_text(response) else ""
+    raise UpstreamError(f"{source} {words} ({response.status_code})." + (f" It answered: {said}" if said else ""), kind)
+
+
+def _value(source: str, response: httpx2.Response) -> Any:
+    if not response.content:
+        return None
+    kind = _media_type(response)
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            return parse_json(response.content)
+        except MalformedJSON:
+            raise UpstreamError(f"{source} sent JSON that cannot be read.", "upstream_malformed") from None
+    if _is_text(response):
+        return response.text
+    return {"content_type": kind or "unknown", "bytes": len(response.content)}
+
+
+def _media_type(response: httpx2.Response) -> str:
+    return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
+
+
+def _is_text(response: httpx2.Response) -> bool:
+    kind = _media_type(response)
+    return (
+        kind.startswith("text/") or kind in ("application/json", "application/xml") or kind.endswith(("+json", "+xml"))
+    )

@@ -1,0 +1,126 @@
+"""Imported tools as callable tools, built from their stored definitions."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from catalog.core.canonical_json import canonical_text, digest
+from catalog.definitions.binding import Binding, Handler
+from catalog.definitions.levels import SafetyLevel
+from catalog.definitions.tool import Tool
+from catalog.errors import ToolgateError
+from catalog.models import Tool as ToolRow
+from catalog.results import Preview, ToolResult
+from catalog.sources import http_requests
+from catalog.sources.definitions import Definition
+from catalog.sources.http_requests import Operation
+from catalog.sources.mcp_client import connection_to
+from catalog.sources.settings import UpstreamSettings, settings_of
+
+LoadedTool = Tool[Any, Any]
+
+logger = logging.getLogger("toolgate.sources")
+
+_built: dict[int, tuple[str, LoadedTool]] = {}
+
+
+def load_imported_tools(rows: Iterable[ToolRow]) -> dict[str, LoadedTool]:
+    """Return the tools of rows that have a definition, by name.
+
+    Each row needs its source. A tool that cannot be built is logged and left out, so it cannot be called.
+    """
+    settings: dict[int, UpstreamSettings] = {}
+    found = {}
+    for row in rows:
+        try:
+            if row.source_id not in settings:
+                settings[row.source_id] = settings_of(row.source)
+            found[row.name] = _build_once(row, settings[row.source_id])
+        except Exception as error:  # noqa: BLE001 - one broken definition must not take the others away
+            logger.error("imported_tool_broken tool=%s error=%s", row.name, type(error).__name__)
+    return found
+
+
+def _build_once(row: ToolRow, settings: UpstreamSettings) -> LoadedTool:
+    """Return the tool of a row, built again only if its definition, level or upstream has changed."""
+    text = json.dumps([row.name, row.definition, row.level_override], sort_keys=True)
+    key = hashlib.sha256(f"{text}{settings!r}{sorted(settings.headers.items())}{sorted(settings.env.items())}".encode())
+    known = _built.get(row.pk)
+    if known is not None and known[0] == key.hexdigest():
+        return known[1]
+    definition = Definition.from_json(row.definition or {})
+    tool = build_tool(row.name, definition, settings, level=row.level_override or definition.safety_level)
+    _built[row.pk] = (key.hexdigest(), tool)
+    return tool
+
+
+def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *, level: str = "") -> LoadedTool:
+    """Return the callable tool of a definition.
+
+    `level` is the level in force: before an MCP call above `safe`, the upstream's definition is verified. Raises
+    ToolDefinitionError, and SchemaProblem for a schema that Toolgate does not accept.
+    """
+    is_verified = (level or definition.safety_level) != SafetyLevel.SAFE
+    handler = _mcp_handler(definition, settings, is_verified=is_verified)
+    previewer = None
+    if definition.http is not None:
+        handler, previewer = _http_handlers(definition, Operation.from_json(definition.http), settings)
+    tool: LoadedTool = Tool(
+        name=name,
+        description=definition.description,
+        handler=handler,
+        bound=Binding(dict(definition.input_schema)),
+        safety_level=SafetyLevel(definition.safety_level),
+        categories=definition.categories,
+        retry_safe=definition.retry_safe,
+        timeout=definition.timeout,
+        result_type_known=False,
+    )
+    tool.output_schema = dict(definition.output_schema) if definition.output_schema else None
+    if previewer is not None:
+        tool.preview(previewer)
+    vars(tool).update(reference=reference_of(definition, settings), digest=implementation_digest(definition, settings))
+    return tool
+
+
+def _mcp_handler(definition: Definition, settings: UpstreamSettings, *, is_verified: bool) -> Handler:
+    async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
+        return await connection_to(settings).call(definition, arguments, is_verified=is_verified)
+
+    return call
+
+
+def _http_handlers(definition: Definition, operation: Operation, settings: UpstreamSettings) -> tuple[Handler, Handler]:
+    """Return the handler and the preview hook of an HTTP tool."""
+
+    async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
+        request = http_requests.prepare(operation, arguments, settings.headers)
+        return await http_requests.send(settings.name, request, definition.timeout)
+
+    def show(arguments: dict[str, Any]) -> Preview:
+        return http_requests.preview(http_requests.prepare(operation, arguments, settings.headers))
+
+    return call, show
+
+
+def reference_of(definition: Definition, settings: UpstreamSettings) -> str:
+    """Return what names the implementation: source and upstream name, in at most 255 visible characters."""
+    plain = "".join(letter if "!" <= letter <= "~" else "_" for letter in definition.upstream)
+    text = f"{definition.kind}:{settings.name}/{plain}"
+    return text if len(text) <= 255 else f"{text[:240]}#{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def implementation_digest(definition: Definition, settings: UpstreamSettings) -> str:
+    """Return the SHA-256 of where a call goes and how it is made; an approval binds it."""
+    return digest(canonical_text([settings.digest, definition.digest]))
+
+
+def judge_definition(name: str, definition: Definition, settings: UpstreamSettings) -> str:
+    """Return why a definition cannot be imported; empty if it can."""
+    try:
+        build_tool(name, definition, settings)
+    except (ToolgateError, ValueError, TypeError, RecursionError) as error:
+        return f"{definition.upstream[:80]!r} cannot be imported: {error}"
+    return ""

@@ -1,0 +1,358 @@
+"""Client of upstream MCP servers: one long-lived connection for each source and process, over stdio or HTTP.
+
+Everything here runs on the event loop of asynchronous handlers. A connection is entered and left by one task that
+owns it, because the SDK's cancel scopes belong to a task; calls of other tasks share its client. A connection that
+breaks is opened again by the next call, with growing pauses while it fails.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import httpx2
+
+from catalog.core.canonical_json import canonical_text, digest
+from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
+from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch.runner import background_loop
+from catalog.errors import EffectUnknown, UpstreamError, UpstreamUnavailable
+from catalog.results import ToolResult
+from catalog.schemas import Validator, compile_schema
+from catalog.sources.definitions import (
+    MAX_TOOLS,
+    Definition,
+    Listing,
+    SourceProblem,
+    clean_schema,
+    clean_text,
+    level_from_annotations,
+)
+from catalog.sources.settings import UpstreamSettings
+
+MAX_RESPONSE = 8 * 1024 * 1024
+"""Bytes of one HTTP response of an upstream."""
+MAX_RESULT = 1024 * 1024
+"""Characters of the JSON of one result."""
+MAX_PAGES = 50
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between attempts to connect to an upstream that fails."""
+
+logger = logging.getLogger("toolgate.sources")
+ChangeListener = Callable[[int], None]
+
+_connections: dict[int, "Connection"] = {}
+_owner_pid = 0
+_listeners: list[ChangeListener] = []
+
+
+def register_change_listener(listener: ChangeListener) -> None:
+    """Call `listener` with a source's key, in a thread, when its upstream says that its tools changed."""
+    _listeners.append(listener)
+
+
+def connection_to(settings: UpstreamSettings) -> "Connection":
+    """Return this process's connection to an upstream. Call it on the event loop of asynchronous handlers."""
+    global _connections, _owner_pid  # a forked process must not use its parent's connections
+    if _owner_pid != os.getpid():
+        _connections, _owner_pid = {}, os.getpid()
+    known = _connections.get(settings.pk)
+    if known is not None and known.settings == settings:
+        return known
+    if known is not None:
+        known.close()
+    _connections[settings.pk] = connection = Connection(settings)
+    return connection
+
+
+async def close_connection(pk: int) -> None:
+    """Close this process's connection to a source that was changed, disabled or deleted."""
+    known = _connections.pop(pk, None)
+    if known is not None:
+        known.close()
+
+
+class Connection:
+    """A connection to one upstream, opened by its first use and shared by all calls."""
+
+    def __init__(self, settings: UpstreamSettings) -> None:
+        self.settings = settings
+        self._ready: asyncio.Future[Any] | None = None
+        self._closing = asyncio.Event()
+        self._owner: asyncio.Task[None] | None = None
+        self._pause = 0.0
+        self._next_attempt = 0.0
+
+    async def client(self) -> Any:
+        """Return the connected client of the SDK. Raises UpstreamUnavailable."""
+        if self._ready is None:
+            if time.monotonic() < self._next_attempt:
+                raise UpstreamUnavailable(f"{self.settings.name} could not be reached a moment ago.")
+            self._ready = asyncio.get_running_loop().create_future()
+            self._closing = asyncio.Event()
+            self._owner = asyncio.create_task(self._own(self._ready, self._closing), name=f"mcp {self.settings.name}")
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await asyncio.shield(self._ready)
+        except TimeoutError:
+            self._fail()
+            raise UpstreamUnavailable(f"{self.settings.name} did not answer in time.") from None
+
+    def close(self) -> None:
+        """End the connection; the next use opens another."""
+        self._closing.set()
+        self._ready = None
+
+    def _fail(self) -> None:
+        self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
+        self._next_attempt = time.monotonic() + self._pause
+        if self._owner is not None and self._ready is not None and not self._ready.done():
+            self._owner.cancel()
+        self.close()
+
+    async def _own(self, ready: asyncio.Future[Any], closing: asyncio.Event) -> None:
+        """Enter the connection, keep it until it is closed, and leave it, in this one task."""
+        try:
+            async with _connected(self.settings, self._note_change) as client:
+                self._pause = 0.0
+                ready.set_result(client)
+                listening = asyncio.create_task(self._listen(client))
+                await closing.wait()
+                listening.cancel()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever an upstream does, callers get one error
+            logger.warning("upstream_failed source=%s error=%s", self.settings.name, type(error).__name__)
+            if not ready.done():
+                ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings, error)))
+                ready.exception()  # a caller that gave up does not ask for it
+                if self._ready is ready:
+                    self._fail()
+
+    async def _listen(self, client: Any) -> None:
+        """Note changes that an upstream of protocol version 2026-07-28 announces; older ones send notifications."""
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost  # noqa: PLC0415 - loaded with the SDK
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415
+
+        with suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError):
+            async with client.listen(tools_list_changed=True) as subscription:
+                async for _ in subscription:
+                    self._note_change()
+
+    def _note_change(self) -> None:
+        for listener in _listeners:
+            asyncio.get_running_loop().run_in_executor(None, listener, self.settings.pk)
+
+    async def list_tools(self) -> list[Any]:
+        """Return all tools of the upstream. Raises UpstreamUnavailable and SourceProblem."""
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
+
+        client = await self.client()
+        found: list[Any] = []
+        cursor: str | None = None
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                for _ in range(MAX_PAGES):
+                    page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+                    found += page.tools
+                    cursor = page.next_cursor
+                    if cursor is None or len(found) > MAX_TOOLS:
+                        break
+        except MCPError as error:
+            self._fail()
+            raise SourceProblem(f"{self.settings.name} answered tools/list with an error ({error.code}).") from None
+        except TimeoutError:
+            self._fail()
+            raise UpstreamUnavailable(f"{self.settings.name} did not list its tools in time.") from None
+        except ValueError:
+            raise SourceProblem(f"{self.settings.name} sent a list of tools that is not valid MCP.") from None
+        if cursor is not None or len(found) > MAX_TOOLS:
+            raise SourceProblem(f"{self.settings.name} offers more than {MAX_TOOLS:,} tools.")
+        return found
+
+    async def call(self, definition: Definition, arguments: Mapping[str, Any], *, is_verified: bool) -> ToolResult[Any]:
+        """Call a tool and return its result.
+
+        With `is_verified` the upstream's tools are listed first and the call is refused if the tool's definition is not
+        the imported one. Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
+        """
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
+
+        client = await self.client()
+        if is_verified:
+            await self._verify(definition)
+        try:
+            result = await client.call_tool(
+                definition.upstream, dict(arguments), read_timeout_seconds=self.settings.timeout
+            )
+        except MCPError as error:
+            raise self._call_error(error) from None
+        except (ValueError, RuntimeError, ResponseTooLarge):  # the SDK raises RuntimeError for a broken output schema
+            raise UpstreamError(
+                f"{self.settings.name} sent a result that is not valid.", "upstream_malformed"
+            ) from None
+        return to_tool_result(self.settings.name, definition, result)
+
+    async def _verify(self, definition: Definition) -> None:
+        try:
+            offered = {tool.name: offered_digest(tool) for tool in await self.list_tools()}
+        except SourceProblem as problem:
+            raise UpstreamUnavailable(problem.message) from None
+        if offered.get(definition.upstream) != definition.offered_digest:
+            self._note_change()
+            raise UpstreamError(
+                f"{self.settings.name} has changed the definition of {definition.upstream} since it was imported. "
+                "Nothing ran; an administrator must accept the change.",
+                "drifted",
+            )
+
+    def _call_error(self, error: Any) -> Exception:
+        """Return what an error of the protocol means for a call that was sent."""
+        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT  # noqa: PLC0415 - loaded with the SDK
+
+        name = self.settings.name
+        if error.code == REQUEST_TIMEOUT:
+            return EffectUnknown(f"{name} did not answer within {self.settings.timeout:g} seconds.")
+        if error.code == CONNECTION_CLOSED:
+            self.close()
+            return EffectUnknown(f"The connection to {name} broke before it answered.")
+        if error.code == INTERNAL_ERROR:
+            self.close()
+            return EffectUnknown(f"{name} failed while it handled the call.")
+        return UpstreamError(f"{name} refused the call: {clean_text(error.message)[:500]}", "upstream_refused")
+
+
+@asynccontextmanager
+async def _connected(settings: UpstreamSettings, note_change: Callable[[], None]) -> AsyncIterator[Any]:
+    """Enter a client of the SDK for an upstream. The SDK is loaded here: it takes half a second."""
+    from mcp import Client, StdioServerParameters, types  # noqa: PLC0415
+    from mcp.client.stdio import stdio_client  # noqa: PLC0415
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
+    async def handle(message: Any) -> None:
+        if isinstance(getattr(message, "root", message), types.ToolListChangedNotification):
+            note_change()
+
+    async with AsyncExitStack() as stack:
+        if settings.command:
+            program, *arguments = settings.command
+            parameters = StdioServerParameters(command=program, args=arguments, env=dict(settings.env))
+            own_log = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123, SIM115
+            transport: Any = stdio_client(parameters, own_log)
+        else:
+            http = httpx2.AsyncClient(
+                transport=AsyncGuardedTransport(max_bytes=MAX_RESPONSE),
+                headers=dict(settings.headers),
+                timeout=httpx2.Timeout(settings.timeout, read=max(settings.timeout, 300.0)),
+                trust_env=False,
+            )
+            await stack.enter_async_context(http)
+            transport = streamable_http_client(settings.url, http_client=http)
+        client = Client(
+            transport,
+            read_timeout_seconds=settings.timeout,
+            message_handler=handle,
+            client_info=types.Implementation(name="toolgate", version="1"),
+            input_required_max_rounds=1,
+        )
+        yield await stack.enter_async_context(client)
+
+
+def _connect_problem(settings: UpstreamSettings, error: BaseException) -> str:
+    """Return why an upstream cannot be connected to, without its address, command or words."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    if isinstance(inner, RequestNotSent):
+        return str(inner)
+    if isinstance(inner, FileNotFoundError):
+        return f"The program of {settings.name} does not exist."
+    return f"{settings.name} could not be connected to ({type(inner).__name__})."
+
+
+def offered_digest(tool: Any) -> str:
+    """Return the SHA-256 of all that a server says of a tool."""
+    offered = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
+    return digest(canonical_text(offered))
+
+
+def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
+    """Return the definition of a tool that a server offers."""
+    level, why = level_from_annotations(tool.annotations, trusted=settings.trusted)
+    title = tool.title or (tool.annotations.title if tool.annotations else None)
+    return Definition(
+        kind="mcp",
+        upstream=tool.name,
+        description=clean_text(tool.description) or clean_text(title) or tool.name,
+        input_schema=clean_schema(tool.input_schema),
+        output_schema=clean_schema(tool.output_schema) if tool.output_schema else None,
+        safety_level=str(level),
+        why=why,
+        categories=(settings.name,),
+        timeout=settings.timeout,
+        retry_safe=level is SafetyLevel.SAFE or bool(tool.annotations and tool.annotations.idempotent_hint),
+        offered_digest=offered_digest(tool),
+    )
+
+
+def list_upstream(settings: UpstreamSettings) -> Listing:
+    """Return what a server offers, from any thread but that of the loop. Raises UpstreamUnavailable, SourceProblem."""
+
+    async def read() -> list[Any]:
+        return await connection_to(settings).list_tools()
+
+    tools = run_on_loop(read(), 2 * settings.timeout + 5)
+    found: list[Definition] = []
+    problems: list[str] = []
+    for tool in tools:
+        if any(each.upstream == tool.name for each in found):
+            problems.append(f"{settings.name} offers {tool.name[:80]!r} twice; the first one counts.")
+            continue
+        try:
+            found.append(definition_from(tool, settings))
+        except (ValueError, TypeError, RecursionError) as error:
+            problems.append(f"{tool.name[:80]!r} cannot be imported: {type(error).__name__}.")
+    return Listing(tuple(found), tuple(problems))
+
+
+def run_on_loop(work: Any, seconds: float) -> Any:
+    """Run a coroutine on the event loop of asynchronous handlers and return its result."""
+    future = asyncio.run_coroutine_threadsafe(work, background_loop())
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        future.cancel()
+        raise UpstreamUnavailable("The upstream did not answer in time.") from None
+
+
+def to_tool_result(source: str, definition: Definition, result: Any) -> ToolResult[Any]:
+    """Return an MCP result as a tool's result. Raises UpstreamError for an error or an invalid result."""
+    text = "\n".join(block.text for block in result.content if block.type == "text")
+    if result.is_error:
+        raise UpstreamError(clean_text(text)[:MAX_ERROR_TEXT] or f"{source} reported an error without words.")
+    value: Any = result.structured_content
+    if value is None:
+        others = [block for block in result.content if block.type != "text"]
+        value = {"content": [_block_as_json(each) for each in result.content]} if others else text
+    if len(canonical_text(value)) > MAX_RESULT:
+        raise UpstreamError(f"{source} sent a result of more than {MAX_RESULT:,} characters.", "upstream_too_large")
+    if definition.output_schema is not None:
+        _check_output(source, definition, value)
+    return ToolResult(message="OK", value=value)
+
+
+MAX_ERROR_TEXT = 2000
+
+
+def _block_as_json(block: Any) -> dict[str, Any]:
+    return dict(block.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def _check_output(source: str, definition: Definition, value: Any) -> None:
+    validator: Validator = compile_schema(definition.output_schema or {})
+    problems = validator.problems(value)
+    if problems:
+        place = problems[0].path or "its root"
+        message = f"{source} sent a result that does not match its own output schema (at {place})."
+        raise UpstreamError(message, "upstream_malformed")

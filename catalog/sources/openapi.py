@@ -1,0 +1,382 @@
+"""OpenAPI documents (3.0 and 3.1, JSON or YAML) as definitions of HTTP tools.
+
+The document is checked with openapi-pydantic, which has models of both versions and is maintained. Schemas are then
+taken from the document itself, because models would change how they are written. References are followed inside the
+document only.
+"""
+
+import copy
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import yaml
+from openapi_pydantic.v3 import parse_obj
+from pydantic import ValidationError
+
+from catalog.core.canonical_json import parse_json
+from catalog.core.egress import RequestNotSent, check_url
+from catalog.errors import MalformedJSON, TooLarge
+from catalog.schemas.resolver import subschemas
+from catalog.sources.definitions import (
+    MAX_TOOLS,
+    METHOD_LEVELS,
+    Definition,
+    Listing,
+    Schema,
+    SourceProblem,
+    clean_schema,
+    clean_text,
+)
+from catalog.sources.http_requests import BODYLESS, Operation
+from catalog.sources.settings import MAX_DOCUMENT, RESERVED_HEADERS
+
+MAX_DEPTH = 64
+MAX_NODES = 500_000
+MAX_REFERENCES = 500
+"""Schemas that one operation refers to, directly and indirectly."""
+FORM = "application/x-www-form-urlencoded"
+CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "accept", "content-type"})
+DROPPED = frozenset({"example", "discriminator", "xml", "externalDocs", "nullable"})
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT"})
+"""Methods whose calls may run again after a crash; DELETE is dangerous and never does."""
+
+
+class _Skipped(Exception):
+    """An operation that cannot become a tool, with the reason."""
+
+
+def read_document(text: str) -> dict[str, Any]:
+    """Return a document of JSON or YAML. Raises SourceProblem."""
+    if len(text) > MAX_DOCUMENT:
+        raise SourceProblem(f"The document has more than {MAX_DOCUMENT:,} characters.")
+    try:
+        value = (
+            parse_json(text, max_bytes=4 * MAX_DOCUMENT, max_depth=MAX_DEPTH)
+            if text.lstrip().startswith("{")
+            else yaml.load(text, _Loader)  # noqa: S506 - a safe loader, without anchors
+        )
+    except (MalformedJSON, TooLarge) as error:
+        raise SourceProblem(f"The document is not valid JSON: {error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" (line {mark.line + 1})" if mark else ""
+        raise SourceProblem(f"The document is not valid YAML{place}.") from None
+    if not isinstance(value, dict) or not str(value.get("openapi", "")).startswith(("3.0", "3.1")):
+        raise SourceProblem("The document is no OpenAPI 3.0 or 3.1 document.")
+    try:
+        parse_obj(copy.deepcopy(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(each) for each in first["loc"][:8])
+        raise SourceProblem(f"The document is not valid OpenAPI: {first['msg']} (at {place}).") from None
+    except (RecursionError, TypeError, ValueError):
+        raise SourceProblem("The document is not valid OpenAPI.") from None
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without anchors, whose expansion has no limit, and with limits of depth and size."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = self._nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node. Raises yaml.YAMLError for an alias and beyond the limits."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("Anchors and aliases are not accepted.")
+        self._nodes += 1
+        self._depth += 1
+        if self._depth > MAX_DEPTH or self._nodes > MAX_NODES:
+            raise yaml.YAMLError("The document is too deep or too large.")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+
+# Dates and times stay texts: JSON has none.
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
+    for letter, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def list_operations(source: str, text: str, *, url: str = "", base_url: str = "", timeout: float = 30.0) -> Listing:
+    """Return a definition for each operation of a document. Raises SourceProblem if the document cannot be used.
+
+    `url` is where the document came from; `base_url` replaces its first server.
+    """
+    document = read_document(text)
+    server = _server(document, url, base_url)
+    found: list[Definition] = []
+    problems: list[str] = []
+    names: set[str] = set()
+    for path, method, item, operation in _operations(document):
+        name = _operation_name(operation, method, path)
+        if name in names:
+            name = f"{method} {path}"
+        names.add(name)
+        try:
+            reader = _Reader(document, source, server, timeout)
+            found.append(reader.definition(name, method, path, item, operation))
+        except _Skipped as reason:
+            problems.append(f"{method} {path[:120]} cannot be imported: {reason}")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            problems.append(f"{method} {path[:120]} cannot be imported: {type(error).__name__}.")
+        if len(found) > MAX_TOOLS:
+            raise SourceProblem(f"The document has more than {MAX_TOOLS:,} operations: cut it down to those you need.")
+    return Listing(tuple(found), tuple(problems))
+
+
+def _server(document: Mapping[str, Any], url: str, base_url: str) -> str:
+    """Return the address that paths are appended to. Raises SourceProblem."""
+    address = base_url
+    if not address:
+        servers = document.get("servers") or [{"url": "/"}]
+        first = servers[0]
+        address = str(first.get("url", "/"))
+        for name, variable in (first.get("variables") or {}).items():
+            address = address.replace(f"{{{name}}}", str(variable.get("default", "")))
+        if not urlsplit(address).scheme:
+            if not url:
+                raise SourceProblem("The document names no absolute server: set base_url.")
+            address = urljoin(url, address)
+    try:
+        parts = check_url(address)
+    except RequestNotSent as error:
+        raise SourceProblem(f"The server of the document cannot be used: {error}") from None
+    if parts.query or parts.fragment or "{" in address:
+        raise SourceProblem("The server of the document has a query, a fragment or an open variable: set base_url.")
+    return address.rstrip("/")
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    for path, item in (document.get("paths") or {}).items():
+        if isinstance(item, dict):
+            for method in METHOD_LEVELS:
+                operation = item.get(method.lower())
+                if isinstance(operation, dict):
+                    yield str(path), method, item, operation
+
+
+def _operation_name(operation: Mapping[str, Any], method: str, path: str) -> str:
+    given = operation.get("operationId")
+    if isinstance(given, str) and given.strip():
+        return given.strip()[:200]
+    words = re.sub(r"[^A-Za-z0-9]+", "_", path).strip("_")
+    return f"{method.lower()}_{words}"[:200]
+
+
+@dataclass
+class _Reader:
+    """Turns one operation into a definition, and collects the schemas that it refers to."""
+
+    document: Mapping[str, Any]
+    source: str
+    server: str
+    timeout: float
+    definitions: dict[str, Schema] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def definition(
+        self, name: str, method: str, path: str, item: Mapping[str, Any], operation: Mapping[str, Any]
+    ) -> Definition:
+        """Return the definition of an operation. Raises _Skipped."""
+        if not path.startswith("/"):
+            raise _Skipped("its path does not start with '/'.")
+        properties: dict[str, Schema] = {}
+        required: list[str] = []
+        places: dict[str, dict[str, str]] = {"path": {}, "query": {}, "header": {}}
+        for parameter in self._parameters(item, operation):
+            self._add_parameter(parameter, properties, required, places)
+        url = self.server + self._path_template(path, places["path"])
+        body = {} if method in BODYLESS else self._body(operation, properties, required)
+        schema: Schema = {
+            "type": "object",
+            "properties": properties,
+            "required": sorted(required),
+            "additionalProperties": False,
+        }
+        if self.definitions:
+            schema["$defs"] = self.definitions
+        level = METHOD_LEVELS[method]
+        http = Operation(method=method, url=url, query=places["query"], headers=places["header"], **body)
+        words = [operation.get("summary"), operation.get("description")]
+        described = "\n\n".join(dict.fromkeys(clean_text(each) for each in words if isinstance(each, str)))
+        return Definition(
+            kind="http",
+            upstream=name,
+            description=described.strip() or f"{method} {path}",
+            input_schema=clean_schema(schema),
+            safety_level=str(level),
+            why=f"HTTP method {method}",
+            categories=(self.source,),
+            timeout=self.timeout,
+            retry_safe=method in IDEMPOTENT,
+            http=http.as_json(),
+        )
+
+    def _parameters(self, item: Mapping[str, Any], operation: Mapping[str, Any]) -> list[dict[str, Any]]:
+        merged: dict[tuple[str, str], dict[str, Any]] = {}
+        for each in [*(item.get("parameters") or []), *(operation.get("parameters") or [])]:
+            parameter = self._resolved(each)
+            merged[str(parameter["name"]), str(parameter["in"])] = parameter
+        return list(merged.values())
+
+    def _add_parameter(
+        self,
+        parameter: Mapping[str, Any],
+        properties: dict[str, Schema],
+        required: list[str],
+        places: dict[str, dict[str, str]],
+    ) -> None:
+        wire, place = str(parameter["name"]), str(parameter["in"])
+        is_required = bool(parameter.get("required")) or place == "path"
+        if place == "header" and wire.lower() in CREDENTIAL_HEADERS | RESERVED_HEADERS:
+            return  # credentials are stored with the source
+        if place not in places:
+            if is_required:
+                raise _Skipped(f"it needs the {place} {wire!r}.")
+            return
+        name = wire if wire not in properties else f"{place}_{wire}"
+        if name in properties:
+            raise _Skipped(f"it has two parameters called {wire!r}.")
+        schema = parameter.get("schema")
+        if schema is None and parameter.get("content"):
+            schema = next(iter(parameter["content"].values())).get("schema")
+        properties[name] = self._schema(schema if schema is not None else {"type": "string"})
+        if isinstance(parameter.get("description"), str):
+            properties[name] = {**properties[name], "description": clean_text(parameter["description"])}
+        if is_required:
+            required.append(name)
+        places[place][name] = wire
+
+    @staticmethod
+    def _path_template(path: str, arguments: Mapping[str, str]) -> str:
+        """Return the path with its placeholders called as the arguments are. Raises _Skipped."""
+        by_wire = {wire: name for name, wire in arguments.items()}
+        wanted = re.findall(r"\{([^{}]*)\}", path)
+        if set(wanted) != set(by_wire):
+            raise _Skipped("its path and its path parameters do not match.")
+        if "?" in path or "#" in path or not path.isascii() or not path.isprintable() or " " in path or "\\" in path:
+            raise _Skipped("its path contains characters that a path cannot have.")
+        return re.sub(r"\{([^{}]*)\}", lambda match: f"{{{by_wire[match[1]]}}}", path)
+
+    def _body(self, operation: Mapping[str, Any], properties: dict[str, Schema], required: list[str]) -> dict[str, Any]:
+        """Add the body's fields beside the parameters, and return the operation's part about the body."""
+        if not operation.get("requestBody"):
+            return {}
+        body = self._resolved(operation["requestBody"])
+        content = body.get("content") or {}
+        kind = next((each for each in content if _is_json(each)), FORM if FORM in content else "")
+        if not kind:
+            if body.get("required"):
+                raise _Skipped(
+                    f"its body is {', '.join(sorted(content)) or 'of no kind'}; JSON and forms are supported."
+                )
+            return {}
+        encoding = "form" if kind == FORM else "json"
+        schema = content[kind].get("schema") or {}
+        inner = self._resolved(schema)
+        is_required = bool(body.get("required"))
+        if not _is_plain_object(inner):
+            name = "body" if "body" not in properties else "body_body"
+            properties[name] = self._schema(schema)
+            if is_required:
+                required.append(name)
+            return {"body": encoding, "body_argument": name}
+        fields = {}
+        for wire, part in inner["properties"].items():
+            if isinstance(part, dict) and part.get("readOnly"):
+                continue
+            name = wire if wire not in properties else f"body_{wire}"
+            if name in properties:
+                raise _Skipped(f"it has two parameters called {name!r}.")
+            properties[name] = self._schema(part)
+            fields[name] = wire
+            if is_required and wire in (inner.get("required") or []):
+                required.append(name)
+        return {"body": encoding, "body_fields": fields}
+
+    def _resolved(self, part: Any) -> dict[str, Any]:
+        """Return a part of the document, following references. Raises _Skipped."""
+        for _ in range(20):
+            if not isinstance(part, dict):
+                raise _Skipped("a part of it is no object.")
+            if "$ref" not in part:
+                return part
+            part = self._target(str(part["$ref"]))
+        raise _Skipped("its references lead in a circle.")
+
+    def _target(self, reference: str) -> Any:
+        if not reference.startswith("#/"):
+            raise _Skipped("it refers to another document.")
+        target: Any = self.document
+        for step in reference[2:].split("/"):
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and key.isdigit() and int(key) < len(target):
+                target = target[int(key)]
+            elif isinstance(target, dict) and key in target:
+                target = target[key]
+            else:
+                raise _Skipped(f"it refers to {reference[:100]}, which is not there.")
+        return target
+
+    def _schema(self, schema: Any) -> Schema:
+        """Return a schema as JSON Schema 2020-12; what it refers to goes to `definitions`."""
+        if isinstance(schema, bool):
+            return {} if schema else {"not": {}}
+        if not isinstance(schema, dict):
+            raise _Skipped("a schema of it is no object.")
+        result: Schema = copy.deepcopy(dict(schema))
+        for _, part in list(subschemas(result)):
+            _modernize(part)
+            if isinstance(part.get("$ref"), str):
+                part["$ref"] = self._definition_reference(part["$ref"])
+        return result
+
+    def _definition_reference(self, reference: str) -> str:
+        if reference in self.names:
+            return f"#/$defs/{self.names[reference]}"
+        if len(self.names) >= MAX_REFERENCES:
+            raise _Skipped(f"it refers to more than {MAX_REFERENCES} schemas.")
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])[:60] or "schema"
+        if name in self.names.values():
+            name = f"{name}_{hashlib.sha256(reference.encode()).hexdigest()[:8]}"
+        self.names[reference] = name
+        self.definitions[name] = {}
+        self.definitions[name] = self._schema(self._target(reference))
+        return f"#/$defs/{name}"
+
+
+def _is_json(media_type: str) -> bool:
+    plain = media_type.partition(";")[0].strip().lower()
+    return plain == "application/json" or plain.endswith("+json") or plain == "*/*"
+
+
+def _is_plain_object(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema's fields can stand beside the parameters."""
+    is_object = schema.get("type", "object") == "object" and isinstance(schema.get("properties"), dict)
+    return is_object and bool(schema["properties"]) and not {"allOf", "oneOf", "anyOf", "not"} & schema.keys()
+
+
+def _modernize(part: Schema) -> None:
+    """Write a schema object of OpenAPI 3.0 as JSON Schema 2020-12, in place."""
+    if part.get("nullable") is True:
+        kind = part.get("type")
+        if isinstance(kind, str):
+            part["type"] = [kind, "null"]
+        if isinstance(part.get("enum"), list) and None not in part["enum"]:
+            part["enum"] = [*part["enum"], None]
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(part.get(exclusive), bool) and part.pop(exclusive) and bound in part:
+            part[exclusive] = part.pop(bound)
+    for word in DROPPED:
+        part.pop(word, None)
+    for word in [each for each in part if isinstance(each, str) and each.startswith("x-") and each != "x-secret"]:
+        del part[word]

@@ -1,0 +1,152 @@
+"""How to reach an upstream: the settings of a source with its secrets decrypted, and their checks."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.calls.vault import keyring
+from catalog.core.canonical_json import canonical_text, digest
+from catalog.core.egress import RequestNotSent, check_url
+from catalog.errors import field_error
+from catalog.models import Source
+
+SOURCE_NAME = re.compile(r"[a-z0-9_-]{1,40}")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+RESERVED_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "cookie2"}
+)
+RESERVED_SOURCES = frozenset({"http"})
+MAX_VALUES, MAX_VALUE, MAX_ARGUMENTS, MAX_DOCUMENT = 50, 8192, 50, 5 * 1024 * 1024
+MASK = "••••"
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSettings:
+    """What a process needs to reach an upstream. `headers` and `env` are secret; the representation omits them."""
+
+    pk: int
+    name: str
+    kind: str
+    url: str = ""
+    command: tuple[str, ...] = ()
+    timeout: float = 30.0
+    trusted: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of what identifies the upstream: address, command, names of headers and environment."""
+        return digest(canonical_text([self.kind, self.url, list(self.command), sorted(self.headers), sorted(self.env)]))
+
+
+def settings_of(source: Source) -> UpstreamSettings:
+    """Return the settings of a stored source."""
+    secrets = read_secrets(source)
+    return UpstreamSettings(
+        pk=source.pk,
+        name=source.name,
+        kind=source.kind,
+        url=source.url,
+        command=tuple(source.command),
+        timeout=float(source.timeout),
+        trusted=source.trusted,
+        headers=secrets["headers"],
+        env=secrets["env"],
+    )
+
+
+def read_secrets(source: Source) -> dict[str, dict[str, str]]:
+    """Return the decrypted `headers` and `env` of a source."""
+    stored = json.loads(keyring().decrypt(source.secrets)) if source.secrets else {}
+    return {"headers": stored.get("headers", {}), "env": stored.get("env", {})}
+
+
+def encrypt_secrets(headers: Mapping[str, str], env: Mapping[str, str]) -> str:
+    """Return headers and environment as ciphertext; empty if there are none."""
+    return keyring().encrypt(json.dumps({"headers": dict(headers), "env": dict(env)})) if headers or env else ""
+
+
+def masked(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the names with masks instead of values."""
+    return dict.fromkeys(values, MASK)
+
+
+def unmasked(field_name: str, given: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
+    """Return given values, with stored ones where a mask was sent back. Raises ParameterError for an unknown mask."""
+    result = {}
+    for name, value in given.items():
+        if value == MASK:
+            if name not in stored:
+                raise field_error(f"{field_name}.{name}", "invalid", "Enter the value: there is no stored one.")
+            value = stored[name]
+        result[name] = value
+    return result
+
+
+def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern[str]) -> None:
+    """Raise ParameterError unless names and values can be sent as headers, or set as environment."""
+    if len(values) > MAX_VALUES:
+        raise field_error(field_name, "too_many", f"At most {MAX_VALUES} are accepted.")
+    for name, value in values.items():
+        place = f"{field_name}.{name}"
+        if not pattern.fullmatch(name) or name.lower() in RESERVED_HEADERS:
+            raise field_error(place, "invalid", "This name cannot be set.")
+        if not isinstance(value, str) or len(value) > MAX_VALUE or not all(" " <= each != "\x7f" for each in value):
+            raise field_error(place, "invalid", f"A value is one line of at most {MAX_VALUE:,} characters.")
+
+
+def check_address(field_name: str, url: str) -> None:
+    """Raise ParameterError unless requests may be sent to a URL of this form. Its host is not resolved."""
+    try:
+        check_url(url)
+    except RequestNotSent as error:
+        raise field_error(field_name, "invalid", str(error)) from None
+
+
+def check_source(values: Mapping[str, Any]) -> None:
+    """Raise ParameterError unless a source's fields make sense together."""
+    if not SOURCE_NAME.fullmatch(values["name"]) or values["name"] in RESERVED_SOURCES:
+        raise field_error("name", "invalid", "A name is 1 to 40 of a-z, 0-9, '_' and '-', and not 'http'.")
+    check_values("headers", values.get("headers", {}), HEADER_NAME)
+    check_values("env", values.get("env", {}), ENVIRONMENT_NAME)
+    if not 1 <= values.get("timeout", 30) <= 300:
+        raise field_error("timeout", "invalid", "A timeout is 1 to 300 seconds.")
+    for name in ("url", "base_url"):
+        if values.get(name):
+            check_address(name, values[name])
+    _CHECKS[values["kind"]](values)
+
+
+def _check_mcp(values: Mapping[str, Any]) -> None:
+    command = values.get("command") or []
+    if bool(values.get("url")) == bool(command):
+        raise field_error("url", "invalid", "An MCP server has either a URL or a command.")
+    if len(command) > MAX_ARGUMENTS or not all(
+        isinstance(each, str) and 0 < len(each) <= MAX_VALUE and each.isprintable() for each in command
+    ):
+        raise field_error("command", "invalid", f"A command is a list of at most {MAX_ARGUMENTS} texts of one line.")
+    for name in ("document", "base_url"):
+        if values.get(name):
+            raise field_error(name, "invalid", "An MCP server has none.")
+    _refuse(values, "env" if values.get("url") else "headers")
+
+
+def _check_openapi(values: Mapping[str, Any]) -> None:
+    if bool(values.get("url")) == bool(values.get("document")):
+        raise field_error("url", "invalid", "Give the document itself or its URL.")
+    if len(values.get("document") or "") > MAX_DOCUMENT:
+        raise field_error("document", "too_large", f"A document has at most {MAX_DOCUMENT:,} characters.")
+    _refuse(values, "command")
+    _refuse(values, "env")
+
+
+def _refuse(values: Mapping[str, Any], name: str) -> None:
+    if values.get(name):
+        raise field_error(name, "invalid", "This source has none.")
+
+
+_CHECKS = {"mcp": _check_mcp, "openapi": _check_openapi}

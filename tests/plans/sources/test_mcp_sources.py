@@ -1,0 +1,163 @@
+"""Tools of an upstream MCP server: imported, called, held when they change, and approved as they are."""
+
+import json
+import sys
+
+import pytest
+
+from approvals.models import ApprovalRequest
+from approvals.requests import lifecycle
+from catalog.errors import ToolHeld, UpstreamUnavailable
+from catalog.inventory import snapshot
+from catalog.inventory.sources import accept_version, create_source, preview_source, sync_source, update_source
+from catalog.models import Call, Source, Tool
+from catalog.sources import mcp_client
+from plans.engine.calls import prepare_call
+from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+READ = {"name": "read_page", "description": "Read a page", "inputSchema": TEXT, "annotations": {"readOnlyHint": True}}
+DROP = {"name": "drop_page", "description": "Delete a page", "inputSchema": TEXT}
+
+
+@pytest.fixture
+def offer(tmp_path):
+    """Return a function that sets what the upstream offers."""
+    file = tmp_path / "offered.json"
+
+    def set_tools(*tools):
+        file.write_text(json.dumps(tools))
+
+    set_tools.command = [sys.executable, "-m", "tests.upstream", str(file)]
+    set_tools(READ, DROP)
+    return set_tools
+
+
+@pytest.fixture
+def source(transactional_db, admin, offer):
+    """Return a source with the upstream's tools, imported."""
+    made = create_source(
+        {"name": "wiki", "kind": "mcp", "command": offer.command, "trusted": True}, by=admin, any_command=True
+    )
+    sync_source(made)
+    yield made
+    mcp_client.run_on_loop(mcp_client.close_connection(made.pk), 10)
+
+
+def test_level_follows_from_hints_and_trust(admin, db, offer):
+    values = {"name": "wiki", "kind": "mcp", "command": offer.command}
+    for trusted, levels in ((True, ["safe", "dangerous"]), (False, ["cautious", "dangerous"])):
+        shown = preview_source({**values, "trusted": trusted}, by=admin, any_command=True)
+        assert ([each.safety_level for each in shown.tools], shown.problems) == (levels, ())
+    assert not Source.objects.filter(name="wiki").exists()
+
+
+def test_safe_call_runs_and_dangerous_one_waits(source, ada, rosa):
+    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
+    assert json.loads(call_of(plan).response)["results"] == [{"text": "a"}]
+    plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
+    approve(plan, rosa)
+    work_off(plan)
+    assert call_of(plan).status == "completed"
+
+
+def test_change_is_held_until_it_is_accepted(source, ada, admin, offer):
+    plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
+    offer(READ, {**DROP, "inputSchema": {**TEXT, "required": []}})
+    assert sync_source(source).drifted == ["drop_page"]
+    row = Tool.objects.get(name="drop_page")
+    assert (row.status, row.held_version.number, row.current_version.number) == ("drifted", 2, 1)
+    with pytest.raises(ToolHeld):
+        prepare_call("drop_page", {"text": "a"})
+
+    lifecycle.invalidate_outdated()
+    plan.steps.update(ready_at=plan.created_at)  # it would be asked about again after a pause
+    work_off(plan)
+    assert step_of(plan).status == "failed" and not Call.objects.exclude(status="cancelled").exists()
+    assert [each.status for each in ApprovalRequest.objects.all()] == ["invalidated"]
+
+    accept_version(row, 2, by=admin, reason="Looks right")
+    row.refresh_from_db()
+    assert (row.status, row.current_version.number) == ("ready", 2)
+    assert prepare_call("drop_page", {}).target.version_number == 2
+
+
+def test_words_of_a_trusted_source_are_taken_up(source, offer):
+    offer(READ, {**DROP, "description": "Delete one page"})
+    assert sync_source(source).changed == ["drop_page"]
+    assert Tool.objects.get(name="drop_page").current_version.description == "Delete one page"
+
+
+def test_change_that_was_not_yet_imported_does_not_run(source, ada, rosa, offer):
+    """The upstream is asked for the definition before each call that is not safe."""
+    plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
+    approve(plan, rosa)
+    offer(READ, {**DROP, "description": "Delete everything"})
+    work_off(plan)
+    assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "drifted")
+
+
+def test_removed_tool_is_kept_in_history(source, offer):
+    offer(READ)
+    assert sync_source(source).removed == ["drop_page"]
+    assert Tool.objects.get(name="drop_page").status == "removed"
+    offer(READ, DROP)
+    assert sync_source(source).changed == ["drop_page"]
+    assert Tool.objects.get(name="drop_page").status == "ready"
+
+
+def test_upstream_that_is_lost_in_a_dangerous_call_leaves_an_unknown_outcome(source, ada, rosa, offer, tmp_path):
+    sink = tmp_path / "sink"
+    offer(READ, {**DROP, "does": "write and exit", "sink": str(sink)})
+    plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
+    approve(plan, rosa)
+    work_off(plan)
+    assert call_of(plan).status == "outcome_unknown"
+    assert sink.read_text().count("\n") == 1
+    offer(READ, DROP)  # the next call connects again
+    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "b"})))
+    assert call_of(plan).status == "completed"
+
+
+@pytest.mark.parametrize(("does", "kind"), [("fail", "upstream_error"), ("flood", "upstream_too_large")])
+def test_bad_result_fails_the_call(source, ada, offer, does, kind):
+    offer({**READ, "does": does}, DROP)
+    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
+    assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", kind)
+
+
+def test_result_that_breaks_its_own_schema_fails(source, ada, admin, offer):
+    offer({**READ, "outputSchema": {"type": "object", "required": ["pages"]}}, DROP)
+    sync_source(source)
+    accept_version(Tool.objects.get(name="read_page"), 2, by=admin, reason="New output")
+    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
+    assert call_of(plan).error_kind == "upstream_malformed"
+
+
+def test_upstream_that_cannot_be_started_makes_its_source_fail(admin, transactional_db):
+    made = create_source({"name": "gone", "kind": "mcp", "command": ["/no/such/program"]}, by=admin, any_command=True)
+    with pytest.raises(UpstreamUnavailable):
+        sync_source(made)
+    made.refresh_from_db()
+    assert made.status == "failing" and "does not exist" in made.error
+
+
+def test_disabled_source_disables_its_tools(source, admin):
+    update_source(source, {"enabled": False}, by=admin, any_command=True)
+    assert Tool.objects.get(name="read_page").status == "disabled"
+    assert snapshot.callable_tool("read_page").enabled is False
+
+
+def test_name_that_is_taken_gets_the_source_as_prefix(source, admin, offer):
+    other = create_source({"name": "wiki2", "kind": "mcp", "command": offer.command}, by=admin, any_command=True)
+    assert sorted(sync_source(other).added) == ["wiki2__drop_page", "wiki2__read_page"]
+    mcp_client.run_on_loop(mcp_client.close_connection(other.pk), 10)
+
+
+def test_approval_is_void_when_the_source_points_elsewhere(source, ada, rosa, admin):
+    """The digest of an implementation covers where its calls go."""
+    plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
+    approve(plan, rosa)
+    update_source(source, {"command": [*source.command, "8000"]}, by=admin, any_command=True)
+    work_off(plan)
+    assert request_of(plan).status == "pending"
