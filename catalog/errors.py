@@ -16,7 +16,8 @@ Exception
     │   ├── StorageUnavailable         the tool's storage is unavailable
     │   ├── FilesystemError            a path or file that the workspace refuses
     │   └── UpstreamError              an error of an imported tool's upstream
-    ├── UpstreamUnavailable            an imported tool's upstream cannot be reached; nothing was sent
+    ├── UpstreamUnavailable            an imported tool's upstream cannot be reached        → 502
+    ├── SourceProblem                  an upstream's offer cannot be read              → 502
     ├── EffectUnknown                  a request was sent and its answer was lost
     ├── DeadlineExceededError          the deadline of a call has passed
     ├── PromptValidationError          .section_path: a prompt that cannot be rendered
@@ -242,6 +243,12 @@ class UpstreamUnavailable(ToolgateError):
     """The upstream of an imported tool cannot be reached; nothing was sent. A retry-safe call is tried again."""
 
     kind = "upstream_unavailable"
+
+
+class SourceProblem(ToolgateError):
+    """What an upstream offers cannot be read. The message is for administrators and contains no secret."""
+
+    kind = "source_problem"
 
 
 class EffectUnknown(ToolgateError):

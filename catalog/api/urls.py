@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from catalog.api import tokens, views
+from catalog.api import sources, tokens, views
 
 urlpatterns = [
     path("tools/", views.ToolList.as_view(), name="api-tools"),
@@ -12,6 +12,10 @@ urlpatterns = [
     path("tools/<slug:name>/schema/", views.ToolSchema.as_view(), name="api-tool-schema"),
     path("tools/<slug:name>/validate/", views.ToolValidate.as_view(), name="api-tool-validate"),
     path("tool-schemas/", views.ToolSchemas.as_view(), name="api-tool-schemas"),
+    path("sources/", sources.SourceList.as_view(), name="api-sources"),
+    path("sources/preview/", sources.SourcePreviewEndpoint.as_view(), name="api-source-preview"),
+    path("sources/<slug:name>/", sources.SourceDetail.as_view(), name="api-source"),
+    path("sources/<slug:name>/sync/", sources.SourceSync.as_view(), name="api-source-sync"),
     path("tokens/", tokens.TokenList.as_view(), name="api-tokens"),
     path("tokens/current/", tokens.CurrentToken.as_view(), name="api-token-current"),
     path("tokens/<int:number>/", tokens.TokenDetail.as_view(), name="api-token"),

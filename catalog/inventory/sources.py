@@ -21,7 +21,15 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.core.transactions import log_unexpected
 from catalog.definitions.levels import SafetyLevel
-from catalog.errors import Conflict, ParameterError, ToolgateError, UpstreamError, UpstreamUnavailable, field_error
+from catalog.errors import (
+    Conflict,
+    ParameterError,
+    SourceProblem,
+    ToolgateError,
+    UpstreamError,
+    UpstreamUnavailable,
+    field_error,
+)
 from catalog.inventory import search, snapshot
 from catalog.inventory.overrides import InvalidOverride, apply_overrides, can_override
 from catalog.inventory.sync import SyncResult
@@ -40,7 +48,6 @@ from catalog.sources import openapi
 from catalog.sources.definitions import (
     Definition,
     Listing,
-    SourceProblem,
     catalog_names,
     differ_in_words_only,
 )
@@ -96,7 +103,7 @@ def create_source(values: Mapping[str, Any], *, by: User, any_command: bool = Fa
     `any_command` admits programs that TOOLGATE_STDIO_COMMANDS does not list: for someone who has a shell anyway.
     Raises NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
     """
-    _check_administrator(by)
+    check_administrator(by)
     source = _built_source(Source(), values, any_command=any_command)
     _check_tool_settings(source.tool_settings)
     with catalog_write_lock():
@@ -113,7 +120,7 @@ def update_source(source: Source, values: Mapping[str, Any], *, by: User, any_co
 
     Levels that follow from `trusted` apply at once, since an administrator changed it. Raises as `create_source`.
     """
-    _check_administrator(by)
+    check_administrator(by)
     if {"name", "kind"} & values.keys() and any(
         values[name] != getattr(source, name) for name in ("name", "kind") if name in values
     ):
@@ -147,7 +154,7 @@ def preview_source(values: Mapping[str, Any], *, by: User, any_command: bool = F
 
     Raises as `create_source`.
     """
-    _check_administrator(by)
+    check_administrator(by)
     stored = Source.objects.filter(name=values.get("name", "")).first()
     source = _built_source(stored or Source(), values, any_command=any_command)
     try:
@@ -211,7 +218,7 @@ def sync_source(source: Source) -> SyncResult:
 
 def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
     """Take up the held version of a tool. Raises NotAllowed, and InvalidOverride if that version is not held."""
-    _check_administrator(by)
+    check_administrator(by)
     if not reason.strip():
         raise InvalidOverride("reason", "Say why the change is accepted.")
     with catalog_write_lock():
@@ -219,7 +226,7 @@ def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
         if row.held_version is None or row.held_version.number != number:
             raise InvalidOverride("accept_version", f"Version {number} is not held.")
         definition = Definition.from_json(row.held_definition or {})
-        _take_up(row, definition)
+        take_up_definition(row, definition)
         bump_revision()
         signals.record_fact("tool.accepted", by=by, reason=reason, **version_facts(row))
     snapshot.drop_snapshot()
@@ -290,7 +297,7 @@ class SyncThread:
             connection.close()
 
 
-def _check_administrator(by: User) -> None:
+def check_administrator(by: User) -> None:
     if not can_override(by):
         raise NotAllowed("Only an administrator may change sources.")
 
@@ -375,12 +382,12 @@ def _sync_tool(
         row.save(update_fields=["registered", "updated_at"])
     if _is_same_offer(known, definition):
         if row.held_version_id is not None or known != definition:
-            _take_up(row, definition)
+            take_up_definition(row, definition)
             changes.changed.append(name)
         elif came_back:
             changes.changed.append(name)
     elif source.trusted and differ_in_words_only(known, definition):
-        _take_up(row, definition)
+        take_up_definition(row, definition)
         changes.changed.append(name)
         yield signals.Fact("tool.changed", data=version_facts(row))
     elif row.held_definition != definition.as_json():
@@ -411,11 +418,11 @@ def _add_tool(source: Source, name: str, definition: Definition) -> Tool:
         level_override="" if level == definition.safety_level else level,
         definition=definition.as_json(),
     )
-    _take_up(row, definition)
+    take_up_definition(row, definition)
     return row
 
 
-def _take_up(row: Tool, definition: Definition) -> None:
+def take_up_definition(row: Tool, definition: Definition) -> None:
     """Make a definition the one that is called and shown, and publish its version."""
     reached = settings_of(row.source)
     raised = bool(row.declared_level) and (

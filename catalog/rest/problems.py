@@ -90,10 +90,14 @@ def refusal_responses(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
     }
 
 
+EXPECTED_FAILURES = (errors.RestoredDatabase, errors.SourceProblem, errors.UpstreamUnavailable)
+"""Failures with a 5xx status that are no fault of this installation's code."""
+
+
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
     """Return the response for an exception. An unexpected one is logged without its message and becomes a bare 500."""
     problem = problem_for(error)
-    if problem is None or (problem.status >= 500 and not isinstance(error, errors.RestoredDatabase)):
+    if problem is None or (problem.status >= 500 and not isinstance(error, EXPECTED_FAILURES)):
         log_unexpected(error)
     if problem is None:
         problem = ProblemDetails(500, "An unexpected error occurred. It has been logged.")
@@ -192,6 +196,8 @@ PROBLEM_FACTORIES: list[tuple[type[Exception], Callable[[Any], ProblemDetails]]]
     (errors.MalformedJSON, _malformed_problem),
     (errors.TooLarge, _problem_factory(413, "too_large")),
     (errors.RestoredDatabase, _problem_factory(503, "restored")),
+    (errors.SourceProblem, _problem_factory(502, "source_problem")),
+    (errors.UpstreamUnavailable, _problem_factory(502, "upstream_unavailable")),
     (errors.Conflict, _problem_factory(409, "conflict")),
     (errors.PolicyRefusal, _policy_problem),
     (errors.ToolDisabled, _problem_factory(409, "tool_disabled")),

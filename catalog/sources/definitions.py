@@ -14,7 +14,6 @@ from typing import Any, Literal
 from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import CATALOG_NAME
-from catalog.errors import ToolgateError
 from catalog.schemas.resolver import subschemas
 from catalog.tools.registry import is_reserved
 
@@ -29,12 +28,6 @@ WORDS = ("title", "description", "examples", "$comment")
 """Keywords of a schema that only describe it."""
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 DIALECTS = re.compile(r"https?://json-schema\.org/(draft/2020-12|draft/2019-09|draft-0[67])/schema#?")
-
-
-class SourceProblem(ToolgateError):
-    """An upstream cannot be read: the message is for administrators and contains no secret."""
-
-    kind = "source_problem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,7 @@ import asyncio
 import httpx2
 
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
-from catalog.errors import UpstreamUnavailable
-from catalog.sources.definitions import SourceProblem
+from catalog.errors import SourceProblem, UpstreamUnavailable
 from catalog.sources.mcp_client import run_on_loop
 from catalog.sources.settings import MAX_DOCUMENT, UpstreamSettings
 

@@ -19,14 +19,13 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
-from catalog.errors import EffectUnknown, UpstreamError, UpstreamUnavailable
+from catalog.errors import EffectUnknown, SourceProblem, UpstreamError, UpstreamUnavailable
 from catalog.results import ToolResult
 from catalog.schemas import Validator, compile_schema
 from catalog.sources.definitions import (
     MAX_TOOLS,
     Definition,
     Listing,
-    SourceProblem,
     clean_schema,
     clean_text,
     level_from_annotations,

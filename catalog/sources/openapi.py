@@ -7,8 +7,9 @@ document only.
 
 import copy
 import hashlib
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -17,9 +18,8 @@ import yaml
 from openapi_pydantic.v3 import parse_obj
 from pydantic import ValidationError
 
-from catalog.core.canonical_json import parse_json
 from catalog.core.egress import RequestNotSent, check_url
-from catalog.errors import MalformedJSON, TooLarge
+from catalog.errors import SourceProblem
 from catalog.schemas.resolver import subschemas
 from catalog.sources.definitions import (
     MAX_TOOLS,
@@ -27,7 +27,6 @@ from catalog.sources.definitions import (
     Definition,
     Listing,
     Schema,
-    SourceProblem,
     clean_schema,
     clean_text,
 )
@@ -54,17 +53,16 @@ def read_document(text: str) -> dict[str, Any]:
     if len(text) > MAX_DOCUMENT:
         raise SourceProblem(f"The document has more than {MAX_DOCUMENT:,} characters.")
     try:
-        value = (
-            parse_json(text, max_bytes=4 * MAX_DOCUMENT, max_depth=MAX_DEPTH)
-            if text.lstrip().startswith("{")
-            else yaml.load(text, _Loader)  # noqa: S506 - a safe loader, without anchors
-        )
-    except (MalformedJSON, TooLarge) as error:
-        raise SourceProblem(f"The document is not valid JSON: {error}") from None
+        # Not the strict parser of calls: documents give bounds of 64-bit integers, which it refuses.
+        value = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _Loader)  # noqa: S506 - safe
+    except json.JSONDecodeError as error:
+        raise SourceProblem(f"The document is not valid JSON (line {error.lineno}).") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f" (line {mark.line + 1})" if mark else ""
         raise SourceProblem(f"The document is not valid YAML{place}.") from None
+    if not _is_limited(value):
+        raise SourceProblem("The document is too deep or too large.")
     if not isinstance(value, dict) or not str(value.get("openapi", "")).startswith(("3.0", "3.1")):
         raise SourceProblem("The document is no OpenAPI 3.0 or 3.1 document.")
     try:
@@ -76,6 +74,21 @@ def read_document(text: str) -> dict[str, Any]:
     except (RecursionError, TypeError, ValueError):
         raise SourceProblem("The document is not valid OpenAPI.") from None
     return value
+
+
+def _is_limited(value: Any) -> bool:
+    """Return whether a document keeps the limits of depth and size."""
+    nodes, level = 0, [value]
+    for _ in range(MAX_DEPTH):
+        nodes += len(level)
+        level = [each for part in level if isinstance(part, dict | list) for each in _members(part)]
+        if not level or nodes > MAX_NODES:
+            break
+    return not level and nodes <= MAX_NODES
+
+
+def _members(part: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return part.values() if isinstance(part, dict) else part
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,0 +1,209 @@
+"""The source paths of the REST API: list, add, read, change, disable, preview and synchronise."""
+
+from typing import Any, ClassVar
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from catalog.inventory import sources
+from catalog.inventory.selectors import LEVELS
+from catalog.models import Source
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
+from catalog.rest.pagination import page_schema, paginate, paginated_response
+from catalog.rest.problems import refusal_responses
+from catalog.rest.serializers import (
+    PageQuery,
+    StrictBooleanField,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictSerializer,
+    StrictTextField,
+)
+from catalog.rest.views import Endpoint
+from catalog.sources.settings import MAX_ARGUMENTS, MAX_DOCUMENT, MAX_VALUE, masked, read_secrets
+
+KINDS = [Source.Kind.MCP.value, Source.Kind.OPENAPI.value]
+MAX_REASON = 1000
+
+
+class ToolSettingBody(StrictSerializer):
+    """What an administrator sets about one tool of a source."""
+
+    enabled = StrictBooleanField(required=False)
+    safety_level = StrictChoiceField(choices=LEVELS, required=False)
+    reason = StrictTextField(required=False, allow_blank=True, max_length=MAX_REASON)
+
+
+class SourceChangeBody(StrictSerializer):
+    """The fields to change; omitted fields keep their values, and so do masked values of headers and environment."""
+
+    url = StrictTextField(required=False, allow_blank=True, max_length=2000)
+    command = serializers.ListField(
+        child=StrictTextField(max_length=MAX_VALUE), required=False, max_length=MAX_ARGUMENTS
+    )
+    document = StrictTextField(required=False, allow_blank=True, max_length=MAX_DOCUMENT)
+    headers = serializers.DictField(child=StrictTextField(max_length=MAX_VALUE), required=False)
+    env = serializers.DictField(child=StrictTextField(max_length=MAX_VALUE, allow_blank=True), required=False)
+    trusted = StrictBooleanField(required=False)
+    enabled = StrictBooleanField(required=False)
+    base_url = StrictTextField(required=False, allow_blank=True, max_length=2000)
+    timeout = StrictIntegerField(required=False, min_value=1, max_value=300, help_text="Seconds; default 30.")
+    tools = serializers.DictField(child=ToolSettingBody(), required=False, help_text="By the upstream's own names.")
+
+
+class SourceBody(SourceChangeBody):
+    """A source to add."""
+
+    name = StrictTextField(max_length=40)
+    kind = StrictChoiceField(choices=KINDS)
+
+
+class SourceSerializer(serializers.Serializer[Any]):
+    """A source. Values of headers and environment are masked."""
+
+    id = serializers.IntegerField(source="pk")
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=KINDS)
+    url = serializers.CharField()
+    command = serializers.ListField(child=serializers.CharField())
+    base_url = serializers.CharField()
+    headers = serializers.SerializerMethodField()
+    env = serializers.SerializerMethodField()
+    trusted = serializers.BooleanField()
+    enabled = serializers.BooleanField()
+    timeout = serializers.IntegerField()
+    status = serializers.ChoiceField(choices=Source.Status.values)
+    error = serializers.CharField()
+    tools = serializers.SerializerMethodField()
+    drifted = serializers.SerializerMethodField()
+    last_sync_at = serializers.DateTimeField(allow_null=True)
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_headers(self, source: Source) -> dict[str, str]:
+        """Return the names of the headers, with masks."""
+        return masked(read_secrets(source)["headers"])
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_env(self, source: Source) -> dict[str, str]:
+        """Return the names of the environment variables, with masks."""
+        return masked(read_secrets(source)["env"])
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_tools(self, source: Source) -> list[str]:
+        """Return the names of the tools that the source offers."""
+        return [tool.name for tool in source.tools.all() if tool.registered]
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_drifted(self, source: Source) -> list[str]:
+        """Return the names of the tools with a held change."""
+        return [tool.name for tool in source.tools.all() if tool.held_version_id is not None]
+
+
+class OfferedToolSerializer(serializers.Serializer[Any]):
+    """A tool that a source would bring."""
+
+    name = serializers.CharField()
+    description = serializers.CharField()
+    safety_level = StrictChoiceField(choices=LEVELS)
+    why = serializers.CharField(help_text="Why it has this level.")
+    change = serializers.ChoiceField(choices=["new", "changed", "same", "removed"])
+
+
+class SourcePreviewSerializer(serializers.Serializer[Any]):
+    """What a source would bring; nothing is stored."""
+
+    tools = OfferedToolSerializer(many=True)
+    problems = serializers.ListField(child=serializers.CharField())
+
+
+class SyncResultSerializer(serializers.Serializer[Any]):
+    """The names of the tools that a synchronisation touched; `drifted` are held."""
+
+    added = serializers.ListField(child=serializers.CharField())
+    changed = serializers.ListField(child=serializers.CharField())
+    removed = serializers.ListField(child=serializers.CharField())
+    drifted = serializers.ListField(child=serializers.CharField())
+
+
+class SourceEndpoint(Endpoint):
+    """Base class of the source endpoints."""
+
+    required_scopes: ClassVar = {
+        "GET": ["tools:read"],
+        "POST": ["catalog:write"],
+        "PATCH": ["catalog:write"],
+        "DELETE": ["catalog:write"],
+    }
+
+    def source_or_404(self, name: str) -> Source:
+        """Return an imported source by its name. Raises Http404."""
+        source = sources.imported_sources().prefetch_related("tools").filter(name=name).first()
+        if source is None:
+            raise Http404
+        return source
+
+
+class SourceList(SourceEndpoint):
+    """The imported sources."""
+
+    @extend_schema("sources_list", parameters=[PageQuery], responses=page_schema(SourceSerializer))
+    def get(self, request: Request) -> Response:
+        """List the MCP servers and OpenAPI documents whose tools are in the catalog."""
+        _, at = self.page_query(PageQuery)
+        page = paginate(sources.imported_sources().prefetch_related("tools"), order="name", at=at)
+        return paginated_response(request, page, lambda source: SourceSerializer(source).data)
+
+    @extend_schema(
+        "sources_create", parameters=[IDEMPOTENCY_KEY], request=SourceBody, responses={201: SourceSerializer}
+    )
+    def post(self, request: Request) -> Response:
+        """Add a source. It connects and imports its tools in the background; `sync/` waits for that."""
+        return respond_once(request, self._create)
+
+    def _create(self) -> Response:
+        source = sources.create_source(self.body(SourceBody), by=self.user)
+        return Response(SourceSerializer(source).data, 201)
+
+
+class SourcePreviewEndpoint(SourceEndpoint):
+    """A source that is not stored."""
+
+    @extend_schema("sources_preview", request=SourceBody, responses=SourcePreviewSerializer)
+    def post(self, request: Request) -> Response:
+        """Show which tools a source would bring, with their levels. An upstream that fails is one of `problems`."""
+        return Response(SourcePreviewSerializer(sources.preview_source(self.body(SourceBody), by=self.user)).data)
+
+
+class SourceDetail(SourceEndpoint):
+    """One source."""
+
+    @extend_schema("sources_read", responses=SourceSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """Show a source with its tools and its state."""
+        return Response(SourceSerializer(self.source_or_404(name)).data)
+
+    @extend_schema("sources_change", request=SourceChangeBody, responses=SourceSerializer)
+    def patch(self, request: Request, name: str) -> Response:
+        """Change a source; it is synchronised in the background."""
+        sources.update_source(self.source_or_404(name), self.body(SourceChangeBody), by=self.user)
+        return self.get(request, name)
+
+    @extend_schema("sources_end", responses=SourceSerializer)
+    def delete(self, request: Request, name: str) -> Response:
+        """Disable a source and all of its tools."""
+        sources.end_source(self.source_or_404(name), by=self.user)
+        return self.get(request, name)
+
+
+class SourceSync(SourceEndpoint):
+    """The synchronisation of a source."""
+
+    @extend_schema("sources_sync", request=None, responses={200: SyncResultSerializer, **refusal_responses(502)})
+    def post(self, request: Request, name: str) -> Response:
+        """Read the upstream now and return what changed. 502 if it fails."""
+        source = self.source_or_404(name)
+        sources.check_administrator(self.user)
+        return Response(sources.sync_source(source).as_dict())

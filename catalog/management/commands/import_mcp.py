@@ -1,0 +1,37 @@
+"""Import the tools of an MCP server."""
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from catalog.management.importing import administrator, import_source
+
+
+class Command(BaseCommand):
+    """`import_mcp NAME (--url URL | --command PROGRAM ARGUMENT…) [--trusted]`."""
+
+    help = "Add an MCP server as a source, or change one, and import its tools."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the name, and a URL or a command."""
+        parser.add_argument("name", help="1 to 40 of a-z, 0-9, '_' and '-'")
+        parser.add_argument("--url", help="address of a Streamable HTTP server")
+        parser.add_argument("--trusted", action="store_true", help="take its hints about safety at their word")
+        parser.add_argument("--timeout", type=int, default=30, help="seconds for connecting, listing and each call")
+        parser.add_argument("--user", help="the administrator in whose name it is done; default: the first one")
+        parser.add_argument("--command", dest="program", nargs="...", help="everything after it is the command")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Import and print what changed."""
+        if bool(options["url"]) == bool(options["program"]):
+            raise CommandError("Give either --url or --command.")
+        values = {
+            "name": options["name"],
+            "kind": "mcp",
+            "url": options["url"] or "",
+            "command": options["program"] or [],
+            "trusted": options["trusted"],
+            "timeout": options["timeout"],
+        }
+        sys.exit(import_source(values, by=administrator(options["user"]), write=self.stdout.write))

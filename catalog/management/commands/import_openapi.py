@@ -1,0 +1,42 @@
+"""Import the operations of an OpenAPI document."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from catalog.management.importing import administrator, import_source
+
+
+class Command(BaseCommand):
+    """`import_openapi NAME FILE_OR_URL [--base-url URL] [--header NAME=VALUE]`."""
+
+    help = "Add an OpenAPI document as a source, or change one, and import its operations."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the name and the document."""
+        parser.add_argument("name", help="1 to 40 of a-z, 0-9, '_' and '-'")
+        parser.add_argument("document", help="a file, or an http(s) address")
+        parser.add_argument("--base-url", default="", help="replaces the first server of the document")
+        parser.add_argument(
+            "--header", action="append", default=[], metavar="NAME=VALUE", help="sent with each request"
+        )
+        parser.add_argument("--timeout", type=int, default=30, help="seconds for fetching and each call")
+        parser.add_argument("--user", help="the administrator in whose name it is done; default: the first one")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Import and print what changed."""
+        place = options["document"]
+        values: dict[str, Any] = {"name": options["name"], "kind": "openapi", "base_url": options["base_url"]}
+        if place.startswith(("http://", "https://")):
+            values |= {"url": place, "document": ""}
+        else:
+            try:
+                values |= {"document": Path(place).read_text(encoding="utf-8"), "url": ""}
+            except (OSError, UnicodeError) as error:
+                raise CommandError(f"{place} cannot be read: {error}") from None
+        if options["header"]:
+            values["headers"] = dict(each.partition("=")[::2] for each in options["header"])
+        values["timeout"] = options["timeout"]
+        sys.exit(import_source(values, by=administrator(options["user"]), write=self.stdout.write))

@@ -1,0 +1,45 @@
+"""What the two import commands share."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management.base import CommandError
+
+from catalog.access.roles import ADMINISTRATOR, has_role
+from catalog.errors import ToolgateError
+from catalog.inventory.sources import create_source, sync_source, update_source
+from catalog.models import Source
+
+
+def administrator(username: str | None) -> User:
+    """Return the administrator with this name, or the first one. Raises CommandError."""
+    people = User.objects.filter(is_active=True).order_by("pk")
+    for person in people.filter(username=username) if username else people:
+        if has_role(person, ADMINISTRATOR):
+            return person
+    raise CommandError(f"{username or 'No one'} is an administrator here; createsuperuser makes one.")
+
+
+def import_source(values: Mapping[str, Any], *, by: User, write: Callable[[str], Any]) -> int:
+    """Create or change a source, synchronise it and print what changed; return the exit status."""
+    known = Source.objects.filter(name=values["name"]).first()
+    try:
+        if known is None:
+            source = create_source(values, by=by, any_command=True)
+        else:
+            source = update_source(known, values, by=by, any_command=True)
+        changes = sync_source(source)
+    except ToolgateError as error:
+        problems = getattr(error, "details", {}).get("errors", [])
+        raise CommandError(
+            "; ".join(f"{each['path']}: {each['message']}" for each in problems) or error.message
+        ) from None
+    for line in changes.lines():
+        write(line)
+    for problem in changes.problems:
+        write(f"not imported: {problem}")
+    write(
+        f"{source.name}: {len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed, {len(changes.drifted)} held"
+    )
+    return 0
