@@ -1,9 +1,9 @@
 """An MCP server for tests: its tools are read from a JSON file at each request, so that a test can change them.
 
 Run as `python -m tests.upstream FILE [PORT]`: over stdio, or over HTTP on a port of this machine. Each tool is an
-object with `name`, and optionally `description`, `inputSchema`, `outputSchema`, `annotations`, `does` and `sink`. `does` is what
-a call does: `echo` its arguments (the default), `fail`, `exit`, `hang`, `flood`, or `write and exit`. Arguments are
-appended to the file `sink`.
+object with `name`, and optionally `description`, `inputSchema`, `outputSchema`, `annotations`, `does` and `sink`.
+`does` is what a call does: `echo` its arguments (the default), `fail`, `exit`, `hang`, `flood`, or `write and exit`.
+Arguments are appended to the file `sink`.
 """
 
 import asyncio

@@ -66,6 +66,9 @@ TOOL_DETAIL = TOOL | {
     "returns_private_data": False,
     "examples": [],
     "drifted": False,
+    "status": "ready",
+    "held_version": None,
+    "http": None,
     "implementations": [OUTCOME],
     "usage": {"calls": 42, "completed": 40, "failed": 2, "last_call_at": LAST_CALL_AT},
     "created_at": "2026-11-20T08:00:00.000000Z",
@@ -118,8 +121,65 @@ NEW_TOKEN = TOKEN | {
     "token": "tg_Xq3v9abPlaceholderOfFortyThreeMoreCharacters",
 }
 
+SOURCE = {
+    "id": 7,
+    "name": "wiki",
+    "kind": "mcp",
+    "url": "https://wiki.example.org/mcp",
+    "command": [],
+    "base_url": "",
+    "headers": {"Authorization": "••••"},
+    "env": {},
+    "trusted": False,
+    "enabled": True,
+    "timeout": 30,
+    "status": "connected",
+    "error": "",
+    "tools": ["read_page", "delete_page"],
+    "drifted": [],
+    "last_sync_at": LAST_CALL_AT,
+}
+OFFERED_TOOL = {
+    "name": "delete_page",
+    "description": "Delete a page.",
+    "safety_level": "dangerous",
+    "why": "no hint that it is harmless",
+    "change": "new",
+}
+
 add_examples = ExampleHook(
     requests={
+        "SourceBody": {
+            "An MCP server": {
+                "name": "wiki",
+                "kind": "mcp",
+                "url": SOURCE["url"],
+                "headers": {"Authorization": "Bearer …"},
+            },
+            "An OpenAPI document": {"name": "pets", "kind": "openapi", "url": "https://pets.example.org/openapi.json"},
+        },
+        "SourceChangeBody": {
+            "Trust its hints": {"trusted": True},
+            "Lower the level of a tool": {
+                "tools": {"read_page": {"safety_level": "safe", "reason": "It reads public pages."}}
+            },
+        },
+        "ToolBody": {
+            "A tool that reads an order": {
+                "specification": {
+                    "name": "read_order",
+                    "description": "Read an order of the shop.",
+                    "schema": {
+                        "type": "object",
+                        "properties": {"id": {"type": "integer", "minimum": 1}},
+                        "required": ["id"],
+                    },
+                },
+                "safety_level": "safe",
+                "categories": ["shop"],
+                "http": {"method": "GET", "url": "https://shop.example.org/orders/{id}"},
+            },
+        },
         "TokenBody": {
             "A token for an agent": {"name": TOKEN["name"], "kind": "agent", "scopes": TOKEN["scopes"], "days": 90},
         },
@@ -141,6 +201,10 @@ add_examples = ExampleHook(
         "CreatedToken": {"The new token": NEW_TOKEN},
         "ListedTool": {"A tool": TOOL | {"calls": 42, "failed": 2, "last_call_at": LAST_CALL_AT}},
         "Outcome": {"An implementation": OUTCOME},
+        "OfferedTool": {"A tool": OFFERED_TOOL},
+        "Source": {"An MCP server": SOURCE},
+        "SourcePreview": {"One new tool": {"tools": [OFFERED_TOOL], "problems": []}},
+        "SyncResult": {"One tool was added": {"added": ["delete_page"], "changed": [], "removed": [], "drifted": []}},
         "Token": {"A token of an agent": TOKEN},
         "tokens_revoke": {"The revoked token": TOKEN | {"revoked_at": "2026-11-25T10:30:00Z"}},
         "tokens_current_revoke": {"The revoked token": TOKEN | {"revoked_at": "2026-11-25T10:30:00Z"}},

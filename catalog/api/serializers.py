@@ -126,6 +126,13 @@ class UsageSerializer(serializers.Serializer[Any]):
     last_call_at = serializers.DateTimeField(allow_null=True)
 
 
+class HttpSerializer(serializers.Serializer[Any]):
+    """The request of an HTTP tool, without its headers."""
+
+    method = serializers.CharField()
+    url = serializers.CharField()
+
+
 class ToolDetailSerializer(ToolSerializer):
     """A tool with its schemas, settings, implementations and usage."""
 
@@ -148,6 +155,11 @@ class ToolDetailSerializer(ToolSerializer):
     returns_private_data = serializers.BooleanField()
     examples = serializers.JSONField(help_text="Objects with description, arguments and result.")
     drifted = serializers.SerializerMethodField(help_text="True if the loaded code differs from the current version.")
+    status = serializers.ChoiceField(choices=["ready", "drifted", "disabled", "removed"])
+    held_version = serializers.IntegerField(
+        source="held_version.number", default=None, allow_null=True, help_text="A change that waits for acceptance."
+    )
+    http = serializers.SerializerMethodField()
     implementations = serializers.SerializerMethodField()
     usage = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
@@ -157,6 +169,12 @@ class ToolDetailSerializer(ToolSerializer):
         """Return True if the code loaded in this process differs from the current version."""
         loaded = snapshot.callable_tool(tool.name)
         return loaded is not None and loaded.drifted
+
+    @extend_schema_field(HttpSerializer(allow_null=True))
+    def get_http(self, tool: Tool) -> Any:
+        """Return the request of an HTTP tool; None for others."""
+        http = (tool.definition or {}).get("http")
+        return None if http is None else {"method": http["method"], "url": http["url"]}
 
     @extend_schema_field(OutcomeSerializer(many=True))
     def get_implementations(self, tool: Tool) -> Any:

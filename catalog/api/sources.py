@@ -129,10 +129,10 @@ class SyncResultSerializer(serializers.Serializer[Any]):
 
 
 class SourceEndpoint(Endpoint):
-    """Base class of the source endpoints."""
+    """Base class of the source endpoints: for administrators, since addresses and commands are theirs to know."""
 
     required_scopes: ClassVar = {
-        "GET": ["tools:read"],
+        "GET": ["catalog:write"],
         "POST": ["catalog:write"],
         "PATCH": ["catalog:write"],
         "DELETE": ["catalog:write"],

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -26,11 +26,13 @@ from catalog.api.serializers import (
     VersionSerializer,
 )
 from catalog.calls.statistics import implementation_stats
+from catalog.core.egress import MAX_URL_LENGTH
 from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, MAX_GRANT_HOURS, MAX_GRANT_USES
 from catalog.definitions.tool import MAX_CATEGORY
 from catalog.dispatch import pipeline
 from catalog.exports import providers
 from catalog.inventory import selectors, snapshot
+from catalog.inventory.http_tools import create_http_tool
 from catalog.inventory.overrides import (
     MAX_CATEGORIES,
     MAX_DESCRIPTION_OVERRIDE,
@@ -39,7 +41,9 @@ from catalog.inventory.overrides import (
     apply_overrides,
 )
 from catalog.inventory.selectors import LEVELS, tool_or_404
+from catalog.inventory.sources import accept_version
 from catalog.models import Tool, ToolVersion
+from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import (
     OptionalTextField,
@@ -50,6 +54,8 @@ from catalog.rest.serializers import (
     StrictTextField,
 )
 from catalog.rest.views import Endpoint
+from catalog.sources.http_requests import METHODS
+from catalog.sources.settings import MAX_VALUE
 
 EXPORT_RESPONSES = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
 EXPORT_LIST_RESPONSES = {**EXPORT_RESPONSES, (200, "application/json"): {"type": "array", "items": {"type": "object"}}}
@@ -75,10 +81,61 @@ def export_response(query: dict[str, Any], versions: Iterable[ToolVersion], *, a
     return response
 
 
+class HttpBody(StrictSerializer):
+    """The request that a call of an HTTP tool becomes."""
+
+    method = StrictChoiceField(choices=METHODS)
+    url = StrictTextField(max_length=MAX_URL_LENGTH, help_text="Placeholders such as {id} stand in path and query.")
+    headers = serializers.DictField(
+        child=StrictTextField(max_length=MAX_VALUE), required=False, help_text="Stored encrypted and never shown."
+    )
+    timeout = StrictIntegerField(required=False, min_value=1, max_value=300, help_text="Seconds; default 30.")
+
+
+@extend_schema_field({"oneOf": [{"type": "string"}, {"type": "object", "additionalProperties": {}}]})
+class SpecificationField(serializers.JSONField):
+    """A specification in gram, or as JSON."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return text or object; anything else is refused."""
+        if not isinstance(data, str | dict):
+            raise ValidationError("Send gram as text, or an object with name, description and schema.")
+        return data
+
+
+class ToolBody(StrictSerializer):
+    """A tool whose calls are HTTP requests."""
+
+    specification = SpecificationField(help_text="gram, or an object with `name`, `description` and `schema`.")
+    safety_level = StrictChoiceField(choices=LEVELS)
+    categories = serializers.ListField(
+        child=StrictTextField(max_length=MAX_CATEGORY), required=False, max_length=MAX_CATEGORIES
+    )
+    http = HttpBody()
+
+
 class ToolList(Endpoint):
     """The tools."""
 
-    required_scopes: ClassVar = {"GET": ["tools:read"]}
+    required_scopes: ClassVar = {"GET": ["tools:read"], "POST": ["catalog:write"]}
+
+    @extend_schema(
+        "tools_create", parameters=[IDEMPOTENCY_KEY], request=ToolBody, responses={201: ToolDetailSerializer}
+    )
+    def post(self, request: Request) -> Response:
+        """Add a tool whose calls are HTTP requests. Administrators only."""
+        return respond_once(request, self._create)
+
+    def _create(self) -> Response:
+        values = self.body(ToolBody)
+        row = create_http_tool(
+            values["specification"],
+            values["http"],
+            safety_level=values["safety_level"],
+            categories=values.get("categories", ()),
+            by=self.user,
+        )
+        return Response(ToolDetailSerializer(tool_or_404(row.name)).data, 201)
 
     @extend_schema("tools_list", parameters=[ToolQuery], responses=page_schema(ListedToolSerializer))
     def get(self, request: Request) -> Response:
@@ -200,6 +257,9 @@ class ToolChangeBody(StrictSerializer):
         help_text="Null for the default of the level; dangerous tools have no grants by default.",
     )
     implementations = serializers.ListField(child=ImplementationBody(), required=False, max_length=MAX_IMPLEMENTATIONS)
+    accept_version = StrictIntegerField(
+        required=False, min_value=1, help_text="The held version to take up; needs a reason."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse an empty change."""
@@ -217,8 +277,10 @@ class ToolChange(ToolDetail):
     def patch(self, request: Request, name: str) -> Response:
         """Change a tool; lowering its level requires a reason. Administrators only, and no agents' tokens."""
         values = self.body(ToolChangeBody)
-        reason = values.pop("reason", "")
+        reason, accepted = values.pop("reason", ""), values.pop("accept_version", None)
         try:
+            if accepted is not None:
+                accept_version(tool_or_404(name), accepted, by=self.user, reason=reason)
             apply_overrides(name, values, by=self.user, reason=reason)
         except Tool.DoesNotExist:
             raise Http404 from None

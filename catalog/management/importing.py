@@ -39,7 +39,6 @@ def import_source(values: Mapping[str, Any], *, by: User, write: Callable[[str],
         write(line)
     for problem in changes.problems:
         write(f"not imported: {problem}")
-    write(
-        f"{source.name}: {len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed, {len(changes.drifted)} held"
-    )
+    counts = {"added": changes.added, "changed": changes.changed, "removed": changes.removed, "held": changes.drifted}
+    write(f"{source.name}: " + ", ".join(f"{len(names)} {word}" for word, names in counts.items()))
     return 0
