@@ -252,6 +252,10 @@ SPECTACULAR_SETTINGS = {
     ],
     "ENUM_NAME_OVERRIDES": {
         "SafetyLevel": "catalog.inventory.selectors.LEVELS",
+        "SourceKind": "catalog.api.sources.KINDS",
+        "SourceStatus": "catalog.api.sources.STATUSES",
+        "ToolStatus": "catalog.api.serializers.TOOL_STATUSES",
+        "OfferedChange": "catalog.api.sources.CHANGES",
         "PlanningStrategy": "plans.strategies.STRATEGIES",
         "TokenKind": "catalog.access.tokens.KINDS",
         "PlanKind": "plans.api.serializers.PLAN_KINDS",

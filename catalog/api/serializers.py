@@ -20,6 +20,9 @@ from catalog.rest.serializers import (
 )
 
 
+TOOL_STATUSES = ("ready", "drifted", "disabled", "removed")
+
+
 class ToolFilters(QuerySerializer):
     """Filters of a list of tools."""
 
@@ -155,7 +158,7 @@ class ToolDetailSerializer(ToolSerializer):
     returns_private_data = serializers.BooleanField()
     examples = serializers.JSONField(help_text="Objects with description, arguments and result.")
     drifted = serializers.SerializerMethodField(help_text="True if the loaded code differs from the current version.")
-    status = serializers.ChoiceField(choices=["ready", "drifted", "disabled", "removed"])
+    status = serializers.ChoiceField(choices=TOOL_STATUSES)
     held_version = serializers.IntegerField(
         source="held_version.number", default=None, allow_null=True, help_text="A change that waits for acceptance."
     )

@@ -26,6 +26,8 @@ from catalog.rest.views import Endpoint
 from catalog.sources.settings import MAX_ARGUMENTS, MAX_DOCUMENT, MAX_VALUE, masked, read_secrets
 
 KINDS = [Source.Kind.MCP.value, Source.Kind.OPENAPI.value]
+STATUSES = Source.Status.values
+CHANGES = ("new", "changed", "same", "removed")
 MAX_REASON = 1000
 
 
@@ -75,7 +77,7 @@ class SourceSerializer(serializers.Serializer[Any]):
     trusted = serializers.BooleanField()
     enabled = serializers.BooleanField()
     timeout = serializers.IntegerField()
-    status = serializers.ChoiceField(choices=Source.Status.values)
+    status = serializers.ChoiceField(choices=STATUSES)
     error = serializers.CharField()
     tools = serializers.SerializerMethodField()
     drifted = serializers.SerializerMethodField()
@@ -109,7 +111,7 @@ class OfferedToolSerializer(serializers.Serializer[Any]):
     description = serializers.CharField()
     safety_level = StrictChoiceField(choices=LEVELS)
     why = serializers.CharField(help_text="Why it has this level.")
-    change = serializers.ChoiceField(choices=["new", "changed", "same", "removed"])
+    change = serializers.ChoiceField(choices=CHANGES)
 
 
 class SourcePreviewSerializer(serializers.Serializer[Any]):
@@ -137,6 +139,11 @@ class SourceEndpoint(Endpoint):
         "PATCH": ["catalog:write"],
         "DELETE": ["catalog:write"],
     }
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse everyone but administrators."""
+        super().initial(request, *args, **kwargs)
+        sources.check_administrator(self.user)
 
     def source_or_404(self, name: str) -> Source:
         """Return an imported source by its name. Raises Http404."""
@@ -191,7 +198,7 @@ class SourceDetail(SourceEndpoint):
         sources.update_source(self.source_or_404(name), self.body(SourceChangeBody), by=self.user)
         return self.get(request, name)
 
-    @extend_schema("sources_end", responses=SourceSerializer)
+    @extend_schema("sources_end", responses={200: SourceSerializer})
     def delete(self, request: Request, name: str) -> Response:
         """Disable a source and all of its tools."""
         sources.end_source(self.source_or_404(name), by=self.user)
@@ -204,6 +211,4 @@ class SourceSync(SourceEndpoint):
     @extend_schema("sources_sync", request=None, responses={200: SyncResultSerializer, **refusal_responses(502)})
     def post(self, request: Request, name: str) -> Response:
         """Read the upstream now and return what changed. 502 if it fails."""
-        source = self.source_or_404(name)
-        sources.check_administrator(self.user)
-        return Response(sources.sync_source(source).as_dict())
+        return Response(sources.sync_source(self.source_or_404(name)).as_dict())

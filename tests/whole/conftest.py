@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
+from catalog.models import Source
 from catalog.tools.registry import _TOOLS
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
 from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
@@ -48,6 +49,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "plans": plan.public_id,
         "policies": add_policy(5, effect="deny").policy.public_id,
         "sessions": plan.public_id,
+        "sources": Source.objects.create(name="wiki", kind=Source.Kind.MCP, url="https://wiki.invalid/mcp").name,
         "steps": "2",
         "tokens": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "tools": "dangerous",
