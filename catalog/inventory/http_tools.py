@@ -25,7 +25,7 @@ from catalog.sources.definitions import Definition, clean_text
 from catalog.sources.http_requests import BODYLESS, METHODS, PLACEHOLDER, Operation
 from catalog.sources.loading import judge_definition
 from catalog.sources.settings import HEADER_NAME, check_values, settings_of
-from catalog.tools.registry import get_tool, is_reserved
+from catalog.tools.registry import get_all_tools, is_reserved
 
 HTTP_SOURCE = "http"
 DEFAULT_TIMEOUT = 30.0
@@ -65,7 +65,7 @@ def create_http_tool(
     )
     with catalog_write_lock():
         source, _ = Source.objects.get_or_create(name=HTTP_SOURCE, defaults={"kind": Source.Kind.HTTP, "trusted": True})
-        if get_tool(name) is not None or Tool.objects.filter(name=name).exists():
+        if name in get_all_tools() or Tool.objects.filter(name=name).exists():
             raise Conflict(f"There is already a tool called {name}.")
         problem = judge_definition(name, definition, settings_of(source))
         if problem:

@@ -49,7 +49,7 @@ def settings_of(source: Source) -> UpstreamSettings:
     return UpstreamSettings(
         pk=source.pk,
         name=source.name,
-        kind=source.kind,
+        kind=str(source.kind),
         url=source.url,
         command=tuple(source.command),
         timeout=float(source.timeout),

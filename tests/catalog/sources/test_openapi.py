@@ -1,0 +1,187 @@
+"""OpenAPI documents become definitions of HTTP tools; what cannot become one is a problem, never an error."""
+
+import json
+
+import pytest
+import yaml
+
+from catalog.errors import SourceProblem, ToolValidationError
+from catalog.sources import http_requests
+from catalog.sources.http_requests import Operation
+from catalog.sources.loading import judge_definition
+from catalog.sources.openapi import list_operations
+from catalog.sources.settings import UpstreamSettings
+from tests.corpus import faults
+
+SETTINGS = UpstreamSettings(pk=1, name="pets", kind="openapi")
+OK = {"200": {"description": "OK"}}
+
+
+def document(paths, **more):
+    """Return the text of a document with these paths."""
+    start = {
+        "openapi": "3.1.0",
+        "info": {"title": "Pets", "version": "1"},
+        "servers": [{"url": "https://pets.example"}],
+    }
+    return json.dumps({**start, "paths": paths, **more})
+
+
+def operation(**fields):
+    """Return an operation."""
+    return {"responses": OK, **fields}
+
+
+def parameter(name, place="query", kind="string", **more):
+    """Return a parameter."""
+    return {
+        "name": name,
+        "in": place,
+        "schema": {"type": kind},
+        **({"required": True} if place == "path" else {}),
+        **more,
+    }
+
+
+def imported(text, **more):
+    """Return the definitions of a document by their names; fail if one was left out."""
+    listing = list_operations("pets", text, **more)
+    assert listing.problems == ()
+    assert [problem for each in listing.definitions if (problem := judge_definition("a", each, SETTINGS))] == []
+    return {each.upstream: each for each in listing.definitions}
+
+
+def request_of(definition, **arguments):
+    """Return the request that a call would send."""
+    assert definition.http is not None
+    return http_requests.prepare(Operation.from_json(definition.http), arguments, {"Authorization": "Bearer s3cret"})
+
+
+@pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump], ids=["json", "yaml"])
+def test_operation_becomes_a_tool(write):
+    body = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "id": {"type": "integer"}},
+        "required": ["name"],
+    }
+    text = document(
+        {
+            "/pets/{id}": {
+                "parameters": [parameter("id", "path", "integer")],
+                "get": operation(operationId="getPet", parameters=[parameter("fields", kind="array")]),
+                "put": operation(
+                    operationId="putPet",
+                    requestBody={"required": True, "content": {"application/json": {"schema": body}}},
+                ),
+                "delete": operation(),
+            }
+        }
+    )
+    tools = imported(write(json.loads(text)))
+    assert {name: each.safety_level for name, each in tools.items()} == {
+        "getPet": "safe",
+        "putPet": "cautious",
+        "delete_pets_id": "dangerous",
+    }
+    assert (
+        request_of(tools["getPet"], id=7, fields=["a", "b c"]).url
+        == "https://pets.example/pets/7?fields=a&fields=b%20c"
+    )
+    sent = request_of(tools["putPet"], id=7, name="Rex", body_id=8)
+    assert (sent.url, json.loads(sent.body)) == ("https://pets.example/pets/7", {"name": "Rex", "id": 8})
+    assert tools["putPet"].input_schema["required"] == ["id", "name"]
+    assert "s3cret" not in sent.shown() and "s3cret" not in repr(sent)
+
+
+def test_schemas_of_version_3_0_are_modernized_and_cycles_are_kept():
+    node = {
+        "type": "object",
+        "properties": {
+            "next": {"$ref": "#/components/schemas/Node"},
+            "n": {"type": "integer", "nullable": True, "minimum": 0, "exclusiveMinimum": True, "maximum": 2**63},
+        },
+    }
+    text = document(
+        {"/n": {"post": operation(operationId="n", requestBody={"content": {"application/json": {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/Node"}}}}})}},
+        openapi="3.0.3",
+        components={"schemas": {"Node": node}},
+    )  # fmt: skip
+    schema = imported(text)["n"].input_schema
+    assert schema["$defs"]["Node"]["properties"] == {
+        "next": {"$ref": "#/$defs/Node"},
+        "n": {"type": ["integer", "null"], "exclusiveMinimum": 0},
+    }
+
+
+def test_arguments_never_change_where_a_request_goes():
+    text = document(
+        {"/a/{x}/b": {"get": operation(operationId="g", parameters=[parameter("x", "path"), parameter("q")])}}
+    )
+    tool = imported(text)["g"]
+    hostile = ["", ".", "..", "../c", "a/../../c", "..\\c", "a\r\nHost: x", "\x00"]
+
+    def check(value):
+        with pytest.raises(ToolValidationError):
+            request_of(tool, x=value)
+
+    assert faults(check, hostile) == {}
+    for value in ("a/b", "a?b=c", "a#b", "%2e%2e", "http://evil.example/", "@evil.example", "//evil.example"):
+        url = request_of(tool, x=value, q=value).url
+        assert url.startswith("https://pets.example/a/") and url.count("?") == 1 and "#" not in url
+        assert url.partition("?")[0].count("/") == 5
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        parameter("s", "cookie", required=True),
+        {"$ref": "https://evil.example/p.json"},
+        {"$ref": "#/components/parameters/Missing"},
+    ],
+)
+def test_operation_that_cannot_be_called_is_left_out(given):
+    text = document({"/a": {"get": operation(operationId="a", parameters=[given]), "post": operation(operationId="b")}})
+    listing = list_operations("pets", text)
+    assert [each.upstream for each in listing.definitions] == ["b"] and len(listing.problems) == 1
+
+
+def test_same_operation_id_twice_gets_another_name():
+    listing = list_operations(
+        "pets", document({"/a": {"get": operation(operationId="x"), "put": operation(operationId="x")}})
+    )
+    assert [each.upstream for each in listing.definitions] == ["x", "PUT /a"]
+
+
+def test_unusable_document_is_refused_in_words():
+    deep = '{"openapi":"3.1.0","x":' + "[" * 200 + "]" * 200 + "}"
+    bomb = "openapi: 3.1.0\na: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+    many = document({f"/{n}": {"get": operation(operationId=f"o{n}")} for n in range(10_000)})
+    relative = json.dumps({**json.loads(document({})), "servers": [{"url": "/v1"}]})
+    local = json.dumps({**json.loads(document({})), "servers": [{"url": "file:///etc"}]})
+    cases = [
+        "",
+        "x",
+        "{}",
+        '{"openapi": "2.0"}',
+        '{"openapi": "3.1.0"}',
+        deep,
+        bomb,
+        many,
+        relative,
+        local,
+        "a: b: c",
+        "[" * 5000,
+    ]
+
+    def check(text):
+        with pytest.raises(SourceProblem):
+            list_operations("pets", text)
+
+    assert faults(check, cases) == {}
+
+
+def test_relative_server_is_completed_by_the_address_of_the_document():
+    text = json.dumps({**json.loads(document({"/a": {"get": operation(operationId="a")}})), "servers": [{"url": "v1"}]})
+    tools = imported(text, url="https://api.example/docs/openapi.json")
+    assert request_of(tools["a"]).url == "https://api.example/docs/v1/a"
+    assert request_of(imported(text, base_url="https://other.example/")["a"]).url == "https://other.example/a"

@@ -1,0 +1,164 @@
+"""HTTP tools: defined by hand over REST, called through the gate, and what their server may answer."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from catalog.gram import ToolSpecification
+from catalog.inventory.http_tools import create_http_tool
+from catalog.models import Tool
+from tests.builders import approve, call_of, make_plan, request_of, step, work_off
+from tests.rest import Rest, agent, wrong_paths
+
+SPECIFICATION = ToolSpecification("read_order", "Read an order.", "(id::Int)==>(note::Maybe Text)==>(::String)")
+GRAM = SPECIFICATION.to_gram()
+SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}, "required": ["id"]}
+SECRET = "Bearer s3cret-value"
+
+
+class Shop(BaseHTTPRequestHandler):
+    """Answers with the status that the path names, and notes what it was sent."""
+
+    def answer(self) -> None:
+        """Answer a request of any method."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        self.server.taken.append((self.command, self.path, self.headers.get("Authorization"), body))
+        status = int(self.path.split("/")[2].partition("?")[0])
+        if status == 999:
+            return  # the connection is closed without an answer
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        if status in (302, 307):
+            self.send_header("Location", "/orders/200" if status == 307 else "http://10.0.0.1/")
+        self.end_headers()
+        self.wfile.write(json.dumps({"status": status}).encode())
+
+    do_GET = do_POST = do_DELETE = answer
+
+    def log_message(self, *args: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def shop(settings):
+    """Serve on a free port; `taken` is what arrived."""
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
+    server.taken = []
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def order_tool(transactional_db, admin, shop):
+    """Return a function that creates a tool of a method and a level."""
+
+    def create(method="GET", level="safe"):
+        specification = {"name": "order", "description": "Handle an order.", "schema": SCHEMA}
+        http = {"method": method, "url": shop.url + "/orders/{id}", "headers": {"Authorization": SECRET}}
+        return create_http_tool(specification, http, safety_level=level, by=admin)
+
+    return create
+
+
+def called(ada, status):
+    """Return the call of a plan that asks for an order."""
+    plan = work_off(make_plan(ada, step(1, "order", parameters={"id": status, "note": "a b"})))
+    return plan, call_of(plan)
+
+
+def test_dangerous_call_is_shown_and_sent_exactly(order_tool, shop, ada, rosa):
+    order_tool("POST", "dangerous")
+    plan, _ = called(ada, 200)
+    shown = request_of(plan).rounds.get().preview_json
+    assert f"POST {shop.url}/orders/200" in shown["after"] and '"note": "a b"' in shown["after"]
+    assert "s3cret" not in json.dumps(shown) and shop.taken == []
+    approve(plan, rosa)
+    work_off(plan)
+    assert shop.taken == [("POST", "/orders/200", SECRET, '{"note":"a b"}')]
+    assert json.loads(call_of(plan).response)["results"] == [{"status": 200}]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "upstream_invalid"),
+        (401, "upstream_denied"),
+        (404, "upstream_not_found"),
+        (409, "upstream_conflict"),
+        (429, "upstream_rate_limited"),
+        (500, "upstream_failed"),
+        (302, "upstream_refused"),
+    ],
+)
+def test_failure_is_classified_by_status(order_tool, ada, shop, status, kind):
+    order_tool()
+    _, call = called(ada, status)
+    assert (call.status, call.error_kind) == ("failed", kind)
+    assert len(shop.taken) == 1 and "s3cret" not in call.message
+
+
+def test_redirect_within_the_origin_is_followed(order_tool, ada, shop):
+    order_tool()
+    assert called(ada, 307)[1].status == "completed"
+    assert [path for _, path, _, _ in shop.taken] == ["/orders/307?note=a%20b", "/orders/200"]
+
+
+def test_lost_answer_of_a_dangerous_call_is_an_unknown_outcome(order_tool, ada, rosa, shop):
+    order_tool("DELETE", "dangerous")
+    plan, _ = called(ada, 999)
+    approve(plan, rosa)
+    work_off(plan)
+    assert (call_of(plan).status, len(shop.taken)) == ("outcome_unknown", 1)
+
+
+def test_server_that_is_away_fails_before_anything_is_sent(order_tool, ada, rosa, shop):
+    order_tool("DELETE", "dangerous")
+    plan, _ = called(ada, 200)
+    approve(plan, rosa)
+    shop.server_close()
+    work_off(plan)
+    assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "upstream_unavailable")
+
+
+def test_address_that_is_not_allowed_is_refused(order_tool, ada, shop, settings):
+    order_tool()
+    settings.TOOLGATE_EGRESS_ALLOW = []
+    assert called(ada, 200)[1].error_kind == "egress_refused"
+    assert shop.taken == []
+
+
+def test_tool_is_created_over_rest_by_administrators_only(db, admin, ada):
+    body = {
+        "specification": GRAM,
+        "safety_level": "safe",
+        "http": {"method": "GET", "url": "https://shop.example/o/{id}"},
+    }
+    assert agent(ada).post("tools/", body).status_code == 403
+    made = Rest(admin).post("tools/", body)
+    assert (made.status_code, made.json()["http"]) == (201, {"method": "GET", "url": "https://shop.example/o/{id}"})
+    assert Tool.objects.get(name="read_order").source.name == "http"
+    assert Rest(admin).post("tools/", body).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("https://shop.example/{missing}", "http.url"),
+        ("https://{id}.example/", "http.url"),
+        ("https://shop.example/{note}", "http.url"),
+        ("https://shop.example/{id", "http.url"),
+        ("ftp://shop.example/{id}", "http.url"),
+    ],
+)
+def test_bad_address_names_its_field(db, admin, url, path):
+    body = {"specification": GRAM, "safety_level": "safe", "http": {"method": "GET", "url": url}}
+    answer = Rest(admin).post("tools/", body)
+    assert (answer.status_code, wrong_paths(answer)) == (422, [path])
