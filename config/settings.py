@@ -141,6 +141,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.forms",
     "channels",
     "csp",
     "django_htmx",
@@ -169,6 +170,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
+FORM_RENDERER = "catalog.ui.page_forms.PageFormRenderer"
 ASGI_APPLICATION = "config.asgi.application"
 TEMPLATES = [
     {

@@ -19,7 +19,6 @@ from catalog.rest.serializers import (
     StrictSerializer,
 )
 
-
 TOOL_STATUSES = ("ready", "drifted", "disabled", "removed")
 
 

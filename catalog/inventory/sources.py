@@ -82,6 +82,7 @@ class OfferedTool:
     safety_level: str
     why: str
     change: str
+    upstream: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +364,7 @@ def _offered(name: str, definition: Definition, row: Tool | None, source: Source
     level = setting.get("safety_level") or (row.level_override if row else "") or definition.safety_level
     why = definition.why if level == definition.safety_level else f"set by an administrator ({definition.why})"
     change = "new" if row is None else "same" if row.definition == definition.as_json() else "changed"
-    return OfferedTool(name, definition.description, level, why, change)
+    return OfferedTool(name, definition.description, level, why, change, definition.upstream)
 
 
 def _sync_tool(

@@ -6,18 +6,21 @@ from typing import Concatenate, ParamSpec, cast
 
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
+from django.utils.translation import gettext as _
 
-from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
+from catalog.access.roles import ADMINISTRATOR, SIGNED_IN_AT_KEY, has_role, mark_session_user
 
 P = ParamSpec("P")
 NOT_TYPED_FIELDS = frozenset(
     {"csrfmiddlewaretoken", "seen_digest", "digest", "confirmed", "status", "mode", "do", "verdict"}
     | {"key", "since", "revision", "policy", "updated_at", "listed", "seen", "next", "choosing", "draft", "item"}
+    | {"headers", "env"}
 )
-"""Form fields that people do not type."""
+"""Form fields that people do not type, or that may hold secrets."""
 
 
 class PageRequest(HttpRequest):
@@ -43,6 +46,18 @@ def sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P],
         return response
 
     return guarded
+
+
+def administrator_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+    """Admit signed-in administrators only; anyone else signed in gets a 403."""
+
+    @wraps(view)
+    def guarded(request: PageRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if not has_role(request.user, ADMINISTRATOR):
+            raise PermissionDenied(_("Only administrators may open this page."))
+        return view(request, *args, **kwargs)
+
+    return sign_in_required(guarded)
 
 
 def _redirect_to_sign_in(request: HttpRequest) -> HttpResponse:

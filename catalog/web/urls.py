@@ -1,14 +1,19 @@
-"""URLs of the tool and token pages."""
+"""URLs of the tool, source and token pages."""
 
 from django.urls import path
 
-from catalog.web import tokens, views
+from catalog.web import sources, tokens, views
 
 urlpatterns = [
     path("tools/", views.tools, name="tools"),
     path("tools/<slug:name>/", views.tool_detail, name="tool"),
     path("tools/<slug:name>/change/", views.change_tool, name="tool-change"),
     path("tools/<slug:name>/versions/", views.versions, name="tool-versions"),
+    path("sources/", sources.source_list, name="sources"),
+    path("sources/new/", sources.new_source, name="source-new"),
+    path("sources/<slug:name>/", sources.source_detail, name="source"),
+    path("sources/<slug:name>/change/", sources.change_source, name="source-change"),
+    path("sources/<slug:name>/sync/", sources.sync_source, name="source-sync"),
     path("profile/tokens/", tokens.own_tokens, name="own-tokens"),
     path("profile/tokens/new/", tokens.new_token, name="token-new"),
     path("tokens/", tokens.all_tokens, name="tokens"),

@@ -1,0 +1,335 @@
+"""The pages of sources, for administrators: list, one source, and adding one with a preview of its tools."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from catalog.definitions.levels import SafetyLevel
+from catalog.errors import Conflict, ParameterError, SourceProblem, UpstreamUnavailable
+from catalog.inventory import sources
+from catalog.inventory.sources import SourcePreview
+from catalog.models import Source
+from catalog.sources.settings import masked, read_secrets
+from catalog.ui.labels import Badge
+from catalog.ui.page_forms import PageForm
+from catalog.ui.requests import PageRequest, administrator_required
+
+MAX_UPLOAD = 900_000
+"""Bytes of an uploaded document; a request has at most 1 MiB."""
+STATUS_BADGES: Mapping[str, Badge] = {
+    Source.Status.CONNECTING: Badge(Source.Status.CONNECTING.label, "clock", "run"),
+    Source.Status.CONNECTED: Badge(Source.Status.CONNECTED.label, "ok", "ok"),
+    Source.Status.FAILING: Badge(Source.Status.FAILING.label, "fail", "danger"),
+    Source.Status.DISABLED: Badge(Source.Status.DISABLED.label, "off", "idle"),
+}
+TOOL_BADGES: Mapping[str, Badge] = {
+    "ready": Badge(gettext_lazy("Ready"), "ok", "ok"),
+    "drifted": Badge(gettext_lazy("Change held"), "retry", "warn"),
+    "disabled": Badge(gettext_lazy("Disabled"), "off", "idle"),
+    "removed": Badge(gettext_lazy("No longer offered"), "stop", "idle"),
+}
+
+
+class SourceSettingsForm(PageForm):
+    """The fields of a source that can be changed later."""
+
+    url = forms.CharField(
+        label=gettext_lazy("URL"),
+        required=False,
+        max_length=2000,
+        help_text=gettext_lazy("Address of the MCP server (Streamable HTTP) or of the OpenAPI document."),
+    )
+    command = forms.CharField(
+        label=gettext_lazy("Command"),
+        required=False,
+        widget=forms.Textarea,
+        help_text=gettext_lazy(
+            "A program that speaks MCP over stdio: the program and its arguments, one on each line. Programs are "
+            "listed in TOOLGATE_STDIO_COMMANDS."
+        ),
+    )
+    base_url = forms.CharField(
+        label=gettext_lazy("Base URL"),
+        required=False,
+        max_length=2000,
+        help_text=gettext_lazy("Replaces the server that an OpenAPI document names."),
+    )
+    headers = forms.CharField(
+        label=gettext_lazy("Headers"),
+        required=False,
+        widget=forms.Textarea,
+        help_text=gettext_lazy("Sent with each request, such as “Authorization: Bearer …”, one on each line."),
+    )
+    env = forms.CharField(
+        label=gettext_lazy("Environment"),
+        required=False,
+        widget=forms.Textarea,
+        help_text=gettext_lazy("Variables of the command, such as “API_KEY=…”, one on each line."),
+    )
+    timeout = forms.IntegerField(
+        label=gettext_lazy("Timeout in seconds"),
+        min_value=1,
+        max_value=300,
+        initial=30,
+        help_text=gettext_lazy("For connecting, for listing tools and for each call."),
+    )
+    trusted = forms.BooleanField(
+        label=gettext_lazy("Trust this source"),
+        required=False,
+        help_text=gettext_lazy(
+            "Its hints about safety count as they are, and changed descriptions are taken up without review."
+        ),
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as `sources.create_source` takes them."""
+        data = self.cleaned_data
+        return {
+            "url": data["url"],
+            "command": data["command"].split("\n") if data["command"] else [],
+            "base_url": data["base_url"],
+            "headers": data["headers"],
+            "env": data["env"],
+            "timeout": data["timeout"],
+            "trusted": data["trusted"],
+        }
+
+    def for_kind(self, kind: str) -> "SourceSettingsForm":
+        """Return the form without the fields that a source of this kind does not have."""
+        for name in ("base_url",) if kind == Source.Kind.MCP else ("command", "env"):
+            self.fields[name].widget = forms.HiddenInput()
+        return self
+
+    def clean_command(self) -> str:
+        """Return the command with one kind of line end."""
+        return _lines(self.cleaned_data["command"])
+
+    def clean_headers(self) -> dict[str, str]:
+        """Return the headers by name."""
+        return _pairs(self.cleaned_data["headers"], ":")
+
+    def clean_env(self) -> dict[str, str]:
+        """Return the environment by name."""
+        return _pairs(self.cleaned_data["env"], "=")
+
+
+class NewSourceForm(SourceSettingsForm):
+    """A source to be added."""
+
+    name = forms.SlugField(
+        label=gettext_lazy("Name"),
+        max_length=40,
+        help_text=gettext_lazy("a-z, 0-9, “_” and “-”. Tools whose name is taken get it as a prefix."),
+    )
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Kind"),
+        choices=[(kind.value, kind.label) for kind in (Source.Kind.MCP, Source.Kind.OPENAPI)],
+        initial=Source.Kind.MCP,
+        widget=forms.RadioSelect,
+    )
+    document = forms.FileField(
+        label=gettext_lazy("OpenAPI document"),
+        required=False,
+        help_text=gettext_lazy("A JSON or YAML file of at most 900 kB; larger ones are imported by import_openapi."),
+    )
+    kept_document = forms.CharField(required=False, widget=forms.HiddenInput)
+    field_order = ("name", "kind", "url", "command", "document", "base_url", "headers", "env", "timeout", "trusted")
+
+    def clean_document(self) -> str:
+        """Return the text of the uploaded file, or the one that was uploaded before."""
+        upload = self.cleaned_data["document"]
+        if upload is None:
+            return ""
+        if upload.size > MAX_UPLOAD:
+            raise forms.ValidationError(_("This file is larger than 900 kB."))
+        try:
+            return str(upload.read().decode())
+        except UnicodeDecodeError:
+            raise forms.ValidationError(_("This file is not UTF-8 text.")) from None
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as `sources.create_source` takes them, with the settings of single tools."""
+        data = self.cleaned_data
+        document = data["document"] or data["kept_document"]
+        return {**super().values(), "name": data["name"], "kind": data["kind"], "document": document}
+
+
+def _lines(text: str) -> str:
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _pairs(text: str, separator: str) -> dict[str, str]:
+    """Return lines such as `NAME: value` as a dict. Raises ValidationError."""
+    found = {}
+    for line in _lines(text).split("\n") if text.strip() else []:
+        name, mark, value = line.partition(separator)
+        if not mark:
+            raise forms.ValidationError(
+                _("Write one “name%(separator)s value” on each line."), params={"separator": separator}
+            )
+        found[name.strip()] = value.strip()
+    return found
+
+
+@require_safe
+@administrator_required
+def source_list(request: PageRequest) -> HttpResponse:
+    """Show all sources with their state."""
+    rows = [
+        (source, STATUS_BADGES[source.status], _counts(source))
+        for source in sources.imported_sources().prefetch_related("tools")
+    ]
+    return render(request, "sources/sources.html", {"section": "sources", "rows": rows})
+
+
+def _counts(source: Source) -> dict[str, int]:
+    offered = [tool for tool in source.tools.all() if tool.registered]
+    return {"tools": len(offered), "held": sum(1 for tool in offered if tool.held_version_id is not None)}
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_required
+def new_source(request: PageRequest) -> HttpResponse:
+    """Show the form of a new source; `do=preview` shows its tools, `do=add` adds it."""
+    if request.method != "POST":
+        return _render_new(request, NewSourceForm())
+    form = NewSourceForm(request.POST, request.FILES)
+    preview: SourcePreview | None = None
+    if form.is_valid():
+        try:
+            values = form.values()
+            if request.POST.get("do") == "add":
+                return _add(request, values)
+            preview = sources.preview_source(values, by=request.user)
+        except (ParameterError, Conflict) as error:
+            form.add_problems(error)
+    return _render_new(request, form, preview, status=422 if form.errors else 200)
+
+
+def _add(request: PageRequest, values: dict[str, Any]) -> HttpResponse:
+    """Add a source with the levels that were chosen in its preview, import its tools and lead to its page."""
+    values["tools"] = _tool_settings(request)
+    source = sources.create_source(values, by=request.user)
+    _sync(request, source)
+    return redirect("source", source.name)
+
+
+def _tool_settings(request: PageRequest) -> dict[str, dict[str, Any]]:
+    """Return what was chosen for each tool of the preview, from the fields `tool`, `level:NAME` and `on:NAME`."""
+    reason = request.POST.get("reason", "").strip()
+    chosen = {}
+    for name in request.POST.getlist("tool"):
+        level = request.POST.get(f"level:{name}", "")
+        setting: dict[str, Any] = {"enabled": f"on:{name}" in request.POST}
+        if level in list(SafetyLevel):
+            setting |= {"safety_level": level, "reason": reason}
+        chosen[name] = setting
+    return chosen
+
+
+def _sync(request: PageRequest, source: Source) -> None:
+    """Synchronise a source and say what came of it."""
+    try:
+        changes = sources.sync_source(source)
+    except (SourceProblem, UpstreamUnavailable) as error:
+        messages.error(request, error.message)
+        return
+    messages.success(
+        request,
+        _("Synchronised: %(added)d added, %(changed)d changed, %(removed)d removed, %(held)d held.")
+        % {
+            "added": len(changes.added),
+            "changed": len(changes.changed),
+            "removed": len(changes.removed),
+            "held": len(changes.drifted),
+        },
+    )
+    for problem in changes.problems[:5]:
+        messages.warning(request, problem)
+
+
+def _render_new(
+    request: PageRequest, form: NewSourceForm, preview: SourcePreview | None = None, status: int = 200
+) -> HttpResponse:
+    sent = form.cleaned_data if form.is_bound else {}
+    shown = {
+        "section": "sources",
+        "form": form,
+        "preview": preview,
+        "levels": [level.value for level in SafetyLevel],
+        "document": sent.get("document") or sent.get("kept_document") or "",
+    }
+    return render(request, "sources/new.html", shown, status=status)
+
+
+@require_safe
+@administrator_required
+def source_detail(request: PageRequest, name: str) -> HttpResponse:
+    """Show one source with its tools."""
+    return _render_detail(request, _source_or_404(name))
+
+
+@require_POST
+@administrator_required
+def change_source(request: PageRequest, name: str) -> HttpResponse:
+    """Change the settings of a source, or switch it on or off."""
+    source = _source_or_404(name)
+    if "enabled" in request.POST:
+        sources.update_source(source, {"enabled": request.POST["enabled"] == "yes"}, by=request.user)
+        return redirect("source", name)
+    form = SourceSettingsForm(request.POST)
+    if form.is_valid():
+        try:
+            sources.update_source(source, form.values(), by=request.user)
+            messages.success(request, _("Saved."))
+            return redirect("source", name)
+        except ParameterError as error:
+            form.add_problems(error)
+    return _render_detail(request, source, form, status=422)
+
+
+@require_POST
+@administrator_required
+def sync_source(request: PageRequest, name: str) -> HttpResponse:
+    """Read the upstream now."""
+    _sync(request, _source_or_404(name))
+    return redirect("source", name)
+
+
+def _source_or_404(name: str) -> Source:
+    return get_object_or_404(sources.imported_sources(), name=name)
+
+
+def _render_detail(
+    request: PageRequest, source: Source, form: SourceSettingsForm | None = None, status: int = 200
+) -> HttpResponse:
+    tools = source.tools.exclude(definition=None).select_related("current_version", "held_version", "source")
+    shown = {
+        "section": "sources",
+        "source": source,
+        "badge": STATUS_BADGES[source.status],
+        "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools.order_by("name")],
+        "form": (form or SourceSettingsForm(initial=_initial(source))).for_kind(source.kind),
+    }
+    return render(request, "sources/source.html", shown, status=status)
+
+
+def _initial(source: Source) -> dict[str, Any]:
+    """Return a source's fields as the form shows them: values of headers and environment are masks."""
+    secrets = read_secrets(source)
+    return {
+        "url": source.url,
+        "command": "\n".join(source.command),
+        "base_url": source.base_url,
+        "headers": "\n".join(f"{name}: {value}" for name, value in masked(secrets["headers"]).items()),
+        "env": "\n".join(f"{name}={value}" for name, value in masked(secrets["env"]).items()),
+        "timeout": source.timeout,
+        "trusted": source.trusted,
+    }
