@@ -19,6 +19,7 @@ from plans.demo.agents import make_agents
 from plans.demo.people import DemoSignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies
 from plans.demo.scenes import make_plans
+from plans.demo.sources import make_sources
 from plans.management.commands.serve import link_to
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
@@ -54,9 +55,12 @@ class Command(BaseCommand):
             people, tokens = reset_people(), reset_tokens()
             make_policies()
             make_agents()
+            problem_of_source = make_sources()
             make_plans(tokens["agent"][0])
         except (Conflict, TimeoutError) as problem:
             raise CommandError(str(problem)) from None
+        if problem_of_source:
+            self.stderr.write(f"The demo's source has no tools: {problem_of_source}")
         command = "" if serves else f"python manage.py serve --port {port}"
         self.stdout.write(demo_as_json(people, tokens) if options["json"] else demo_summary(people, tokens, command))
         self.stdout.flush()

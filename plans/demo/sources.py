@@ -1,0 +1,30 @@
+"""The demo's source: an MCP server of a real package, which tells and converts times."""
+
+import sys
+
+from django.contrib.auth.models import User
+
+from catalog.errors import ToolgateError
+from catalog.inventory.sources import create_source, sync_source
+from catalog.models import Source
+
+TIME_SERVER = {
+    "name": "time",
+    "kind": "mcp",
+    "command": [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"],
+    "trusted": True,
+}
+
+
+def make_sources() -> str:
+    """Add the source unless it exists, and import its tools; return a sentence if that failed."""
+    source = Source.objects.filter(name=TIME_SERVER["name"]).first()
+    try:
+        if source is None:
+            administrator = User.objects.get(username="admin")
+            source = create_source(TIME_SERVER, by=administrator, any_command=True)
+        if source.enabled and source.is_imported:
+            sync_source(source)
+    except ToolgateError as error:
+        return error.message
+    return ""
