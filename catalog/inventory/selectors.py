@@ -134,13 +134,17 @@ def sort_column(sort: str) -> str:
 
 def get_tool_row(name: str) -> Tool:
     """Return one tool with its version, also if no source offers it any more. Raises Tool.DoesNotExist."""
-    rows = Tool.objects.select_related("source", "current_version").prefetch_related("categories")
+    rows = Tool.objects.select_related("source", "current_version", "held_version").prefetch_related("categories")
     return rows.get(name=name, current_version__isnull=False)
 
 
 def tool_versions(tool: Tool) -> "QuerySet[ToolVersion]":
-    """Return the tool's versions."""
-    return tool.versions.annotate(is_current=Q(pk=tool.current_version_id)).select_related("tool")
+    """Return the tool's versions, without one that is held."""
+    return (
+        tool.versions.exclude(pk=tool.held_version_id)
+        .annotate(is_current=Q(pk=tool.current_version_id))
+        .select_related("tool")
+    )
 
 
 def get_current_version(tool: Tool) -> ToolVersion:

@@ -15,8 +15,10 @@ from django.utils.translation import gettext_lazy
 from catalog.definitions.levels import MAX_GRANT_HOURS, MAX_GRANT_USES, SafetyLevel
 from catalog.errors import ToolgateError
 from catalog.inventory.overrides import MAX_WEIGHT, InvalidOverride, OverrideChange, apply_overrides
+from catalog.inventory.sources import accept_version
 from catalog.models import Tool
 from catalog.rest.problems import problem_for
+from catalog.ui.requests import parse_number
 
 
 @dataclass(slots=True)
@@ -34,6 +36,10 @@ def submit_change(tool: Tool, sent: QueryDict, by: User) -> list[OverrideChange]
     entered = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
     what, reason = entered.get("what", ""), entered.get("reason", "").strip()
     try:
+        if what == "version":
+            number = parse_number(entered.get("accept_version", ""), most_digits=7) or 0
+            accept_version(tool, number, by=by, reason=reason)
+            return [OverrideChange("tool.accepted", tool.current_version and tool.current_version.number, number)]
         if what not in FORM_READERS:
             raise InvalidOverride("", _("The form is incomplete. Reload the page."))
         return apply_overrides(tool.name, FORM_READERS[what](entered), by=by, reason=reason)
@@ -50,7 +56,15 @@ def _field_of(path: str) -> str:
     return field if field in FORM_FIELDS or field.startswith("weight-") else ""
 
 
-FORM_FIELDS = ("safety_level", "reason", "description_override", "categories", "max_hours", "max_uses")
+FORM_FIELDS = (
+    "accept_version",
+    "safety_level",
+    "reason",
+    "description_override",
+    "categories",
+    "max_hours",
+    "max_uses",
+)
 
 
 def describe_changes(changes: list[OverrideChange]) -> str:
@@ -62,6 +76,7 @@ def describe_changes(changes: list[OverrideChange]) -> str:
 
 
 CHANGE_LABELS = {
+    "tool.accepted": gettext_lazy("Change accepted"),
     "tool.level_set": gettext_lazy("Safety level changed"),
     "tool.categories_set": gettext_lazy("Categories changed"),
     "tool.enabled": gettext_lazy("Enabled"),

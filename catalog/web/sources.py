@@ -11,11 +11,22 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from catalog.core.canonical_json import parse_json
 from catalog.definitions.levels import SafetyLevel
-from catalog.errors import Conflict, ParameterError, SourceProblem, UpstreamUnavailable
+from catalog.errors import (
+    Conflict,
+    MalformedJSON,
+    ParameterError,
+    SourceProblem,
+    TooLarge,
+    ToolgateError,
+    UpstreamUnavailable,
+)
 from catalog.inventory import sources
+from catalog.inventory.http_tools import create_http_tool
 from catalog.inventory.sources import SourcePreview
 from catalog.models import Source
+from catalog.sources.http_requests import METHODS
 from catalog.sources.settings import masked, read_secrets
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm
@@ -161,6 +172,66 @@ class NewSourceForm(SourceSettingsForm):
         return {**super().values(), "name": data["name"], "kind": data["kind"], "document": document}
 
 
+class HttpToolForm(PageForm):
+    """A tool whose calls are HTTP requests."""
+
+    specification = forms.CharField(
+        label=gettext_lazy("Specification"),
+        widget=forms.Textarea,
+        help_text=gettext_lazy("gram, or JSON with “name”, “description” and “schema” (the JSON Schema of an object)."),
+    )
+    safety_level = forms.ChoiceField(
+        label=gettext_lazy("Safety level"),
+        choices=[(level.value, level.value.title()) for level in SafetyLevel],
+        initial=SafetyLevel.DANGEROUS.value,
+    )
+    categories = forms.CharField(
+        label=gettext_lazy("Categories"), required=False, help_text=gettext_lazy("Separated by commas.")
+    )
+    method = forms.ChoiceField(label=gettext_lazy("Method"), choices=[(each, each) for each in METHODS])
+    url = forms.CharField(
+        label=gettext_lazy("URL"),
+        max_length=2000,
+        help_text=gettext_lazy(
+            "Such as https://shop.example.org/orders/{id}: placeholders are parameters, in the path or the query. The "
+            "other parameters become the query (GET, HEAD, DELETE) or the JSON body."
+        ),
+    )
+    headers = forms.CharField(
+        label=gettext_lazy("Headers"),
+        required=False,
+        widget=forms.Textarea,
+        help_text=gettext_lazy("Such as “Authorization: Bearer …”, one on each line. Stored encrypted, never shown."),
+    )
+    timeout = forms.IntegerField(label=gettext_lazy("Timeout in seconds"), min_value=1, max_value=300, initial=30)
+
+    def clean_specification(self) -> str | dict[str, Any]:
+        """Return gram as text and JSON as an object."""
+        text = self.cleaned_data["specification"].strip()
+        if not text.startswith("{"):
+            return str(text)
+        try:
+            value = parse_json(text)
+        except (MalformedJSON, TooLarge) as error:
+            raise forms.ValidationError(str(error)) from None
+        return value if isinstance(value, dict) else {}
+
+    def clean_headers(self) -> dict[str, str]:
+        """Return the headers by name."""
+        return _pairs(self.cleaned_data["headers"], ":")
+
+    def clean_categories(self) -> list[str]:
+        """Return the names of the categories."""
+        return [each.strip() for each in self.cleaned_data["categories"].split(",") if each.strip()]
+
+    def add_problems(self, error: ToolgateError) -> None:
+        """Show what the service refused; the fields of the request have names of their own there."""
+        if isinstance(error, ParameterError):
+            for each in error.details.get("errors", ()):
+                each["path"] = str(each["path"]).removeprefix("http.")
+        super().add_problems(error)
+
+
 def _lines(text: str) -> str:
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
@@ -267,6 +338,30 @@ def _render_new(
         "document": sent.get("document") or sent.get("kept_document") or "",
     }
     return render(request, "sources/new.html", shown, status=status)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_required
+def new_http_tool(request: PageRequest) -> HttpResponse:
+    """Show the form of a new HTTP tool; a POST creates it."""
+    form = HttpToolForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        data = form.cleaned_data
+        try:
+            tool = create_http_tool(
+                data["specification"],
+                {name: data[name] for name in ("method", "url", "headers", "timeout")},
+                safety_level=data["safety_level"],
+                categories=data["categories"],
+                by=request.user,
+            )
+        except (ParameterError, Conflict) as error:
+            form.add_problems(error)
+        else:
+            messages.success(request, _("Tool created."))
+            return redirect("tool", tool.name)
+    shown = {"section": "sources", "form": form}
+    return render(request, "sources/new_http_tool.html", shown, status=422 if form.errors else 200)
 
 
 @require_safe

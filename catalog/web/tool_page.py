@@ -44,6 +44,7 @@ def tool_page_context(tool: Tool, viewer: User, query: Mapping[str, str]) -> dic
         "p95": p95_ms(tool),
         "last_calls": last_calls(tool, viewer),
         "latest": pair_versions(list(tool_versions(tool).order_by("-number")[:2]))[:1],
+        "held": VersionChange(version, tool.held_version) if tool.held_version else None,
         "may_change": can_override(viewer),
         "loaded": _load_state(tool),
         "levels": [level.value for level in SafetyLevel],

@@ -11,6 +11,7 @@ urlpatterns = [
     path("tools/<slug:name>/versions/", views.versions, name="tool-versions"),
     path("sources/", sources.source_list, name="sources"),
     path("sources/new/", sources.new_source, name="source-new"),
+    path("sources/http/new/", sources.new_http_tool, name="http-tool-new"),
     path("sources/<slug:name>/", sources.source_detail, name="source"),
     path("sources/<slug:name>/change/", sources.change_source, name="source-change"),
     path("sources/<slug:name>/sync/", sources.sync_source, name="source-sync"),
