@@ -10,7 +10,9 @@ function say(text) {
   if (!region) return;
   last = performance.now();
   region.textContent = "";
-  requestAnimationFrame(() => { region.textContent = text; });
+  requestAnimationFrame(() => {
+    region.textContent = text;
+  });
 }
 
 /** Answer a person's action. */

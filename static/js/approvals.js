@@ -46,13 +46,16 @@ function watchTheEnd() {
   if (!button || !end) return;
   if (seen.has(what)) return void delete button.dataset.unread;
   button.dataset.unread = "";
-  watcher = new IntersectionObserver((entries, own) => {
-    if (own !== watcher) return;   // told late: the end of something else is watched by now
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    seen.add(what);
-    delete button.dataset.unread;
-    watcher.disconnect();
-  }, { rootMargin: "0px 0px -60px" });
+  watcher = new IntersectionObserver(
+    (entries, own) => {
+      if (own !== watcher) return; // told late: the end of something else is watched by now
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      seen.add(what);
+      delete button.dataset.unread;
+      watcher.disconnect();
+    },
+    { rootMargin: "0px 0px -60px" },
+  );
   watcher.observe(end);
 }
 
@@ -178,7 +181,9 @@ document.addEventListener("click", (event) => {
 // A request that opened by itself, after an answer to the one before, takes none for a moment: a second press was meant
 // for the other.
 let shown;
-document.addEventListener("htmx:beforeSwap", () => { shown = shownNow(); });
+document.addEventListener("htmx:beforeSwap", () => {
+  shown = shownNow();
+});
 document.addEventListener("htmx:afterSwap", (event) => {
   const opened = event.detail.target?.id === "pane" && event.detail.requestConfig?.verb !== "get";
   const form = bar();
@@ -192,27 +197,36 @@ function shownNow() {
 }
 
 // Capture, so that htmx never sees a press that must not count.
-document.addEventListener("click", (event) => {
-  if (event.target.closest("form[data-fresh] [name=verdict]")) {
-    event.preventDefault();
-    event.stopPropagation();
-    answer("This request has just opened. Look at it, then press again.");
-  }
-}, true);
-document.addEventListener("click", (event) => {
-  if (event.defaultPrevented) return;
-  const button = event.target.closest("form:is([data-decide], [data-several]) [name=verdict][value=approve]");
-  if (!button) return;
-  approve(event, button);
-  if (event.defaultPrevented) event.stopPropagation();
-}, true);
+document.addEventListener(
+  "click",
+  (event) => {
+    if (event.target.closest("form[data-fresh] [name=verdict]")) {
+      event.preventDefault();
+      event.stopPropagation();
+      answer("This request has just opened. Look at it, then press again.");
+    }
+  },
+  true,
+);
+document.addEventListener(
+  "click",
+  (event) => {
+    if (event.defaultPrevented) return;
+    const button = event.target.closest("form:is([data-decide], [data-several]) [name=verdict][value=approve]");
+    if (!button) return;
+    approve(event, button);
+    if (event.defaultPrevented) event.stopPropagation();
+  },
+  true,
+);
 
 document.addEventListener("toolgate:send", (event) => {
   const form = event.target.closest("form[data-decide], form[data-several]");
   if (!form) return;
   event.preventDefault();
-  if (event.target.name !== "comment" && form.id === "editing" && !isChecked()) form.querySelector("#edit-check").click();
-  else (intended(form) ?? approveButton(form))?.click();
+  if (event.target.name !== "comment" && form.id === "editing" && !isChecked()) {
+    form.querySelector("#edit-check").click();
+  } else (intended(form) ?? approveButton(form))?.click();
 });
 
 // Edited arguments are checked when the last check was asked for after the last letter, and found nothing wrong.
@@ -236,18 +250,28 @@ document.addEventListener("focusout", (event) => {
 });
 
 // On a phone the list and the request are two pages: their link is a link, and Back leads to the list.
-document.addEventListener("click", (event) => {
-  if (event.target.closest("#queue a[hx-get]") && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
-}, true);
-document.addEventListener("submit", (event) => {
-  if (event.target.id === "bulk" && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
-}, true);
+document.addEventListener(
+  "click",
+  (event) => {
+    if (event.target.closest("#queue a[hx-get]") && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
+  },
+  true,
+);
+document.addEventListener(
+  "submit",
+  (event) => {
+    if (event.target.id === "bulk" && matchMedia("(max-width: 720px)").matches) event.stopPropagation();
+  },
+  true,
+);
 
 for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   document.addEventListener(name, (event) => {
     if (!event.target.matches?.("#pane form")) return;
     const what = event.target.getAttribute("action").endsWith("/comment/") ? "what you wrote" : "your decision";
-    toast(`Could not save ${what}. The request is still waiting; nothing ran. All that you wrote is still there: send it again.`);
+    toast(
+      `Could not save ${what}. The request is still waiting; nothing ran. All that you wrote is still there: send it again.`,
+    );
     answer(`Could not save ${what}`);
   });
 }
@@ -290,7 +314,7 @@ function closeMenu() {
 
 function leave() {
   const way = visible("[data-leave]");
-  if (way) return way.click(), true;
+  if (way) return (way.click(), true);
   return bar() ? (delete bar().dataset.intent, true) : false;
 }
 
@@ -313,12 +337,12 @@ function focusOnAnswer(several, verdict) {
 
 function onAnswerKey(key, verdict, action) {
   onKey(key, () => {
-    if (isOpening()) return tellOpening(), true;
+    if (isOpening()) return (tellOpening(), true);
     return forSelection(verdict) || action();
   });
 }
 
-onAnswerKey("a", "approve", () => undefined);   // what carries the key is pressed
+onAnswerKey("a", "approve", () => undefined); // what carries the key is pressed
 onAnswerKey("d", "reject", askForReason);
 for (const key of ["r", "c", "s", "m", "w"]) onKey(key, () => pressInMenu(key));
 onKey("q", () => {

@@ -27,5 +27,5 @@ const flight = (step) => () => {
   inFlight = Math.max(0, inFlight + step);
   document.documentElement.toggleAttribute("data-busy", inFlight > 0);
 };
-document.addEventListener("htmx:beforeSend", flight(1));   // not beforeRequest: what is held back there never ends
+document.addEventListener("htmx:beforeSend", flight(1)); // not beforeRequest: what is held back there never ends
 document.addEventListener("htmx:afterRequest", flight(-1));

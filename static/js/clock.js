@@ -5,7 +5,11 @@ import { onChange } from "./changes.js";
 import { isLive } from "./connection.js";
 
 const skew = Date.parse(document.body.dataset.now ?? "") - Date.now() || 0;
-const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"]];
+const UNITS = [
+  [60, 1, "s"],
+  [3600, 60, "min"],
+  [86400, 3600, "h"],
+];
 
 /** Return the moment on the server's clock, in milliseconds. */
 export function now() {

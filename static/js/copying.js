@@ -7,7 +7,7 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy], [data-copy-from]");
   if (!button) return;
   const source = document.getElementById(button.dataset.copyFrom ?? "");
-  const text = source ? source.textContent : button.dataset.copy ?? "";
+  const text = source ? source.textContent : (button.dataset.copy ?? "");
   try {
     await navigator.clipboard.writeText(text);
     toast(source ? "Copied" : `Copied ${text.slice(0, 48)}`);

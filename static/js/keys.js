@@ -4,7 +4,8 @@
 const STORE = "toolgate.keys";
 const SEQUENCE_MS = 900;
 const PAUSE_MS = 1000;
-const FIELD = "input:not([type=checkbox], [type=radio], [type=button], [type=submit]), textarea, select, [contenteditable]";
+const FIELD =
+  "input:not([type=checkbox], [type=radio], [type=button], [type=submit]), textarea, select, [contenteditable]";
 const shortcuts = new Map();
 let goUntil = 0;
 let leftAt = -PAUSE_MS;
@@ -21,11 +22,19 @@ export function visible(selector) {
 }
 
 function enabled() {
-  try { return localStorage.getItem(STORE) !== "off"; } catch { return true; }
+  try {
+    return localStorage.getItem(STORE) !== "off";
+  } catch {
+    return true;
+  }
 }
 
 function keep(on) {
-  try { localStorage.setItem(STORE, on ? "on" : "off"); } catch { /* private browsing */ }
+  try {
+    localStorage.setItem(STORE, on ? "on" : "off");
+  } catch {
+    /* private browsing */
+  }
 }
 
 function press(element) {
@@ -73,7 +82,13 @@ function typesOn() {
   return isOn;
 }
 
-document.addEventListener("submit", () => { sentFrom = document.activeElement; }, true);
+document.addEventListener(
+  "submit",
+  () => {
+    sentFrom = document.activeElement;
+  },
+  true,
+);
 document.addEventListener("htmx:beforeSwap", (event) => {
   const field = document.activeElement;
   if (field !== sentFrom && field?.matches(FIELD) && event.detail.target.contains(field)) leftAt = performance.now();

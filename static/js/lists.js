@@ -16,7 +16,9 @@ function link(item) {
 /** Make an item the current one of its list. */
 export function choose(item) {
   const list = item.closest("[data-list]");
-  for (const other of list.querySelectorAll(`${ITEM}[aria-current]`)) if (other !== item) other.removeAttribute("aria-current");
+  for (const other of list.querySelectorAll(`${ITEM}[aria-current]`)) {
+    if (other !== item) other.removeAttribute("aria-current");
+  }
   item.setAttribute("aria-current", "true");
   if (list.id) chosen.set(list.id, item.id);
 }
@@ -25,7 +27,7 @@ function move(step) {
   const list = visible("[data-list]");
   const items = [...(list?.querySelectorAll(ITEM) ?? [])].filter((item) => item.checkVisibility());
   if (!items.length) return false;
-  if (list.dataset.list === "follow" && isSending()) return tellToWait(), true;
+  if (list.dataset.list === "follow" && isSending()) return (tellToWait(), true);
   const at = items.findIndex((item) => item.hasAttribute("aria-current"));
   const before = items.findIndex((item) => item.id === chosen.get(list.id));
   const next = items[at < 0 ? Math.max(0, before) : at + step];
@@ -71,18 +73,22 @@ onKey("Enter", enter);
 document.addEventListener("click", (event) => {
   const item = event.target.closest(`[data-list] ${ITEM}`);
   if (!item || !event.target.closest("a[href]")) return;
-  if (item.closest("[data-list]").dataset.list === "follow" && isSending()) return;   // it is not opened either
+  if (item.closest("[data-list]").dataset.list === "follow" && isSending()) return; // it is not opened either
   choose(item);
 });
 
 let shown;
-document.addEventListener("htmx:beforeSwap", () => { shown = document.getElementById("detail")?.dataset.shown; });
+document.addEventListener("htmx:beforeSwap", () => {
+  shown = document.getElementById("detail")?.dataset.shown;
+});
 document.addEventListener("htmx:afterSwap", (event) => {
   toTheTop(document.getElementById("detail"));
   const opened = event.detail.requestConfig?.triggeringEvent;
   const heading = event.detail.target?.querySelector?.("[data-focus]");
-  if (document.activeElement?.closest("[data-keeps-focus]")) return;   // a form that was sent to be checked goes on
-  if (heading && (opened?.isTrusted || opened?.type === "submit" || opened?.target?.closest?.("[data-leave]"))) heading.focus({ preventScroll: true });
+  if (document.activeElement?.closest("[data-keeps-focus]")) return; // a form that was sent to be checked goes on
+  if (heading && (opened?.isTrusted || opened?.type === "submit" || opened?.target?.closest?.("[data-leave]"))) {
+    heading.focus({ preventScroll: true });
+  }
 });
 
 /** Where the page itself scrolls, on phones, another request begins at its top, and so does what stood in the way of an answer. */

@@ -55,7 +55,9 @@ class Feed {
 
   opened() {
     forgetSaid();
-    this.steady = setTimeout(() => { this.failures = 0; }, STEADY_MS);
+    this.steady = setTimeout(() => {
+      this.failures = 0;
+    }, STEADY_MS);
     tell();
   }
 

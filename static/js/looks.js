@@ -10,7 +10,9 @@ const SELECTOR = "[id^=look-][hx-get]";
 function sameList(path) {
   const asked = new URL(path, location.origin);
   const here = new URLSearchParams(location.search);
-  if (asked.pathname === location.pathname) for (const [name, value] of here) if (!asked.searchParams.has(name)) asked.searchParams.set(name, value);
+  if (asked.pathname === location.pathname) {
+    for (const [name, value] of here) if (!asked.searchParams.has(name)) asked.searchParams.set(name, value);
+  }
   return asked.pathname + asked.search;
 }
 
@@ -36,7 +38,10 @@ function tell(look, part) {
 async function show(look) {
   const written = document.getElementById("note")?.value;
   const swap = look.getAttribute("hx-swap") ?? "innerHTML";
-  await window.htmx.ajax("GET", sameList(look.getAttribute("hx-get")), { target: look.getAttribute("hx-target"), swap });
+  await window.htmx.ajax("GET", sameList(look.getAttribute("hx-get")), {
+    target: look.getAttribute("hx-target"),
+    swap,
+  });
   const field = document.getElementById("note");
   if (written && field && !field.value) field.value = written;
 }

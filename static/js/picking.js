@@ -112,7 +112,9 @@ function showTheNew() {
 }
 
 document.addEventListener("toolgate:held", (event) => {
-  if (event.detail.root.hasAttribute("data-gone") && event.detail.old.matches("[data-item]")) event.detail.old.dataset.over = "";
+  if (event.detail.root.hasAttribute("data-gone") && event.detail.old.matches("[data-item]")) {
+    event.detail.old.dataset.over = "";
+  }
   if (event.detail.old.id !== "queue") return;
   coming = idsOf(event.detail.root);
   for (const item of itemsOf(event.detail.old)) item.toggleAttribute("data-over", !coming.includes(item.id));
@@ -129,7 +131,7 @@ function tellNews() {
   news.firstElementChild.textContent = fresh ? `${fresh} new, press` : "The list has changed, press";
 }
 
-document.addEventListener("htmx:afterRequest", () => setTimeout(tellNews));   // after the end of what was on its way
+document.addEventListener("htmx:afterRequest", () => setTimeout(tellNews)); // after the end of what was on its way
 
 onKey("x", (event) => toggle(event.shiftKey));
 onChange(() => {

@@ -4,7 +4,7 @@
 import { onChange } from "./changes.js";
 import { choose } from "./lists.js";
 
-const BESIDE = "(min-width: 1181px)";   // the open step stands beside the rows
+const BESIDE = "(min-width: 1181px)"; // the open step stands beside the rows
 let open;
 
 function markOpenStep() {
@@ -14,23 +14,35 @@ function markOpenStep() {
   if (row && card.dataset.step !== open) choose(row);
   if (row && open === undefined) lead(row);
   open = card.dataset.step;
-  for (const box of document.querySelectorAll("#graph [data-step]")) box.classList.toggle("sel", box.dataset.step === open);
+  for (const box of document.querySelectorAll("#graph [data-step]")) {
+    box.classList.toggle("sel", box.dataset.step === open);
+  }
   showBox(document.querySelector("#graph .sel"));
 }
 
 /* The graph is drawn anew with each change: it stays where it was scrolled to, until another step is open. */
-let graph, scrolled = 0, shown;
+let graph,
+  scrolled = 0,
+  shown;
 function showBox(box) {
   const wrap = document.getElementById("graph");
   if (wrap !== graph) wrap.scrollLeft = scrolled;
   graph = wrap;
   if (box && shown !== open) {
     const [inner, outer] = [box.getBoundingClientRect(), wrap.getBoundingClientRect()];
-    if (inner.left < outer.left || inner.right > outer.right) wrap.scrollLeft += (inner.left + inner.right - outer.left - outer.right) / 2;
+    if (inner.left < outer.left || inner.right > outer.right) {
+      wrap.scrollLeft += (inner.left + inner.right - outer.left - outer.right) / 2;
+    }
   }
   shown = open;
 }
-document.addEventListener("scroll", (event) => { if (event.target === graph) scrolled = graph.scrollLeft; }, true);
+document.addEventListener(
+  "scroll",
+  (event) => {
+    if (event.target === graph) scrolled = graph.scrollLeft;
+  },
+  true,
+);
 
 /** Bring the row of the step that the address names into sight, where its card is in sight beside it. */
 function lead(row) {
@@ -46,16 +58,22 @@ function follow() {
 
 /* Whoever folded the work of an agent finds it folded when the card is drawn again. */
 const folded = new Set();
-document.addEventListener("toggle", (event) => {
-  if (event.target.id !== "work") return;
-  const step = event.target.closest("[data-step]").dataset.step;
-  if (event.target.open) folded.delete(step);
-  else folded.add(step);
-}, true);
-for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.addEventListener(name, () => {
-  const work = document.getElementById("work");
-  if (work && folded.has(work.closest("[data-step]").dataset.step)) work.open = false;
-});
+document.addEventListener(
+  "toggle",
+  (event) => {
+    if (event.target.id !== "work") return;
+    const step = event.target.closest("[data-step]").dataset.step;
+    if (event.target.open) folded.delete(step);
+    else folded.add(step);
+  },
+  true,
+);
+for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) {
+  document.addEventListener(name, () => {
+    const work = document.getElementById("work");
+    if (work && folded.has(work.closest("[data-step]").dataset.step)) work.open = false;
+  });
+}
 
 /* What was written and neither checked in nor started is not left without a question. */
 let sending = false;
@@ -63,9 +81,15 @@ const isUnsaved = () => {
   const editor = document.querySelector("#compose #pj");
   return Boolean(editor && !sending && ("unsaved" in editor.dataset || editor.value !== editor.defaultValue));
 };
-addEventListener("submit", (event) => { sending = event.target.id === "compose" && !event.defaultPrevented; });
-addEventListener("pageshow", () => { sending = false; });
-addEventListener("beforeunload", (event) => { if (isUnsaved()) event.preventDefault(); });
+addEventListener("submit", (event) => {
+  sending = event.target.id === "compose" && !event.defaultPrevented;
+});
+addEventListener("pageshow", () => {
+  sending = false;
+});
+addEventListener("beforeunload", (event) => {
+  if (isUnsaved()) event.preventDefault();
+});
 
 function selectLine(number) {
   const editor = document.getElementById("pj");
@@ -79,11 +103,16 @@ function selectLine(number) {
    one that was checked is left to the server: the button sends the form. */
 function fix({ fix: start, size, was, put }) {
   const editor = document.getElementById("pj");
-  const from = Number(start), to = from + was.length;
+  const from = Number(start),
+    to = from + was.length;
   if (editor.value.length !== Number(size) || editor.value.slice(from, to) !== was) return false;
   const moved = (place) => (place >= to ? place + put.length - was.length : Math.min(place, from + put.length));
   const caret = [moved(editor.selectionStart), moved(editor.selectionEnd)];
-  const scrolled = [document.scrollingElement, editor.parentElement, editor].map((box) => [box, box.scrollLeft, box.scrollTop]);
+  const scrolled = [document.scrollingElement, editor.parentElement, editor].map((box) => [
+    box,
+    box.scrollLeft,
+    box.scrollTop,
+  ]);
   editor.focus({ preventScroll: true });
   editor.setSelectionRange(from, to);
   if (!document.execCommand(put ? "insertText" : "delete", false, put)) editor.setRangeText(put, from, to);

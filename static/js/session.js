@@ -43,8 +43,10 @@ function renew(token) {
 }
 
 function tellOf(person) {
-  if (person) connection.end(`${person} is signed in here now.`, { more: "Copy what you typed, then reload the page." });
-  else connection.end("You were signed out.", { more: "What you typed stays here until you are back.", signIn: true });
+  if (person) {
+    connection.end(`${person} is signed in here now.`, { more: "Copy what you typed, then reload the page." });
+  } else
+    connection.end("You were signed out.", { more: "What you typed stays here until you are back.", signIn: true });
 }
 
 function refuse(what) {
@@ -71,13 +73,17 @@ function isTyped(form, button) {
   return [...form.elements].some((field) => field.matches("textarea, select, input:not([type=hidden])"));
 }
 
-document.addEventListener("submit", (event) => {
-  const { target: form, submitter: button } = event;
-  if (allowed.has(form) || !isTyped(form, button)) return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
-  if (!asking.has(form)) send(form, button);
-}, true);
+document.addEventListener(
+  "submit",
+  (event) => {
+    const { target: form, submitter: button } = event;
+    if (allowed.has(form) || !isTyped(form, button)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    if (!asking.has(form)) send(form, button);
+  },
+  true,
+);
 
 document.addEventListener("toolgate:signed-out", () => {
   tellOf("");
@@ -86,5 +92,5 @@ document.addEventListener("toolgate:signed-out", () => {
 
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState !== "visible" || (known === cookie() && !connection.isEnded())) return;
-  isSame().catch(() => {});   // a form that is sent asks again
+  isSame().catch(() => {}); // a form that is sent asks again
 });

@@ -5,9 +5,12 @@ import { answer } from "./announce.js";
 import { onChange } from "./changes.js";
 
 const seen = new WeakSet();
-const watcher = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) see(entry.target);
-}, { rootMargin: "0px 0px -60px" });
+const watcher = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) if (entry.isIntersecting) see(entry.target);
+  },
+  { rootMargin: "0px 0px -60px" },
+);
 
 function form() {
   return document.querySelector("form[data-slice]");
@@ -31,7 +34,10 @@ function show() {
   const button = form()?.querySelector(".btn.go");
   if (!button) return;
   const checked = boxes();
-  button.toggleAttribute("data-unread", checked.some((box) => !seen.has(endOf(box))));
+  button.toggleAttribute(
+    "data-unread",
+    checked.some((box) => !seen.has(endOf(box))),
+  );
   button.disabled = !checked.length;
   for (const place of button.querySelectorAll("[data-checked]")) place.textContent = String(checked.length);
 }
@@ -44,13 +50,19 @@ function watch() {
 document.addEventListener("change", (event) => {
   if (event.target.matches("input[name=item][form=slice]")) show();
 });
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("form[data-slice] .btn.go");
-  if (!button || !("unread" in button.dataset)) return;
-  event.preventDefault();
-  const next = boxes().map(endOf).find((end) => !seen.has(end));
-  next?.scrollIntoView({ block: "center" });
-  answer("Showing the rest of the steps");
-}, true);
+document.addEventListener(
+  "click",
+  (event) => {
+    const button = event.target.closest("form[data-slice] .btn.go");
+    if (!button || !("unread" in button.dataset)) return;
+    event.preventDefault();
+    const next = boxes()
+      .map(endOf)
+      .find((end) => !seen.has(end));
+    next?.scrollIntoView({ block: "center" });
+    answer("Showing the rest of the steps");
+  },
+  true,
+);
 
 onChange(watch);

@@ -92,7 +92,9 @@ function insert(root) {
   else if (root.dataset.at === "start") list.prepend(root);
   else list.append(root);
   const most = Number(list.dataset.keep ?? Infinity);
-  while (list.childElementCount > most) (root.dataset.at === "start" ? list.lastElementChild : list.firstElementChild).remove();
+  while (list.childElementCount > most) {
+    (root.dataset.at === "start" ? list.lastElementChild : list.firstElementChild).remove();
+  }
   window.htmx?.process(root);
 }
 
@@ -145,7 +147,9 @@ function retry() {
   }, 50);
 }
 
-for (const name of ["focusout", "click", "selectionchange", "input", "mouseover"]) document.addEventListener(name, retry);
+for (const name of ["focusout", "click", "selectionchange", "input", "mouseover"]) {
+  document.addEventListener(name, retry);
+}
 document.addEventListener("toggle", retry, true);
 document.addEventListener("htmx:afterSwap", () => {
   for (const id of held.keys()) if (!document.getElementById(id)) held.delete(id);

@@ -2,8 +2,20 @@
 
 (() => {
   const NEXT = { system: "light", light: "dark", dark: "system" };
-  const stored = () => { try { return localStorage.getItem("toolgate.theme"); } catch { return null; } };
-  const keep = (theme) => { try { localStorage.setItem("toolgate.theme", theme); } catch { /* private browsing */ } };
+  const stored = () => {
+    try {
+      return localStorage.getItem("toolgate.theme");
+    } catch {
+      return null;
+    }
+  };
+  const keep = (theme) => {
+    try {
+      localStorage.setItem("toolgate.theme", theme);
+    } catch {
+      /* private browsing */
+    }
+  };
   let theme = NEXT[stored()] ? stored() : "system";
 
   const show = () => {

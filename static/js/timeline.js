@@ -4,7 +4,7 @@
 import { now } from "./clock.js";
 import { isLive } from "./connection.js";
 
-const PRESENT = 94;   // in percent, where plans/web/plan/timeline.py draws "now"
+const PRESENT = 94; // in percent, where plans/web/plan/timeline.py draws "now"
 const NARROWEST = 0.8;
 const LABEL_WIDTH = 20;
 

@@ -12,7 +12,7 @@ export function toast(text) {
   const box = document.createElement("div");
   box.className = "toast";
   box.append(Object.assign(document.createElement("span"), { textContent: text }));
-  for (const old of area.querySelectorAll(".toast:not([data-seconds])")) old.remove();   // what can be undone stays
+  for (const old of area.querySelectorAll(".toast:not([data-seconds])")) old.remove(); // what can be undone stays
   area.prepend(box);
   changed();
 }

@@ -61,9 +61,10 @@ document.addEventListener("htmx:beforeSend", (event) => {
   if (turn === sending) isTold = false;
   turn.add(xhr);
   if (turn === opening && isPressed(event)) dim();
-  xhr.addEventListener("loadend", () => {   // the end of whatever happens to it
+  xhr.addEventListener("loadend", () => {
+    // the end of whatever happens to it
     turn.delete(xhr);
-    queueMicrotask(settle);   // one that a newer one replaced ends just before that is sent
+    queueMicrotask(settle); // one that a newer one replaced ends just before that is sent
   });
 });
 
