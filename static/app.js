@@ -1,19 +1,19 @@
 /* Small improvements to pages that work without them. Each module listens on the document, so swaps change nothing. */
 
-import "./js/approvals.js";
-import "./js/attention.js";
-import "./js/clock.js";
-import "./js/connection.js";
-import "./js/copying.js";
-import "./js/disclosure.js";
-import "./js/keys.js";
-import "./js/lists.js";
-import "./js/live.js";
-import "./js/looks.js";
-import "./js/picking.js";
-import "./js/plans.js";
-import "./js/session.js";
-import "./js/slices.js";
-import "./js/tabs.js";
-import "./js/timeline.js";
-import "./js/toasts.js";
+import "./js/pages/decision_bar.js";
+import "./js/components/title_badge.js";
+import "./js/components/relative_time.js";
+import "./js/core/connection.js";
+import "./js/components/copy_button.js";
+import "./js/components/disclosure.js";
+import "./js/core/shortcuts.js";
+import "./js/components/list_navigation.js";
+import "./js/core/live_updates.js";
+import "./js/pages/stale_notice.js";
+import "./js/pages/queue_selection.js";
+import "./js/pages/plan.js";
+import "./js/core/session.js";
+import "./js/pages/plan_slice.js";
+import "./js/components/tabs.js";
+import "./js/pages/plan_timeline.js";
+import "./js/components/toasts.js";

@@ -19,7 +19,7 @@ pytestmark = [
 
 PUT = """async (fragments) => {
     const app = document.querySelector("script[type=module]").src;
-    const { apply } = await import(app.replace("app.js", "js/swaps.js"));
+    const { apply } = await import(app.replace("app.js", "js/core/fragments.js"));
     apply(fragments);
 }"""
 """Puts fragments into the page as its socket does."""

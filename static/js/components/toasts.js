@@ -1,6 +1,6 @@
 /* Short messages. One with data-seconds counts down and can be taken back until then; the others go after six seconds. */
 
-import { changed, onChange } from "./changes.js";
+import { changed, onChange } from "../core/page_changes.js";
 
 const STAY_MS = 6000;
 const started = new WeakSet();

@@ -1,8 +1,8 @@
 /* Keeps relative times true: [data-ago] and [data-left] each 15 s, [data-since] each second, on the server's clock.
    All clocks stop while the page is disconnected. The words are those of catalog/ui/labels.py. */
 
-import { onChange } from "./changes.js";
-import { isLive } from "./connection.js";
+import { onChange } from "../core/page_changes.js";
+import { isLive } from "../core/connection.js";
 
 const skew = Date.parse(document.body.dataset.now ?? "") - Date.now() || 0;
 const UNITS = [

@@ -4,7 +4,7 @@
 
 import { answer } from "./announce.js";
 import * as connection from "./connection.js";
-import { toast } from "./toasts.js";
+import { toast } from "../components/toasts.js";
 
 const TOKEN = "[name=csrfmiddlewaretoken]";
 const KEPT = "Nothing was sent. What you typed is still here.";

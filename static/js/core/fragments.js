@@ -1,7 +1,7 @@
 /* Puts fragments into the page by id. What a person is using is left alone until they let go: an element that holds
    the focus, an open disclosure, selected text or something typed, and a list under the pointer. The newest wins. */
 
-import { changed, onChange } from "./changes.js";
+import { changed, onChange } from "./page_changes.js";
 
 const FIELDS = "input, textarea, select";
 const held = new Map();

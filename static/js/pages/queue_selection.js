@@ -1,12 +1,12 @@
 /* Several at once: X selects the current request, Shift X all from the last one, boxes do the same by mouse. The choice
    outlives a list that a socket replaced. What is new in a list that somebody points at is announced, never moved. */
 
-import { answer } from "./announce.js";
-import { changed, onChange } from "./changes.js";
-import { onKey, visible } from "./keys.js";
-import { reopen } from "./lists.js";
-import { holds, release } from "./swaps.js";
-import { isSending } from "./turns.js";
+import { answer } from "../core/announce.js";
+import { changed, onChange } from "../core/page_changes.js";
+import { onKey, visible } from "../core/shortcuts.js";
+import { reopen } from "../components/list_navigation.js";
+import { holds, release } from "../core/fragments.js";
+import { isSending } from "./pane_requests.js";
 
 const picked = new Set();
 let last = "";

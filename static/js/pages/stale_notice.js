@@ -2,8 +2,8 @@
    taken from them: they are told, and look when they want to. The list beside a request stays the one it was.
    Parts of a plan that change within a moment are asked for together. */
 
-import { report } from "./announce.js";
-import { isTouched } from "./swaps.js";
+import { report } from "../core/announce.js";
+import { isTouched } from "../core/fragments.js";
 
 const SELECTOR = "[id^=look-][hx-get]";
 

@@ -1,8 +1,8 @@
 /* The plan pages. The open step is marked in every view, boxes of the graph open steps, the newest events are kept
    in sight while Follow is on. In the editor, a problem's line is selected, and its fix edits the text in place. */
 
-import { onChange } from "./changes.js";
-import { choose } from "./lists.js";
+import { onChange } from "../core/page_changes.js";
+import { choose } from "../components/list_navigation.js";
 
 const BESIDE = "(min-width: 1181px)"; // the open step stands beside the rows
 let open;

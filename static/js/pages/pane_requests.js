@@ -2,9 +2,9 @@
    marked in the list is not what stands there. While an answer is on its way, no other request is opened: what comes back
    says which is next and offers to undo. Whoever asks for one is told so, once for each answer. */
 
-import { answer } from "./announce.js";
-import { changed } from "./changes.js";
-import { toast } from "./toasts.js";
+import { answer } from "../core/announce.js";
+import { changed } from "../core/page_changes.js";
+import { toast } from "../components/toasts.js";
 
 const opening = new Set();
 const sending = new Set();

@@ -3,9 +3,9 @@
    what came after the last number, with full-jitter backoff. It sends nothing else. */
 
 import { report } from "./announce.js";
-import { onChange } from "./changes.js";
+import { onChange } from "./page_changes.js";
 import * as connection from "./connection.js";
-import { apply, forgetSaid } from "./swaps.js";
+import { apply, forgetSaid } from "./fragments.js";
 
 const FIRST_MS = 500;
 const LONGEST_MS = 30000;

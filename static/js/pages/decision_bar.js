@@ -2,12 +2,12 @@
    over; what cannot be undone takes a second press within four seconds; answers that need words ask for them first.
    The server checks everything again. */
 
-import { answer } from "./announce.js";
-import { onChange } from "./changes.js";
-import { onKey, visible } from "./keys.js";
-import { answerTogether, clearSelection } from "./picking.js";
-import { toast } from "./toasts.js";
-import { isOpening, tellOpening } from "./turns.js";
+import { answer } from "../core/announce.js";
+import { onChange } from "../core/page_changes.js";
+import { onKey, visible } from "../core/shortcuts.js";
+import { answerTogether, clearSelection } from "./queue_selection.js";
+import { toast } from "../components/toasts.js";
+import { isOpening, tellOpening } from "./pane_requests.js";
 
 const ARMED_MS = 4000;
 const FRESH_MS = 700;

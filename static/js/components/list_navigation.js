@@ -1,10 +1,10 @@
 /* J, K and the arrows move through [data-list] items; the current one carries aria-current.
    data-list="follow" opens each item in the pane beside it; other lists move the focus, so Enter opens the link. */
 
-import { onChange } from "./changes.js";
-import { onKey, visible } from "./keys.js";
-import { answer } from "./announce.js";
-import { isOpening, isSending, tellToWait } from "./turns.js";
+import { onChange } from "../core/page_changes.js";
+import { onKey, visible } from "../core/shortcuts.js";
+import { answer } from "../core/announce.js";
+import { isOpening, isSending, tellToWait } from "../pages/pane_requests.js";
 
 const ITEM = "[data-item]";
 const chosen = new Map();

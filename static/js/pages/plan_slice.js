@@ -1,8 +1,8 @@
 /* A slice of a plan: approve stays locked until the end of every step that is checked was on screen; the button says
    how many are checked. Without a script the form works as it is; the server checks everything again. */
 
-import { answer } from "./announce.js";
-import { onChange } from "./changes.js";
+import { answer } from "../core/announce.js";
+import { onChange } from "../core/page_changes.js";
 
 const seen = new WeakSet();
 const watcher = new IntersectionObserver(

@@ -1,6 +1,6 @@
 /* [data-copy] puts its text, and [data-copy-from] the text of the element it names, on the clipboard. */
 
-import { answer } from "./announce.js";
+import { answer } from "../core/announce.js";
 import { toast } from "./toasts.js";
 
 document.addEventListener("click", async (event) => {

@@ -1,6 +1,6 @@
 /* The page's title and icon say that people are waited for. The number is read where the page shows it. */
 
-import { onChange } from "./changes.js";
+import { onChange } from "../core/page_changes.js";
 
 onChange(() => {
   const waiting = Number(document.querySelector("[data-waiting]:not(link)")?.dataset.waiting ?? 0);

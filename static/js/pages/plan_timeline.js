@@ -1,8 +1,8 @@
 /* Lets a plan's timeline go on between two drawings of the server: while a step works, the open bars reach the present
    and what is over shrinks with the scale. The next drawing replaces all of it. */
 
-import { now } from "./clock.js";
-import { isLive } from "./connection.js";
+import { now } from "../components/relative_time.js";
+import { isLive } from "../core/connection.js";
 
 const PRESENT = 94; // in percent, where plans/web/plan/timeline.py draws "now"
 const NARROWEST = 0.8;
