@@ -71,6 +71,8 @@ check: $(VENV)/dev.stamp ## formatters, linters, imports, types, migrations, dep
 	$(BIN)/ruff format --check --output-format concise .
 	$(BIN)/ruff check .
 	$(BIN)/djlint --check --lint --quiet templates
+	$(BIN)/oxfmt --check static
+	$(BIN)/oxlint --deny-warnings static
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(EMBEDDED) $(MANAGE) makemigrations --check --dry-run
@@ -81,6 +83,8 @@ format: $(VENV)/dev.stamp ## apply the formatters and the linters' fixes
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 	$(BIN)/djlint --reformat --quiet templates
+	$(BIN)/oxlint --fix --quiet static
+	$(BIN)/oxfmt static
 
 bench: $(VENV)/dev.stamp ## the figures, one JSON object a line
 	$(EMBEDDED) $(BIN)/python -m benchmarks $(ARGS)

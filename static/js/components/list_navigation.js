@@ -4,7 +4,8 @@
 import { onChange } from "../core/page_changes.js";
 import { onKey, visible } from "../core/shortcuts.js";
 import { answer } from "../core/announce.js";
-import { isOpening, isSending, tellToWait } from "../pages/pane_requests.js";
+import { isPhone } from "../core/viewport.js";
+import { isOpening, isSending, shownRequest, tellToWait } from "../pages/pane_requests.js";
 
 const ITEM = "[data-item]";
 const chosen = new Map();
@@ -68,8 +69,8 @@ onKey("ArrowDown", () => (document.activeElement?.closest("[data-list]") ? move(
 onKey("ArrowUp", () => (document.activeElement?.closest("[data-list]") ? move(-1) : false));
 onKey("Enter", enter);
 
-// A press or click on an item makes it the current one; what a person opened gets the focus, what J and K passed does not.
-// It gets it at once: half a word typed later would end up elsewhere.
+// A click makes an item the current one. A request that a person opened gets the focus at once, so that typing goes to
+// it; one that J and K passed does not.
 document.addEventListener("click", (event) => {
   const item = event.target.closest(`[data-list] ${ITEM}`);
   if (!item || !event.target.closest("a[href]")) return;
@@ -77,12 +78,12 @@ document.addEventListener("click", (event) => {
   choose(item);
 });
 
-let shown;
+let shownBefore;
 document.addEventListener("htmx:beforeSwap", () => {
-  shown = document.getElementById("detail")?.dataset.shown;
+  shownBefore = shownRequest();
 });
 document.addEventListener("htmx:afterSwap", (event) => {
-  toTheTop(document.getElementById("detail"));
+  scrollToTop(document.getElementById("detail"));
   const opened = event.detail.requestConfig?.triggeringEvent;
   const heading = event.detail.target?.querySelector?.("[data-focus]");
   if (document.activeElement?.closest("[data-keeps-focus]")) return; // a form that was sent to be checked goes on
@@ -91,22 +92,22 @@ document.addEventListener("htmx:afterSwap", (event) => {
   }
 });
 
-/** Where the page itself scrolls, on phones, another request begins at its top, and so does what stood in the way of an answer. */
-function toTheTop(detail) {
-  if (!detail || !matchMedia("(max-width: 720px)").matches) return;
-  if (detail.dataset.shown !== shown || detail.querySelector("[role=alert]")) scrollTo(0, 0);
+/** On phones, where the page itself scrolls, show another request, or an error, from the top. */
+function scrollToTop(detail) {
+  if (!detail || !isPhone()) return;
+  if (detail.dataset.shown !== shownBefore || detail.querySelector("[role=alert]")) scrollTo(0, 0);
 }
 
-/** Return the item that is to carry the mark: the one in the pane, unless another is on its way; else where it was. */
+/** Return the item to mark: the one in the pane unless another is loading, or the one that was marked. */
 function toMark(list) {
   const byId = (id) => list.querySelector(`#${CSS.escape(id ?? "-")}`);
-  const shown = document.getElementById("detail")?.dataset.shown;
+  const shown = shownRequest();
   if (list.dataset.list === "follow" && shown && !isOpening()) return byId(shown);
   return list.querySelector(`${ITEM}[aria-current]`) ?? byId(chosen.get(list.id));
 }
 
-// A list or item that a socket replaced keeps its mark. While several are shown together none of them is the current one;
-// J and K go on from where one was.
+// Lists and items keep their mark when a socket replaces them. While several requests are shown together, none is
+// marked; J and K continue from the last one.
 onChange(() => {
   const together = document.querySelector("[data-several]") !== null;
   for (const list of document.querySelectorAll("[data-list][id]")) {

@@ -1,4 +1,5 @@
-/* Short messages. One with data-seconds counts down and can be taken back until then; the others go after six seconds. */
+/* Short messages. One with data-seconds counts down and can be undone until then; the others disappear after six
+   seconds. They stand above the bar at the bottom of the window, whose height is published as --bar-height. */
 
 import { changed, onChange } from "../core/page_changes.js";
 
@@ -46,3 +47,27 @@ onChange(() => {
     else setTimeout(() => box.remove(), STAY_MS);
   }
 });
+
+const BARS = ".decide, .decided, .tabbar";
+const sizes = new ResizeObserver(measureBar);
+let measured = [];
+
+/** Publish the height of the bar that covers the bottom of the window, or 0. */
+function measureBar() {
+  const tops = [...document.querySelectorAll(BARS)]
+    .filter((bar) => bar.checkVisibility())
+    .map((bar) => bar.getBoundingClientRect())
+    .filter((box) => Math.round(box.bottom) >= innerHeight && box.top < innerHeight)
+    .map((box) => innerHeight - box.top);
+  document.documentElement.style.setProperty("--bar-height", `${Math.round(Math.max(0, ...tops))}px`);
+}
+
+onChange(() => {
+  const bars = [...document.querySelectorAll(BARS)];
+  if (bars.length === measured.length && bars.every((bar, place) => bar === measured[place])) return;
+  sizes.disconnect();
+  for (const bar of bars) sizes.observe(bar);
+  measured = bars;
+  measureBar();
+});
+addEventListener("resize", measureBar);

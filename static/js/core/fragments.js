@@ -76,11 +76,11 @@ export function forgetSaid() {
   said.clear();
 }
 
-// What a model says is in no part that is drawn: one that comes while it speaks begins empty, or is the first with a place.
+// The server never draws the text that a model is still writing: a part that is drawn meanwhile gets it from here.
 onChange(() => {
   for (const [id, root] of said) {
-    const place = document.getElementById(id);
-    if (place && !place.textContent && "said" in place.dataset) replace(place, root);
+    const target = document.getElementById(id);
+    if (target && !target.textContent && "said" in target.dataset) replace(target, root);
   }
 });
 

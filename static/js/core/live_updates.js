@@ -1,6 +1,6 @@
 /* One socket for each [data-live] element. Messages: {"seq", "fragments": [html…], "announce"?}.
-   It asks for what came after the number that the page, or the part with [data-drawn-at], was drawn at; after a loss, for
-   what came after the last number, with full-jitter backoff. It sends nothing else. */
+   The socket asks for everything after the number at which the page, or the part with [data-drawn-at], was drawn. After
+   a lost connection it asks for everything after the last number, with full-jitter backoff. It sends nothing else. */
 
 import { report } from "./announce.js";
 import { onChange } from "./page_changes.js";

@@ -1,6 +1,6 @@
-/* Keeps what is typed when the session has ended. A form that has fields is sent once it is certain that the same person is
-   still signed in; otherwise the page stays as it is, and the banner leads to the sign-in page in another tab. After a
-   sign-in there the forms get its new token. Without scripts the server answers with what was typed. */
+/* Keeps what is typed when the session has ended. Before a form with fields is sent, check that the same person is
+   still signed in. If not, nothing is sent and the banner leads to the sign-in page in another tab; after the sign-in there,
+   the forms get its new token. Without scripts the server answers with what was typed. */
 
 import { answer } from "./announce.js";
 import * as connection from "./connection.js";
@@ -45,8 +45,9 @@ function renew(token) {
 function tellOf(person) {
   if (person) {
     connection.end(`${person} is signed in here now.`, { more: "Copy what you typed, then reload the page." });
-  } else
+  } else {
     connection.end("You were signed out.", { more: "What you typed stays here until you are back.", signIn: true });
+  }
 }
 
 function refuse(what) {

@@ -1,32 +1,38 @@
-/* One thing at a time in the pane. While a request is on its way into it, nothing of the one before is answered: what is
-   marked in the list is not what stands there. While an answer is on its way, no other request is opened: what comes back
-   says which is next and offers to undo. Whoever asks for one is told so, once for each answer. */
+/* One request at a time in the pane. While a request is loading into the pane, the one before it cannot be answered;
+   while an answer is being sent, no other request can be opened: the response says which is next and offers to undo.
+   A request that opened by itself after an answer takes none for a moment. */
 
 import { answer } from "../core/announce.js";
 import { changed } from "../core/page_changes.js";
 import { toast } from "../components/toasts.js";
 
+const FRESH_MS = 700;
 const opening = new Set();
 const sending = new Set();
 const disabled = new Set();
 let isTold = false;
 
-/** Say whether a request is on its way into the pane. */
+/** Return the id of the row whose request is shown in the pane. */
+export function shownRequest() {
+  return document.getElementById("detail")?.dataset.shown;
+}
+
+/** Return whether a request is loading into the pane. */
 export function isOpening() {
   return opening.size > 0;
 }
 
-/** Say that nothing is answered while a request is on its way into the pane. */
+/** Announce that the request that is loading cannot be answered yet. */
 export function tellOpening() {
   answer("The request is being opened. Press again when it is there.");
 }
 
-/** Say whether an answer is on its way. */
+/** Return whether an answer is being sent. */
 export function isSending() {
   return sending.size > 0;
 }
 
-/** Say that nothing else is opened while an answer is on its way, unless that was said of this one. */
+/** Announce, once for each answer, that nothing else is opened while it is being sent. */
 export function tellToWait() {
   if (!isTold) answer("Your answer is being sent. Press again when that is done.");
   isTold = true;
@@ -40,7 +46,7 @@ function reads(event) {
   return event.detail.requestConfig.verb === "get";
 }
 
-/** Say whether a person asked for it: the pane asks for its own part too, when a request was looked at for a while. */
+/** Return whether a person asked for it: the pane reloads its parts by itself too. */
 function isPressed(event) {
   return ["click", "submit"].includes(event.detail.requestConfig.triggeringEvent?.type);
 }
@@ -68,7 +74,7 @@ document.addEventListener("htmx:beforeSend", (event) => {
   });
 });
 
-/** Show that the request in the pane is about to leave: its bar takes no press. */
+/** Disable the bar of the request that is about to be replaced. */
 function dim() {
   const pane = document.getElementById("pane");
   pane.setAttribute("aria-busy", "true");
@@ -78,7 +84,7 @@ function dim() {
   }
 }
 
-/** When nothing is on its way any more, what the pane shows can be answered, and the list marks it. */
+/** When nothing is loading any more, enable the bar again; the list marks the request that is shown. */
 function settle() {
   if (isOpening()) return;
   document.getElementById("pane")?.removeAttribute("aria-busy");
@@ -94,3 +100,38 @@ for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
     answer("Could not open that");
   });
 }
+
+for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
+  document.addEventListener(name, (event) => {
+    if (!event.target.matches?.("#pane form")) return;
+    const what = event.target.getAttribute("action").endsWith("/comment/") ? "what you wrote" : "your decision";
+    toast(
+      `Could not save ${what}. The request is still waiting; nothing ran. ` +
+        "All that you wrote is still there: send it again.",
+    );
+    answer(`Could not save ${what}`);
+  });
+}
+
+// The second press on a button was meant for the request before: one that has just opened by itself takes no answer.
+let shownBefore;
+document.addEventListener("htmx:beforeSwap", () => {
+  shownBefore = shownRequest();
+});
+document.addEventListener("htmx:afterSwap", (event) => {
+  const isOpened = event.detail.target?.id === "pane" && event.detail.requestConfig?.verb !== "get";
+  const form = document.querySelector("form[data-decide]");
+  if (!isOpened || !form || shownRequest() === shownBefore) return;
+  form.dataset.fresh = "";
+  setTimeout(() => delete form.dataset.fresh, FRESH_MS);
+});
+document.addEventListener(
+  "click",
+  (event) => {
+    if (!event.target.closest("form[data-fresh] [name=verdict]")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    answer("This request has just opened. Look at it, then press again.");
+  },
+  true,
+);

@@ -1,16 +1,12 @@
-/* A slice of a plan: approve stays locked until the end of every step that is checked was on screen; the button says
-   how many are checked. Without a script the form works as it is; the server checks everything again. */
+/* Approving a slice of a plan: the button is locked until the end of every checked step was on screen, and shows how
+   many steps are checked. The form works without scripts; the server checks everything again. */
 
+import { endWatcher } from "../components/read_to_end.js";
 import { answer } from "../core/announce.js";
 import { onChange } from "../core/page_changes.js";
 
 const seen = new WeakSet();
-const watcher = new IntersectionObserver(
-  (entries) => {
-    for (const entry of entries) if (entry.isIntersecting) see(entry.target);
-  },
-  { rootMargin: "0px 0px -60px" },
-);
+const ends = endWatcher(see);
 
 function form() {
   return document.querySelector("form[data-slice]");
@@ -26,7 +22,6 @@ function endOf(box) {
 
 function see(end) {
   seen.add(end);
-  watcher.unobserve(end);
   show();
 }
 
@@ -43,7 +38,7 @@ function show() {
 }
 
 function watch() {
-  for (const end of document.querySelectorAll("[data-slice-end]")) if (!seen.has(end)) watcher.observe(end);
+  for (const end of document.querySelectorAll("[data-slice-end]")) if (!seen.has(end)) ends.watch(end);
   show();
 }
 

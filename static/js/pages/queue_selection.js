@@ -121,7 +121,7 @@ document.addEventListener("toolgate:held", (event) => {
   tellNews();
 });
 
-/** Say what waits to come into the list. One's own answer is no news: the list lets go of it when the answer is back. */
+/** Announce held changes of the list, except those of the viewer's own answer while it is being sent. */
 function tellNews() {
   const [news, list] = [document.getElementById("news"), document.getElementById("queue")];
   if (!news || !list) return;

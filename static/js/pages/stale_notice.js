@@ -10,8 +10,9 @@ const SELECTOR = "[id^=look-][hx-get]";
 function sameList(path) {
   const asked = new URL(path, location.origin);
   const here = new URLSearchParams(location.search);
-  if (asked.pathname === location.pathname) {
-    for (const [name, value] of here) if (!asked.searchParams.has(name)) asked.searchParams.set(name, value);
+  if (asked.pathname !== location.pathname) return asked.pathname + asked.search;
+  for (const [name, value] of here) {
+    if (!asked.searchParams.has(name)) asked.searchParams.set(name, value);
   }
   return asked.pathname + asked.search;
 }
@@ -50,7 +51,7 @@ document.addEventListener("htmx:configRequest", (event) => {
   if (event.target.matches(SELECTOR)) event.detail.path = sameList(event.detail.path);
 });
 
-// What changes while the question is on its way, or when it came to nothing, is asked about again though it looks the same.
+// A part that changes again while it is being requested, or whose request failed, is requested again.
 document.addEventListener("htmx:beforeSend", (event) => {
   if (event.target.matches(SELECTOR)) event.target.dataset.state = "asked";
 });

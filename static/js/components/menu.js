@@ -1,0 +1,53 @@
+/* Menus (details.menu): a click outside closes them, Escape closes the open one, keys press their items. */
+
+import { onKey } from "../core/shortcuts.js";
+
+/** Close all menus. */
+export function closeMenus() {
+  for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+}
+
+/** Close the open menu and focus its button; return false if none is open. */
+export function closeOpenMenu() {
+  const menu = document.querySelector("details.menu[open]");
+  if (!menu) return false;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+  return true;
+}
+
+/** Press a menu item, whether or not its menu is open. */
+export function pressItem(item) {
+  if (item.dataset.focusOn) return focusOn(item);
+  item.closest("details.menu").open = true;
+  if (item.matches("summary")) openSection(item);
+  else item.click();
+  return true;
+}
+
+/** Call `press` with the item that has `key` in a menu. */
+export function onMenuKey(key, press) {
+  onKey(key, () => {
+    const item = document.querySelector(`.menu [data-menu-key="${key}"]`);
+    return item ? press(item) : undefined;
+  });
+}
+
+function openSection(summary) {
+  summary.parentElement.open = true;
+  (summary.parentElement.querySelector("select, button") ?? summary).focus();
+}
+
+function focusOn(link) {
+  closeMenus();
+  document.getElementById(link.dataset.focusOn)?.focus();
+  return true;
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-focus-on]");
+  if (link && document.getElementById(link.dataset.focusOn)) {
+    event.preventDefault();
+    focusOn(link);
+  } else if (!event.target.closest("details.menu")) closeMenus();
+});
