@@ -101,13 +101,13 @@ def initials(name: str) -> str:
 
 @register.filter
 def relative_time(moment: datetime | None) -> str:
-    """Render the time since a moment, with the exact time in the tooltip; clock.js keeps it current."""
+    """Render the time since a moment, with the exact time in the tooltip; relative_time.js keeps it current."""
     return _time(moment, labels.format_time_ago(moment), "data-ago") if moment else _("never")
 
 
 @register.filter
 def time_left(moment: datetime | None) -> str:
-    """Render the time left until a moment, with the deadline in the tooltip; clock.js keeps it current."""
+    """Render the time left until a moment, with the deadline in the tooltip; relative_time.js keeps it current."""
     return _time(moment, labels.format_time_left(moment), "data-left", labels.time_left_hue(moment)) if moment else ""
 
 

@@ -28,7 +28,7 @@ class Badge:
 
 
 JUST_NOW_SECONDS = 5
-"""Shorter times are "just now", as in clock.js."""
+"""Shorter times are "just now", as in relative_time.js."""
 
 SAFETY_BADGES = {
     "safe": Badge(_("Safe"), "safe", "safe"),
@@ -98,7 +98,7 @@ def reversibility_badge(reversibility: str) -> Badge:
 
 
 def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
-    """Return the time since a moment: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; as in clock.js."""
+    """Return the time since a moment: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, the date; as in relative_time.js."""
     seconds = int(((now or clock.now()) - moment).total_seconds())
     if seconds < JUST_NOW_SECONDS:
         return gettext("just now")
@@ -109,7 +109,7 @@ def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def format_time_left(moment: datetime, now: datetime | None = None) -> str:
-    """Return the time left until a moment, rounded down; as in clock.js."""
+    """Return the time left until a moment, rounded down; as in relative_time.js."""
     seconds = int((moment - (now or clock.now())).total_seconds())
     if seconds <= 0:
         return gettext("no time left")
@@ -121,7 +121,7 @@ def format_time_left(moment: datetime, now: datetime | None = None) -> str:
 
 
 def time_left_hue(moment: datetime, now: datetime | None = None) -> str:
-    """Return the class of the time left: amber under five minutes, red under one; as in clock.js."""
+    """Return the class of the time left: amber under five minutes, red under one; as in relative_time.js."""
     seconds = (moment - (now or clock.now())).total_seconds()
     return "t-danger" if seconds < 60 else "t-warn" if seconds < 300 else ""
 

@@ -14,7 +14,7 @@ register = template.Library()
 
 @register.filter
 def running_time(moment: datetime) -> str:
-    """Say how long something has lasted; clock.js counts on."""
+    """Say how long something has lasted; relative_time.js counts on."""
     seconds = max(0, int((clock.now() - moment).total_seconds()))
     return format_html(
         '<time datetime="{}" title="since {} UTC" data-since>{}</time>',
