@@ -14,9 +14,9 @@ from tests.plans.conftest import script  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 ROWS = "[...document.querySelectorAll('#steps > a')].map((row) => row.dataset.step)"
-SWAPS = """performance.getEntriesByType("resource").find((each) => each.name.includes("/swaps")).name"""
-APPLY = f"""async (fragments) => (await import({SWAPS})).apply(fragments)"""
-FORGET = f"""async () => (await import({SWAPS})).forgetSaid()"""
+FRAGMENTS = """performance.getEntriesByType("resource").find((each) => each.name.includes("/fragments.")).name"""
+APPLY = f"""async (fragments) => (await import({FRAGMENTS})).apply(fragments)"""
+FORGET = f"""async () => (await import({FRAGMENTS})).forgetSaid()"""
 
 DRAW_ANEW = """htmx.ajax("GET", location.pathname + "?step=1", {target: "#step", swap: "outerHTML"})"""
 
