@@ -72,10 +72,10 @@ def _decide(decides: Page, watches: Page) -> float:
     """Approve what is open, twice where that is asked for; the clock begins at the press that counts."""
     sleep(APART_SECONDS)
     decides.evaluate("document.getElementById('diff-end').scrollIntoView()")
-    decides.wait_for_selector(".btn.go:not([data-unread])")
+    decides.wait_for_selector(".button.go:not([data-unread])")
     row = str(decides.get_attribute("#detail", "data-shown"))
     watches.evaluate(MARK, row)
-    if decides.get_attribute(".btn.go", "data-again"):
+    if decides.get_attribute(".button.go", "data-again"):
         decides.keyboard.press("a")
     started = decides.evaluate("Date.now()")
     decides.keyboard.press("a")

@@ -115,7 +115,7 @@ def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
 def _secret_label(name: str) -> str:
     if not name:
         return ""
-    return format_html('<span class="was kept">{}secret {}</span>', icon("lock", "i-s"), revealed(name))
+    return format_html('<span class="was kept">{}secret {}</span>', icon("lock", "icon-small"), revealed(name))
 
 
 @register.filter
@@ -133,7 +133,7 @@ def _opaque_note(run: EncodedRun) -> str:
     )
     return format_html(
         '<span class="opaque">{}Opaque: {} characters of {}{}</span>',
-        icon("cautious", "i-s t-warn"),
+        icon("cautious", "icon-small text-warn"),
         run.length,
         kind,
         decoded,

@@ -28,15 +28,15 @@ register = template.Library()
 
 @register.simple_tag
 def icon(name: str, classes: str = "") -> str:
-    """Render an icon of the sprite; `classes` adds a size (i-s) or a status hue (sti run)."""
-    return format_html('<svg class="i {}" aria-hidden="true"><use href="#i-{}"/></svg>', classes, name)
+    """Render an icon of the sprite; `classes` adds a size (icon-small) or a status hue (status-icon run)."""
+    return format_html('<svg class="icon {}" aria-hidden="true"><use href="#i-{}"/></svg>', classes, name)
 
 
 @register.simple_tag
 def safety(level: str) -> str:
     """Render the badge of a safety level."""
     word = labels.safety_badge(level)
-    return format_html('<span class="lvl {}">{}{}</span>', word.hue, icon(word.icon), word.label)
+    return format_html('<span class="level {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
@@ -51,14 +51,14 @@ def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
     """Render the pill of a status; `label` replaces the text, but not the icon and the hue."""
     word = labels.status_badge(value, waiting_for)
     drawn = icon(word.icon, "spin" if word.icon == "run" else "")
-    return format_html('<span class="st {}">{}{}</span>', word.hue, drawn, label or word.label)
+    return format_html('<span class="status {}">{}{}</span>', word.hue, drawn, label or word.label)
 
 
 @register.simple_tag
 def status_icon(value: str, waiting_for: str | None = None) -> str:
     """Render only the icon of a status; the page must have its label next to it."""
     word = labels.status_badge(value, waiting_for)
-    return icon(word.icon, f"sti {word.hue}{' spin' if word.icon == 'run' else ''}")
+    return icon(word.icon, f"status-icon {word.hue}{' spin' if word.icon == 'run' else ''}")
 
 
 @register.simple_tag
@@ -78,7 +78,7 @@ def copyable(value: str) -> str:
     """Render an id that is copied on click; it is shortened in the middle."""
     short = value if len(value) <= 16 else f"{value[:10]}…{value[-4:]}"
     return format_html(
-        '<button class="id" type="button" data-copy="{0}" title="{0}"><span class="sr">{3} </span>{1}{2}</button>',
+        '<button class="id" type="button" data-copy="{0}" title="{0}"><span class="visually-hidden">{3} </span>{1}{2}</button>',
         value,
         revealed(short),
         icon("copy"),
@@ -89,7 +89,7 @@ def copyable(value: str) -> str:
 @register.simple_tag
 def avatar(name: str, kind: str = "person") -> str:
     """Render initials: round for a person, square for a program."""
-    shape = "av" if kind == "person" else "av bot"
+    shape = "avatar" if kind == "person" else "avatar bot"
     return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, labels.name_initials(name))
 
 
@@ -201,7 +201,9 @@ def locked(text: object) -> str:
 def _lock(name: str) -> str:
     if not name:
         return ""
-    return format_html('<span class="kept">{}{}</span>', icon("lock", "i-s"), _("secret %(name)s") % {"name": name})
+    return format_html(
+        '<span class="kept">{}{}</span>', icon("lock", "icon-small"), _("secret %(name)s") % {"name": name}
+    )
 
 
 @register.filter
@@ -254,7 +256,7 @@ def percent(part: float | None) -> str:
 
 
 _TOKENS = re.compile(
-    r'(?P<k>"(?:[^"\\]|\\.)*"(?=:))|(?P<s>"(?:[^"\\]|\\.)*")|(?P<n>\btrue\b|\bfalse\b|\bnull\b|-?\d[\d.eE+-]*)|[^"\w-]+|.'
+    r'(?P<key>"(?:[^"\\]|\\.)*"(?=:))|(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>\btrue\b|\bfalse\b|\bnull\b|-?\d[\d.eE+-]*)|[^"\w-]+|.'
 )
 
 

@@ -37,8 +37,8 @@ SAFETY_BADGES = {
 }
 REVERSIBILITY_BADGES = {
     "reversible": Badge(_("Reversible"), "undoable", "lo"),
-    "restorable": Badge(_("Restorable"), "undoable", "mid"),
-    "irreversible": Badge(_("Cannot be undone"), "lock", "hi"),
+    "restorable": Badge(_("Restorable"), "undoable", "medium"),
+    "irreversible": Badge(_("Cannot be undone"), "lock", "high"),
 }
 # Waiting is not a status: it is displayed in place of an open status.
 WAITING_BADGES = {

@@ -10,7 +10,7 @@ SIDEWAYS = """async () => {
 SMALL_TARGETS = """async () =>
     [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")]
     .filter((part) => part.checkVisibility())
-    .filter((part) => !part.closest("p, .note, .skiplink, .name, .t, .sr"))
+    .filter((part) => !part.closest("p, .note, .skip-link, .name, .title, .visually-hidden"))
     .map((part) => [part, (part.closest("label") ?? part).getBoundingClientRect()])
     .filter(([part, box]) => box.width && (box.width < 24 || box.height < 24))
     .map(([part, box]) => `${box.width} x ${box.height} ${part.outerHTML.slice(0, 120)}`)"""
@@ -72,7 +72,7 @@ CONTRAST = """async () => {
         const at = texts.currentNode.parentElement;
         const words = texts.currentNode.textContent.trim();
         if (!words || !at.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
-        if (at.closest(".sr, :disabled, [aria-disabled=true], option, .skiplink")) continue;
+        if (at.closest(".visually-hidden, :disabled, [aria-disabled=true], option, .skip-link")) continue;
         const { under, opacity } = ground(at);
         const { color, fontSize, fontWeight } = getComputedStyle(at);
         const ink = rgba(color);
@@ -116,7 +116,7 @@ FOCUS = """async () => {
 """Tab stops that are covered or show no ring (WCAG 2.4.7, 2.4.11); press Tab before asking, so that rings are drawn."""
 
 MET_BY_TIME = """async () => [...document.querySelectorAll(".audit tr")]
-    .map((row) => [row.querySelector(".act"), row.querySelector(".c-when")])
+    .map((row) => [row.querySelector(".action"), row.querySelector(".column-when")])
     .filter(([act, time]) => act && time && act.checkVisibility())
     .map(([act, time]) => [act, act.getBoundingClientRect(), time.getBoundingClientRect()])
     .filter(([, act, time]) => act.left < time.left && act.right > time.left && act.top < time.bottom)
@@ -134,10 +134,11 @@ UNDER_SENTENCE = """async () => {
     }
     return found;
 }"""
-CUT_OFF = """async () => [...document.querySelectorAll(".inbox-l .views, .inbox-l .foot, .crumbs a:first-of-type")]
+CUT_OFF = """async () => [
+    ...document.querySelectorAll(".inbox-list .views, .inbox-list .foot, .breadcrumbs a:first-of-type")]
     .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.className || part.textContent)"""
 SCROLLING_EFFECT = """async () => {
-    const parts = [...document.querySelectorAll("#effect :not(.sr)")].filter((part) => part.clientWidth);
+    const parts = [...document.querySelectorAll("#effect :not(.visually-hidden)")].filter((part) => part.clientWidth);
     if (!parts.length) return ["no effect"];
     return parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.outerHTML.slice(0, 80));
 }"""
@@ -150,7 +151,7 @@ NARROW_GOALS = """async () => {
     return widest < 140 ? [`${widest} px`] : [];
 }"""
 NARROW_AXIS = """async () => {
-    const { width } = document.querySelector("#axis .ax").getBoundingClientRect();
+    const { width } = document.querySelector("#axis .axis-labels").getBoundingClientRect();
     return width < 120 ? [`${width} px`] : [];
 }"""
 HIGH_CHIPS = """async () => {
@@ -176,7 +177,7 @@ ROOM_FOR_NOTE = """async () => {
 }"""
 ONE_ROW_OF_ANSWERS = """async () => {
     const bar = document.querySelector(".decide");
-    const rows = new Set([".desk", ".stop", ".menu > summary"].map((part) => bar.querySelector(part))
+    const rows = new Set([".wide-only", ".stop", ".menu > summary"].map((part) => bar.querySelector(part))
         .map((part) => part.getBoundingClientRect()).map((box) => Math.round(box.y + box.height / 2)));
     return [rows.size > 1 && `${rows.size} rows`, bar.scrollWidth > bar.clientWidth && "cut off"].filter(Boolean);
 }"""
@@ -192,7 +193,7 @@ FOOT_UNDER_TABS = """async () => {
         const box = link.getBoundingClientRect();
         return !link.contains(document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2));
     };
-    const links = [...document.querySelectorAll(".inbox-l .foot a")];
+    const links = [...document.querySelectorAll(".inbox-list .foot a")];
     return links.length ? links.filter(covered).map((link) => link.textContent.trim()) : ["no foot"];
 }"""
 TOAST_OVER_BAR = """async () => {
@@ -202,7 +203,7 @@ TOAST_OVER_BAR = """async () => {
 EDIT_COLUMNS = """async () => {
     const box = (part) => document.querySelector(part).getBoundingClientRect();
     const [old, now] = ["#edited .both td:nth-child(3)", "#edited .both td:last-child"].map(box);
-    const [form, go] = ["#args-edit", ".decide .btn.go"].map(box);
+    const [form, go] = ["#args-edit", ".decide .button.go"].map(box);
     const isBeside = old.y === now.y;
     return [Math.min(old.width, now.width) <= 220 && "too narrow", form.x !== go.x && "bar not under the form",
         isBeside !== innerWidth >= 1280 && (isBeside ? "beside" : "below")].filter(Boolean);
@@ -219,7 +220,8 @@ OTHER_NAMES = """async () => [...document.querySelectorAll(":is(a[href], button,
     .map(([part, text]) => `${text} is named ${part.ariaLabel}`)"""
 """Controls whose name leaves out what they show, so that people who speak to their browser cannot press them."""
 ONLY_COLOURED = """async () => [...document.querySelectorAll("p a[href]")]
-    .filter((link) => link.checkVisibility() && getComputedStyle(link).display === "inline" && !link.closest(".sr"))
+    .filter((link) => link.checkVisibility() && getComputedStyle(link).display === "inline")
+    .filter((link) => !link.closest(".visually-hidden"))
     .filter((link) => link.closest("p").textContent.trim() !== link.textContent.trim())
     .filter((link) => getComputedStyle(link).textDecorationLine !== "underline")
     .map((link) => link.outerHTML.slice(0, 120))"""

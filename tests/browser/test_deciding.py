@@ -35,7 +35,7 @@ def wipe(by: User) -> ApprovalRequest:
 
 def is_unlocked(page: Page) -> bool:
     """Say whether A would approve."""
-    return page.locator(".btn.go[data-unread]").count() == 0
+    return page.locator(".button.go[data-unread]").count() == 0
 
 
 def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
@@ -96,13 +96,13 @@ def test_what_cannot_be_undone_takes_two_presses(ada, rosa, page_as: PageAs):
     request, page = wipe(ada), page_as(rosa)
     page.clock.install()
     open_inbox(page)
-    expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
-    place = page.locator(".btn.go").bounding_box()
+    expect(page.locator(".button.go:not([data-unread])")).to_be_visible()
+    place = page.locator(".button.go").bounding_box()
     press_approve(page)
-    expect(page.locator(".btn.go.armed")).to_contain_text("this cannot be undone")
-    assert page.locator(".btn.go").bounding_box() == place
+    expect(page.locator(".button.go.armed")).to_contain_text("this cannot be undone")
+    assert page.locator(".button.go").bounding_box() == place
     page.clock.run_for(4100)
-    expect(page.locator(".btn.go")).not_to_have_class("armed")
+    expect(page.locator(".button.go")).not_to_have_class("armed")
     assert not Review.objects.exists()
     press_approve(page)
     page.keyboard.press("a")
@@ -269,9 +269,9 @@ def test_a_long_change_is_read_before_it_is_approved(ada, rosa, page_as: PageAs)
     """The first press shows the rest."""
     request, page = ask(ada, preview=LONG), page_as(rosa)
     open_inbox(page)
-    expect(page.locator(".btn.go")).to_contain_text("Read the rest of the change")
+    expect(page.locator(".button.go")).to_contain_text("Read the rest of the change")
     page.keyboard.press("a")
-    expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
+    expect(page.locator(".button.go:not([data-unread])")).to_be_visible()
     assert not Review.objects.exists()
     page.keyboard.press("a")
     becomes(request, "approved")
@@ -329,9 +329,9 @@ def test_a_thumb_is_enough(ada, rosa, page_as: PageAs):
     page.go_back()
     expect(page.locator("#tabbar")).to_be_visible()
     page.go_forward()
-    page.locator(".btn.go").tap()
-    expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
-    page.locator(".btn.go").tap()
+    page.locator(".button.go").tap()
+    expect(page.locator(".button.go:not([data-unread])")).to_be_visible()
+    page.locator(".button.go").tap()
     becomes(request, "approved")
 
 
@@ -343,12 +343,12 @@ def test_on_a_phone_the_next_request_begins_at_its_top(ada, rosa, tomas, page_as
     open_inbox(page, f"?item={first.public_id}")
     for request in (first, second):
         expect(page.locator("form[data-fresh]")).to_have_count(0)
-        page.locator(".btn.go").tap()
-        expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
+        page.locator(".button.go").tap()
+        expect(page.locator(".button.go:not([data-unread])")).to_be_visible()
         eventually(lambda: page.evaluate("scrollY") > 600, what="scrolled to the end")
         if request == second:
             decide(second, by=tomas, decision=approval(second))
-        page.locator(".btn.go").tap()
+        page.locator(".button.go").tap()
         becomes(request, "approved")
         eventually(lambda: page.evaluate("scrollY") == 0, what="at its top")
     expect(page.locator("#detail")).to_contain_text("was not recorded.")

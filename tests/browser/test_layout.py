@@ -323,7 +323,7 @@ def test_pages_without_a_person(page_as: PageAs):
 def check_chain(page: Page) -> None:
     """Ask whether the chain of the audit log is intact."""
     page.get_by_role("button", name="Check the chain").click()
-    page.wait_for_selector("#chain .st")
+    page.wait_for_selector("#chain .status")
 
 
 def sign_in_wrongly(page: Page) -> None:
@@ -348,7 +348,7 @@ def test_answers_stay_in_one_row(ada, rosa, page_as: PageAs):
     own = {(width, 800): {"one row of answers": rules.ONE_ROW_OF_ANSWERS} for width in widths}
     assert ask_at(page, own) == []
     press_approve(page)
-    expect(page.locator(".btn.go.armed")).to_be_visible()
+    expect(page.locator(".button.go.armed")).to_be_visible()
     assert ask_at(page, own) == []
 
 
@@ -395,7 +395,7 @@ def test_a_thumb_selects_several(ada, rosa, page_as: PageAs):
         box = page.locator(f"#q-{request.public_id} label.hit")
         size = box.bounding_box()
         assert size is not None and min(size["width"], size["height"]) >= 40
-        title = page.locator(f"#q-{request.public_id} .t").bounding_box()
+        title = page.locator(f"#q-{request.public_id} .title").bounding_box()
         assert title is not None and title["x"] < 80, "the title begins beside the box"
         box.click()
     page.get_by_role("button", name="Answer together").click()
@@ -410,7 +410,7 @@ def test_deceptions_are_inert_in_a_browser(ada, rosa, page_as: PageAs):
         values = {f"part{number}": each.value for number, each in enumerate(some[start : start + 8])}
         Round.objects.update(arguments=canonical_text(values), preview="")
         page.goto(f"/approvals/?item={request.public_id}")
-        expect(page.locator(".btn.go")).to_have_count(1)
+        expect(page.locator(".button.go")).to_have_count(1)
         found = page.evaluate(rules.asking({"wide": rules.SIDEWAYS, "scrolls": rules.SCROLLING_EFFECT}), [390, 844])
         assert found == [], list(values.values())
         assert page.locator("main form").count() == page.locator("main form[method]").count()

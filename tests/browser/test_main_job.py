@@ -19,7 +19,7 @@ def start_writing(page: Page, author: User) -> Any:
     page.goto(f"/plans/{plan.public_id}/")
     expect(page.locator("#live")).to_contain_text("Live")
     page.get_by_role("button", name="Start").click()
-    expect(page.locator(".plan-h")).to_contain_text("Waiting for approval")
+    expect(page.locator(".plan-head")).to_contain_text("Waiting for approval")
     return plan
 
 
@@ -31,7 +31,7 @@ def test_a_reviewer_clears_it_by_keyboard_and_the_operator_sees_it_finish(ada, r
     reviewer.goto("/approvals/")
     expect(reviewer.locator("#detail h1")).to_contain_text("note.txt")
     press_approve(reviewer)
-    expect(operator.locator(".plan-h")).to_contain_text("Done")
+    expect(operator.locator(".plan-head")).to_contain_text("Done")
     assert operator.evaluate("window.neverReloaded") is True
     assert (served.effects / "workspace" / "note.txt").read_text() == "Approved bytes\n"
 
@@ -49,7 +49,7 @@ def test_all_of_it_works_without_scripts(ada, rosa, window_of, served):
     eventually((served.effects / "workspace" / "note.txt").exists, what="the file")
     eventually(lambda: step_of(plan).status == "completed", what="the step")
     operator.reload()
-    expect(operator.locator(".plan-h")).to_contain_text("Done")
+    expect(operator.locator(".plan-head")).to_contain_text("Done")
 
 
 @pytest.mark.layout

@@ -37,10 +37,10 @@ def test_edit_and_approve(held, rosa, workspace, page_as: PageAs):
     expect(content).to_have_value("hello\nworld\n")
     content.fill("hello\nmoon\n")
     expect(page.locator("#edited ins").first).to_contain_text("moon")
-    expect(page.locator(".btn.go")).to_contain_text("Approve with 1 change")
+    expect(page.locator(".button.go")).to_contain_text("Approve with 1 change")
     page.locator("#diff-end").scroll_into_view_if_needed()
     expect(page.locator("#edited[data-clean]")).to_be_visible()
-    expect(page.locator(".btn.go:not([data-unread])")).to_be_visible()
+    expect(page.locator(".button.go:not([data-unread])")).to_be_visible()
     content.press("Control+Enter")
     becomes(request_of(held, 2), "approved")
     work_off(held)
@@ -140,7 +140,7 @@ def test_what_a_policy_asks_before_an_approval_counts(ada, rosa, page_as: PageAs
     expect(page.locator("#note-e")).to_be_visible()
     expect(page.locator("html[data-busy]")).to_have_count(0)  # who pressed too early is answered the same
     page.locator("#typed").fill("note.txt")
-    page.locator(".btn.go").click()
+    page.locator(".button.go").click()
     becomes(request, "approved")
 
 
@@ -255,7 +255,7 @@ def test_keys_that_answer_are_about_the_selection(ada, rosa, page_as: PageAs):
     expect(page.locator("#bulk")).to_be_hidden()
     expect(page.locator(f"#detail[data-shown=q-{current.public_id}]")).to_be_visible()
     press_approve(page)
-    expect(page.locator(".btn.go.armed")).to_be_visible()
+    expect(page.locator(".button.go.armed")).to_be_visible()
     assert not Review.objects.exists()
 
 
@@ -289,7 +289,7 @@ def test_mixed_requests_by_keyboard_alone(ada, rosa, page_as: PageAs):
 
 def answer(page: Page, kind: int) -> None:
     """Press what this kind of answer takes."""
-    expect(page.locator("form:not([data-fresh]) > .btn.go:not([data-unread])")).to_be_visible()
+    expect(page.locator("form:not([data-fresh]) > .button.go:not([data-unread])")).to_be_visible()
     if kind in (0, 3):
         page.keyboard.press("a")
     if kind == 3:

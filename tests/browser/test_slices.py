@@ -43,7 +43,7 @@ def test_three_steps_are_approved_once_all_were_seen(plan, rosa, page_as: PageAs
     """The first press leads to what was not seen; the button says how many are chosen."""
     page = page_as(rosa)
     ask_for_two(page, plan)
-    button = page.locator("#slice .btn.go")
+    button = page.locator("#slice .button.go")
     expect(button).to_have_attribute("data-unread", "")
     button.click()
     assert approved(plan) == 0

@@ -27,7 +27,7 @@ def test_every_word_has_its_icon_in_the_sprite() -> None:
 
 def test_safety_is_a_badge_with_icon_and_word() -> None:
     assert draw('{% safety "dangerous" %}') == (
-        '<span class="lvl dangerous"><svg class="i " aria-hidden="true"><use href="#i-dangerous"/></svg>'
+        '<span class="level dangerous"><svg class="icon " aria-hidden="true"><use href="#i-dangerous"/></svg>'
         "Dangerous</span>"
     )
 
@@ -51,7 +51,7 @@ def test_counts_are_written_as_people_do(count, said) -> None:
 def test_status_is_said_by_what_it_waits_for_while_open(status, waiting_for, said, hue) -> None:
     drawn = draw("{% status status waiting_for %}", status=status, waiting_for=waiting_for)
 
-    assert f'class="st {hue}"' in drawn
+    assert f'class="status {hue}"' in drawn
     assert drawn.endswith(f"{said}</span>")
 
 
@@ -155,7 +155,7 @@ def test_long_id_keeps_both_ends_and_copies_in_full() -> None:
 def test_diff_marks_the_words_that_changed() -> None:
     drawn = draw("{% diff before after %}", before="keep\nthe old word\n", after="keep\nthe new word\n")
 
-    assert '<tr class="del"><td class="ln">2</td><td class="ln"></td>' in drawn
+    assert '<tr class="del"><td class="line-number">2</td><td class="line-number"></td>' in drawn
     assert "<td>the <del>old</del> word</td>" in drawn
     assert "<td>the <ins>new</ins> word</td>" in drawn
 

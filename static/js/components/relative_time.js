@@ -31,8 +31,8 @@ function ago(time) {
 
 function left(time) {
   const seconds = -secondsSince(time);
-  time.classList.toggle("t-warn", seconds < 300 && seconds >= 60);
-  time.classList.toggle("t-danger", seconds < 60);
+  time.classList.toggle("text-warn", seconds < 300 && seconds >= 60);
+  time.classList.toggle("text-danger", seconds < 60);
   if (seconds <= 0) return "no time left";
   for (const [limit, size, unit] of [UNITS[0], UNITS[1], [2 * 86400, 3600, "h"]]) {
     if (seconds < limit) return `${Math.floor(seconds / size)} ${unit} left`;

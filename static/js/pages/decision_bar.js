@@ -64,7 +64,7 @@ function arm(button) {
 
 function disarm() {
   clearTimeout(disarmTimer);
-  const button = document.querySelector(".btn.armed");
+  const button = document.querySelector(".button.armed");
   if (!button) return false;
   button.classList.remove("armed");
   return true;

@@ -15,9 +15,9 @@ function markOpenStep() {
   if (row && openStep === undefined) scrollToLinked(row);
   openStep = card.dataset.step;
   for (const box of document.querySelectorAll("#graph [data-step]")) {
-    box.classList.toggle("sel", box.dataset.step === openStep);
+    box.classList.toggle("selected", box.dataset.step === openStep);
   }
-  scrollGraphTo(document.querySelector("#graph .sel"));
+  scrollGraphTo(document.querySelector("#graph .selected"));
 }
 
 // Each change replaces the graph: it keeps its scroll position until another step is opened.

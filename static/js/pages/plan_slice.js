@@ -26,7 +26,7 @@ function see(end) {
 }
 
 function show() {
-  const button = form()?.querySelector(".btn.go");
+  const button = form()?.querySelector(".button.go");
   if (!button) return;
   const checked = boxes();
   button.toggleAttribute(
@@ -48,7 +48,7 @@ document.addEventListener("change", (event) => {
 document.addEventListener(
   "click",
   (event) => {
-    const button = event.target.closest("form[data-slice] .btn.go");
+    const button = event.target.closest("form[data-slice] .button.go");
     if (!button || !("unread" in button.dataset)) return;
     event.preventDefault();
     const next = boxes()

@@ -21,7 +21,7 @@ function put(element, name, percent) {
 
 function shrinkLabels(axis, share) {
   let right = PRESENT - LABEL_WIDTH / 2;
-  for (const label of [...axis.querySelectorAll("text:not(.nowt)")].toReversed()) {
+  for (const label of [...axis.querySelectorAll("text:not(.now-label)")].toReversed()) {
     const x = drawn(label, "x") * share;
     put(label, "x", x);
     label.toggleAttribute("hidden", x > 0 && x + LABEL_WIDTH > right);

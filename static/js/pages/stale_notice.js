@@ -27,7 +27,7 @@ function tell(look, part) {
   words.textContent = "This has changed while you were writing. What you see is how it was. ";
   const button = document.createElement("button");
   button.type = "button";
-  button.className = "btn sm";
+  button.className = "button compact";
   button.textContent = "Show it as it is";
   button.addEventListener("click", () => show(look));
   words.append(button);

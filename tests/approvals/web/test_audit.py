@@ -67,7 +67,7 @@ def test_decisions_are_labelled_by_verdict(admin, ada, rosa, told):
 def test_row_opens_with_its_hashes(admin, told):
     pages = Pages(admin)
     pages.open(f"/audit/?open={told}")
-    assert f'<tr class="exp" id="x-{told}">' in pages.html
+    assert f'<tr class="expanded" id="x-{told}">' in pages.html
     assert AuditEntry.objects.get(seq=told).hash in pages.html
 
 
@@ -129,9 +129,9 @@ def test_chain_is_verified_on_request(admin, told):
     pages.send("/audit/")
     found = pages.context["verification"]
     assert (found.intact, found.entries) == (True, AuditEntry.objects.count())
-    assert '<span class="st ok" role="status">' in pages.html
+    assert '<span class="status ok" role="status">' in pages.html
     sent = pages.swap("/audit/", "chain").content.decode()
-    assert '<span class="st ok" role="status">' in sent and "<html" not in sent
+    assert '<span class="status ok" role="status">' in sent and "<html" not in sent
 
 
 def test_broken_chain_links_to_the_entry(admin, told, settings):
@@ -139,7 +139,7 @@ def test_broken_chain_links_to_the_entry(admin, told, settings):
     pages = Pages(admin)
     pages.open("/audit/")
     pages.send("/audit/")
-    assert '<a class="st danger" role="status" href="/audit/?before=2&amp;open=1">' in pages.html
+    assert '<a class="status danger" role="status" href="/audit/?before=2&amp;open=1">' in pages.html
 
 
 def test_hostile_texts_are_escaped(admin, db):

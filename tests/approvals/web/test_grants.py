@@ -143,7 +143,7 @@ def test_problems_are_shown_at_their_fields(ada, rosa):
         pages.send(at(request), MAKE | change, status=422)
         form = pages.context["form"]
         assert [*form.problems, *(f"operator-{row.number}" for row in form.rows if row.problem)] == [field], change
-        assert pages.html.count('class="err"') == 1
+        assert pages.html.count('class="error"') == 1
         assert (form.hours, form.uses) == ((MAKE | change)["hours"], (MAKE | change)["uses"])
     pages.send(at(request), MAKE | {"scope": "session"}, status=403)
     assert not Grant.objects.exists()

@@ -53,7 +53,7 @@ def final():
 
 
 def test_empty_inbox(ada, rosa, tomas):
-    link, pages = 'class="btn" href="/approvals/?status=decided"', Pages(rosa)
+    link, pages = 'class="button" href="/approvals/?status=decided"', Pages(rosa)
     pages.open("/approvals/")
     assert "data-item" not in pages.html and link not in pages.html
     request = ask(ada)

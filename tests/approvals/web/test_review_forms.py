@@ -23,7 +23,7 @@ from tests.builders import make_plan, request_of, step, work_off, write_step
 from tests.pages import Pages, words
 
 pytestmark = pytest.mark.django_db
-CURRENT = re.compile(r'<article class="qi" id="([^"]+)" data-item aria-current')
+CURRENT = re.compile(r'<article class="queue-item" id="([^"]+)" data-item aria-current')
 
 
 def page_of(request: ApprovalRequest, action: str = "", **query: str) -> str:

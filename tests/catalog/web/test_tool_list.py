@@ -132,7 +132,7 @@ def test_nothing_matches(rosa, shelf):
     pages = Pages(rosa)
     assert "wirte_file" in pages.open("/tools/?q=wirte_file")
     assert 'data-empty="search"' in pages.html
-    assert all(f'class="btn" href="/tools/{query}"' in pages.html for query in ("?q=write_file", ""))
+    assert all(f'class="button" href="/tools/{query}"' in pages.html for query in ("?q=write_file", ""))
 
 
 def test_hidden_matches_are_mentioned(rosa, shelf):
@@ -140,7 +140,7 @@ def test_hidden_matches_are_mentioned(rosa, shelf):
     pages = Pages(rosa)
     pages.open("/tools/?q=eval_form&enabled=true")
     assert 'data-disabled="1"' in pages.html
-    assert 'class="btn" href="/tools/?q=eval_form"' in pages.html
+    assert 'class="button" href="/tools/?q=eval_form"' in pages.html
 
 
 def test_sources_that_could_not_be_loaded_are_named(rosa, shelf):
@@ -196,7 +196,7 @@ def test_htmx_gets_results_and_an_address(rosa, shelf):
     assert response["HX-Push-Url"] == "/tools/?safety_level=dangerous"
     sent = response.content.decode()
     assert "<html" not in sent
-    assert re.search(r'<span class="n" id="n-safety_level-\w{8}" hx-swap-oob="true">3</span>', sent)
+    assert re.search(r'<span class="option-count" id="n-safety_level-\w{8}" hx-swap-oob="true">3</span>', sent)
     typed = pages.client.get("/tools/?q=wri", headers=headers | {"HX-Trigger-Name": "q"})
     assert typed["HX-Replace-Url"] == "/tools/?q=wri"
 

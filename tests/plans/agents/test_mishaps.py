@@ -64,7 +64,7 @@ def test_whoever_approves_reads_what_the_model_said(script, stage, ada, rosa, cl
     request = request_of(plan, 3)
     client.force_login(rosa)
     page = client.get(f"/approvals/?item={request.public_id}").content.decode()
-    assert 'The disk is &lt;full&gt;.</span><div class="sub mt1">The agent\u2019s own words' in page
+    assert 'The disk is &lt;full&gt;.</span><div class="subtext margin-top-1">The agent\u2019s own words' in page
     assert client.get(f"/api/v1/approvals/{request.public_id}/").json()["reason"] == "The disk is <full>."
     approve(plan, rosa, 3)
     work_off(plan)

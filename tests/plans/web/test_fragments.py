@@ -126,9 +126,9 @@ async def test_the_inbox_and_the_counts_follow(executor: ExecutorPool, ada: User
     ):
         await heard(inbox, "Nothing is waiting")
         plan = await apart(make_plan, ada, write_step(1))
-        await heard(inbox, 'class="qi"')
+        await heard(inbox, 'class="queue-item"')
         await heard(shell, 'data-waiting="1"')
-        looked_on = await heard(onlooker, 'class="qi"')
+        looked_on = await heard(onlooker, 'class="queue-item"')
         assert 'data-waiting="1"' not in "".join(part for message in looked_on for part in message["fragments"])
         await heard(plans, f'id="plan-{plan.public_id}"')
         request = await apart(ApprovalRequest.objects.get)
