@@ -8,15 +8,15 @@ from django.forms.renderers import TemplatesSetting
 from catalog.errors import ParameterError, ToolgateError
 
 WIDGET_CLASSES = {
-    forms.Select: "sel",
-    forms.SelectMultiple: "sel",
+    forms.Select: "select",
+    forms.SelectMultiple: "select",
     forms.CheckboxInput: "",
     forms.RadioSelect: "",
     forms.HiddenInput: "",
     forms.FileInput: "",
     forms.ClearableFileInput: "",
 }
-"""Classes of widgets; any other is an `in`."""
+"""Classes of widgets; any other is an `input`."""
 
 
 class PageFormRenderer(TemplatesSetting):
@@ -31,7 +31,7 @@ class PageForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for field in self.fields.values():
-            name = WIDGET_CLASSES.get(type(field.widget), "in")
+            name = WIDGET_CLASSES.get(type(field.widget), "input")
             if name:
                 field.widget.attrs["class"] = name
             if isinstance(field.widget, forms.Textarea):
