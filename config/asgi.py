@@ -16,7 +16,7 @@ django.setup(set_prefix=False)
 # Imported after django.setup(), because these modules import models.
 from config.serving.handler import ThreadedHandler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
-from config.serving.mcp import McpDoor, McpServer  # noqa: E402
+from config.serving.mcp import McpRouter, McpServer  # noqa: E402
 from plans.live.feed import current_feed  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
@@ -33,7 +33,7 @@ def build_application(*, executes: bool) -> ProtocolTypeRouter:
     return ProtocolTypeRouter(
         {
             "lifespan": Lifespan(executes=executes, around=mcp.run),
-            "http": McpDoor(mcp, WaitForCall(ThreadedHandler(), wait_for_call)),
+            "http": McpRouter(mcp, WaitForCall(ThreadedHandler(), wait_for_call)),
             "websocket": URLRouter(websocket_urlpatterns),
         }
     )

@@ -29,7 +29,7 @@ def find(token_pk: int, client: str) -> LearntWait | None:
     return LearntWait.objects.filter(token=token_pk, client=client).first()
 
 
-def note_cut_off(token_pk: int, client: str, seconds: float) -> None:
+def record_cut_off(token_pk: int, client: str, seconds: float) -> None:
     """Note that a client ended a wait after so many seconds; the second time in a row its waits become shorter."""
     with transaction.atomic():
         row = LearntWait.objects.select_for_update().filter(token=token_pk, client=client).first()
@@ -53,7 +53,7 @@ def _add(token_pk: int, client: str, seconds: float) -> None:
         return
 
 
-def note_answered(token_pk: int, client: str) -> None:
+def record_answered(token_pk: int, client: str) -> None:
     """Note that a wait was answered: a row of cut-offs ends, and what was learnt over a week ago is forgotten."""
     rows = LearntWait.objects.filter(token=token_pk, client=client)
     if not rows.filter(learnt_at__gt=clock.now() - KEPT_FOR).update(cut_off_after=None):

@@ -96,7 +96,7 @@ class NotServing(Exception):
     """The process starts or stops."""
 
 
-class McpDoor:
+class McpRouter:
     """Passes requests for the MCP server to `mcp`, and all others to `others`."""
 
     def __init__(self, mcp: App, others: App) -> None:

@@ -31,13 +31,13 @@ from plans.live.feed import standing_in
 from plans.live.long_polling import read_soon
 from plans.llm.tools import CATEGORY
 from plans.mcp import results
+from plans.mcp.callers import SCOPE, Caller, verify_again
 from plans.mcp.listing import may_wait
-from plans.mcp.visitors import SCOPE, Visitor, verify_again
 from plans.store.requesters import Requester
 
-LOCKS = 8_044
+LOCK_CLASS = 8_044
 """The first half of the keys of PostgreSQL's advisory locks; the second is the intent of the call, hashed."""
-STRIPES = 64
+LOCK_COUNT = 64
 PUBLIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_APPROVAL = "There is no approval with this id among the calls of this token."
 
@@ -75,16 +75,16 @@ class CallState:
         return f"{self.call.tool_name} was approved and has not ended."
 
 
-def open_call(visitor: Visitor, name: str, arguments: Mapping[str, Any], session: str) -> CallState:
+def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState:
     """Store a call, or join an undecided one with the same arguments, and return it after a moment.
 
     Raises MCPError for a tool that does not exist, NotAllowed, and what `create_call` raises.
     """
-    check_scope(SCOPE, visitor.user, visitor.token)
+    check_scope(SCOPE, caller.user, caller.token)
     target = snapshot.callable_tool(name)
     if target is None or CATEGORY in target.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
-    by = visitor.requester(session)
+    by = caller.requester(session)
     order = CallOrder(tool=name, arguments=arguments)
     call = _open_or_join(order, by) if may_wait(target, by) else create_call(order, by=by)
     return read_soon(call, lambda: state_of(call.public_id), lambda state: state.is_running)
@@ -93,11 +93,11 @@ def open_call(visitor: Visitor, name: str, arguments: Mapping[str, Any], session
 def _open_or_join(order: CallOrder, by: Requester) -> Call:
     text = engine_calls.prepare_call(order.tool, order.arguments, to_leave=True).text
     likeness = likeness_of(order.tool, text)
-    with _in_turn(f"{by.token.pk if by.token else 0} {by.session} {likeness}"):
-        return _undecided_twin(likeness, by) or create_call(order, by=by)
+    with _serialized(f"{by.token.pk if by.token else 0} {by.session} {likeness}"):
+        return _undecided_duplicate(likeness, by) or create_call(order, by=by)
 
 
-def _undecided_twin(likeness: str, by: Requester) -> Call | None:
+def _undecided_duplicate(likeness: str, by: Requester) -> Call | None:
     """Return the call with this likeness that the same token made in the same session and nobody has decided."""
     pending = ApprovalRequest.objects.filter(
         likeness=likeness, status=RequestStatus.PENDING, expires_at__gt=clock.now(), is_early=False
@@ -107,23 +107,23 @@ def _undecided_twin(likeness: str, by: Requester) -> Call | None:
     return request.call if request is not None else None
 
 
-_stripes = [threading.Lock() for _ in range(STRIPES)]
+_locks = [threading.Lock() for _ in range(LOCK_COUNT)]
 
 
 @contextmanager
-def _in_turn(intent: str) -> Iterator[None]:
+def _serialized(intent: str) -> Iterator[None]:
     """Let only one thread at a time, of all processes on PostgreSQL, look for a call with this intent and store it."""
-    with _stripes[hash(intent) % STRIPES]:
+    with _locks[hash(intent) % LOCK_COUNT]:
         if connection.vendor != "postgresql":
             yield
             return
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCKS, intent])
+            cursor.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, intent])
         try:
             yield
         finally:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCKS, intent])
+                cursor.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, intent])
 
 
 def state_of(call_id: str) -> CallState:
@@ -144,33 +144,33 @@ def _calls() -> QuerySet[Call]:
     return Call.objects.select_related("approval", "model_text")
 
 
-def look(visitor: Visitor, call_id: str) -> CallState:
-    """Return a call as it is now to a visitor who waits for it. Raises TokenEnded, and NotAllowed for a lost right."""
-    now = verify_again(visitor)
+def check_call(caller: Caller, call_id: str) -> CallState:
+    """Return a call as it is now to a caller who waits for it. Raises TokenEnded, and NotAllowed for a lost right."""
+    now = verify_again(caller)
     check_scope(SCOPE, now.user, now.token)
     return state_of(call_id)
 
 
-def state_of_approval(visitor: Visitor, approval_id: str) -> CallState | None:
-    """Return the call that an approval is about; None unless the visitor's token made it. Raises NotAllowed.
+def state_of_approval(caller: Caller, approval_id: str) -> CallState | None:
+    """Return the call that an approval is about; None unless the caller's token made it. Raises NotAllowed.
 
     The id of a call is taken as well, for calls that never had to be approved.
     """
-    check_scope(SCOPE, visitor.user, visitor.token)
+    check_scope(SCOPE, caller.user, caller.token)
     if not PUBLIC_ID.fullmatch(approval_id):
         return None
-    own = Call.objects.filter(token=visitor.token.pk)
+    own = Call.objects.filter(token=caller.token.pk)
     named = own.filter(public_id=approval_id) if approval_id.startswith("call_") else None
     found = named if named is not None else own.filter(approval__public_id=approval_id)
     call_id = found.values_list("public_id", flat=True).first()
     return state_of(call_id) if call_id is not None else None
 
 
-def withdraw_call(visitor: Visitor, state: CallState) -> None:
+def withdraw_call(caller: Caller, state: CallState) -> None:
     """Withdraw the request of a call at its client's wish; nothing happens if it was decided or has started."""
     if state.request is None or state.call.status in TERMINAL:
         return
     try:
-        withdraw(state.request, by=visitor.user, reason="The client cancelled the task.")
+        withdraw(state.request, by=caller.user, reason="The client cancelled the task.")
     except Conflict:
         return

@@ -22,9 +22,9 @@ from catalog.errors import MalformedJSON, TooLarge
 from plans.live.long_polling import until_stopped
 from plans.live.sockets import is_allowed_origin, until_one_ends
 from plans.mcp import waiting
+from plans.mcp.callers import CHECK_SECONDS, SCOPE_KEY, Caller, TokenEnded, in_thread, verify, verify_again
 from plans.mcp.list_changes import ListChanges
 from plans.mcp.server import build_server
-from plans.mcp.visitors import LOOK_SECONDS, SCOPE_KEY, TokenEnded, Visitor, in_thread, verify, verify_again
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -61,7 +61,7 @@ class McpEndpoint:
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call] # it has no types
         manager = StreamableHTTPSessionManager(self._server, stateless=True, max_request_body_size=MAX_JSON_BYTES)
         async with manager.run():
-            await self._changes.look()
+            await self._changes.check()
             self._manager = manager
             jobs = [asyncio.ensure_future(self._changes.watch()), asyncio.ensure_future(self._end_waits())]
             try:
@@ -93,44 +93,44 @@ class McpEndpoint:
         check_scheme(scope, headers)
         check_host(headers)
         body = await read_all(receive)
-        visitor = await self._visitor(headers)
-        scope = {**scope, SCOPE_KEY: visitor}
+        caller = await self._caller(headers)
+        scope = {**scope, SCOPE_KEY: caller}
         message = read_message(body) if scope["method"] == "POST" else None
-        note_cancellation(visitor, message)
+        record_cancellation(caller, message)
         if scope["method"] == "GET" and is_of_handshake_era(headers):
-            await self._stream_changes(headers, visitor, receive, send)
+            await self._stream_changes(headers, caller, receive, send)
             return
         serve = self._manager.handle_request(scope, replay(body, receive), send)
         if isinstance(message, dict) and message.get("method") == LISTEN:
-            await while_token_lives(serve, visitor)
+            await while_token_lives(serve, caller)
         else:
             await serve
 
-    async def _visitor(self, headers: Mapping[str, str]) -> Visitor:
+    async def _caller(self, headers: Mapping[str, str]) -> Caller:
         kind, _, text = headers.get("authorization", "").partition(" ")
-        visitor = None
+        caller = None
         if kind.lower() == "bearer":
             try:
-                visitor = await in_thread(verify, text.strip(), headers.get("user-agent", ""))
+                caller = await in_thread(verify, text.strip(), headers.get("user-agent", ""))
             except Exception as error:
                 if not is_unavailable(error):
                     raise
                 log_unexpected(error)
                 message = "The database could not be asked. Try again in a few seconds."
                 raise Refusal(503, INTERNAL_ERROR, message, (b"retry-after", b"5")) from None
-        if visitor is None:
+        if caller is None:
             message = "This server needs a bearer token that is neither expired nor revoked."
             raise Refusal(401, INVALID_REQUEST, message, (b"www-authenticate", BEARER_ERROR.encode()))
-        return visitor
+        return caller
 
-    async def _stream_changes(self, headers: Mapping[str, str], visitor: Visitor, receive: Receive, send: Send) -> None:
+    async def _stream_changes(self, headers: Mapping[str, str], caller: Caller, receive: Receive, send: Send) -> None:
         if "text/event-stream" not in headers.get("accept", ""):
             raise Refusal(406, INVALID_REQUEST, "A GET request must accept text/event-stream.")
         if self._changes.is_full:
             raise Refusal(503, INTERNAL_ERROR, "Too many streams are open.", (b"retry-after", b"60"))
         with until_stopped() as stop, suppress(OSError):
             await until_one_ends(
-                while_token_lives(self._changes.stream(send), visitor), stop.wait(), until_gone(receive)
+                while_token_lives(self._changes.stream(send), caller), stop.wait(), until_gone(receive)
             )
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -181,12 +181,12 @@ def read_message(body: bytes) -> Any:
         raise Refusal(400, PARSE_ERROR, f"Parse error: {error.message}") from None
 
 
-def note_cancellation(visitor: Visitor, message: Any) -> None:
+def record_cancellation(caller: Caller, message: Any) -> None:
     """End the wait that a client of the handshake era cancels; its notification comes as a request of its own."""
     if isinstance(message, dict) and message.get("method") == "notifications/cancelled":
         params = message.get("params")
         if isinstance(params, dict):
-            waiting.cancel(visitor, params.get("requestId"))
+            waiting.cancel(caller, params.get("requestId"))
 
 
 async def read_all(receive: Receive) -> bytes:
@@ -211,16 +211,16 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def while_token_lives(work: Awaitable[None], visitor: Visitor) -> None:
+async def while_token_lives(work: Awaitable[None], caller: Caller) -> None:
     """Do something that lasts; end it when the token is revoked, expires or loses its owner."""
-    await until_one_ends(work, _until_token_ends(visitor))
+    await until_one_ends(work, _until_token_ends(caller))
 
 
-async def _until_token_ends(visitor: Visitor) -> None:
+async def _until_token_ends(caller: Caller) -> None:
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)
         try:
-            await in_thread(verify_again, visitor)
+            await in_thread(verify_again, caller)
         except TokenEnded:
             return
         except Exception as error:

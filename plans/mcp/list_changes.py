@@ -10,9 +10,9 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 
 from catalog.core.transactions import log_unexpected
 from catalog.inventory import snapshot
-from plans.mcp.visitors import in_thread
+from plans.mcp.callers import in_thread
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 PING_SECONDS = 15.0
 MOST_STREAMS = 1_024
 CHANGED = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}, separators=(",", ":"))
@@ -42,10 +42,10 @@ class ListChanges:
     async def watch(self) -> None:
         """Look at the catalog each second, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            await asyncio.sleep(CHECK_SECONDS)
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look at the catalog, and announce a change since the last look."""
         try:
             tools = await in_thread(snapshot.callable_tools)

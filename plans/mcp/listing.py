@@ -1,4 +1,4 @@
-"""The tools that a visitor is offered, in pages, and the tool by which agents ask for the outcome of a pending call."""
+"""The tools that a caller is offered, in pages, and the tool by which agents ask for the outcome of a pending call."""
 
 import base64
 import binascii
@@ -13,8 +13,8 @@ from catalog.exports.providers import mcp_form
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from plans.llm.tools import CATEGORY, facts_without_arguments, tools_callable_by
+from plans.mcp.callers import Caller
 from plans.mcp.results import listed_output_schema
-from plans.mcp.visitors import Visitor
 from plans.store.requesters import Requester
 
 PAGE_SIZE = 200
@@ -48,12 +48,12 @@ RESULT_TOOL = types.Tool(
 )
 
 
-def list_tools(visitor: Visitor, cursor: str | None) -> types.ListToolsResult:
-    """Return one page of the tools that a visitor may call, sorted by name. Raises MCPError for a bad cursor."""
+def list_tools(caller: Caller, cursor: str | None) -> types.ListToolsResult:
+    """Return one page of the tools that a caller may call, sorted by name. Raises MCPError for a bad cursor."""
     after = read_cursor(cursor)
-    if not visitor.may_call:
+    if not caller.may_call:
         return types.ListToolsResult(tools=[])
-    by = visitor.requester()
+    by = caller.requester()
     found: dict[str, CallableTool | None] = {
         APPROVAL_RESULT: None,
         **tools_callable_by(by, without=frozenset({CATEGORY})),

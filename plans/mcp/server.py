@@ -17,13 +17,13 @@ from catalog.access.roles import NotAllowed
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.mcp import calls, listing, results, tasks
+from plans.mcp.callers import in_thread
 from plans.mcp.calls import CallState
-from plans.mcp.visitors import in_thread
 from plans.mcp.waiting import (
     Context,
+    caller_of,
     session_of,
     usual_seconds,
-    visitor_of,
     wait_for_end,
     wait_for_people,
 )
@@ -99,7 +99,7 @@ def guarded(handler: Handler) -> Handler:
 
 async def list_tools(context: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
     """Answer `tools/list`."""
-    return await in_thread(listing.list_tools, visitor_of(context), params.cursor)
+    return await in_thread(listing.list_tools, caller_of(context), params.cursor)
 
 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
@@ -108,7 +108,7 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
     try:
         if params.name == listing.APPROVAL_RESULT:
             return await approval_result(context, arguments)
-        state = await in_thread(calls.open_call, visitor_of(context), params.name, arguments, session)
+        state = await in_thread(calls.open_call, caller_of(context), params.name, arguments, session)
     except MCPError:
         raise
     except Exception as error:
@@ -134,7 +134,7 @@ async def approval_result(context: Context, arguments: dict[str, Any]) -> types.
     wrong = _wrong_argument(arguments)
     if wrong is not None:
         return wrong
-    state = await in_thread(calls.state_of_approval, visitor_of(context), arguments["approval_id"])
+    state = await in_thread(calls.state_of_approval, caller_of(context), arguments["approval_id"])
     if state is None:
         return results.result(calls.NO_APPROVAL, {"error": "not_found", "message": calls.NO_APPROVAL}, is_error=True)
     seconds = float(arguments.get("wait_seconds", 0))

@@ -15,10 +15,10 @@ from approvals.states import RequestStatus
 from catalog.core.canonical_json import format_utc
 from catalog.states import CallStatus
 from plans.mcp import calls
+from plans.mcp.callers import Caller, in_thread
 from plans.mcp.calls import CallState
 from plans.mcp.results import reason_of
-from plans.mcp.visitors import Visitor, in_thread
-from plans.mcp.waiting import Context, visitor_of
+from plans.mcp.waiting import Context, caller_of
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_MILLISECONDS = 2_000
@@ -102,7 +102,7 @@ async def get_task(context: Context, params: TaskParams) -> dict[str, Any]:
 async def cancel_task(context: Context, params: TaskParams) -> dict[str, Any]:
     """Answer `tasks/cancel`: withdraw the request, unless it was decided. Raises MCPError as `get_task` does."""
     state = await _own_task(context, params.task_id)
-    await in_thread(calls.withdraw_call, visitor_of(context), state)
+    await in_thread(calls.withdraw_call, caller_of(context), state)
     return {"resultType": "complete"}
 
 
@@ -110,12 +110,12 @@ async def _own_task(context: Context, task_id: str) -> CallState:
     if not is_declared(context):
         message = f"This request does not declare the extension {EXTENSION}."
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message)
-    state = await in_thread(_held_call, visitor_of(context), task_id)
+    state = await in_thread(_held_call, caller_of(context), task_id)
     if state is None:
         raise MCPError(types.INVALID_PARAMS, "There is no such task of this token.")
     return state
 
 
-def _held_call(visitor: Visitor, task_id: str) -> CallState | None:
-    state = calls.state_of_approval(visitor, task_id)
+def _held_call(caller: Caller, task_id: str) -> CallState | None:
+    state = calls.state_of_approval(caller, task_id)
     return state if state is not None and state.is_held else None

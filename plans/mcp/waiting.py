@@ -22,8 +22,8 @@ from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.models import LearntWait
 from plans.live.feed import current_feed
 from plans.mcp import calls
+from plans.mcp.callers import CHECK_SECONDS, SCOPE_KEY, Caller, TokenEnded, in_thread
 from plans.mcp.calls import CallState
-from plans.mcp.visitors import LOOK_SECONDS, SCOPE_KEY, TokenEnded, Visitor, in_thread
 
 Context = ServerRequestContext[Any, Any]
 
@@ -36,17 +36,17 @@ PAUSE_SECONDS = 0.1
 """The least time between two reads of one call."""
 
 
-def visitor_of(context: Context) -> Visitor:
-    """Return the visitor whose request this is."""
+def caller_of(context: Context) -> Caller:
+    """Return the caller whose request this is."""
     request: Any = context.request
-    visitor: Visitor = request.scope[SCOPE_KEY]
-    return visitor
+    caller: Caller = request.scope[SCOPE_KEY]
+    return caller
 
 
 def client_of(context: Context) -> str:
     """Return the name of the client: as the request introduces it, else its User-Agent."""
     introduced = context.session.client_params
-    name = introduced.client_info.name if introduced is not None else visitor_of(context).user_agent
+    name = introduced.client_info.name if introduced is not None else caller_of(context).user_agent
     return learnt_waits.client_name(name)
 
 
@@ -75,9 +75,9 @@ _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 @contextmanager
-def _listed(visitor: Visitor, request_id: object) -> Iterator[Wait]:
+def _listed(caller: Caller, request_id: object) -> Iterator[Wait]:
     """Give a wait that `cancel` and `end_waits_here` find."""
-    key, wait = _key(visitor, request_id), Wait()
+    key, wait = _key(caller, request_id), Wait()
     _waits.setdefault(key, set()).add(wait)
     if wait.loop in _stopped:
         wait.over.set()
@@ -89,13 +89,13 @@ def _listed(visitor: Visitor, request_id: object) -> Iterator[Wait]:
             del _waits[key]
 
 
-def _key(visitor: Visitor, request_id: object) -> tuple[int, str, str]:
-    return visitor.token.pk, visitor.user_agent, str(request_id)
+def _key(caller: Caller, request_id: object) -> tuple[int, str, str]:
+    return caller.token.pk, caller.user_agent, str(request_id)
 
 
-def cancel(visitor: Visitor, request_id: object) -> None:
+def cancel(caller: Caller, request_id: object) -> None:
     """End the waits of a token's request: they are answered as they stand."""
-    for wait in _waits.get(_key(visitor, request_id), ()):
+    for wait in _waits.get(_key(caller, request_id), ()):
         wait.over.set()
 
 
@@ -112,21 +112,21 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
 
     Raises MCPError if the token ends.
     """
-    visitor, client = visitor_of(context), client_of(context)
-    known = await in_thread(learnt_waits.find, visitor.token.pk, client)
+    caller, client = caller_of(context), client_of(context)
+    known = await in_thread(learnt_waits.find, caller.token.pk, client)
     learnt = known.seconds if known is not None else None
-    limits = [seconds, *(each for each in (visitor.token.hold_seconds, learnt) if each is not None)]
+    limits = [seconds, *(each for each in (caller.token.hold_seconds, learnt) if each is not None)]
     began = monotonic()
-    with _listed(visitor, context.request_id) as wait:
+    with _listed(caller, context.request_id) as wait:
         try:
             state = await _wait(context, state, began + min(limits), wait.over)
         except asyncio.CancelledError:
             if not wait.over.is_set():
-                _note_later(learnt_waits.note_cut_off, visitor.token.pk, client, monotonic() - began)
+                _record_later(learnt_waits.record_cut_off, caller.token.pk, client, monotonic() - began)
             raise
     # A short poll shows nothing of the client's patience, nor does a wait that a cancellation or our shutdown ended.
     if known is not None and not wait.over.is_set() and monotonic() - began >= _shown_patience(known):
-        _note_later(learnt_waits.note_answered, visitor.token.pk, client)
+        _record_later(learnt_waits.record_answered, caller.token.pk, client)
     return state
 
 
@@ -137,21 +137,21 @@ def _shown_patience(known: LearntWait) -> float:
 
 async def wait_for_end(context: Context, state: CallState) -> CallState:
     """Wait for a running call until it has ended or must be approved after all. Raises MCPError if the token ends."""
-    with _listed(visitor_of(context), context.request_id) as wait:
+    with _listed(caller_of(context), context.request_id) as wait:
         return await _wait(context, state, float("inf"), wait.over)
 
 
 async def _wait(context: Context, state: CallState, ends: float, over: asyncio.Event) -> CallState:
     """Wait in slices; after each, verify the token and report progress. End early if the call becomes held."""
-    visitor, began, was_held = visitor_of(context), monotonic(), state.is_held
+    caller, began, was_held = caller_of(context), monotonic(), state.is_held
     while state.result is None and (left := ends - monotonic()) > 0 and not over.is_set():
         if state.is_held and not was_held:
             break
         sliced = monotonic()
         await context.session.report_progress(round(sliced - began, 1), None, state.message)
-        await _until_settled(state.call.public_id, min(left, LOOK_SECONDS), over)
+        await _until_settled(state.call.public_id, min(left, CHECK_SECONDS), over)
         try:
-            state = await in_thread(calls.look, visitor, state.call.public_id)
+            state = await in_thread(calls.check_call, caller, state.call.public_id)
         except (TokenEnded, NotAllowed):
             raise MCPError(UNAUTHORIZED, "This token is no longer valid; the call itself goes on.") from None
         except Exception as error:
@@ -178,10 +178,10 @@ async def _until_settled(call_id: str, seconds: float, over: asyncio.Event) -> N
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-_notes: set[asyncio.Task[None]] = set()
+_records: set[asyncio.Task[None]] = set()
 
 
-def _note_later(note: Any, *arguments: Any) -> None:
+def _record_later(note: Any, *arguments: Any) -> None:
     """Write down how a wait ended, in a task of its own: the request may be over."""
 
     async def write() -> None:
@@ -192,8 +192,8 @@ def _note_later(note: Any, *arguments: Any) -> None:
                 log_unexpected(error)
 
     task = asyncio.get_running_loop().create_task(write())
-    _notes.add(task)
-    task.add_done_callback(_notes.discard)
+    _records.add(task)
+    task.add_done_callback(_records.discard)
 
 
 def metadata_of(context: Context) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, Round
-from catalog.access.learnt_waits import note_cut_off
+from catalog.access.learnt_waits import record_cut_off
 from catalog.access.tokens import create_token
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
@@ -139,7 +139,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
         user=ada, kind="agent", scopes=["tools:read", "calls:create", "plans:read"], name="long " * 25
     )
     for _ in range(2):
-        note_cut_off(token.pk, "client" * 20, 9.0)
+        record_cut_off(token.pk, "client" * 20, 9.0)
     under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]
     views = [

@@ -130,7 +130,7 @@ def test_any_token_reads_and_revokes_itself(ada):
 def test_change_names_its_fields_and_resets_learnt_waits(ada):
     rest, token = session(ada), token_of(ada)
     for _ in range(2):
-        learnt_waits.note_cut_off(token.pk, "codex", 10.0)
+        learnt_waits.record_cut_off(token.pk, "codex", 10.0)
     assert rest.get(f"tokens/{token.pk}/").json()["learnt_waits"] == [{"client": "codex", "seconds": 8.0}]
     changed = rest.patch(f"tokens/{token.pk}/", {"name": "new", "hold_seconds": 0, "learnt_waits": []}).json()
     assert (changed["name"], changed["hold_seconds"], changed["learnt_waits"]) == ("new", 0, [])

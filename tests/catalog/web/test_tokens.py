@@ -34,7 +34,7 @@ def test_token_is_created_shown_once_changed_and_revoked(ada):
     pages.send("/profile/tokens/new/", fields)
     assert TEXT.findall(pages.html) == [] and ApiToken.objects.count() == 1
     for _ in range(2):
-        learnt_waits.note_cut_off(token.pk, "codex", 10.0)
+        learnt_waits.record_cut_off(token.pk, "codex", 10.0)
     pages.open(f"/tokens/{token.pk}/")
     assert [wait.seconds for wait in pages.context["row"].learnt_waits] == [8.0]
     assert f'href="/sessions/?token={token.pk}"' in pages.html

@@ -13,7 +13,7 @@ import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from config.serving.mcp import App, McpDoor
+from config.serving.mcp import App, McpRouter
 from plans.live.feed import current_feed
 from plans.mcp.endpoint import McpEndpoint
 
@@ -40,8 +40,8 @@ def with_token(app: App, token: str) -> App:
 async def serve(listener: socket, is_up: threading.Event, stop: threading.Event, token: str | None) -> None:
     """Serve on a socket until told to stop; with a `token` every request has it."""
     endpoint = McpEndpoint()
-    door: App = McpDoor(endpoint, nowhere)
-    app = with_token(door, token) if token else door
+    router: App = McpRouter(endpoint, nowhere)
+    app = with_token(router, token) if token else router
     config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     async with endpoint.run():

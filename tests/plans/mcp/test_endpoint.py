@@ -95,10 +95,10 @@ async def test_requests_with_one_id_are_answered_each_by_itself(mcp_url: str, he
 
 
 @pytest.fixture
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the catalog and at tokens often."""
-    monkeypatch.setattr(list_changes, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(endpoint, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(list_changes, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(endpoint, "CHECK_SECONDS", 0.05)
 
 
 def change_tools() -> None:
@@ -108,7 +108,7 @@ def change_tools() -> None:
 
 
 async def test_changed_tools_are_announced_in_both_eras_until_the_token_ends(
-    quick_looks: None, mcp_url: str, token: str, headers: dict[str, str]
+    quick_checks: None, mcp_url: str, token: str, headers: dict[str, str]
 ) -> None:
     async with (
         connected(mcp_url, token) as client,

@@ -19,7 +19,7 @@ from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
 from plans.mcp import listing, waiting
-from plans.mcp.visitors import SCOPE_KEY
+from plans.mcp.callers import SCOPE_KEY
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
 from tests.plans.mcp.conftest import ACCEPT, ERAS, connected
@@ -219,7 +219,7 @@ async def hang_up(url: str, token: str, version: str) -> None:
 async def test_a_short_poll_does_not_undo_what_was_learnt(mcp_url: str, token: str, workspace: Any) -> None:
     version = "2026-07-28"
     await hang_up(mcp_url, token, version)
-    while waiting._waits or waiting._notes:
+    while waiting._waits or waiting._records:
         await asyncio.sleep(0.02)
     await apart(lambda: LearntWait.objects.update(cut_off_after=12.0))
     approval = await apart(lambda: Call.objects.get().approval.public_id)
@@ -227,7 +227,7 @@ async def test_a_short_poll_does_not_undo_what_was_learnt(mcp_url: str, token: s
     async with httpx2.AsyncClient(timeout=60) as http:
         answer = await http.post(mcp_url, **poll)
     assert '"status":"pending_approval"' in answer.text.replace(" ", "")
-    while waiting._notes:
+    while waiting._records:
         await asyncio.sleep(0.02)
     assert (await apart(LearntWait.objects.get)).cut_off_after == 12.0
 
@@ -242,7 +242,7 @@ async def test_a_running_call_that_becomes_held_ends_the_unlimited_wait(monkeypa
         session=SimpleNamespace(report_progress=report_progress),
         request=SimpleNamespace(scope={SCOPE_KEY: None}),
     )
-    monkeypatch.setattr("plans.mcp.calls.look", lambda visitor, call_id: held)
+    monkeypatch.setattr("plans.mcp.calls.check_call", lambda caller, call_id: held)
     state: Any = await waiting._wait(context, running, float("inf"), asyncio.Event())  # type: ignore[arg-type]
     assert state is held
 
@@ -253,7 +253,7 @@ async def test_clients_that_hang_up_twice_are_given_shorter_waits(
 ) -> None:
     for _ in range(2):
         await hang_up(mcp_url, token, version)
-        while waiting._waits or waiting._notes:
+        while waiting._waits or waiting._records:
             await asyncio.sleep(0.02)
     row = await apart(LearntWait.objects.get)
     assert (row.client, row.seconds) == ("codex", 2.0)
@@ -278,7 +278,7 @@ async def test_a_call_whose_client_was_killed_runs_once_and_keeps_its_result(
 async def test_a_revoked_token_ends_the_wait_and_every_later_request(
     mcp_url: str, token: str, mode: str, workspace: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "CHECK_SECONDS", 0.1)
     async with connected(mcp_url, token, mode) as client:
         waits = asyncio.ensure_future(client.call_tool("write_file", WRITE, progress_callback=no_progress))
         await until_held()

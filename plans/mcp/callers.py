@@ -1,4 +1,4 @@
-"""Visitors of the MCP server: a bearer token and its owner, verified for each request and again during long ones."""
+"""Callers of the MCP server: a bearer token and its owner, verified for each request and again during long ones."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from catalog.rest.authentication import check_scope
 from plans.store.requesters import Requester
 
 SCOPE = "calls:create"
-SCOPE_KEY = "toolgate.visitor"
-"""The key of an ASGI scope under which the visitor of its request stands."""
-LOOK_SECONDS = 3.0
+SCOPE_KEY = "toolgate.caller"
+"""The key of an ASGI scope under which the caller of its request stands."""
+CHECK_SECONDS = 3.0
 """Seconds after which a long request verifies its token again."""
 
 ResultT = TypeVar("ResultT")
@@ -33,7 +33,7 @@ class TokenEnded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class Caller:
     """The token of a request, its owner, and the name by which the client introduces itself."""
 
     token: ApiToken
@@ -50,12 +50,12 @@ class Visitor:
         return True
 
     def requester(self, session: str = "") -> Requester:
-        """Return the visitor as the requester of calls in a named session."""
+        """Return the caller as the requester of calls in a named session."""
         return Requester(self.user, self.token, via="mcp", session=session)
 
 
-def verify(text: str, user_agent: str) -> Visitor | None:
-    """Return the visitor with this bearer token; None for a token that is unknown, expired or revoked.
+def verify(text: str, user_agent: str) -> Caller | None:
+    """Return the caller with this bearer token; None for a token that is unknown, expired or revoked.
 
     Reads the catalog again if it is outdated, so that the event loop finds it in memory.
     """
@@ -63,15 +63,15 @@ def verify(text: str, user_agent: str) -> Visitor | None:
     if token is None:
         return None
     snapshot.callable_tools()
-    return Visitor(token, user_for_token(token), user_agent)
+    return Caller(token, user_for_token(token), user_agent)
 
 
-def verify_again(visitor: Visitor) -> Visitor:
-    """Return the visitor as the database has it now. Raises TokenEnded."""
-    token = ApiToken.objects.select_related("user").filter(pk=visitor.token.pk).first()
+def verify_again(caller: Caller) -> Caller:
+    """Return the caller as the database has it now. Raises TokenEnded."""
+    token = ApiToken.objects.select_related("user").filter(pk=caller.token.pk).first()
     if token is None or not token.is_live or not token.user.is_active:
         raise TokenEnded
-    return Visitor(token, user_for_token(token), visitor.user_agent)
+    return Caller(token, user_for_token(token), caller.user_agent)
 
 
 _threads = ThreadPoolExecutor(settings.MCP_THREADS, thread_name_prefix="toolgate-mcp")
