@@ -1,21 +1,21 @@
-"""The door of the MCP server: its path, request bodies of a limited size, one log line and one measurement each.
+"""Routing of requests to the MCP server: its path, body limits, one log line and one measurement for each request.
 
-Requests of MCP pass neither Django's middleware nor its threads.
+These requests bypass Django's middleware and its threads. `McpServer` starts the server at the first request.
 """
 
 import asyncio
 import gc
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from io import BytesIO
 from time import perf_counter
-from typing import Any
 
 from django.core.exceptions import RequestAborted
 
+from catalog.core.asgi import MEASURE_KEY, App, Message, Receive, Scope, Send
 from catalog.core.tracing import log_extra
 from catalog.core.transactions import log_unexpected
 from config.operations import metrics
@@ -25,19 +25,14 @@ from config.serving.request_body import BodyRefused, read_body
 ENDPOINT = "plans.mcp.endpoint"
 PATHS = frozenset({"/mcp", "/mcp/"})
 REASONS = {
-    408: "The request body came too slowly.",
+    408: "The request body was not received in time.",
     413: "The request body is too large.",
     500: "Something went wrong here; it has been logged.",
-    503: "This server starts or stops. Try again in a few seconds.",
+    503: "The MCP server is starting or stopping, or could not start. Try again in a few seconds.",
 }
-LEFT = 499
+RETRY_AFTER_SECONDS = 5
+CLIENT_CLOSED = 499
 INVALID_REQUEST, INTERNAL_ERROR = -32600, -32603
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Any, Any], Awaitable[None]]
 
 log = logging.getLogger("toolgate.http")
 
@@ -46,7 +41,7 @@ class McpServer:
     """The MCP server of this process, imported and started by the first request for it.
 
     Its SDK takes 18 MiB and about half a second, which a server without MCP clients does not pay. `run` must be entered
-    for as long as the process serves.
+    for as long as the process serves. After a failure the next request starts the server again.
     """
 
     def __init__(self) -> None:
@@ -57,34 +52,47 @@ class McpServer:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Accept requests while the body runs."""
-        loop = asyncio.get_running_loop()
-        self._started = loop.create_future()
-        living = loop.create_task(self._live(self._started))
+        self._started = asyncio.get_running_loop().create_future()
+        serving = asyncio.ensure_future(self._serve_when_wanted())
         try:
             yield
         finally:
             self._stop.set()
             self._wanted.set()
-            await living
+            await serving
 
-    async def _live(self, started: "asyncio.Future[App]") -> None:
-        """Start the server when it is wanted, and keep it until the end: one task must enter and leave it."""
-        await self._wanted.wait()
-        if self._stop.is_set():
-            return
-        try:
-            endpoint = (await asyncio.to_thread(import_module, ENDPOINT)).McpEndpoint()
-            gc.freeze()  # what was imported stays, and need not be looked through by collections
-            async with endpoint.run():
-                started.set_result(endpoint)
-                await self._stop.wait()
-        except Exception as error:
-            if started.done():
-                raise
-            started.set_exception(error)
+    async def _serve_when_wanted(self) -> None:
+        """Start the server when a request needs it, until the process stops."""
+        while True:
+            await self._wanted.wait()
+            if not self._stop.is_set():
+                try:
+                    await self._serve()
+                except Exception as error:  # noqa: BLE001 - logged; the next request tries again
+                    log_unexpected(error)
+            self._fail_waiting_requests()
+            if self._stop.is_set():
+                return
+            self._wanted.clear()
+
+    async def _serve(self) -> None:
+        """Start the server and keep it until the process stops: one task must enter and leave its context."""
+        assert self._started is not None  # noqa: S101 (`run` sets it first)
+        endpoint = (await asyncio.to_thread(import_module, ENDPOINT)).McpEndpoint()
+        gc.freeze()  # keep collections from traversing what was imported
+        async with endpoint.run():
+            self._started.set_result(endpoint)
+            await self._stop.wait()
+
+    def _fail_waiting_requests(self) -> None:
+        """Answer the requests that wait for the start with NotServing; later ones wait for the next start."""
+        started, self._started = self._started, asyncio.get_running_loop().create_future()
+        if started is not None and not started.done():
+            started.set_exception(NotServing())
+            started.exception()  # it may be that no request waits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. Raises what kept the server from starting."""
+        """Answer one request. Raises NotServing."""
         if self._started is None or self._stop.is_set():
             raise NotServing
         self._wanted.set()
@@ -93,7 +101,7 @@ class McpServer:
 
 
 class NotServing(Exception):
-    """The process starts or stops."""
+    """The process is starting or stopping, or the MCP server could not start."""
 
 
 class McpRouter:
@@ -112,13 +120,13 @@ class McpRouter:
         with request_ids(headers.get(b"x-request-id", ""), headers.get(b"traceparent", "")) as request_id:
             began, answer = perf_counter(), _Answer(send, request_id)
             try:
-                await self._answer(scope, receive, answer)
+                await self._answer({**scope, MEASURE_KEY: answer.measure_as}, receive, answer)
             finally:
                 seconds = perf_counter() - began
                 method = scope["method"] if scope["method"] in METHODS else "other"
-                metrics.observe_request("mcp", method, answer.code, seconds)
+                metrics.observe_request(answer.kind, method, answer.code, seconds)
                 level = logging.ERROR if answer.code >= 500 else logging.INFO
-                facts = {"method": method, "view": "mcp", "path": scope["path"], "status": answer.code}
+                facts = {"method": method, "view": answer.kind, "path": scope["path"], "status": answer.code}
                 log.log(level, "request", extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1)))
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
@@ -138,14 +146,19 @@ class McpRouter:
 
 
 class _Answer:
-    """The answer to one request on its way, with the request's id among its headers."""
+    """Sends the answer to one request, with the request's id among its headers, and keeps its status."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self._request_id = request_id
         self.has_begun = False
-        self.code = LEFT
-        """The status that is logged: of a client that left before there was one, as it is customary."""
+        self.code = CLIENT_CLOSED
+        """The status that is logged; nginx's 499 for a client that closed the connection before there was one."""
+        self.kind = "mcp"
+
+    def measure_as(self, kind: str) -> None:
+        """Name the kind of the request for metrics and the log."""
+        self.kind = kind
 
     async def send(self, message: Message) -> None:
         """Send one message."""
@@ -155,11 +168,13 @@ class _Answer:
         await self._send(message)
 
     async def refuse(self, status: int) -> None:
-        """Answer with an error, and close the connection: the request's body may not have been read to its end."""
+        """Answer with an error, and close the connection: the request body may not have been read completely."""
         error = {"code": INVALID_REQUEST if status < 500 else INTERNAL_ERROR, "message": REASONS[status]}
         body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers.append((b"connection", b"close"))
+        if status == 503:
+            headers.append((b"retry-after", str(RETRY_AFTER_SECONDS).encode()))
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 

@@ -7,12 +7,13 @@ held answer.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from catalog.core.asgi import App, Message, Receive, Scope, Send
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.rest.problems import DATABASE_UNAVAILABLE
@@ -86,11 +87,6 @@ POLL_SECONDS = 5.0
 KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 SettledWaiter = Callable[[str, float], Awaitable[str]]
 
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from django.utils.http import is_same_domain
 
 from catalog.access.roles import can_see_all, user_for_token
 from catalog.access.tokens import authenticate_token
+from catalog.core.asgi import Receive, Scope, Send
 from catalog.core.transactions import log_unexpected
 from catalog.models import ApiToken
 from plans import metrics
@@ -125,11 +126,6 @@ def parse_after(query: bytes) -> int:
 
 log = logging.getLogger("toolgate.sockets")
 RECHECK_SECONDS = 3.0
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class Socket(ABC):

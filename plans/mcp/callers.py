@@ -1,7 +1,11 @@
-"""Callers of the MCP server: a bearer token and its owner, verified for each request and again during long ones."""
+"""Callers of the MCP server: a bearer token and its owner, verified for each request and again during long ones.
+
+Database work of the MCP server runs in two small thread pools: `in_thread` is for work of milliseconds,
+`in_held_thread` for calls that may wait for a tool's preview or for another thread that stores the same call.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -12,7 +16,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import close_old_connections
 
-from catalog.access.roles import NotAllowed, user_for_token
+from catalog.access.roles import NotAllowed, prefetch_groups, user_for_token
 from catalog.access.tokens import authenticate_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken
@@ -21,20 +25,20 @@ from plans.store.requesters import Requester
 
 SCOPE = "calls:create"
 SCOPE_KEY = "toolgate.caller"
-"""The key of an ASGI scope under which the caller of its request stands."""
+"""The key in an ASGI scope that holds the caller of the request."""
 CHECK_SECONDS = 3.0
-"""Seconds after which a long request verifies its token again."""
+"""Seconds after which a request that waits verifies its token again."""
 
 ResultT = TypeVar("ResultT")
 
 
 class TokenEnded(Exception):
-    """The token was revoked, has expired, or its owner was deactivated while a request lasted."""
+    """The token was revoked, has expired, or its owner was deactivated during a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The token of a request, its owner, and the name by which the client introduces itself."""
+    """The token of a request, its owner, and the User-Agent of the client."""
 
     token: ApiToken
     user: User
@@ -55,9 +59,9 @@ class Caller:
 
 
 def verify(text: str, user_agent: str) -> Caller | None:
-    """Return the caller with this bearer token; None for a token that is unknown, expired or revoked.
+    """Return the caller with this bearer token; None if the token is unknown, expired or revoked.
 
-    Reads the catalog again if it is outdated, so that the event loop finds it in memory.
+    Refreshes an outdated catalog snapshot, so that the event loop finds the tools in memory.
     """
     token = authenticate_token(text)
     if token is None:
@@ -67,25 +71,44 @@ def verify(text: str, user_agent: str) -> Caller | None:
 
 
 def verify_again(caller: Caller) -> Caller:
-    """Return the caller as the database has it now. Raises TokenEnded."""
+    """Return the caller with the current state of its token. Raises TokenEnded."""
     token = ApiToken.objects.select_related("user").filter(pk=caller.token.pk).first()
     if token is None or not token.is_live or not token.user.is_active:
         raise TokenEnded
     return Caller(token, user_for_token(token), caller.user_agent)
 
 
+def live_callers(callers: Iterable[Caller]) -> dict[int, Caller]:
+    """Return the callers whose tokens are valid, with the current state of these tokens, by token; in two queries."""
+    agents = {caller.token.pk: caller.user_agent for caller in callers}
+    tokens = ApiToken.objects.select_related("user").filter(pk__in=agents)
+    live = [token for token in tokens if token.is_live and token.user.is_active]
+    prefetch_groups(token.user for token in live)
+    return {token.pk: Caller(token, user_for_token(token), agents[token.pk]) for token in live}
+
+
 _threads = ThreadPoolExecutor(settings.MCP_THREADS, thread_name_prefix="toolgate-mcp")
+_held_threads = ThreadPoolExecutor(settings.MCP_HELD_THREADS, thread_name_prefix="toolgate-mcp-held")
 
 
 async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """Run a function that uses the database in one of the MCP server's threads."""
+    """Run a function that uses the database for some milliseconds."""
+    return await _run_in(_threads, function, *arguments)
+
+
+async def in_held_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """Run a function that uses the database and may take seconds."""
+    return await _run_in(_held_threads, function, *arguments)
+
+
+async def _run_in(pool: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
     loop = asyncio.get_running_loop()
-    here = copy_context()  # the ids by which log lines and plans are found
-    return await loop.run_in_executor(_threads, here.run, _with_connection, partial(function, *arguments))
+    context = copy_context()  # the ids that tie log lines and plans to the request
+    return await loop.run_in_executor(pool, context.run, _with_connection, partial(function, *arguments))
 
 
 def _with_connection(function: Callable[[], ResultT]) -> ResultT:
-    """Run a function on a connection that works, and give it back."""
+    """Run a function on a working connection, and release the connection."""
     close_old_connections()
     try:
         return function()

@@ -1,6 +1,6 @@
-"""Calls of MCP clients: created as REST calls are, joined while undecided, and read for results.
+"""Calls of MCP clients: created like REST calls, joined while undecided, and read for results.
 
-Everything here runs in a thread and uses the database; the waits are in `plans.mcp.waiting`.
+The functions are synchronous, use the database and run in threads; `plans.mcp.waiting` has the waits.
 """
 
 import re
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any
 
 import mcp_types as types
@@ -20,9 +21,9 @@ from approvals.requests.digests import likeness_of
 from approvals.requests.lifecycle import withdraw
 from approvals.states import RequestStatus
 from catalog.core import clock
-from catalog.errors import Conflict
+from catalog.errors import Conflict, RateLimited
 from catalog.inventory import snapshot
-from catalog.models import Call
+from catalog.models import ApiToken, Call
 from catalog.rest.authentication import check_scope
 from catalog.states import TERMINAL, CallStatus
 from plans.actions.call import CallOrder, create_call
@@ -33,18 +34,20 @@ from plans.llm.tools import CATEGORY
 from plans.mcp import results
 from plans.mcp.callers import SCOPE, Caller, verify_again
 from plans.mcp.listing import may_wait
-from plans.store.requesters import Requester
 
 LOCK_CLASS = 8_044
-"""The first half of the keys of PostgreSQL's advisory locks; the second is the intent of the call, hashed."""
+"""The first half of the keys of PostgreSQL's advisory locks; the second is the hashed intent of the call."""
 LOCK_COUNT = 64
+LOCK_SECONDS = 10.0
+LOCK_POLL_SECONDS = 0.05
+LOCK_RETRY_SECONDS = 5
 PUBLIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_APPROVAL = "There is no approval with this id among the calls of this token."
 
 
 @dataclass(frozen=True, slots=True)
 class CallState:
-    """A call as it is now; `result` is there once there is nothing to wait for."""
+    """The current state of a call; `result` is set once there is nothing to wait for."""
 
     call: Call
     request: ApprovalRequest | None
@@ -52,31 +55,31 @@ class CallState:
 
     @property
     def is_running(self) -> bool:
-        """True for a call that runs, or will run without an approval."""
+        """True if the call runs, or will run without an approval."""
         return self.result is None and self.request is None
 
     @property
     def is_held(self) -> bool:
-        """True for a call with an approval request, decided or not."""
+        """True if the call has an approval request, decided or not."""
         return self.request is not None
 
     @property
     def interim_result(self) -> types.CallToolResult:
-        """The result for a client that waits no longer."""
+        """The result for a client whose wait is over."""
         return results.running_result(self.call) if self.request is None else results.pending_result(self.request)
 
     @property
     def message(self) -> str:
-        """The sentence about the wait for people who look at the client's progress display."""
+        """The sentence about the wait that clients show as progress."""
         if self.request is None:
-            return f"{self.call.tool_name} runs."
+            return f"{self.call.tool_name} is running."
         if self.request.status == RequestStatus.PENDING:
             return f"Waiting for a person to approve {self.call.tool_name}: {results.page_of(self.request)}"
-        return f"{self.call.tool_name} was approved and has not ended."
+        return f"{self.call.tool_name} was approved and is still running."
 
 
-def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState:
-    """Store a call, or join an undecided one with the same arguments, and return it after a moment.
+def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState | None:
+    """Store a call that no rule can hold, and return it after a moment; None for one that `open_held_call` must store.
 
     Raises MCPError for a tool that does not exist, NotAllowed, and what `create_call` raises.
     """
@@ -85,26 +88,45 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     if target is None or CATEGORY in target.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
     by = caller.requester(session)
-    order = CallOrder(tool=name, arguments=arguments)
-    call = _open_or_join(order, by) if may_wait(target, by) else create_call(order, by=by)
+    return None if may_wait(target, by) else _read_soon(create_call(CallOrder(tool=name, arguments=arguments), by=by))
+
+
+def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState:
+    """Store a call that may be held, or join an undecided one of the same token with the same arguments.
+
+    May take seconds: for the tool's preview, and while another thread stores the same call. Raises what `create_call`
+    raises, and CallBusy.
+    """
+    by, order = caller.requester(session), CallOrder(tool=name, arguments=arguments)
+    text = engine_calls.prepare_call(name, arguments, to_leave=True).text
+    likeness = likeness_of(name, text)
+    with _serialized(f"{caller.token.pk} {likeness}"):
+        call = _undecided_duplicate(likeness, caller.token) or create_call(order, by=by)
+    return _read_soon(call)
+
+
+def _read_soon(call: Call) -> CallState:
     return read_soon(call, lambda: state_of(call.public_id), lambda state: state.is_running)
 
 
-def _open_or_join(order: CallOrder, by: Requester) -> Call:
-    text = engine_calls.prepare_call(order.tool, order.arguments, to_leave=True).text
-    likeness = likeness_of(order.tool, text)
-    with _serialized(f"{by.token.pk if by.token else 0} {by.session} {likeness}"):
-        return _undecided_duplicate(likeness, by) or create_call(order, by=by)
-
-
-def _undecided_duplicate(likeness: str, by: Requester) -> Call | None:
-    """Return the call with this likeness that the same token made in the same session and nobody has decided."""
+def _undecided_duplicate(likeness: str, token: ApiToken) -> Call | None:
+    """Return the call of this token with this likeness that nobody has decided."""
     pending = ApprovalRequest.objects.filter(
         likeness=likeness, status=RequestStatus.PENDING, expires_at__gt=clock.now(), is_early=False
     )
-    own = pending.filter(call__token=by.token, call__session=by.session, call__via=by.via, call__status=CallStatus.HELD)
+    own = pending.filter(call__token=token, call__status=CallStatus.HELD)
     request = own.select_related("call").order_by("-pk").first()
     return request.call if request is not None else None
+
+
+class CallBusy(RateLimited):
+    """The same call is being stored by another thread or process, and that takes long. → 429"""
+
+    code = "call_busy"
+
+    def __init__(self) -> None:
+        message = "The same call is being stored at this moment. Make it again in a few seconds."
+        super().__init__(message, retry_after=LOCK_RETRY_SECONDS)
 
 
 _locks = [threading.Lock() for _ in range(LOCK_COUNT)]
@@ -112,22 +134,37 @@ _locks = [threading.Lock() for _ in range(LOCK_COUNT)]
 
 @contextmanager
 def _serialized(intent: str) -> Iterator[None]:
-    """Let only one thread at a time, of all processes on PostgreSQL, look for a call with this intent and store it."""
-    with _locks[hash(intent) % LOCK_COUNT]:
+    """Let only one thread at a time, across processes on PostgreSQL, search for a call with this intent and store it.
+
+    Raises CallBusy after LOCK_SECONDS.
+    """
+    ends, lock = monotonic() + LOCK_SECONDS, _locks[hash(intent) % LOCK_COUNT]
+    if not lock.acquire(timeout=LOCK_SECONDS):
+        raise CallBusy
+    try:
         if connection.vendor != "postgresql":
             yield
             return
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, intent])
+        while not _advisory_lock("SELECT pg_try_advisory_lock(%s, hashtext(%s))", intent):
+            if monotonic() > ends:
+                raise CallBusy
+            sleep(LOCK_POLL_SECONDS)
         try:
             yield
         finally:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, intent])
+            _advisory_lock("SELECT pg_advisory_unlock(%s, hashtext(%s))", intent)
+    finally:
+        lock.release()
+
+
+def _advisory_lock(statement: str, intent: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [LOCK_CLASS, intent])
+        return bool(cursor.fetchone()[0])
 
 
 def state_of(call_id: str) -> CallState:
-    """Return a call as it is now, or the one that replaces it because what was asked for has changed."""
+    """Return the current state of a call, or of its replacement if its request was invalidated."""
     call = _calls().get(public_id=call_id)
     is_over = call.status in TERMINAL or call.status == CallStatus.OUTCOME_UNKNOWN
     if call.status == CallStatus.CANCELLED:
@@ -140,21 +177,21 @@ def state_of(call_id: str) -> CallState:
 
 
 def _calls() -> QuerySet[Call]:
-    """Return calls with their requests and the texts that models read of their values."""
+    """Return calls with their requests and with the texts of their values for models."""
     return Call.objects.select_related("approval", "model_text")
 
 
 def check_call(caller: Caller, call_id: str) -> CallState:
-    """Return a call as it is now to a caller who waits for it. Raises TokenEnded, and NotAllowed for a lost right."""
+    """Return the current state of a call to a waiting caller. Raises TokenEnded, and NotAllowed for a lost right."""
     now = verify_again(caller)
     check_scope(SCOPE, now.user, now.token)
     return state_of(call_id)
 
 
 def state_of_approval(caller: Caller, approval_id: str) -> CallState | None:
-    """Return the call that an approval is about; None unless the caller's token made it. Raises NotAllowed.
+    """Return the call of an approval; None unless the caller's token made it. Raises NotAllowed.
 
-    The id of a call is taken as well, for calls that never had to be approved.
+    Accepts the id of a call as well, for calls that needed no approval.
     """
     check_scope(SCOPE, caller.user, caller.token)
     if not PUBLIC_ID.fullmatch(approval_id):
@@ -167,7 +204,7 @@ def state_of_approval(caller: Caller, approval_id: str) -> CallState | None:
 
 
 def withdraw_call(caller: Caller, state: CallState) -> None:
-    """Withdraw the request of a call at its client's wish; nothing happens if it was decided or has started."""
+    """Withdraw the request of a call for its client; does nothing if it was decided or has started."""
     if state.request is None or state.call.status in TERMINAL:
         return
     try:

@@ -1,20 +1,29 @@
-"""Announcements of changed tools: to subscriptions of version 2026-07-28, and to the GET streams of earlier ones."""
+"""Open streams of MCP clients, which receive announcements of changed tools.
+
+Streams are the GET streams of the handshake era and the subscriptions of version 2026-07-28. One job serves all streams
+of the process: it ends those whose token has ended, and announces a change to a token's streams when the list of tools
+that this token is offered has changed, through the catalog, a policy, a role or a scope.
+"""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
+from catalog.core.asgi import Send
 from catalog.core.transactions import log_unexpected
-from catalog.inventory import snapshot
-from plans.mcp.callers import in_thread
+from plans.mcp.callers import Caller, in_thread, live_callers
+from plans.mcp.listing import offered_list_digest
+from plans.mcp.waiting import Context, caller_of
 
-CHECK_SECONDS = 1.0
+CHECK_SECONDS = 2.0
 PING_SECONDS = 15.0
-MOST_STREAMS = 1_024
+MAX_STREAMS = 1_024
+MAX_STREAMS_PER_TOKEN = 8
 CHANGED = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}, separators=(",", ":"))
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -22,57 +31,124 @@ STREAM_HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+class TooManyStreams(Exception):
+    """No further stream is accepted: of this token, or of the process."""
+
+    def __init__(self, *, of_token: bool) -> None:
+        super().__init__(of_token)
+        self.of_token = of_token
+
+
+class StreamsClosed(Exception):
+    """The process is shutting down."""
+
+
+@dataclass(eq=False, slots=True)
+class Stream:
+    """One open stream: `changed` is set when the client should list the tools again, `ended` when its token ended."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class TokenStreams:
+    """The open streams of one token, and the digest of the list that its client knows."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.digest: str | None = None
+        self.streams: set[Stream] = set()
+        self._bus = InMemorySubscriptionBus()
+        self.listen = ListenHandler(self._bus, max_subscriptions=MAX_STREAMS_PER_TOKEN)
+
+    async def announce(self) -> None:
+        """Announce that the list of tools has changed."""
+        for stream in self.streams:
+            stream.changed.set()
+        await self._bus.publish(ToolsListChanged())
+
+    def end(self) -> None:
+        """End all streams of the token."""
+        for stream in self.streams:
+            stream.ended.set()
 
 
 class ListChanges:
-    """Watches the catalog and announces each change once."""
+    """The open streams of this process."""
 
     def __init__(self) -> None:
-        self.bus = InMemorySubscriptionBus()
-        self.listen = ListenHandler(self.bus, max_subscriptions=MOST_STREAMS)
-        self._streams: set[asyncio.Event] = set()
-        self._known: object = None
+        self._by_token: dict[int, TokenStreams] = {}
+        self._is_closed = False
 
-    @property
-    def is_full(self) -> bool:
-        """True when no further GET stream is accepted."""
-        return len(self._streams) >= MOST_STREAMS
+    @asynccontextmanager
+    async def opened(self, caller: Caller) -> AsyncIterator[Stream]:
+        """Count a stream as open while the body runs. Raises TooManyStreams and StreamsClosed."""
+        if self._is_closed:
+            raise StreamsClosed
+        if sum(len(each.streams) for each in self._by_token.values()) >= MAX_STREAMS:
+            raise TooManyStreams(of_token=False)
+        pk = caller.token.pk
+        if pk not in self._by_token:
+            self._by_token[pk] = TokenStreams(caller)
+        mine, stream = self._by_token[pk], Stream()
+        if len(mine.streams) >= MAX_STREAMS_PER_TOKEN:
+            raise TooManyStreams(of_token=True)
+        mine.streams.add(stream)
+        try:
+            if mine.digest is None:
+                mine.digest = await in_thread(offered_list_digest, caller)
+            yield stream
+        finally:
+            mine.streams.discard(stream)
+            if not mine.streams:
+                del self._by_token[pk]
+
+    async def listen(self, context: Context, params: Any) -> Any:
+        """Serve a subscription of version 2026-07-28, for which a stream was opened."""
+        return await self._by_token[caller_of(context).token.pk].listen(context, params)
+
+    async def send_events(self, stream: Stream, send: Send) -> None:
+        """Send announcements as server-sent events, and pings between them, until cancelled."""
+        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        while True:
+            text = f"event: message\r\ndata: {CHANGED}\r\n\r\n" if stream.changed.is_set() else ": ping\r\n\r\n"
+            stream.changed.clear()
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PING_SECONDS):
+                    await stream.changed.wait()
 
     async def watch(self) -> None:
-        """Look at the catalog each second, until cancelled."""
+        """Check the tokens and lists of all streams every two seconds, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            await self.check()
+            try:
+                await self.check()
+            except Exception as error:  # noqa: BLE001 - the next check tries again
+                log_unexpected(error)
 
     async def check(self) -> None:
-        """Look at the catalog, and announce a change since the last look."""
-        try:
-            tools = await in_thread(snapshot.callable_tools)
-            before, self._known = self._known, tools
-            if before is not None and tools is not before:
-                await self.announce()
-        except Exception as error:  # noqa: BLE001 - the next look tries again
-            log_unexpected(error)
+        """End the streams of tokens that have ended, and announce changed lists."""
+        checked = dict(self._by_token)
+        if not checked:
+            return
+        digests = await in_thread(_current_digests, [each.caller for each in checked.values()])
+        for pk, streams in checked.items():
+            digest = digests.get(pk)
+            if digest is None:
+                streams.end()
+            elif streams.digest is not None and digest != streams.digest:
+                streams.digest = digest
+                await streams.announce()
 
-    async def announce(self) -> None:
-        """Tell all listeners that the list of tools has changed."""
-        for stream in self._streams:
-            stream.set()
-        await self.bus.publish(ToolsListChanged())
+    def close(self) -> None:
+        """End all subscriptions; later ones are refused."""
+        self._is_closed = True
+        for each in self._by_token.values():
+            each.listen.close()
 
-    async def stream(self, send: Send) -> None:
-        """Send announcements as server-sent events, until cancelled."""
-        news = asyncio.Event()
-        self._streams.add(news)
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-            while True:
-                text = f"event: message\r\ndata: {CHANGED}\r\n\r\n" if news.is_set() else ": ping\r\n\r\n"
-                news.clear()
-                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PING_SECONDS):
-                        await news.wait()
-        finally:
-            self._streams.discard(news)
+
+def _current_digests(callers: list[Caller]) -> dict[int, str]:
+    """Return the digests of the lists that valid tokens are offered, by token."""
+    return {pk: offered_list_digest(caller) for pk, caller in live_callers(callers).items()}

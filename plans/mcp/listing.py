@@ -1,8 +1,9 @@
-"""The tools that a caller is offered, in pages, and the tool by which agents ask for the outcome of a pending call."""
+"""The list of tools that a caller is offered, in pages, and the definition of the tool `approval_result`."""
 
 import base64
 import binascii
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 import mcp_types as types
@@ -51,26 +52,75 @@ RESULT_TOOL = types.Tool(
 def list_tools(caller: Caller, cursor: str | None) -> types.ListToolsResult:
     """Return one page of the tools that a caller may call, sorted by name. Raises MCPError for a bad cursor."""
     after = read_cursor(cursor)
+    offered = [(name, target) for name, target in _offered_tools(caller) if name > after]
+    by, entries = caller.requester(), _entries_of_snapshot()
+    page = offered[:PAGE_SIZE]
+    tools = [entries.entry(target, by) for _, target in page]
+    next_cursor = cursor_after(page[-1][0]) if len(offered) > PAGE_SIZE else None
+    return types.ListToolsResult(tools=tools, next_cursor=next_cursor)
+
+
+def offered_list_digest(caller: Caller) -> str:
+    """Return a digest of the whole list that a caller is offered: it changes if and only if the list does."""
+    by, entries, digest = caller.requester(), _entries_of_snapshot(), blake2b(digest_size=16)
+    for _, target in _offered_tools(caller):
+        digest.update(entries.digest(target, by))
+    return digest.hexdigest()
+
+
+def _offered_tools(caller: Caller) -> list[tuple[str, CallableTool | None]]:
+    """Return the tools that a caller may call, sorted by name; None stands for `approval_result`."""
     if not caller.may_call:
-        return types.ListToolsResult(tools=[])
-    by = caller.requester()
-    found: dict[str, CallableTool | None] = {
-        APPROVAL_RESULT: None,
-        **tools_callable_by(by, without=frozenset({CATEGORY})),
-    }
-    names = sorted(name for name in found if name > after)
-    page = names[:PAGE_SIZE]
-    tools = [entry_of(found[name], by) for name in page]
-    return types.ListToolsResult(tools=tools, next_cursor=cursor_after(page[-1]) if len(names) > PAGE_SIZE else None)
+        return []
+    tools = tools_callable_by(caller.requester(), without=frozenset({CATEGORY}))
+    return sorted({APPROVAL_RESULT: None, **tools}.items())
 
 
-def entry_of(target: CallableTool | None, by: Requester) -> types.Tool:
-    """Return the entry of one tool."""
-    if target is None:
-        return RESULT_TOOL
+class _Entries:
+    """Entries of the list, built once for each snapshot of the catalog: they depend on the tool and on `may_wait`."""
+
+    def __init__(self, tools: Mapping[str, CallableTool]) -> None:
+        self.tools = tools
+        self._entries: dict[tuple[int, bool], types.Tool] = {}
+        self._digests: dict[tuple[int, bool], bytes] = {}
+
+    def entry(self, target: CallableTool | None, by: Requester) -> types.Tool:
+        """Return the entry of a tool."""
+        return RESULT_TOOL if target is None else self._entry(target, (target.tool_pk, may_wait(target, by)))
+
+    def _entry(self, target: CallableTool, key: tuple[int, bool]) -> types.Tool:
+        known = self._entries.get(key)
+        if known is None:
+            known = self._entries[key] = _build_entry(target, may_wait=key[1])
+        return known
+
+    def digest(self, target: CallableTool | None, by: Requester) -> bytes:
+        """Return a digest of the entry of a tool."""
+        if target is None:
+            return b""
+        key = (target.tool_pk, may_wait(target, by))
+        known = self._digests.get(key)
+        if known is None:
+            text = self._entry(target, key).model_dump_json(by_alias=True)
+            known = self._digests[key] = blake2b(text.encode(), digest_size=16).digest()
+        return known
+
+
+_entries = _Entries({})
+
+
+def _entries_of_snapshot() -> _Entries:
+    global _entries  # one reference, replaced whole: readers need no lock
+    tools, entries = snapshot.callable_tools(), _entries
+    if entries.tools is not tools:
+        entries = _entries = _Entries(tools)
+    return entries
+
+
+def _build_entry(target: CallableTool, *, may_wait: bool) -> types.Tool:
     form = mcp_form(target.tool.name, target.tool)
     form.pop("outputSchema", None)
-    output = listed_output_schema(target.tool.output_schema, may_wait=may_wait(target, by))
+    output = listed_output_schema(target.tool.output_schema, may_wait=may_wait)
     return types.Tool.model_validate(form | ({"outputSchema": output} if output is not None else {}), by_name=False)
 
 

@@ -17,7 +17,7 @@ from catalog.access.roles import NotAllowed
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.mcp import calls, listing, results, tasks
-from plans.mcp.callers import in_thread
+from plans.mcp.callers import in_held_thread, in_thread
 from plans.mcp.calls import CallState
 from plans.mcp.waiting import (
     Context,
@@ -108,7 +108,8 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
     try:
         if params.name == listing.APPROVAL_RESULT:
             return await approval_result(context, arguments)
-        state = await in_thread(calls.open_call, caller_of(context), params.name, arguments, session)
+        call = caller_of(context), params.name, arguments, session
+        state = await in_thread(calls.open_call, *call) or await in_held_thread(calls.open_held_call, *call)
     except MCPError:
         raise
     except Exception as error:

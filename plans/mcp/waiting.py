@@ -5,7 +5,7 @@ A client that closes the connection while it waits is given shorter waits (`cata
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed
+from catalog.core.asgi import Scope, measure_as
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.models import LearntWait
 from plans.live.feed import current_feed
@@ -33,14 +34,21 @@ SECONDS_WITH_PROGRESS = 50.0
 """Clients give up after a minute at the soonest if they are told of progress."""
 UNAUTHORIZED = -32001
 PAUSE_SECONDS = 0.1
-"""The least time between two reads of one call."""
+"""The shortest time between two reads of one call."""
+CANCELLATION_SECONDS = 2.0
+"""Time after a closed connection in which the client's cancellation of the same request may still arrive."""
 
 
 def caller_of(context: Context) -> Caller:
-    """Return the caller whose request this is."""
-    request: Any = context.request
-    caller: Caller = request.scope[SCOPE_KEY]
+    """Return the caller of a request."""
+    caller: Caller = _scope_of(context)[SCOPE_KEY]
     return caller
+
+
+def _scope_of(context: Context) -> Scope:
+    request: Any = context.request
+    scope: Scope = request.scope
+    return scope
 
 
 def client_of(context: Context) -> str:
@@ -70,8 +78,10 @@ class Wait:
 
 _waits: dict[tuple[int, str, str], set[Wait]] = {}
 """By token, User-Agent and JSON-RPC id: clients that share a token often count their requests from 1."""
+_hung_up: dict[tuple[int, str, str], set[Wait]] = {}
+"""Waits whose connection was closed a moment ago, likewise."""
 _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-"""Event loops whose server was told to stop."""
+"""Event loops whose server is stopping."""
 
 
 @contextmanager
@@ -94,24 +104,28 @@ def _key(caller: Caller, request_id: object) -> tuple[int, str, str]:
 
 
 def cancel(caller: Caller, request_id: object) -> None:
-    """End the waits of a token's request: they are answered as they stand."""
-    for wait in _waits.get(_key(caller, request_id), ()):
+    """End the waits of a token's request: they are answered with the current state of their calls."""
+    key = _key(caller, request_id)
+    for wait in (*_waits.get(key, ()), *_hung_up.get(key, ())):
         wait.over.set()
 
 
 def end_waits_here() -> None:
-    """End all waits on this event loop, those that begin later too: its server was told to stop."""
+    """End all waits on this event loop, including those that begin later: its server is stopping."""
     loop = asyncio.get_running_loop()
     _stopped.add(loop)
-    for wait in [each for waits in _waits.values() for each in waits if each.loop is loop]:
-        wait.over.set()
+    for waits in (*_waits.values(), *_hung_up.values()):
+        for wait in waits:
+            if wait.loop is loop:
+                wait.over.set()
 
 
 async def wait_for_people(context: Context, state: CallState, seconds: float) -> CallState:
-    """Wait for a held call, for so many seconds at most, or less for a token or client that is to wait less.
+    """Wait for a held call for at most `seconds`; the token's hold time and the client's learnt wait make it shorter.
 
     Raises MCPError if the token ends.
     """
+    measure_as(_scope_of(context), "mcp-wait")
     caller, client = caller_of(context), client_of(context)
     known = await in_thread(learnt_waits.find, caller.token.pk, client)
     learnt = known.seconds if known is not None else None
@@ -122,7 +136,7 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
             state = await _wait(context, state, began + min(limits), wait.over)
         except asyncio.CancelledError:
             if not wait.over.is_set():
-                _record_later(learnt_waits.record_cut_off, caller.token.pk, client, monotonic() - began)
+                _record_hang_up(_key(caller, context.request_id), wait, client, monotonic() - began)
             raise
     # A short poll shows nothing of the client's patience, nor does a wait that a cancellation or our shutdown ended.
     if known is not None and not wait.over.is_set() and monotonic() - began >= _shown_patience(known):
@@ -130,13 +144,35 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
     return state
 
 
+def _record_hang_up(key: tuple[int, str, str], wait: Wait, client: str, seconds: float) -> None:
+    """Record that the client closed the connection, unless its cancellation of the request arrives in a moment.
+
+    A client that cancels closes the connection as well, and which of the two arrives first is a matter of chance.
+    """
+    _hung_up.setdefault(key, set()).add(wait)
+
+    async def record() -> None:
+        try:
+            async with asyncio.timeout(CANCELLATION_SECONDS):
+                await wait.over.wait()
+        except TimeoutError:
+            _record_later(learnt_waits.record_cut_off, key[0], client, seconds)
+        finally:
+            _hung_up[key].discard(wait)
+            if not _hung_up[key]:
+                del _hung_up[key]
+
+    _keep(record())
+
+
 def _shown_patience(known: LearntWait) -> float:
-    """Return the seconds that a wait of this client must last to show that it waits longer than was learnt."""
+    """Return the seconds after which a wait shows that the client is more patient than was learnt."""
     return (known.seconds if known.seconds is not None else known.cut_off_after) or 0.0
 
 
 async def wait_for_end(context: Context, state: CallState) -> CallState:
-    """Wait for a running call until it has ended or must be approved after all. Raises MCPError if the token ends."""
+    """Wait until a running call has ended or must be approved after all. Raises MCPError if the token ends."""
+    measure_as(_scope_of(context), "mcp-wait")
     with _listed(caller_of(context), context.request_id) as wait:
         return await _wait(context, state, float("inf"), wait.over)
 
@@ -182,7 +218,7 @@ _records: set[asyncio.Task[None]] = set()
 
 
 def _record_later(note: Any, *arguments: Any) -> None:
-    """Write down how a wait ended, in a task of its own: the request may be over."""
+    """Record how a wait ended, in a task of its own: the request may be over."""
 
     async def write() -> None:
         with suppress(RuntimeError):  # the threads are gone: the process ends
@@ -191,7 +227,12 @@ def _record_later(note: Any, *arguments: Any) -> None:
             except Exception as error:  # noqa: BLE001 - logged without its message; nothing else depends on the note
                 log_unexpected(error)
 
-    task = asyncio.get_running_loop().create_task(write())
+    _keep(write())
+
+
+def _keep(work: Coroutine[Any, Any, None]) -> None:
+    """Run something in a task that outlives the request."""
+    task = asyncio.get_running_loop().create_task(work)
     _records.add(task)
     task.add_done_callback(_records.discard)
 

@@ -9,8 +9,8 @@ import pytest
 
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
-from catalog.models import ApiToken, CatalogState
-from plans.mcp import endpoint, list_changes
+from catalog.models import ApiToken, CatalogState, Tool
+from plans.mcp import list_changes
 from tests.plans.mcp.conftest import ACCEPT, connected
 from tests.plans.socket_clients import apart
 
@@ -96,13 +96,13 @@ async def test_requests_with_one_id_are_answered_each_by_itself(mcp_url: str, he
 
 @pytest.fixture
 def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the catalog and at tokens often."""
+    """Check lists and tokens often."""
     monkeypatch.setattr(list_changes, "CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(endpoint, "CHECK_SECONDS", 0.05)
 
 
 def change_tools() -> None:
-    """Let the catalog have changed."""
+    """Take a tool out of the catalog."""
+    Tool.objects.filter(name="render_text").update(enabled=False)
     CatalogState.objects.update(revision=100)
     snapshot.drop_snapshot()
 
