@@ -282,6 +282,9 @@ class ApiToken(models.Model):
     hold_seconds = models.PositiveSmallIntegerField(
         null=True, help_text="The longest time an MCP call waits for a decision; null: the usual times."
     )
+    first_refusal = models.JSONField(
+        null=True, help_text="The first MCP call that was refused and therefore not stored: tool, reason, at."
+    )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"

@@ -31,6 +31,7 @@ TOOLGATE_SQLITE_SYNCHRONOUS = env.str("TOOLGATE_SQLITE_SYNCHRONOUS", "FULL")
 TOOLGATE_THREADS = env.int("TOOLGATE_THREADS", 4)
 WEB_THREADS = 16
 MCP_THREADS = 4
+MCP_CALL_THREADS = 4
 MCP_HELD_THREADS = 4
 if TOOLGATE_SQLITE_SYNCHRONOUS not in ("FULL", "NORMAL"):
     raise ImproperlyConfigured("TOOLGATE_SQLITE_SYNCHRONOUS must be FULL or NORMAL.")
@@ -55,7 +56,7 @@ else:
     # rest are for the feed's readers, previews, probes, the ticker, and the renewal of leases.
     DATABASES["default"]["OPTIONS"] = environment.postgresql_options(
         DATABASES["default"].get("OPTIONS", {}),
-        connections=WEB_THREADS + MCP_THREADS + MCP_HELD_THREADS + 2 * TOOLGATE_THREADS + 13,
+        connections=WEB_THREADS + MCP_THREADS + MCP_CALL_THREADS + MCP_HELD_THREADS + 2 * TOOLGATE_THREADS + 13,
     )
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -5,6 +5,7 @@ import "./js/components/disclosure.js";
 import "./js/components/list_navigation.js";
 import "./js/components/menu.js";
 import "./js/components/relative_time.js";
+import "./js/components/send_once.js";
 import "./js/components/tabs.js";
 import "./js/components/title_badge.js";
 import "./js/components/toasts.js";

@@ -27,6 +27,7 @@ from catalog.access.roles import (
     has_role,
 )
 from catalog.core import clock
+from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, LearntWait
@@ -194,6 +195,21 @@ def authenticate_token(text: str) -> ApiToken | None:
         return None
     _record_use(token)
     return token
+
+
+def record_first_refusal(token: ApiToken, tool: str, reason: str) -> None:
+    """Keep the first refused MCP call of a token, of which nothing else is stored, for the page Connect an agent.
+
+    `reason` must hold no arguments.
+    """
+    if token.first_refusal is not None:
+        return
+    refusal = {"tool": _printable(tool, 64), "reason": _printable(reason, 400), "at": format_utc(clock.now())}
+    ApiToken.objects.filter(pk=token.pk, first_refusal__isnull=True).update(first_refusal=refusal)
+
+
+def _printable(text: str, most: int) -> str:
+    return "".join(each for each in text if each.isprintable())[:most]
 
 
 def _record_use(token: ApiToken) -> None:

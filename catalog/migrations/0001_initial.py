@@ -219,6 +219,13 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "first_refusal",
+                    models.JSONField(
+                        help_text="The first MCP call that was refused and therefore not stored: tool, reason, at.",
+                        null=True,
+                    ),
+                ),
+                (
                     "user",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.PROTECT,

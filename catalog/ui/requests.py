@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, cast
+from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -27,6 +29,16 @@ class PageRequest(HttpRequest):
     """A request of a signed-in user."""
 
     user: User
+
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def server_address(request: HttpRequest) -> str:
+    """Return this server's address for clients: TOOLGATE_URL, or the browser's if that is a loopback address."""
+    if urlsplit(settings.TOOLGATE_URL).hostname in LOOPBACK:
+        return request.build_absolute_uri("/").rstrip("/")
+    return str(settings.TOOLGATE_URL)
 
 
 PageView = Callable[Concatenate[PageRequest, P], HttpResponseBase]

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -35,7 +34,7 @@ from catalog.models import ApiToken, LearntWait
 from catalog.rest.idempotency import record_done, run_once
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge
-from catalog.ui.requests import PageRequest, parse_number, sign_in_required
+from catalog.ui.requests import PageRequest, parse_number, server_address, sign_in_required
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -219,14 +218,14 @@ def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
         "section": "tokens",
         "row": TokenRow(tokens.token_for(request.user, int(number))),
         "text": texts[0],
-        "mcp_config": _mcp_config(texts[0]),
+        "mcp_config": _mcp_config(f"{server_address(request)}/mcp", texts[0]),
     }
     return render(request, "tokens/created.html", shown, status=201)
 
 
-def _mcp_config(token: str) -> str:
+def _mcp_config(address: str, token: str) -> str:
     """Return the configuration of an MCP client that uses a token."""
-    server = {"type": "http", "url": f"{settings.TOOLGATE_URL}/mcp", "headers": {"Authorization": f"Bearer {token}"}}
+    server = {"type": "http", "url": address, "headers": {"Authorization": f"Bearer {token}"}}
     return json.dumps({"mcpServers": {"toolgate": server}})
 
 

@@ -1,6 +1,7 @@
 """Callers of the MCP server: a bearer token and its owner, verified for each request and again during long ones.
 
-Database work of the MCP server runs in two small thread pools: `in_thread` is for work of milliseconds,
+Database work of the MCP server runs in three small thread pools, so that slow work delays only its own kind:
+`in_thread` is for work of milliseconds, `in_call_thread` for calls that are awaited for up to 50 ms, and
 `in_held_thread` for calls that may wait for a tool's preview or for another thread that stores the same call.
 """
 
@@ -88,12 +89,18 @@ def live_callers(callers: Iterable[Caller]) -> dict[int, Caller]:
 
 
 _threads = ThreadPoolExecutor(settings.MCP_THREADS, thread_name_prefix="toolgate-mcp")
+_call_threads = ThreadPoolExecutor(settings.MCP_CALL_THREADS, thread_name_prefix="toolgate-mcp-call")
 _held_threads = ThreadPoolExecutor(settings.MCP_HELD_THREADS, thread_name_prefix="toolgate-mcp-held")
 
 
 async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
     """Run a function that uses the database for some milliseconds."""
     return await _run_in(_threads, function, *arguments)
+
+
+async def in_call_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """Run a function that stores a call and waits a moment for it."""
+    return await _run_in(_call_threads, function, *arguments)
 
 
 async def in_held_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:

@@ -214,6 +214,16 @@ def refusal(error: Exception) -> types.CallToolResult | None:
     return result(message, _refusal_facts(problem, error), is_error=True)
 
 
+def refusal_reason(error: Exception) -> str:
+    """Return why a call was refused, for its owner: names the parameters that are wrong, and never quotes arguments."""
+    problem = problem_for(error)
+    if problem is None:
+        return ""
+    if problem.errors:
+        return f"Invalid parameters: {', '.join(each['path'] for each in problem.errors if each['path']) or 'all'}."
+    return problem.detail
+
+
 def _refusal_facts(problem: ProblemDetails, error: Exception) -> dict[str, Any]:
     document = problem.as_json()
     facts = {"error": document["type"].rpartition(":")[2], "message": problem.detail}

@@ -14,10 +14,11 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from catalog.access.roles import NotAllowed
+from catalog.access.tokens import record_first_refusal
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.mcp import calls, listing, results, tasks
-from plans.mcp.callers import in_held_thread, in_thread
+from plans.mcp.callers import in_call_thread, in_held_thread, in_thread
 from plans.mcp.calls import CallState
 from plans.mcp.waiting import (
     Context,
@@ -109,13 +110,15 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
         if params.name == listing.APPROVAL_RESULT:
             return await approval_result(context, arguments)
         call = caller_of(context), params.name, arguments, session
-        state = await in_thread(calls.open_call, *call) or await in_held_thread(calls.open_held_call, *call)
-    except MCPError:
+        state = await in_call_thread(calls.open_call, *call) or await in_held_thread(calls.open_held_call, *call)
+    except MCPError as error:
+        await in_thread(record_first_refusal, caller_of(context).token, params.name, error.message)
         raise
     except Exception as error:
         refused = results.refusal(error)
         if refused is None:
             raise
+        await in_thread(record_first_refusal, caller_of(context).token, params.name, results.refusal_reason(error))
         return refused
     if state.result is None and state.is_held and tasks.is_declared(context):
         return tasks.created_task(state)

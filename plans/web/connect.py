@@ -1,22 +1,24 @@
-"""The page Connect an agent: a client is chosen, a token made and shown once, and the first call awaited.
+"""The page Connect an agent: choice of a client, a new token that is shown once, and the arrival of its first call.
 
-The page that shows the token is the answer to the form: no address, session or message ever holds its text. Sent again,
-the form leads to the token's own page, which knows everything but the text.
+The response to the form shows the token: no URL, session or message ever holds its text. A form that is sent again
+redirects to the token's page, which shows everything but the text.
 """
 
 import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode
 
 from django import forms
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_http_methods, require_safe
 
 from catalog.access.roles import NotAllowed, user_display_name
@@ -26,13 +28,12 @@ from catalog.errors import Conflict, ToolgateError
 from catalog.models import ApiToken, Call
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, server_address, sign_in_required
 from plans.models import Plan
 from plans.web.access import error_status
 from plans.web.connect_snippets import CLAUDE_CODE, CLIENTS, TOKEN, McpClient, Snippet
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 SCOPES_BY_ACCESS = {
     "calls": ("tools:read", "calls:create", "plans:read"),
     "plans": ("tools:read", "calls:create", "plans:read", "plans:write"),
@@ -54,7 +55,7 @@ class TokenForm(forms.Form):
 
 
 def new_form(client: McpClient, viewer: User) -> TokenForm:
-    """Return a form that nobody has sent."""
+    """Return an empty form with its initial values."""
     name = f"{client.label} on the computer of {user_display_name(viewer)}"
     return TokenForm(
         initial={
@@ -68,20 +69,20 @@ def new_form(client: McpClient, viewer: User) -> TokenForm:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Progress of a token's client: awaited, connected, or first call made."""
+    """Progress of a token's client: waiting, connected, first call refused, or first call made."""
 
     token: ApiToken
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The first thing that was stored for the token: a call, a plan or a to-do list."""
+        """The first plan of the token: the plan of a call, a submitted plan or a to-do list."""
         if self.token.last_used_at is None:
             return None
         return Plan.objects.filter(token=self.token).order_by("pk").first()
 
     @cached_property
     def call(self) -> Call | None:
-        """The first call, if that is what came first."""
+        """The first call, unless a plan or a to-do list came first."""
         if self.plan is None or self.plan.kind != Plan.Kind.CALL:
             return None
         step = self.plan.steps.select_related("call__approval").order_by("pk").first()
@@ -89,22 +90,29 @@ class Arrival:
 
     @property
     def stage(self) -> str:
-        """One of `waiting`, `connected`, `called` and, for a token that is not valid any more, `ended`."""
+        """One of `waiting`, `connected`, `refused`, `called` and, for a token that is no longer valid, `ended`."""
         if self.plan is not None:
             return "called"
         if not self.token.is_live:
             return "ended"
+        if self.token.first_refusal is not None:
+            return "refused"
         return "waiting" if self.token.last_used_at is None else "connected"
 
     @property
+    def refused_at(self) -> datetime | None:
+        """The time of the first refused call."""
+        return parse_datetime((self.token.first_refusal or {}).get("at", ""))
+
+    @property
     def is_over(self) -> bool:
-        """True once the page need not look for news again."""
+        """True once the page need not poll again."""
         return self.stage in ("called", "ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPage:
-    """Content of the page: a client, and either the form for a token or the token that was made."""
+    """Content of the page: a client, and either the form for a token or the new token."""
 
     client: McpClient
     address: str
@@ -121,24 +129,17 @@ class ConnectPage:
 
     @property
     def snippets(self) -> list[Snippet]:
-        """The snippets to copy, with a placeholder if the token's text is not known."""
+        """The snippets to copy, with a placeholder unless the token's text is known."""
         return [each.filled(self.address, self.text or TOKEN) for each in self.client.snippets]
 
 
 def client_named(name: str) -> McpClient:
-    """Return a client; the first of the list for a name that is none."""
+    """Return the client with this name, or the first one."""
     return CLIENTS.get(name, CLAUDE_CODE)
 
 
-def address_for(request: PageRequest) -> str:
-    """Return the address for clients: that of the settings, or where nobody set a public one, the browser's."""
-    if urlsplit(settings.TOOLGATE_URL).hostname in LOOPBACK:
-        return request.build_absolute_uri("/").rstrip("/")
-    return str(settings.TOOLGATE_URL)
-
-
 def why_not(viewer: User) -> str:
-    """Return why somebody cannot make tokens that call tools; empty if they can."""
+    """Return why the viewer cannot create tokens that call tools; empty if they can."""
     try:
         check_scope("calls:create", viewer, None)
     except NotAllowed as refusal:
@@ -149,7 +150,7 @@ def why_not(viewer: User) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def connect(request: PageRequest) -> HttpResponse:
-    """Show the clients and the form; make a token and show it, once."""
+    """Show the clients and the form; create a token and show it once."""
     if request.method == "POST":
         return _make_token(request, client_named(request.POST.get("client", "")))
     return _render_form(request, client_named(request.GET.get("client", "")))
@@ -161,7 +162,7 @@ def _render_form(
     refusal = why_not(request.user)
     page = ConnectPage(
         client=client,
-        address=address_for(request),
+        address=server_address(request),
         form=None if refusal else form or new_form(client, request.user),
         why_not=refusal,
         problem=problem,
@@ -170,7 +171,7 @@ def _render_form(
 
 
 def _make_token(request: PageRequest, client: McpClient) -> HttpResponse:
-    """Make a token; a form that was sent before leads to the token that it made."""
+    """Create a token; redirect to the token if this form created one before."""
     form = TokenForm(request.POST)
     if why_not(request.user):
         return _render_form(request, client, status=403)
@@ -180,17 +181,21 @@ def _make_token(request: PageRequest, client: McpClient) -> HttpResponse:
     try:
         pk = _create_once(request.user, client, form.cleaned_data, texts)
     except ToolgateError as error:
-        problem = "This form was sent before; open the page again." if isinstance(error, Conflict) else error.message
+        problem = (
+            "This form was sent before with other values. Open the page again."
+            if isinstance(error, Conflict)
+            else error.message
+        )
         return _render_form(request, client, form, problem=problem, status=error_status(error))
     if not texts:
-        return redirect(f"/connect/{pk}/?client={client.slug}")
+        return redirect(f"{reverse('connected', args=[int(pk)])}?{urlencode({'client': client.slug})}")
     arrival = Arrival(ApiToken.objects.get(pk=pk))
-    page = ConnectPage(client=client, address=address_for(request), arrival=arrival, text=texts[0])
+    page = ConnectPage(client=client, address=server_address(request), arrival=arrival, text=texts[0])
     return _render_page(request, page)
 
 
 def _create_once(viewer: User, client: McpClient, wanted: Mapping[str, Any], texts: list[str]) -> str:
-    """Return the key of the token that this form makes or made; only the first time its text is added to `texts`."""
+    """Return the primary key of the form's token as text; add the token's text to `texts` if it is created now."""
 
     def create() -> str:
         token, text = issue_token(
@@ -210,10 +215,10 @@ def _create_once(viewer: User, client: McpClient, wanted: Mapping[str, Any], tex
 @require_safe
 @sign_in_required
 def connected(request: PageRequest, pk: int) -> HttpResponse:
-    """Show how far the client of one's own token has come; whoever waits for it is told only what is new."""
+    """Show the progress of the client of one of the viewer's tokens; 204 to a poll that has seen the current stage."""
     token = get_object_or_404(ApiToken, pk=pk, user=request.user, kind=ApiToken.Kind.AGENT)
     arrival, client = Arrival(token), client_named(request.GET.get("client", ""))
-    page = ConnectPage(client=client, address=address_for(request), arrival=arrival)
+    page = ConnectPage(client=client, address=server_address(request), arrival=arrival)
     if not is_fragment_request(request, "arrival"):
         return _render_page(request, page)
     if request.GET.get("seen") == arrival.stage:

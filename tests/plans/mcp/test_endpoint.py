@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx2
@@ -123,6 +124,16 @@ async def test_changed_tools_are_announced_in_both_eras_until_the_token_ends(
         assert [line async for line in _first_data(lines)] == [f"data: {list_changes.CHANGED}"]
         await apart(lambda: ApiToken.objects.update(revoked_at="2026-01-01T00:00:00Z"))
         assert [line async for line in lines if line.startswith("data")] == []
+
+
+async def test_a_ninth_stream_of_a_token_is_refused(mcp_url: str, headers: dict[str, str]) -> None:
+    async with httpx2.AsyncClient(timeout=60) as http, AsyncExitStack() as stack:
+        for _ in range(list_changes.MAX_STREAMS_PER_TOKEN):
+            opened = await stack.enter_async_context(http.stream("GET", mcp_url, headers=headers))
+            assert opened.status_code == 200
+        ninth = await http.get(mcp_url, headers=headers)
+        assert (ninth.status_code, ninth.headers["retry-after"]) == (429, "60")
+        assert "8 open streams" in ninth.json()["error"]["message"]
 
 
 async def _first_data(lines: Any) -> Any:

@@ -1,6 +1,7 @@
 """Agents that reach the catalog with the MCP SDK's client, over real sockets, in both protocol eras."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
 from plans.mcp import listing, waiting
 from plans.mcp.callers import SCOPE_KEY
+from plans.mcp.calls import CallBusy
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
 from tests.plans.mcp.conftest import ACCEPT, ERAS, connected
@@ -43,6 +45,12 @@ def token(ada: Any) -> str:
 def mode(request: pytest.FixtureRequest) -> str:
     """Each protocol era."""
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def quick_hang_ups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record closed connections soon."""
+    monkeypatch.setattr(waiting, "CANCELLATION_SECONDS", 0.1)
 
 
 def newest_plan() -> Plan:
@@ -99,6 +107,29 @@ async def test_an_approved_call_returns_its_result_to_a_client_that_waits(
         answer = await waits
     assert not answer.is_error and (workspace / "a.txt").read_text() == "x"
     assert "Waiting for a person to approve write_file" in told[0]
+
+
+async def test_slow_held_calls_keep_no_list_and_no_safe_call_waiting(
+    mcp_url: str, token: str, settings: Any, workspace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        begun.release()
+        go.wait()
+        raise CallBusy
+
+    monkeypatch.setattr("plans.mcp.calls.open_held_call", slow)
+    async with connected(mcp_url, token) as client:
+        count = settings.MCP_HELD_THREADS
+        waits = [asyncio.ensure_future(client.call_tool("write_file", WRITE)) for _ in range(count + 1)]
+        for _ in range(count):
+            await asyncio.to_thread(begun.acquire)
+        assert (await client.list_tools(cache_mode="bypass")).tools
+        assert not (await client.call_tool("render_text", SAY)).is_error
+        go.set()
+        answers = await asyncio.gather(*waits)
+    assert {answer.structured_content["error"] for answer in answers} == {"call_busy"}
 
 
 @pytest.fixture
@@ -296,6 +327,8 @@ async def test_refusals_name_the_field_the_tool_or_the_limit(mcp_url: str, token
         with pytest.raises(MCPError) as unknown:
             await client.call_tool("no_such_tool", {})
         assert unknown.value.code == -32602
+        kept = (await apart(ApiToken.objects.get)).first_refusal
+        assert (kept["tool"], kept["reason"]) == ("render_text", "Invalid parameters: template.")
         await apart(lambda: Tool.objects.filter(name="render_text").update(enabled=False))
         snapshot.drop_snapshot()
         disabled = await client.call_tool("render_text", SAY)

@@ -12,7 +12,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
-from catalog.access.tokens import authenticate_token
+from catalog.access.tokens import authenticate_token, record_first_refusal
+from catalog.core import clock
 from catalog.models import ApiToken
 from plans.web.connect_snippets import ADDRESS, CLIENTS, TOKEN, McpClient, Snippet
 from tests.house.source import ROOT
@@ -106,6 +107,16 @@ def test_the_line_turns_green_with_the_first_call(pages: Pages) -> None:
     pages.open(links[0])
     pages.open(f"/connect/{token.pk}/")
     assert 'id="called"' in pages.html
+
+
+def test_the_line_turns_green_with_a_refused_call(pages: Pages) -> None:
+    make_token(pages)
+    token = ApiToken.objects.get()
+    ApiToken.objects.update(last_used_at=clock.now())
+    record_first_refusal(token, "write_file", "Invalid parameters: path.")
+    refused = look(pages, token, "connected").content.decode()
+    assert 'id="refused"' in refused and "write_file" in refused and "Invalid parameters: path." in refused
+    assert look(pages, token, "refused").status_code == 204
 
 
 def test_a_token_of_someone_else_is_not_found(pages: Pages, ben: User) -> None:

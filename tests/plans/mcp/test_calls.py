@@ -1,0 +1,92 @@
+"""Storing calls: identical undecided calls of a token join, and are stored by one thread at a time."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from approvals.models import ApprovalRequest
+from catalog.access.tokens import create_token, record_first_refusal
+from catalog.models import ApiToken, Call
+from plans.actions.call import CallOrder, create_call
+from plans.mcp import calls
+from plans.mcp.callers import Caller
+from plans.store.requesters import Requester
+
+WRITE = {"path": "a.txt", "content": "x"}
+
+
+def caller_for(user: Any) -> Caller:
+    """Return a caller with a new token."""
+    return Caller(create_token(user=user, kind="agent", scopes=["calls:create"])[0], user)
+
+
+@pytest.fixture
+def caller(catalog: None, workspace: Any, ada: Any) -> Caller:
+    """An agent that may call tools."""
+    return caller_for(ada)
+
+
+def test_identical_calls_of_a_token_join_across_sessions_and_interfaces(caller: Caller) -> None:
+    by = Requester(caller.user, caller.token, via="rest", session="s0")
+    first = create_call(CallOrder(tool="write_file", arguments=WRITE), by=by)
+    states = [calls.open_held_call(caller, "write_file", WRITE, session) for session in ("s1", "s2")]
+    assert [state.call.public_id for state in states] == [first.public_id] * 2
+    ApprovalRequest.objects.update(status="approved")
+    assert calls.open_held_call(caller, "write_file", WRITE, "s1").call.public_id != first.public_id
+
+
+def test_a_session_of_another_token_is_a_session_of_its_own(caller: Caller, ada: Any) -> None:
+    other = caller_for(ada)
+    mine = calls.open_held_call(caller, "write_file", WRITE, "s1")
+    theirs = calls.open_held_call(other, "write_file", WRITE, "s1")
+    assert mine.call.public_id != theirs.call.public_id
+    assert mine.request is not None
+    assert calls.state_of_approval(other, mine.request.public_id) is None
+    assert calls.state_of_approval(other, mine.call.public_id) is None
+
+
+def test_a_call_that_is_being_stored_for_too_long_is_refused(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(calls, "LOCK_COUNT", 1)
+    with calls._locks[0], pytest.raises(calls.CallBusy) as refused:
+        calls.open_held_call(caller, "write_file", WRITE, "")
+    assert refused.value.retry_after > 0 and not Call.objects.exists()
+
+
+@pytest.mark.service
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_of_another_process_is_awaited_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("advisory locks are PostgreSQL's")
+    monkeypatch.setattr(calls, "LOCK_SECONDS", 0.1)
+    is_locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [calls.LOCK_CLASS, "1 x"])
+            is_locked.set()
+            done.wait()
+            cursor.execute("SELECT pg_advisory_unlock_all()")
+        connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_locked.wait()
+    with pytest.raises(calls.CallBusy), calls._serialized("1 x"):
+        pass
+    done.set()
+    thread.join()
+    with calls._serialized("1 x"):
+        pass
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s", [calls.LOCK_CLASS])
+        assert cursor.fetchone() == (0,)
+
+
+def test_the_first_refusal_of_a_token_is_kept(caller: Caller) -> None:
+    record_first_refusal(caller.token, "no\0such", "There is none.")
+    record_first_refusal(ApiToken.objects.get(pk=caller.token.pk), "another", "Later.")
+    kept = ApiToken.objects.get(pk=caller.token.pk).first_refusal
+    assert (kept["tool"], kept["reason"]) == ("nosuch", "There is none.")
