@@ -1,7 +1,8 @@
 """Shorter waits for MCP clients that close the connection while they wait for an answer.
 
-Some clients give up sooner than they say. After two waits in a row that a client ended, it is given 80 % of the shorter
-one, at least two seconds, so that it hears that its call is pending. A wait that was answered undoes this after a week.
+Some clients give up sooner than they announce. After two consecutive waits that a client ended, its waits last 80 % of
+the shorter one, at least two seconds, so that it receives the pending result. A wait that is answered after a week
+resets this.
 """
 
 from datetime import timedelta
@@ -15,22 +16,22 @@ SHARE = 0.8
 LEAST_SECONDS = 2.0
 KEPT_FOR = timedelta(days=7)
 MOST_CLIENTS = 20
-"""Of one token: a client's name is its own choice, so a token could fill the table."""
+"""Per token: clients choose their names, so without a limit one token could fill the table."""
 LONGEST_NAME = 128
 
 
 def client_name(text: str) -> str:
-    """Return the name of a client as it is kept: printable and short."""
+    """Return the name of a client as stored: printable characters only, and short."""
     return "".join(each for each in text if each.isprintable())[:LONGEST_NAME] or "unknown"
 
 
 def find(token_pk: int, client: str) -> LearntWait | None:
-    """Return what is known of the waits of a token's client; None if it never ended one."""
+    """Return the row of a token's client; None if the client never ended a wait."""
     return LearntWait.objects.filter(token=token_pk, client=client).first()
 
 
 def record_cut_off(token_pk: int, client: str, seconds: float) -> None:
-    """Note that a client ended a wait after so many seconds; the second time in a row its waits become shorter."""
+    """Record that a client ended a wait after `seconds`; the second time in a row its waits become shorter."""
     with transaction.atomic():
         row = LearntWait.objects.select_for_update().filter(token=token_pk, client=client).first()
         if row is None:
@@ -54,12 +55,12 @@ def _add(token_pk: int, client: str, seconds: float) -> None:
 
 
 def record_answered(token_pk: int, client: str) -> None:
-    """Note that a wait was answered: a row of cut-offs ends, and what was learnt over a week ago is forgotten."""
+    """Record that a wait was answered: resets the cut-offs, and deletes a shorter wait learnt over a week ago."""
     rows = LearntWait.objects.filter(token=token_pk, client=client)
     if not rows.filter(learnt_at__gt=clock.now() - KEPT_FOR).update(cut_off_after=None):
         rows.delete()
 
 
 def forget_waits(token_pk: int) -> None:
-    """Forget what was learnt of all clients of a token."""
+    """Delete the learnt waits of all clients of a token."""
     LearntWait.objects.filter(token=token_pk).delete()

@@ -1,1 +1,1 @@
-"""The MCP server: tools of the catalog for agents, as calls that people may have to approve."""
+"""The MCP server: the tools of the catalog for agents, with approval of dangerous calls."""

@@ -125,12 +125,12 @@ def _build_entry(target: CallableTool, *, may_wait: bool) -> types.Tool:
 
 
 def may_wait(target: CallableTool, by: Requester) -> bool:
-    """Say whether a call of the tool may have to wait for a person."""
+    """Return whether a call of the tool may have to wait for approval."""
     return can_require_approval(facts_without_arguments(target, by))
 
 
 def input_schema_of(name: str) -> Mapping[str, Any] | None:
-    """Return the input schema of a tool as this process last read it; None for a tool that it does not know."""
+    """Return the input schema of a tool from the snapshot in memory; None for an unknown tool."""
     if name == APPROVAL_RESULT:
         return RESULT_TOOL.input_schema
     target = snapshot.last_read(name)
@@ -143,8 +143,8 @@ def cursor_after(name: str) -> str:
 
 
 def read_cursor(cursor: str | None) -> str:
-    """Return the name after which a page begins. Raises MCPError for a text that is no cursor of ours."""
+    """Return the name after which a page begins. Raises MCPError for an invalid cursor."""
     try:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode() if cursor else ""
     except (binascii.Error, UnicodeError):
-        raise MCPError(types.INVALID_PARAMS, "The cursor is not one that this server gave.") from None
+        raise MCPError(types.INVALID_PARAMS, "Invalid cursor.") from None

@@ -1,7 +1,7 @@
-"""Results of calls in the shapes of MCP: a tool's value, a pending call, a refusal.
+"""Results of calls in the format of MCP: the value of a tool, a pending call, a refusal.
 
-Every result has its message as the first text block, then its structured content, which stands once more as a text
-block of JSON: some clients show models nothing but text.
+Every result has its message as the first text block, and repeats its structured content as a text block of JSON,
+because some clients show models only text.
 """
 
 import json
@@ -69,7 +69,7 @@ def text_block(text: str) -> types.TextContent:
 
 
 def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool = False) -> types.CallToolResult:
-    """Return a result: the message, then the structured content, also as text."""
+    """Return a result with a message and structured content, which is repeated as text."""
     blocks: list[Any] = [text_block(message)] if message else []
     if structured is None:
         return types.CallToolResult(content=blocks, is_error=is_error)
@@ -78,7 +78,7 @@ def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool
 
 
 def pending_result(request: ApprovalRequest) -> types.CallToolResult:
-    """Return the result of a call that waits for a person, or that was approved and has not ended."""
+    """Return the result of a call that waits for approval, or that was approved and is still running."""
     status = RUNNING if request.status in (RequestStatus.APPROVED, RequestStatus.CONSUMED) else PENDING
     structured = {
         "status": status,
@@ -91,12 +91,12 @@ def pending_result(request: ApprovalRequest) -> types.CallToolResult:
 
 
 def page_of(request: ApprovalRequest) -> str:
-    """Return the URL of the page on which people decide about a request."""
+    """Return the URL of the page on which people decide a request."""
     return f"{settings.TOOLGATE_URL}/approvals/?item={request.public_id}"
 
 
 def running_result(call: Call) -> types.CallToolResult:
-    """Return the result of a call whose wait ended before it did, although no person has to approve it."""
+    """Return the result of a call that needs no approval and is still running when its wait ends."""
     message = (
         "This call still runs, and this server stops waiting for it. Call approval_result with the call_id in place "
         "of an approval_id to learn the outcome; do not make the same call again."
@@ -105,7 +105,7 @@ def running_result(call: Call) -> types.CallToolResult:
 
 
 def ended_result(call: Call, request: ApprovalRequest | None) -> types.CallToolResult:
-    """Return the result of a call that has ended, or whose outcome only a person can tell."""
+    """Return the result of a call that has ended, or whose outcome is unknown."""
     if call.status == CallStatus.COMPLETED:
         return _completed(call)
     status = _status_of(call, request)
@@ -141,7 +141,7 @@ def _completed(call: Call) -> types.CallToolResult:
 
 @lru_cache(maxsize=4_096)
 def output_schema_of(version_pk: int) -> Schema | None:
-    """Return the output schema of a tool's version, which never changes."""
+    """Return the output schema of a tool version; versions are immutable."""
     schema: Schema | None = ToolVersion.objects.values_list("output_schema", flat=True).get(pk=version_pk)
     return schema
 
@@ -149,8 +149,8 @@ def output_schema_of(version_pk: int) -> Schema | None:
 def structured_value(response: Mapping[str, Any], schema: Schema | None) -> dict[str, Any]:
     """Return the value in a standard response as the object that the tool's listed output schema describes.
 
-    An object is itself, any other declared value is the member `result`, and undeclared values are the list `results`
-    beside the tool's own fields.
+    An object is returned unchanged, any other declared value as the member `result`, and undeclared values as the list
+    `results` with the tool's own fields.
     """
     results = response.get("results", [])
     fields = {name: each for name, each in response.items() if name not in STANDARD_FIELDS}
@@ -165,7 +165,7 @@ def structured_value(response: Mapping[str, Any], schema: Schema | None) -> dict
 
 
 def _declared_value(results: list[Any], schema: Schema) -> Any:
-    """Undo how a standard response lists a value: a list is kept, None is an empty list, the rest a list of one."""
+    """Return the value that a standard response lists: lists are kept, None is an empty list, others a list of one."""
     if schema.get("type") == "array":
         return results
     single = results[0] if len(results) == 1 else None
@@ -175,9 +175,9 @@ def _declared_value(results: list[Any], schema: Schema) -> Any:
 
 
 def listed_output_schema(schema: Schema | None, *, may_wait: bool) -> Schema | None:
-    """Return the output schema that a tool is listed with; one that people may have to approve can be pending, too.
+    """Return the output schema for the list; with `may_wait` it also admits the pending result.
 
-    None for a tool that declares nothing, and for schemas whose references would lead elsewhere inside another schema.
+    None for a tool without a schema, and for schemas with references that break inside another schema.
     """
     if schema is None or not all(each.startswith("#/$defs/") for each in references_in(schema)):
         return None
@@ -204,7 +204,7 @@ def references_in(schema: object) -> Iterator[str]:
 
 
 def refusal(error: Exception) -> types.CallToolResult | None:
-    """Return the result of a call that was refused before it was stored; None for an error that nobody expected."""
+    """Return the result of a call that was refused before it was stored; None for an unexpected error."""
     problem = problem_for(error)
     if problem is None:
         return None

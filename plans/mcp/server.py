@@ -1,4 +1,4 @@
-"""The protocol side of the MCP server: the handlers of its methods, for both protocol eras."""
+"""Handlers of the MCP methods, for both protocol eras: versions with a handshake, and 2026-07-28."""
 
 import asyncio
 import functools
@@ -43,7 +43,7 @@ INTERNAL = "Something went wrong here; it has been logged."
 
 
 class ToolgateServer(Server[dict[str, Any]]):
-    """A server that announces changes of its tools to clients of the handshake era, too."""
+    """A server that declares `tools.listChanged` in the handshake era, too."""
 
     def create_initialization_options(
         self,
@@ -57,7 +57,7 @@ class ToolgateServer(Server[dict[str, Any]]):
 
 
 def build_server(listen: ListenHandler) -> ToolgateServer:
-    """Return the server with its handlers; `listen` serves subscriptions to changes of the tools."""
+    """Return the server with its handlers; `listen` serves subscriptions to changed tools."""
     server = ToolgateServer(
         "toolgate",
         version=str(settings.SPECTACULAR_SETTINGS["VERSION"]),
@@ -89,7 +89,7 @@ def guarded(handler: Handler) -> Handler:
             raise
         except NotAllowed as error:
             raise MCPError(types.INVALID_PARAMS, error.message) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told nothing of it
+        except Exception as error:  # noqa: BLE001 - details of unexpected errors stay out of answers
             log_unexpected(error)
             raise MCPError(
                 types.INTERNAL_ERROR, DATABASE_UNAVAILABLE.detail if is_unavailable(error) else INTERNAL
@@ -104,7 +104,7 @@ async def list_tools(context: Context, params: types.PaginatedRequestParams) -> 
 
 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
-    """Answer `tools/call`: with the result, with a task, or after a bounded wait with the pending result."""
+    """Answer `tools/call` with the result, a task, or after a bounded wait the pending result."""
     arguments, session = params.arguments or {}, session_of(context)
     try:
         if params.name == listing.APPROVAL_RESULT:
@@ -148,7 +148,7 @@ async def approval_result(context: Context, arguments: dict[str, Any]) -> types.
 
 
 def _wrong_argument(arguments: dict[str, Any]) -> types.CallToolResult | None:
-    """Return the refusal of arguments that `approval_result` does not take."""
+    """Return the refusal of invalid arguments of `approval_result`."""
     field = next((name for name in arguments if name not in listing.RESULT_TOOL.input_schema["properties"]), None)
     seconds = arguments.get("wait_seconds", 0)
     if field is not None:

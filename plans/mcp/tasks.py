@@ -1,4 +1,4 @@
-"""The extension `io.modelcontextprotocol/tasks`: a held call as a task that the client asks about.
+"""The extension `io.modelcontextprotocol/tasks`: a held call as a task that the client polls.
 
 A client that declares the extension in a request of protocol version 2026-07-28 gets a task at once instead of a wait.
 The id of the task is that of the approval. Cancelling the task withdraws the request.
@@ -44,7 +44,7 @@ class TaskParams(types.RequestParams):
 
 
 def is_declared(context: Context) -> bool:
-    """Say whether the client declared the extension in this request."""
+    """Return whether the client declared the extension in this request."""
     capabilities = context.session.client_capabilities
     extensions = capabilities.extensions if capabilities is not None else None
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (extensions or {})
@@ -56,7 +56,7 @@ def created_task(state: CallState) -> dict[str, Any]:
 
 
 def task_of(state: CallState) -> dict[str, Any]:
-    """Return a held call as a task, with its result once it ran and an error if it never will."""
+    """Return a held call as a task, with the result of a completed call or the error of a refused one."""
     request, call = state.request, state.call
     assert request is not None  # noqa: S101 (only held calls become tasks)
     status = _status_of(state)
@@ -89,7 +89,7 @@ def _status_of(state: CallState) -> str:
 
 
 def reason_or_message(state: CallState) -> str:
-    """Return the sentence about how a call ended."""
+    """Return the message of a completed call, or the reason of a failed one."""
     return state.call.message or "OK" if state.call.status == CallStatus.COMPLETED else reason_of(state.call)
 
 

@@ -1,7 +1,7 @@
 """Bounded waits for calls: coroutines that hold neither a thread nor a connection, with progress for the client.
 
 A wait ends when the call ends, its time is over, the server stops, or the client cancels it. The call itself continues.
-A client that closes the connection while it waits is given shorter waits (`catalog.access.learnt_waits`).
+A client that closes the connection while it waits gets shorter waits (`catalog.access.learnt_waits`).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Context = ServerRequestContext[Any, Any]
 SECONDS_WITHOUT_PROGRESS = 4.0
 """Clients that ask for no progress give up after five seconds at the soonest."""
 SECONDS_WITH_PROGRESS = 50.0
-"""Clients give up after a minute at the soonest if they are told of progress."""
+"""Clients that ask for progress give up after a minute at the soonest."""
 UNAUTHORIZED = -32001
 PAUSE_SECONDS = 0.1
 """The shortest time between two reads of one call."""
@@ -52,25 +52,25 @@ def _scope_of(context: Context) -> Scope:
 
 
 def client_of(context: Context) -> str:
-    """Return the name of the client: as the request introduces it, else its User-Agent."""
+    """Return the name of the client: from `clientInfo`, else its User-Agent."""
     introduced = context.session.client_params
     name = introduced.client_info.name if introduced is not None else caller_of(context).user_agent
     return learnt_waits.client_name(name)
 
 
 def wants_progress(context: Context) -> bool:
-    """Say whether the client asked to be told of progress."""
+    """Return whether the client asked for progress."""
     return context.meta is not None and context.meta.get("progress_token") is not None
 
 
 def usual_seconds(context: Context) -> float:
-    """Return how long a client is kept waiting for people if it says nothing about that."""
+    """Return the usual limit of a wait for approval."""
     return SECONDS_WITH_PROGRESS if wants_progress(context) else SECONDS_WITHOUT_PROGRESS
 
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """One request that waits on an event loop; `over` is set when it is to be answered as it stands."""
+    """One waiting request of an event loop; `over` is set to answer it with the current state of its call."""
 
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,7 +86,7 @@ _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 @contextmanager
 def _listed(caller: Caller, request_id: object) -> Iterator[Wait]:
-    """Give a wait that `cancel` and `end_waits_here` find."""
+    """Register a wait that `cancel` and `end_waits_here` can end."""
     key, wait = _key(caller, request_id), Wait()
     _waits.setdefault(key, set()).add(wait)
     if wait.loop in _stopped:
@@ -203,7 +203,7 @@ async def _wait(context: Context, state: CallState, ends: float, over: asyncio.E
 
 
 async def _until_settled(call_id: str, seconds: float, over: asyncio.Event) -> None:
-    """Return when the call has ended, when the time is over, or when the wait is."""
+    """Return when the call has ended, after `seconds`, or when the wait is over."""
     settled = asyncio.ensure_future(current_feed().call_settled(call_id, seconds))
     waits = [settled, asyncio.ensure_future(over.wait())]
     try:
@@ -238,7 +238,7 @@ def _keep(work: Coroutine[Any, Any, None]) -> None:
 
 
 def metadata_of(context: Context) -> dict[str, Any]:
-    """Return the `_meta` of a request as it was sent."""
+    """Return the `_meta` of a request as sent."""
     meta = (context.params or {}).get("_meta")
     return dict(meta) if isinstance(meta, dict) else {}
 
@@ -247,7 +247,7 @@ MAX_SESSION = 128
 
 
 def session_of(context: Context) -> str:
-    """Return the name of the session that a request belongs to, empty for the default one. Raises MCPError."""
+    """Return the session name of a request, empty for the default session. Raises MCPError."""
     name = metadata_of(context).get("toolgate/session", "")
     if not isinstance(name, str) or len(name) > MAX_SESSION or "\0" in name:
         message = f"_meta['toolgate/session'] must be a text of at most {MAX_SESSION} characters."
