@@ -10,7 +10,6 @@ from django.conf import settings
 from mcp.server import Server
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from catalog.access.roles import NotAllowed
@@ -56,7 +55,7 @@ class ToolgateServer(Server[dict[str, Any]]):
         return super().create_initialization_options(options, experimental_capabilities, extensions or {})
 
 
-def build_server(listen: ListenHandler) -> ToolgateServer:
+def build_server(listen: Callable[[Context, Any], Awaitable[Any]]) -> ToolgateServer:
     """Return the server with its handlers; `listen` serves subscriptions to changed tools."""
     server = ToolgateServer(
         "toolgate",
@@ -110,7 +109,8 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
         if params.name == listing.APPROVAL_RESULT:
             return await approval_result(context, arguments)
         call = caller_of(context), params.name, arguments, session
-        state = await in_call_thread(calls.open_call, *call) or await in_held_thread(calls.open_held_call, *call)
+        opened = await in_call_thread(calls.open_call, *call)
+        state = opened if opened is not None else await in_held_thread(calls.open_held_call, *call)
     except MCPError as error:
         await in_thread(record_first_refusal, caller_of(context).token, params.name, error.message)
         raise

@@ -13,7 +13,8 @@ import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from config.serving.mcp import App, McpRouter
+from catalog.core.asgi import App
+from config.serving.mcp import McpRouter
 from plans.live.feed import current_feed
 from plans.mcp.endpoint import McpEndpoint
 

@@ -89,4 +89,5 @@ def test_the_first_refusal_of_a_token_is_kept(caller: Caller) -> None:
     record_first_refusal(caller.token, "no\0such", "There is none.")
     record_first_refusal(ApiToken.objects.get(pk=caller.token.pk), "another", "Later.")
     kept = ApiToken.objects.get(pk=caller.token.pk).first_refusal
+    assert kept is not None
     assert (kept["tool"], kept["reason"]) == ("nosuch", "There is none.")

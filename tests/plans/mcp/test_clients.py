@@ -59,7 +59,7 @@ def ask_until_told(messages: list[ModelMessage], info: AgentInfo) -> ModelRespon
         return ModelResponse(parts=[ToolCallPart("write_file", WRITE)])
     returned: Any = getattr(last, "content", None)
     content = returned if isinstance(returned, dict) else {}
-    if content.get("status") == "pending_approval":
+    if content.get("status") in ("pending_approval", "running"):
         arguments = {"approval_id": content["approval_id"], "wait_seconds": 50}
         return ModelResponse(parts=[ToolCallPart("approval_result", arguments)])
     return ModelResponse(parts=[TextPart(json.dumps(content))])

@@ -328,6 +328,7 @@ async def test_refusals_name_the_field_the_tool_or_the_limit(mcp_url: str, token
             await client.call_tool("no_such_tool", {})
         assert unknown.value.code == -32602
         kept = (await apart(ApiToken.objects.get)).first_refusal
+        assert kept is not None
         assert (kept["tool"], kept["reason"]) == ("render_text", "Invalid parameters: template.")
         await apart(lambda: Tool.objects.filter(name="render_text").update(enabled=False))
         snapshot.drop_snapshot()
