@@ -29,8 +29,15 @@ def groups_of(user: User | AnonymousUser) -> frozenset[str]:
     """Return the names of the user's groups, read once per instance."""
     known: frozenset[str] | None = getattr(user, "_toolgate_groups", None)
     if known is None:
-        known = frozenset(user.groups.values_list("name", flat=True)) if user.is_active else frozenset()
-        user._toolgate_groups = known  # type: ignore[union-attr] # a memo on the instance, not a field
+        names = user.groups.values_list("name", flat=True) if user.is_active else ()
+        known = remember_groups(user, names)
+    return known
+
+
+def remember_groups(user: User | AnonymousUser, names: Iterable[str]) -> frozenset[str]:
+    """Keep the names of the user's groups on the instance, for `groups_of`; someone inactive counts for none."""
+    known = frozenset(names) if user.is_active else frozenset()
+    user._toolgate_groups = known  # type: ignore[union-attr] # a memo on the instance, not a field
     return known
 
 
@@ -39,8 +46,7 @@ def prefetch_groups(people: Iterable[User]) -> None:
     read = list(people)
     prefetch_related_objects(read, "groups")
     for person in read:
-        groups = (group.name for group in person.groups.all() if person.is_active)
-        person._toolgate_groups = frozenset(groups)  # type: ignore[attr-defined] # see groups_of
+        remember_groups(person, (group.name for group in person.groups.all()))
 
 
 def roles_of(user: User | AnonymousUser) -> frozenset[str]:

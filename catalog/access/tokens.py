@@ -8,10 +8,11 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Prefetch, Q, QuerySet
 
 from catalog import signals
@@ -25,9 +26,11 @@ from catalog.access.roles import (
     acting_token_of,
     groups_of,
     has_role,
+    remember_groups,
 )
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc
+from catalog.core.rows import row_reader
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, LearntWait
@@ -189,9 +192,20 @@ def _require_change(token: ApiToken, by: User) -> None:
 
 
 def authenticate_token(text: str) -> ApiToken | None:
-    """Return the live token with this text, its user loaded; None if it or its user is no longer valid."""
-    token = ApiToken.objects.select_related("user").filter(secret_digest=_token_digest(text)).order_by().first()
-    if token is None or not token.is_live or not token.user.is_active:
+    """Return the live token with this text, its user and their groups loaded; None unless both are still valid.
+
+    One hand-written statement: built by the ORM, the two queries took 0.75 ms of processor time in every call.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_token_statement(), [_token_digest(text)])
+        rows = cursor.fetchall()
+    if not rows:
+        return None
+    tokens, users = row_reader(ApiToken, "token"), row_reader(User, "owner")
+    token = tokens.read(rows[0][: tokens.width])
+    token.user = user = users.read(rows[0][tokens.width : -1])
+    remember_groups(user, (name for *_, name in rows if name is not None))
+    if not token.is_live or not user.is_active:
         return None
     _record_use(token)
     return token
@@ -210,6 +224,18 @@ def record_first_refusal(token: ApiToken, tool: str, reason: str) -> None:
 
 def _printable(text: str, most: int) -> str:
     return "".join(each for each in text if each.isprintable())[:most]
+
+
+@cache
+def _token_statement() -> str:
+    """Return the query for a token by its digest: a row for each group of its user, with the group's name last."""
+    tokens, users = row_reader(ApiToken, "token"), row_reader(User, "owner")
+    return (
+        f"SELECT {tokens.columns}, {users.columns}, auth_group.name "  # noqa: S608 - names of our columns
+        "FROM catalog_apitoken AS token JOIN auth_user AS owner ON owner.id = token.user_id "
+        "LEFT JOIN auth_user_groups AS member ON member.user_id = owner.id "
+        "LEFT JOIN auth_group ON auth_group.id = member.group_id WHERE token.secret_digest = %s"
+    )
 
 
 def _record_use(token: ApiToken) -> None:
