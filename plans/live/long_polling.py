@@ -18,32 +18,39 @@ from catalog.core.transactions import log_unexpected
 from catalog.models import Call
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.states import PUBLIC_STATUS
+from plans.store.transactions import latest_transaction
 
 BRIEF_WAIT_SECONDS = 0.05
-FIRST_READ_SECONDS = 0.003
+PLANS_REMEMBERED = 1024
 ResultT = TypeVar("ResultT")
 _waiters: dict[str, set[threading.Event]] = {}
+_last_seqs: dict[str, int] = {}
+"""The numbers of the last events that this process committed, of the plans it did so for last."""
 _lock = threading.Lock()
 
 
 def read_soon(call: Call, read: Callable[[], ResultT], is_running: Callable[[ResultT], bool]) -> ResultT:
     """Return the result of `read` once the call no longer runs, or after 50 ms; saves a second request for fast tools.
 
-    The first read waits for an event of the plan, but at most 3 ms: an earlier read would only compete with the thread
-    that runs a fast tool.
+    It reads after each commit for the plan and at the end, never in between: a read would only compete with the thread
+    that runs the call. It must be called in the thread that stored the call.
     """
     if PUBLIC_STATUS[call.status] != "running":
         return read()
     ends = monotonic() + BRIEF_WAIT_SECONDS
-    with _wait_event(call.plan_ref) as bell:
-        bell.wait(FIRST_READ_SECONDS)
-        bell.clear()
-        found = read()
-        while is_running(found) and (left := ends - monotonic()) > 0:
-            bell.wait(left)
+    with _wait_event(call.plan_ref, _stored_seq(call.plan_ref)) as bell:
+        while True:
+            bell.wait(max(0.0, ends - monotonic()))
             bell.clear()
             found = read()
-    return found
+            if not is_running(found) or monotonic() >= ends:
+                return found
+
+
+def _stored_seq(plan_ref: str) -> int:
+    """Return the number of the last event that this thread committed for the plan, 0 if it committed another since."""
+    tx = latest_transaction()
+    return tx.last_seq if tx is not None and tx.plan_ref == plan_ref else 0
 
 
 def wait_briefly(call: Call) -> None:
@@ -53,10 +60,13 @@ def wait_briefly(call: Call) -> None:
 
 
 @contextmanager
-def _wait_event(plan_ref: str) -> Iterator[threading.Event]:
+def _wait_event(plan_ref: str, seen: int) -> Iterator[threading.Event]:
+    """Yield an event that is set by each commit for the plan from now on, and at once if there was one after `seen`."""
     bell = threading.Event()
     with _lock:
         _waiters.setdefault(plan_ref, set()).add(bell)
+        if _last_seqs.get(plan_ref, 0) > seen:
+            bell.set()
     try:
         yield bell
     finally:
@@ -68,10 +78,12 @@ def _wait_event(plan_ref: str) -> Iterator[threading.Event]:
 
 def wake_waiters(plan_ref: str, last_seq: int) -> None:
     """Wake the threads that wait for this plan; called after each commit, mostly without waiters."""
-    if plan_ref in _waiters:
-        with _lock:
-            for bell in _waiters.get(plan_ref, ()):
-                bell.set()
+    with _lock:
+        _last_seqs[plan_ref] = max(last_seq, _last_seqs.pop(plan_ref, 0))
+        if len(_last_seqs) > PLANS_REMEMBERED:
+            del _last_seqs[next(iter(_last_seqs))]
+        for bell in _waiters.get(plan_ref, ()):
+            bell.set()
 
 
 WAIT_HEADER = "Toolgate-Wait"

@@ -1,6 +1,7 @@
 """The long-polling middleware: answers are held while a call runs; other responses pass through."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -181,3 +182,53 @@ async def test_client_that_may_no_longer_wait_is_refused(status, monkeypatch):
     for settled in (never, settle_at_once):
         start, body = await ask(Inner(status=status), settled)
         assert (start["status"], body["body"]) == (status, b"later")
+
+
+class Reads:
+    """Counts the reads of a call that runs until it is told to have ended."""
+
+    def __init__(self):
+        self.count, self.ended = 0, False
+
+    def __call__(self):
+        self.count += 1
+        return "completed" if self.ended else "running"
+
+
+@pytest.fixture
+def call(monkeypatch):
+    """A call that runs in a plan whose storing this thread committed as event 4."""
+    tx = SimpleNamespace(plan_ref="plan_1", last_seq=4)
+    monkeypatch.setattr(long_polling, "latest_transaction", lambda: tx)
+    monkeypatch.setattr(long_polling, "_last_seqs", {"plan_1": 4})
+    return SimpleNamespace(status="running", plan_ref="plan_1")
+
+
+def read_soon(call, reads):
+    return long_polling.read_soon(call, reads, lambda found: found == "running")
+
+
+def test_call_that_ended_before_the_wait_began_is_read_at_once(call, monkeypatch):
+    monkeypatch.setattr(long_polling, "BRIEF_WAIT_SECONDS", 60.0)
+    reads = Reads()
+    reads.ended = True
+    long_polling.wake_waiters("plan_1", 8)
+
+    assert read_soon(call, reads) == "completed"
+    assert reads.count == 1
+
+
+def test_running_call_is_read_once_when_the_time_is_over(call):
+    reads = Reads()
+
+    assert read_soon(call, reads) == "running"
+    assert reads.count == 1
+
+
+def test_only_the_last_plans_are_remembered(monkeypatch):
+    monkeypatch.setattr(long_polling, "PLANS_REMEMBERED", 2)
+    monkeypatch.setattr(long_polling, "_last_seqs", {})
+    for number in range(5):
+        long_polling.wake_waiters(f"plan_{number}", 1)
+
+    assert list(long_polling._last_seqs) == ["plan_3", "plan_4"]
