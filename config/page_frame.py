@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from approvals.audit.restore_guard import cached_fault
-from approvals.queue.saved_views import needed_count
+from approvals.queue.saved_views import Queues, needed_count
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
 from catalog.core import clock
 from catalog.ui.labels import name_initials
@@ -44,18 +44,19 @@ class PageFrame:
 
 def frame_context(request: HttpRequest) -> dict[str, Any]:
     """Provide the frame's data to every template, lazily."""
-    return {"shell": SimpleLazyObject(partial(frame_for_user, getattr(request, "user", AnonymousUser())))}
+    user, queues = getattr(request, "user", AnonymousUser()), getattr(request, "queues", None)
+    return {"shell": SimpleLazyObject(partial(frame_for_user, user, queues))}
 
 
-def frame_for_user(user: User | AnonymousUser) -> PageFrame:
-    """Return the frame's data for one user."""
+def frame_for_user(user: User | AnonymousUser, queues: Queues | None = None) -> PageFrame:
+    """Return the frame's data for one user; `queues` are those of a page that shows counts of the queue itself."""
     now = f"{clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:
         return PageFrame(now=now)
     roles, name = roles_of(user), user_display_name(user)
     return PageFrame(
         signed_in=True,
-        waiting=needed_count(user),
+        waiting=needed_count(user) if queues is None else queues.needed,
         running_plans=running_plans(user),
         roles=roles,
         can_read_audit=ADMINISTRATOR in roles,

@@ -74,6 +74,11 @@ class Queues:
         """Number of open requests."""
         return self.counts.waiting if "counts" in self.__dict__ else waiting_count(self._viewer)
 
+    @property
+    def needed(self) -> int:
+        """How many requests the viewer can answer now."""
+        return self.counts.needs_me
+
     @cached_property
     def counts(self) -> ViewCounts:
         """Number of requests in each view of open requests: one query, plus those for the rules.

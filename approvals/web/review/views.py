@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import ApprovalRequest
-from approvals.queue.saved_views import OPEN_VIEWS, WAITING
+from approvals.queue.saved_views import DECIDED, OPEN_VIEWS, WAITING
 from approvals.requests.privacy import reveal_field
 from approvals.requests.queries import request_for
 from approvals.reviews import decisions
@@ -42,6 +42,8 @@ UNDO = "undo"
 def inbox(request: PageRequest) -> HttpResponse:
     """Show a list of requests and one request in detail."""
     shown = inbox_for(request.user, InboxQuery.read(request.GET))
+    if shown.status != DECIDED:
+        request.queues = shown.queues  # type: ignore[attr-defined] # the frame shows one of this page's counts
     template = "approvals/_pane.html" if is_fragment_request(request, "pane") else "approvals/inbox.html"
     return render(request, template, _inbox_context(shown), status=404 if shown.missing else 200)
 
