@@ -36,12 +36,16 @@ class Figure:
     def print(self, runs: int) -> None:
         """Measure and print the figure."""
         measure: Measure = getattr(import_module(f"benchmarks.{self.module}"), self.function)
-        values = measure(runs)
-        found = {"median": round(median(values), 3), "p95": round(p95(values), 3), "n": len(values)}
-        kind = kind_of(os.environ["DATABASE_URL"])
-        counts = found | {"max": round(max(values), 3)}
-        line = {"name": self.name, "value": counts[self.value], "unit": self.unit, **found, "database": kind}
-        print(json.dumps(line), flush=True)
+        print_figure(self.name, measure(runs), self.unit, self.value)
+
+
+def print_figure(name: str, values: list[float], unit: str, value: str = "median") -> None:
+    """Print one figure as a line of JSON; `value` names which of its values counts."""
+    found = {"median": round(median(values), 3), "p95": round(p95(values), 3), "n": len(values)}
+    kind = kind_of(os.environ["DATABASE_URL"])
+    counts = found | {"max": round(max(values), 3)}
+    line = {"name": name, "value": counts[value], "unit": unit, **found, "database": kind}
+    print(json.dumps(line), flush=True)
 
 
 MANY_WAIT = {"TOOLGATE_MAX_PENDING_PER_REQUESTER": "0"}
@@ -64,6 +68,8 @@ FIGURES = (
     ),
     Figure("mcp_call_ms", "mcp_call"),
     Figure("mcp_calls_per_s", "mcp_call", unit="calls/s", function="per_second"),
+    Figure("mcp_call_ratio_echo", "mcp_peers.compare", unit="", function="call_ratio"),
+    Figure("mcp_rate_ratio_echo", "mcp_peers.compare", unit="", function="rate_ratio"),
     Figure("decide_to_start_ms", "decide_to_start", value="p95", settings=AT_ONCE),
     Figure("decide_to_screen_ms", "decide_to_screen", value="p95"),
     Figure("catalog_page_ms", "catalog_page", value="p95"),

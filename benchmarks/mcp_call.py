@@ -19,26 +19,27 @@ TOOL = "bench_noop"
 
 
 class McpClient:
-    """Calls the tool on one kept connection."""
+    """Calls a tool on one kept connection."""
 
-    def __init__(self, port: int, token: str) -> None:
+    def __init__(self, port: int, token: str, tool: str = TOOL) -> None:
         self._connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        self._tool = tool
         self._headers = {
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": VERSION,
             "Mcp-Method": "tools/call",
-            "Mcp-Name": TOOL,
+            "Mcp-Name": tool,
         }
 
-    def call(self, number: int) -> float:
+    def call(self, number: int, **more: str) -> float:
         """Return the milliseconds of one call. Raises RuntimeError unless it succeeds."""
         meta: dict[str, Any] = {
             "io.modelcontextprotocol/protocolVersion": VERSION,
             "io.modelcontextprotocol/clientCapabilities": {},
         }
-        params = {"name": TOOL, "arguments": {"number": number}, "_meta": meta}
+        params = {"name": self._tool, "arguments": {"number": number, **more}, "_meta": meta}
         body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
         started = perf_counter()
         self._connection.request("POST", "/mcp", body, self._headers)

@@ -1,0 +1,166 @@
+"""`mcp_call_ratio…`, `mcp_rate_ratio…`: Toolgate's `/mcp` beside the SDK's bare echo server and AgentBarrier.
+
+The servers run at once and are called in turn, round by round, so that a busy machine slows all of them. AgentBarrier
+verifies a token, judges a policy and stores each call in SQLite, as Toolgate does, before an upstream echo server over
+stdio answers. It is installed from its lock into `var/`; where that fails it is left out.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from socket import create_connection, socket
+from statistics import median
+from time import monotonic, perf_counter, sleep
+from uuid import uuid4
+
+from benchmarks.figures import ROOT, print_figure
+from benchmarks.ground import prepare, serving, token_for
+from benchmarks.mcp_call import CLIENTS, WARM_UP, McpClient
+
+HERE = Path(__file__).parent
+LOCK = HERE / "agentbarrier.lock"
+ENVIRONMENT = ROOT / "var" / "bench-agentbarrier"
+TOKEN = "agentbarrier-token-for-benchmarks-only"  # noqa: S105 - opens nothing but a server of this run
+START_SECONDS = 60.0
+CALLS = 50
+Caller = Callable[[int], float]
+
+
+def call_ratio(runs: int) -> list[float]:
+    """Print the milliseconds of one call at each server; return Toolgate's over those of the bare echo server."""
+    with _servers() as servers:
+        for make in servers.values():
+            _call_often(make(), WARM_UP)
+        rounds = [{name: _call_often(_connected(make), CALLS) for name, make in servers.items()} for _ in range(runs)]
+    for name in servers:
+        print_figure(f"mcp_{name}_call_ms", [each for values in rounds for each in values[name]], "ms")
+    medians = [{name: median(values) for name, values in each.items()} for each in rounds]
+    return _ratios("mcp_call_ratio", medians)
+
+
+def rate_ratio(runs: int) -> list[float]:
+    """Print the calls per second of sixteen clients at each server; return Toolgate's over the bare echo server's."""
+    with _servers() as servers, ThreadPoolExecutor(CLIENTS) as threads:
+        for make in servers.values():
+            _call_often(make(), WARM_UP)
+        rounds = [{name: _rate(threads, make) for name, make in servers.items()} for _ in range(runs)]
+    for name in servers:
+        print_figure(f"mcp_{name}_calls_per_s", [each[name] for each in rounds], "calls/s")
+    return _ratios("mcp_rate_ratio", rounds)
+
+
+def _ratios(name: str, rounds: Sequence[dict[str, float]]) -> list[float]:
+    """Print the ratio to AgentBarrier where it was measured; return that to the echo server, round by round."""
+    if "agentbarrier" in rounds[0]:
+        print_figure(f"{name}_agentbarrier", [each["toolgate"] / each["agentbarrier"] for each in rounds], "")
+    return [each["toolgate"] / each["echo"] for each in rounds]
+
+
+def _rate(threads: ThreadPoolExecutor, make: Callable[[], Caller]) -> float:
+    calls = [_connected(make) for _ in range(CLIENTS)]
+    started = perf_counter()
+    list(threads.map(_call_often, calls, [CALLS] * CLIENTS))
+    return CLIENTS * CALLS / (perf_counter() - started)
+
+
+def _connected(make: Callable[[], Caller]) -> Caller:
+    """Return a client of this round that has called once: servers close connections that rest while others are called."""
+    call = make()
+    call(0)
+    return call
+
+
+def _call_often(call: Caller, count: int) -> list[float]:
+    return [call(number) for number in range(count)]
+
+
+@contextmanager
+def _servers() -> Iterator[dict[str, Callable[[], Caller]]]:
+    """Serve all that are compared; yield for each what makes a client of it."""
+    token = token_for(prepare(), "calls:create")
+    with ExitStack() as stack:
+        toolgate = stack.enter_context(serving()).port
+        echo = stack.enter_context(_listening(lambda port: [sys.executable, str(HERE / "echo.py"), str(port)]))
+        found: dict[str, Callable[[], Caller]] = {
+            "toolgate": lambda: McpClient(toolgate, token).call,
+            "echo": lambda: McpClient(echo, TOKEN, "echo").call,
+        }
+        if _install():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentbarrier-", dir=ROOT / "var")))
+            barrier = stack.enter_context(_listening(lambda port: _barrier_command(folder, port)))
+            found["agentbarrier"] = lambda: _barrier_call(McpClient(barrier, TOKEN, "echo"))
+        yield found
+
+
+def _barrier_call(client: McpClient) -> Caller:
+    """Return calls of which each has a key of its own: AgentBarrier runs one key once."""
+    return lambda number: client.call(number, key=uuid4().hex)
+
+
+def _install() -> bool:
+    """Make AgentBarrier's environment unless its lock was installed before; say whether it is there."""
+    installed = ENVIRONMENT / "installed.lock"
+    if installed.exists() and installed.read_bytes() == LOCK.read_bytes():
+        return True
+    venv.create(ENVIRONMENT, with_pip=True, clear=True)
+    command = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--quiet", "--require-hashes"]
+    done = subprocess.run([*command, "-r", str(LOCK)], capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        print(f"AgentBarrier is left out: pip cannot install {LOCK.name}.\n{done.stderr[-500:]}", file=sys.stderr)
+        return False
+    installed.write_bytes(LOCK.read_bytes())
+    return True
+
+
+def _barrier_command(folder: Path, port: int) -> list[str]:
+    """Return the command of AgentBarrier in front of the echo server; write what it is configured by."""
+    policy = {"version": "1", "default": "deny", "rules": [{"name": "echo", "effect": "allow", "tool": "echo"}]}
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    auth = {"version": "1", "tokens": [{"subject": "bench", "token_sha256": digest, "scopes": ["mcp:call"]}]}
+    (folder / "policy.json").write_text(json.dumps(policy))
+    (folder / "auth.json").write_text(json.dumps(auth))
+    command = [str(ENVIRONMENT / "bin" / "agentbarrier"), "mcp", "http", "--port", str(port)]
+    command += ["--policy", str(folder / "policy.json"), "--auth-config", str(folder / "auth.json")]
+    command += ["--db", str(folder / "barrier.sqlite3"), "--idempotency-argument", "key"]
+    return [
+        *command,
+        "--upstream-command",
+        str(ENVIRONMENT / "bin" / "python"),
+        "--upstream-arg",
+        str(HERE / "echo.py"),
+    ]
+
+
+@contextmanager
+def _listening(command: Callable[[int], list[str]]) -> Iterator[int]:
+    """Run a server on a free port until the body is left; yield the port once it listens."""
+    with socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    with subprocess.Popen(command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:  # noqa: S603
+        try:
+            _wait_for(port, server)
+            yield port
+        finally:
+            server.terminate()
+
+
+def _wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
+    """Return once the server listens. Raises ConnectionRefusedError when it has ended, or takes too long."""
+    ends = monotonic() + START_SECONDS
+    while True:
+        try:
+            create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            if monotonic() > ends or server.poll() is not None:
+                raise
+            sleep(0.05)
+        else:
+            return
