@@ -71,7 +71,7 @@ def _rate(threads: ThreadPoolExecutor, make: Callable[[], Caller]) -> float:
 
 
 def _connected(make: Callable[[], Caller]) -> Caller:
-    """Return a client of this round that has called once: servers close connections that rest while others are called."""
+    """Return a new client that has called once: servers close connections that rest while others are called."""
     call = make()
     call(0)
     return call
