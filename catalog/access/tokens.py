@@ -202,7 +202,7 @@ def authenticate_token(text: str) -> ApiToken | None:
     if not rows:
         return None
     tokens, users = row_reader(ApiToken, "token"), row_reader(User, "owner")
-    token = tokens.read(rows[0][: tokens.width])
+    token: ApiToken = tokens.read(rows[0][: tokens.width])
     token.user = user = users.read(rows[0][tokens.width : -1])
     remember_groups(user, (name for *_, name in rows if name is not None))
     if not token.is_live or not user.is_active:

@@ -41,7 +41,11 @@ class RowReader(Generic[ModelT]):
 def _converters_of(field: Any, alias: str) -> list[Converter]:
     column = field.get_col(alias)
     found = [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
-    return [lambda value, convert=convert: convert(value, column, connection) for convert in found]
+    return [_bound(convert, column) for convert in found]
+
+
+def _bound(convert: Callable[[Any, Any, Any], Any], column: Any) -> Converter:
+    return lambda value: convert(value, column, connection)
 
 
 @cache
