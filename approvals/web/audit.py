@@ -269,7 +269,7 @@ def action_label(action: str, verdict: str = "") -> Badge:
     badge = LABELS_BY_VERDICT.get(action, {}).get(verdict) or ACTION_LABELS.get(action)
     if badge is None:
         return Badge(action.replace(".", ": ").replace("_", " ").capitalize(), "info", "idle")
-    return replace(badge, label=_(badge.label))
+    return replace(badge, text=_(badge.label))
 
 
 PARTS = {"log": "approvals/_log_answer.html", "chain": "approvals/_chain.html"}

@@ -284,7 +284,9 @@ def marked(row: DiffRow | None) -> str:
         format_html("<{0}>{1}</{0}>", tag, revealed(part.text)) if tag and part.changed else revealed(part.text)
         for part in row.segments
     )
-    note = format_html(' <span class="hidden-char">no newline at the end</span>') if row.lacks_newline else ""
+    note = ""
+    if row.lacks_newline:
+        note = format_html(' <span class="hidden-char">{}</span>', _("no newline at the end"))
     return format_html("{}{}", format_html_join("", "{}", ((part,) for part in parts)), note)
 
 

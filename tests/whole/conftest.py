@@ -1,5 +1,7 @@
 """Fixtures: the guide's example module in the catalog, and an object of each kind to read."""
 
+import json
+
 import pytest
 from django.contrib.auth.models import User
 
@@ -12,6 +14,16 @@ from tests.approvals.factories import add_policy, allow, delivery_to, grant
 from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
 from tests.plans.agents.scripted import make_agent
 from tests.whole.factories import CALLS, EXAMPLES
+
+SHOP = json.dumps(
+    {
+        "openapi": "3.1.0",
+        "info": {"title": "Shop", "version": "1"},
+        "servers": [{"url": "https://shop.invalid"}],
+        "paths": {"/orders/": {"get": {"operationId": "list_orders", "responses": {"200": {"description": "OK"}}}}},
+    }
+)
+"""An OpenAPI document: its source is synchronised without a network."""
 
 
 @pytest.fixture
@@ -49,7 +61,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "plans": plan.public_id,
         "policies": add_policy(5, effect="deny").policy.public_id,
         "sessions": plan.public_id,
-        "sources": Source.objects.create(name="wiki", kind=Source.Kind.MCP, url="https://wiki.invalid/mcp").name,
+        "sources": Source.objects.create(name="shop", kind=Source.Kind.OPENAPI, document=SHOP).name,
         "steps": "2",
         "tokens": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "tools": "dangerous",

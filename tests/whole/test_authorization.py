@@ -126,7 +126,7 @@ REST: dict[str, str] = {
     "DELETE sources/{name}/": "133333+33",
     "GET sources/{name}/": "133333+33",
     "PATCH sources/{name}/": "133333+33",
-    "POST sources/{name}/sync/": "133333533",
+    "POST sources/{name}/sync/": "133333+33",
     "GET tool-schemas/": "13+++++++",
     "GET tools/": "13+++++++",
     "POST tools/": "133333+33",

@@ -94,18 +94,12 @@ def test_operation_becomes_a_tool(write):
 
 
 def test_schemas_of_version_3_0_are_modernized_and_cycles_are_kept():
-    node = {
-        "type": "object",
-        "properties": {
-            "next": {"$ref": "#/components/schemas/Node"},
-            "n": {"type": "integer", "nullable": True, "minimum": 0, "exclusiveMinimum": True, "maximum": 2**63},
-        },
-    }
-    text = document(
-        {"/n": {"post": operation(operationId="n", requestBody={"content": {"application/json": {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/Node"}}}}})}},
-        openapi="3.0.3",
-        components={"schemas": {"Node": node}},
-    )  # fmt: skip
+    reference = {"$ref": "#/components/schemas/Node"}
+    number = {"type": "integer", "nullable": True, "minimum": 0, "exclusiveMinimum": True, "maximum": 2**63}
+    node = {"type": "object", "properties": {"next": reference, "n": number}}
+    content = {"application/json": {"schema": {"type": "array", "items": reference}}}
+    post = operation(operationId="n", requestBody={"content": content})
+    text = document({"/n": {"post": post}}, openapi="3.0.3", components={"schemas": {"Node": node}})
     schema = imported(text)["n"].input_schema
     assert schema["$defs"]["Node"]["properties"] == {
         "next": {"$ref": "#/$defs/Node"},
