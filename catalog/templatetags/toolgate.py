@@ -78,7 +78,8 @@ def copyable(value: str) -> str:
     """Render an id that is copied on click; it is shortened in the middle."""
     short = value if len(value) <= 16 else f"{value[:10]}…{value[-4:]}"
     return format_html(
-        '<button class="id" type="button" data-copy="{0}" title="{0}"><span class="visually-hidden">{3} </span>{1}{2}</button>',
+        '<button class="id" type="button" data-copy="{0}" title="{0}">'
+        '<span class="visually-hidden">{3} </span>{1}{2}</button>',
         value,
         revealed(short),
         icon("copy"),
