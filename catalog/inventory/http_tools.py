@@ -82,6 +82,9 @@ def create_http_tool(
 
 def _read_specification(given: str | Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """Return name, description and schema. Raises ParameterError."""
+    name: object
+    description: object
+    schema: object
     try:
         if isinstance(given, str):
             read = ToolSpecification.from_gram(given)
@@ -90,7 +93,7 @@ def _read_specification(given: str | Mapping[str, Any]) -> tuple[str, str, dict[
             read = ToolSpecification(given.get("name", ""), given.get("description", ""), given["type_signature"])
             name, description, schema = read.name, read.description, read.schema
         else:
-            name, description, schema = given.get("name", ""), given.get("description", ""), given.get("schema")
+            name, description, schema = given.get("name"), given.get("description"), given.get("schema")
     except (TypeSignatureError, ToolDefinitionError) as error:
         raise field_error("specification", "invalid", str(error)) from None
     if not isinstance(name, str) or not CATALOG_NAME.fullmatch(name) or is_reserved(name):

@@ -403,9 +403,12 @@ def _sync_tool(
 
 def _is_same_offer(known: Definition, offered: Definition) -> bool:
     """Return whether the upstream says the same as before; level and timeout follow from the source's settings."""
-    settings_apart = {"safety_level": "", "why": "", "timeout": 0.0, "categories": (), "retry_safe": False}
-    return canonical_text(replace(known, **settings_apart).as_json()) == canonical_text(
-        replace(offered, **settings_apart).as_json()
+    return _offer(known) == _offer(offered)
+
+
+def _offer(definition: Definition) -> str:
+    return canonical_text(
+        replace(definition, safety_level="", why="", timeout=0.0, categories=(), retry_safe=False).as_json()
     )
 
 

@@ -391,5 +391,5 @@ def _modernize(part: Schema) -> None:
             part[exclusive] = part.pop(bound)
     for word in DROPPED:
         part.pop(word, None)
-    for word in [each for each in part if isinstance(each, str) and each.startswith("x-") and each != "x-secret"]:
+    for word in [each for each in part if each.startswith("x-") and each != "x-secret"]:
         del part[word]

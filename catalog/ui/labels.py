@@ -98,7 +98,7 @@ def reversibility_badge(reversibility: str) -> Badge:
 
 
 def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
-    """Return the time since a moment, as in relative_time.js: just now, 48 s ago, 4 min ago, 2 h ago, yesterday, a date."""
+    """Return the time since a moment, as in relative_time.js: just now, 4 min ago, 2 h ago, yesterday, a date."""
     seconds = int(((now or clock.now()) - moment).total_seconds())
     if seconds < JUST_NOW_SECONDS:
         return gettext("just now")

@@ -7,7 +7,7 @@ from django.forms.renderers import TemplatesSetting
 
 from catalog.errors import ParameterError, ToolgateError
 
-WIDGET_CLASSES = {
+WIDGET_CLASSES: dict[type[forms.Widget], str] = {
     forms.Select: "select",
     forms.SelectMultiple: "select",
     forms.CheckboxInput: "",

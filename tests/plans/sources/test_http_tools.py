@@ -18,12 +18,22 @@ SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"
 SECRET = "Bearer s3cret-value"
 
 
+class ShopServer(ThreadingHTTPServer):
+    """A server on a free port; `taken` is what arrived."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Shop)
+        self.taken: list[tuple[str, str, str | None, str]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
 class Shop(BaseHTTPRequestHandler):
     """Answers with the status that the path names, and notes what it was sent."""
 
     def answer(self) -> None:
         """Answer a request of any method."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        assert isinstance(self.server, ShopServer)
         self.server.taken.append((self.command, self.path, self.headers.get("Authorization"), body))
         status = int(self.path.split("/")[2].partition("?")[0])
         if status == 999:
@@ -43,11 +53,9 @@ class Shop(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def shop(settings):
-    """Serve on a free port; `taken` is what arrived."""
+    """Serve until the test ends."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
-    server.taken = []
-    server.url = f"http://127.0.0.1:{server.server_port}"
+    server = ShopServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
@@ -77,7 +85,7 @@ def called(ada, status):
 def test_dangerous_call_is_shown_and_sent_exactly(order_tool, shop, ada, rosa):
     order_tool("POST", "dangerous")
     plan, _ = called(ada, 200)
-    shown = request_of(plan).rounds.get().preview_json
+    shown = request_of(plan).rounds.get().preview_json or {}
     assert f"POST {shop.url}/orders/200" in shown["after"] and '"note": "a b"' in shown["after"]
     assert "s3cret" not in json.dumps(shown) and shop.taken == []
     approve(plan, rosa)

@@ -2,15 +2,19 @@
 
 import json
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
+from django.db.models import F
 
 from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
 from catalog.errors import ToolHeld, UpstreamUnavailable
 from catalog.inventory import snapshot
 from catalog.inventory.sources import accept_version, create_source, preview_source, sync_source, update_source
-from catalog.models import Call, Source, Tool
+from catalog.models import Call, Source, Tool, ToolVersion
 from catalog.sources import mcp_client
 from plans.engine.calls import prepare_call
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
@@ -20,17 +24,27 @@ READ = {"name": "read_page", "description": "Read a page", "inputSchema": TEXT, 
 DROP = {"name": "drop_page", "description": "Delete a page", "inputSchema": TEXT}
 
 
+class Offer:
+    """An upstream: a call sets the tools it offers; `command` starts it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.command = [sys.executable, "-m", "tests.upstream", str(file)]
+        self(READ, DROP)
+
+    def __call__(self, *tools: Mapping[str, Any]) -> None:
+        self.file.write_text(json.dumps(tools))
+
+
 @pytest.fixture
 def offer(tmp_path):
-    """Return a function that sets what the upstream offers."""
-    file = tmp_path / "offered.json"
+    """Return an upstream with one safe and one dangerous tool."""
+    return Offer(tmp_path / "offered.json")
 
-    def set_tools(*tools):
-        file.write_text(json.dumps(tools))
 
-    set_tools.command = [sys.executable, "-m", "tests.upstream", str(file)]
-    set_tools(READ, DROP)
-    return set_tools
+def current_version(name: str) -> ToolVersion:
+    """Return the version of a tool that is called."""
+    return ToolVersion.objects.get(tool__name=name, tool__current_version=F("pk"))
 
 
 @pytest.fixture
@@ -66,7 +80,7 @@ def test_change_is_held_until_it_is_accepted(source, ada, admin, offer):
     offer(READ, {**DROP, "inputSchema": {**TEXT, "required": []}})
     assert sync_source(source).drifted == ["drop_page"]
     row = Tool.objects.get(name="drop_page")
-    assert (row.status, row.held_version.number, row.current_version.number) == ("drifted", 2, 1)
+    assert (row.status, current_version("drop_page").number) == ("drifted", 1)
     with pytest.raises(ToolHeld):
         prepare_call("drop_page", {"text": "a"})
 
@@ -78,14 +92,14 @@ def test_change_is_held_until_it_is_accepted(source, ada, admin, offer):
 
     accept_version(row, 2, by=admin, reason="Looks right")
     row.refresh_from_db()
-    assert (row.status, row.current_version.number) == ("ready", 2)
+    assert (row.status, current_version("drop_page").number) == ("ready", 2)
     assert prepare_call("drop_page", {}).target.version_number == 2
 
 
 def test_words_of_a_trusted_source_are_taken_up(source, offer):
     offer(READ, {**DROP, "description": "Delete one page"})
     assert sync_source(source).changed == ["drop_page"]
-    assert Tool.objects.get(name="drop_page").current_version.description == "Delete one page"
+    assert current_version("drop_page").description == "Delete one page"
 
 
 def test_change_that_was_not_yet_imported_does_not_run(source, ada, rosa, offer):
@@ -145,7 +159,7 @@ def test_upstream_that_cannot_be_started_makes_its_source_fail(admin, transactio
 def test_disabled_source_disables_its_tools(source, admin):
     update_source(source, {"enabled": False}, by=admin, any_command=True)
     assert Tool.objects.get(name="read_page").status == "disabled"
-    assert snapshot.callable_tool("read_page").enabled is False
+    assert not snapshot.callable_tools()["read_page"].enabled
 
 
 def test_name_that_is_taken_gets_the_source_as_prefix(source, admin, offer):
