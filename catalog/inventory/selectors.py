@@ -140,7 +140,6 @@ def get_tool_row(name: str) -> Tool:
 
 def tool_versions(tool: Tool) -> "QuerySet[ToolVersion]":
     """Return the tool's versions, without one that is held."""
-    return (
     published = tool.versions.annotate(is_current=Q(pk=tool.current_version_id)).select_related("tool")
     return published if tool.held_version_id is None else published.exclude(pk=tool.held_version_id)
 
