@@ -8,6 +8,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
+DROPPED = re.compile(r"(<textarea[^>]*>)\n")  # HTML drops the newline too
+SPACES = re.compile(r"\s+")
+LAYOUT = re.compile(r"(?<=>) (?=<)| (?=/?>)")
 TAGS = re.compile(r"<[^>]+>")
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
@@ -50,9 +53,14 @@ class Pages:
 
     def _read(self, response: Any, status: int) -> str:
         assert response.status_code == status, response.content[:500]
-        self.html = response.content.decode()
+        self.html = compact(response.content.decode())
         self.context = response.context
         return words(self.html)
+
+
+def compact(markup: str) -> str:
+    """Return markup without the white space of its layout: none between or at the end of tags, one space elsewhere."""
+    return LAYOUT.sub("", SPACES.sub(" ", DROPPED.sub(r"\1", markup)))
 
 
 def words(markup: str) -> str:

@@ -186,7 +186,7 @@ def test_entries_are_counted_up_to_a_limit(admin, told, monkeypatch):
     def counted(query: str) -> tuple[int, bool]:
         pages.open(f"/audit/?{query}")
         log = pages.context["log"]
-        assert f'id="log-count" role="status">{"more than " if log.has_more else ""}{log.count}' in pages.html
+        assert f'id="log-count" role="status"> {"more than " if log.has_more else ""}{log.count}' in pages.html
         return log.count, log.has_more
 
     assert counted("action=tool.changed") == (5, True)

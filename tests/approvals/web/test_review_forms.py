@@ -20,7 +20,7 @@ from catalog.core import clock
 from plans.models import Plan
 from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule, setback_on
 from tests.builders import make_plan, request_of, step, work_off, write_step
-from tests.pages import Pages, words
+from tests.pages import Pages, compact, words
 
 pytestmark = pytest.mark.django_db
 CURRENT = re.compile(r'<article class="queue-item" id="([^"]+)" data-item aria-current')
@@ -105,7 +105,7 @@ def test_check_shows_change_and_rule(held, rosa):
     pages.send(page_of(held, "edit"), fields)
     assert re.findall(r'class="(?:both|came|gone)"', pages.html) == ['class="both"']
     part = pages.swap(page_of(held, "edit"), "edited", fields).content.decode()
-    assert part.lstrip().startswith('<section class="card" id="edited"')
+    assert compact(part).lstrip().startswith('<section class="card" id="edited"')
 
 
 @pytest.mark.parametrize(("content", "button"), [("hello\n", "Approve as asked"), ("other\n", "Approve with 1 change")])

@@ -263,7 +263,7 @@ def test_examples_fill_the_form(ada, catalog, example):
     pages = Pages(ada)
     pages.open(f"/ask/?example={example}")
     wanted = ask_form.EXAMPLES[example]
-    assert f"\n{wanted.request}</textarea>" in pages.html
+    assert f">{wanted.request}</textarea>" in pages.html
     assert f'value="{wanted.strategy}" checked' in pages.html
 
 

@@ -10,6 +10,7 @@ from approvals.models import ApprovalRequest, PolicyRevision, Review
 from catalog.models import ToolVersion
 from plans.models import Plan
 from tests.builders import act, make_plan, request_of, work_off
+from tests.pages import compact
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def boxes(*requests: ApprovalRequest) -> list[str]:
 
 def text(response: Any) -> str:
     """Return a page's text."""
-    return str(response.content.decode())
+    return compact(response.content.decode())
 
 
 def test_looking_changes_nothing(plan, rosa):
