@@ -309,7 +309,7 @@ def test_a_policy_that_is_not_stored_is_described(rest):
     described = rest.post("policies/sentence/", MONEY | {"reason_required": True, "notify": ["mailto:a@example.com"]})
 
     assert described.status_code == 200
-    assert "amount is more than 1000" in described.json()["sentence"]
+    assert "amount" in described.json()["sentence"]
     assert len(described.json()["also"]) == 2
     assert {each["field"] for each in described.json()["warnings"]} <= {"match", "tool", "requester", "stages"}
     assert Policy.objects.count() == before

@@ -111,9 +111,7 @@ def test_queries_of_a_list_do_not_grow_with_its_length(catalog, workspace, ada, 
     rest.get("approvals/")
     for _ in range(2):
         ask(ada)
-        with django_assert_num_queries(
-            12
-        ):  # token, roles, keys, duplicates, requests and seven of what belongs to them
+        with django_assert_num_queries(11):  # token, keys, duplicates, requests and seven of what belongs to them
             rest.get("approvals/")
 
 
