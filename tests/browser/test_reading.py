@@ -20,7 +20,7 @@ def test_filters_live_in_the_address(rosa, catalog, page_as: PageAs):
     page.get_by_label("Dangerous").check()
     expect(page).to_have_url("/tools/?safety_level=dangerous")
     expect(page.locator("#n")).to_have_text(f"4 of {Tool.objects.count()} tools")
-    expect(page.locator('label:has(input[value="finance"]) .option-count')).to_have_text("0")
+    expect(page.locator('label:has(input[value="finance"]) .check-note')).to_have_text("0")
     page.keyboard.press("/")
     page.locator("#q").press_sequentially("delete")
     expect(page).to_have_url("/tools/?q=delete&safety_level=dangerous")
