@@ -1,6 +1,6 @@
 /* Keeps what is typed when the session has ended. Before a form with fields is sent, check that the same person is
-   still signed in. If not, nothing is sent and the banner leads to the sign-in page in another tab; after the sign-in there,
-   the forms get its new token. Without scripts the server answers with what was typed. */
+   still signed in. If not, nothing is sent and the banner leads to the sign-in page in another tab; after the sign-in
+   there, the forms get its new token. Without scripts the server answers with what was typed. */
 
 import { answer } from "./announce.js";
 import * as connection from "./connection.js";
