@@ -1,4 +1,4 @@
-"""Actions of a person or a client on a plan, one module each: create, change, retry, skip, clone, answer and others.
+"""Actions on plans, one module each: create, change, retry, skip, clone, give input and others.
 
-Knows nothing of HTTP: the API and the pages call it.
+They know nothing of HTTP; the API and the pages call them.
 """

@@ -1,6 +1,6 @@
-"""Direct calls: a tool called over REST or from its page is a plan of one step, or one more step of a plan.
+"""Direct calls: a tool called over REST or from its page becomes a plan of one step, or one more step of a plan.
 
-A rehearsal says what would become of a call: checked, judged by the gate and previewed, but neither stored nor counted.
+A rehearsal checks a call, asks the gate and computes the preview, but stores and counts nothing.
 """
 
 import json
@@ -51,7 +51,7 @@ from plans.store.transactions import PlanTransaction, new_plan_transaction, plan
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What the gate would say to a call, and what its tool says it would do (None when it does not say)."""
+    """Decision of the gate about a call, and the tool's preview of it (None if the tool has none)."""
 
     level: SafetyLevel
     verdict: GateDecision
@@ -59,7 +59,7 @@ class Rehearsal:
 
 
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
-    """Say what would become of a call. Raises what `create_call` raises before it stores anything, and ToolError."""
+    """Return what would happen to a call. Raises ToolError, and what `create_call` raises before it stores anything."""
     asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     order = replace(calls.prepare_call(tool, dict(arguments)), asker=asker)
     plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
@@ -68,16 +68,16 @@ def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehea
 
 
 _SCALARS = (str, int, float, bool, type(None))
-ALREADY_REPLACED = "Another call has taken the place of that one already; look at its replaced_by."
+ALREADY_REPLACED = "That call was already replaced by another one; see its replaced_by."
 
 
 @dataclass(frozen=True, slots=True)
 class CallOrder:
-    """A direct call as asked for; `plan_ref` adds it to a plan that exists and may be changed.
+    """A requested direct call; `plan_ref` adds it to an existing plan that may be changed.
 
-    `replaces` is the id of an ended call of the same tool and asker whose place it takes. `caller_ids` are given to the
-    tool in its context as they are; they are kept with the plan of one step, and dropped with a `plan_ref`. Other types
-    than JSON's scalars are given as text.
+    `replaces` is the id of an ended call of the same tool and requester that this call replaces. `caller_ids` are
+    passed unchanged to the tool in its context, values other than JSON scalars as text. They are stored with a plan of
+    one step, and ignored with a `plan_ref`.
     """
 
     tool: str
@@ -90,11 +90,11 @@ class CallOrder:
 
 
 def create_call(order: CallOrder, *, by: Requester) -> Call:
-    """Store a direct call as a plan of one step, or as one more step of a plan, and let it start or wait.
+    """Store a direct call as a plan of one step, or as one more step of a plan, and start it or let it wait.
 
-    Raises UnknownTool, ToolDisabled, ParameterError, QueryTypeUnsupported, PolicyRefusal and RateLimited before
-    anything is stored, Conflict when the plan takes no more steps, Plan.DoesNotExist when the requester may not see it,
-    and NotAllowed when it is not theirs to control. Raises RestoredDatabase before anything else, as every door does.
+    Raises RestoredDatabase first, like every action that starts something. Raises UnknownTool, ToolDisabled,
+    ParameterError, QueryTypeUnsupported, PolicyRefusal and RateLimited before anything is stored; Conflict if the plan
+    accepts no more steps; Plan.DoesNotExist if the requester may not see it; NotAllowed if they may not control it.
     """
     ensure_not_restored()
     asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
@@ -111,20 +111,24 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
 
 
 def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
-    """Return the ended call whose place another takes. Raises ParameterError for one that is not the asker's own, or
-    of another tool, and Conflict for one that goes on, was done or replaced.
+    """Return the ended call that another call replaces.
+
+    Raises ParameterError if it is not the requester's own or is of another tool, and Conflict if it has not ended,
+    succeeded, or was already replaced.
     """
     is_agent = by.token is not None and by.token.kind == ApiToken.Kind.AGENT
     own = Q(token=by.token) if is_agent else Q(requested_by=by.user)
     old = Call.objects.filter(own, public_id=public_id).first()
     if old is None:
-        raise field_error("replaces", "unknown_call", "You have made no call with this id.")
+        raise field_error("replaces", "unknown_call", "You made no call with this id.")
     if old.tool_name != tool:
         raise field_error(
-            "replaces", "other_tool", f"That was a call of {old.tool_name}; replace it by one of that tool."
+            "replaces",
+            "other_tool",
+            f"That call is of {old.tool_name}; only a call of the same tool can replace it.",
         )
     if old.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
-        raise Conflict("That call has not failed, so nothing can take its place. Withdraw it first if it waits.")
+        raise Conflict("Only a failed or cancelled call can be replaced. Withdraw that call first if it is waiting.")
     if Call.objects.filter(replaces=old).exists():
         raise Conflict(ALREADY_REPLACED)
     return old
@@ -153,13 +157,13 @@ def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
     plan = plan_for(by.user, by.token, plan_ref)
     if not may_control(by.user, by.token, plan):
         raise NotAllowed("Only the plan's owner or an administrator may add calls to it.")
-    # Looked at again when the step is stored: this look keeps a call that cannot be from counting against a limit.
+    # Checked again when the step is stored; checking here keeps a call that must fail from counting against a limit.
     _check_open(plan)
     return plan
 
 
 def _plan_of_one(order: CallOrder, by: Requester) -> Plan:
-    """Return the plan behind a direct call, under way from the moment it is stored."""
+    """Return the plan behind a direct call; it is in progress as soon as it is stored."""
     plan = new_plan(f"Call {order.tool}", by, Plan.Kind.CALL, status=PlanStatus.IN_PROGRESS)
     plan.started_at = plan.created_at
     if order.caller_ids:
@@ -183,24 +187,24 @@ def _check_open(plan: Plan) -> None:
     require_no_session_list(plan)
     plan.refresh_from_db(fields=["status", "can_modify", "paused_at", "calls_used", "seconds_used"])
     if plan.paused_at is not None:
-        raise Conflict("This plan is paused: resume it before you add calls to it.")
+        raise Conflict("This plan is paused. Resume it before you add calls to it.")
     if not plan.can_modify or plan.status != PlanStatus.IN_PROGRESS:
-        raise Conflict("This plan takes no more steps: it may not be changed, has not started, or has ended.")
+        raise Conflict("This plan accepts no more steps: it cannot be changed, has not started, or has ended.")
     if limits.is_budget_used_up(plan):
-        raise Conflict("This plan takes no more calls: its budget is used up.")
+        raise Conflict("This plan accepts no more calls: its budget is used up.")
     if plan.steps.count() >= spec.MAX_STEPS:
-        raise Conflict(f"This plan has {spec.MAX_STEPS} steps, and takes no more.")
+        raise Conflict(f"This plan has {spec.MAX_STEPS} steps, which is the maximum.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What the gate said to a direct call, and what a held one would do; both found outside the transaction."""
+    """Decision of the gate about a direct call, and the preview of a held one; computed outside the transaction."""
 
     order: PreparedCall
     rule: Rule | None
     shown: Preview | None
     first: ApprovalRequest | None = None
-    """What people refused in the plan before: the same tool with the same arguments."""
+    """The request for the same tool and arguments that people rejected earlier in this plan."""
 
 
 def _admit(plan: Plan, order: PreparedCall) -> _Admission:
@@ -217,14 +221,14 @@ def _admit(plan: Plan, order: PreparedCall) -> _Admission:
         limits.count_call(order, snapshot_of(plan))
     if not isinstance(verdict, pipeline.Hold):
         return _Admission(order, None, None)
-    # People are shown what the catalog's code says that it does: whoever has that computes it, and asks them.
+    # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
     shown = None if order.target.drifted else preview_with_timeout(snapshot_of(plan), 1, order)
     return _Admission(order, verdict.terms, shown)
 
 
 @dataclass(frozen=True, slots=True)
 class _DirectCall:
-    """An admitted call and its step, in the transaction that stores both; `is_granted`: a grant covers a held one."""
+    """An admitted call, its step and the transaction that stores both; `is_granted`: held, but covered by a grant."""
 
     tx: PlanTransaction
     plan: PlanSnapshot
@@ -234,7 +238,7 @@ class _DirectCall:
 
     @property
     def order(self) -> PreparedCall:
-        """The call as it is to be stored."""
+        """The call to store."""
         return self.admission.order
 
 
@@ -249,7 +253,7 @@ def _add_call(plan: Plan, tx: PlanTransaction, admission: _Admission, *, step_id
         admission.rule is not None and not is_rejected and grants.is_covered_by_grant(facts, order, admission.rule)
     )
     direct = _DirectCall(tx, facts, admission, step, is_granted)
-    # A tool that is other code here is held, or started, by a process with the right code.
+    # If the tool's code differs in this process, a process with the right code holds or starts the call.
     if is_rejected or (is_held and not is_granted and not is_drifted):
         return hold_direct_call(direct)
     executor = None
@@ -260,7 +264,7 @@ def _add_call(plan: Plan, tx: PlanTransaction, admission: _Admission, *, step_id
 
 
 def hold_direct_call(direct: _DirectCall) -> Call:
-    """Store the call held, with its approval request; one that people rejected before in its plan is rejected again.
+    """Store the call as held, with its approval request; reject it if people rejected the same call in its plan before.
 
     Raises TooManyWaiting if no more requests may be pending.
     """
@@ -274,7 +278,7 @@ def hold_direct_call(direct: _DirectCall) -> Call:
 def start_direct_call(direct: _DirectCall, executor: LocalExecutor) -> Call:
     """Start the call in this transaction; the executor of this process, which holds its lease, runs it after commit.
 
-    A call whose grant was used up meanwhile is held. Raises Conflict if a policy changed while it was on its way.
+    Holds the call if its grant was used up in the meantime. Raises Conflict if a policy changed in the meantime.
     """
     tx, claimed = direct.tx, _claim_new_step(direct, executor.owner)
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
@@ -285,14 +289,14 @@ def start_direct_call(direct: _DirectCall, executor: LocalExecutor) -> Call:
     else:
         work = starting.admit(StartContext(tx, direct.plan, claimed), direct.order, counted=True)
         if not isinstance(work, RunningCall):
-            raise Conflict("A policy changed while this call was on its way; call again.")
+            raise Conflict("A policy changed while this call was being stored. Call again.")
         run = work
     tx.on_commit(lambda: executor.take(run))
     return run.call
 
 
 def enqueue_direct_call(direct: _DirectCall) -> Call:
-    """Store the call with its ready step, which an executor claims like any other."""
+    """Store the call with its ready step, for an executor to claim."""
     tx, order, step = direct.tx, direct.order, direct.step
     call = new_call(direct.plan, step.step_id, order, status=CallStatus.CREATED)
     call.created_at = tx.now
@@ -310,12 +314,12 @@ def _claim_new_step(direct: _DirectCall, owner: str) -> ClaimedStep:
     lease = calls.new_lease(owner, direct.tx)
     claimed = statements.claim_step(direct.tx.cursor, direct.step.pk, lease)
     if claimed is None:
-        raise Conflict("The step was taken before its call could be stored.")
+        raise Conflict("Another worker claimed the step before its call could be stored.")
     return claimed
 
 
 def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:
-    assert direct.admission.rule is not None  # noqa: S101 (there is one for every call that is held)
+    assert direct.admission.rule is not None  # noqa: S101 (every held call has a rule)
     return HeldCall(claimed, direct.plan, direct.order, direct.admission.rule)
 
 

@@ -1,8 +1,8 @@
-"""Changing a plan while it runs: steps that nobody has begun are edited or removed, others added, all or nothing.
+"""Changes to a plan while it runs: edit or remove steps that have not started, and add others, all or nothing.
 
-The plan as it would be is checked as a whole, by the same rules as a new one, before it is locked. Under the lock it is
-checked again when a step was begun, added or changed since. Whoever changes a step asks for what it does, and does not
-decide about it.
+The resulting plan is validated as a whole, by the same rules as a new one, before the plan is locked. Under the lock it
+is validated again if a step was started, added or changed since. A person who changes a step counts as its requester
+and cannot approve it.
 """
 
 import json
@@ -54,10 +54,10 @@ Steps = Annotated[list[dict[str, Any]], Field(max_length=spec.MAX_STEPS)]
 
 
 class PlanChange(BaseModel):
-    """What is to change: another goal, steps to add, fields of steps to edit, steps to remove.
+    """Requested changes: another goal, steps to add, fields of steps to edit, steps to remove.
 
     Each edit names its step by `step_id`; null clears a field. `seen_seq` is the last event that the sender has seen:
-    a change that someone else made after it is a conflict.
+    a later change by someone else is a conflict.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -70,12 +70,12 @@ class PlanChange(BaseModel):
 
 
 def is_open_to_change(plan: Plan) -> bool:
-    """Say whether the plan as it is at hand may be changed."""
+    """Return whether the loaded plan may be changed."""
     return plan.kind != Plan.Kind.CALL and plan.can_modify and plan.status in OPEN
 
 
 def read_plan_change(body: object) -> PlanChange:
-    """Return the change that a JSON body asks for. Raises PlanProblems for one of the wrong shape."""
+    """Parse a change from a JSON body. Raises PlanProblems if the body has the wrong shape."""
     try:
         change = PlanChange.model_validate(check_json(body))
     except MalformedJSON as malformed:
@@ -83,14 +83,14 @@ def read_plan_change(body: object) -> PlanChange:
     except ValidationError as error:
         raise PlanProblems([problem_from_error(each, PlanChange) for each in error.errors(include_url=False)]) from None
     if change.goal is None and not (change.add or change.edit or change.remove):
-        raise PlanProblems([_error("", "required", "Say what to change: goal, add, edit or remove.")])
+        raise PlanProblems([_error("", "required", "Name something to change: goal, add, edit or remove.")])
     return change
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedChange:
-    """The plan as it would be: its document, where in the change each step comes from (empty for one that stays), and
-    everything there is to know about what changes, by the paths of the change.
+    """A checked change: the document of the resulting plan, the path in the change of each of its steps (empty for an
+    unchanged step), and all problems, with paths into the change.
     """
 
     document: Document
@@ -102,8 +102,8 @@ class JudgedChange:
 def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     """Change a plan that may be changed and has not ended.
 
-    Raises Conflict when it is too late for the plan or for a step, and PlanProblems with all that is wrong with the
-    plan as it would be; then nothing is changed.
+    Raises Conflict if it is too late for the plan or for a step, and PlanProblems with all problems of the resulting
+    plan. Nothing is changed then.
     """
     ensure_not_restored()
     standing = _judgement_basis(plan)
@@ -115,7 +115,7 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
 
 
 def _judgement_basis(plan: Plan) -> tuple[object, ...]:
-    """Return what a judgement of a change rests on: while it is the same, so is the judgement."""
+    """Return the state that a validation depends on; while it is equal, the validation still holds."""
     status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
     changed = plan.events.filter(type="plan.changed").aggregate(last=Max("seq"))["last"]
     free = frozenset(unstarted_steps(plan).values_list("step_id", flat=True))
@@ -123,7 +123,7 @@ def _judgement_basis(plan: Plan) -> tuple[object, ...]:
 
 
 def _validated(plan: Plan, change: PlanChange) -> PlanDocument:
-    """Return the plan as it would be. Raises Conflict and PlanProblems."""
+    """Return the resulting plan. Raises Conflict and PlanProblems."""
     before = step_documents(plan, opened=True)
     _judge_state(plan, change, before)
     judged = _judged(plan, change, before)
@@ -134,14 +134,14 @@ def _validated(plan: Plan, change: PlanChange) -> PlanDocument:
 
 
 def judge_change(plan: Plan, change: PlanChange) -> "JudgedChange":
-    """Return what a change would make of the plan as things stand; nothing is stored."""
+    """Return the plan that a change would make now, with its problems; store nothing."""
     return _judged(plan, change, step_documents(plan, opened=True))
 
 
 def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, RestoredArguments]:
-    """Return the parameters of the edits, by their place, whose secrets stay, left in place as `{"$secret": name}`.
+    """Return the parameters of the edits by index, for steps that keep secrets, which stay as `{"$secret": name}`.
 
-    An edit that says nothing of its step's parameters keeps them all: it may say that another tool gets them.
+    An edit without parameters keeps all of its step's: it may pass them to another tool.
     """
     texts = dict(plan.steps.filter(parameters__contains=PLACEHOLDER_KEY).values_list("step_id", "parameters"))
     return {
@@ -164,7 +164,7 @@ def _with_secrets(change: PlanChange, kept: Mapping[int, RestoredArguments]) -> 
 
 
 def _misplaced_secrets(kept: Mapping[int, RestoredArguments], result: JudgedChange) -> list[Problem]:
-    """Return where secrets that stay in the plan would stand elsewhere, or in clear, as another tool has them."""
+    """Return problems for kept secrets that the change would move, or that another tool would store in clear."""
     found = []
     for step, whole in zip(result.document["steps"], result.places, strict=True):
         part = kept.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
@@ -178,16 +178,15 @@ def _misplaced_secrets(kept: Mapping[int, RestoredArguments], result: JudgedChan
 def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> None:
     plan.refresh_from_db(fields=["status", "can_modify", "kind", "goal"])
     if plan.kind == Plan.Kind.CALL:
-        raise Conflict("This is a single call, which cannot be changed. Withdraw it, and call again.")
+        raise Conflict("This is a single call, which cannot be changed. Withdraw it and call again.")
     if not plan.can_modify:
-        raise Conflict("This plan may not be changed: it was submitted with can_modify false. Clone it instead.")
+        raise Conflict("This plan cannot be changed: it was submitted with can_modify false. Clone it instead.")
     if plan.status not in OPEN:
         raise Conflict(f"This plan has ended ({plan.status}), so it cannot be changed. Clone it instead.")
-    by_others = plan.events.filter(
-        type="plan.changed", step_id=None
-    )  # what agents add changes nothing that was written
+    # An agent's own steps change nothing that people wrote.
+    by_others = plan.events.filter(type="plan.changed", step_id=None)
     if change.seen_seq is not None and by_others.filter(seq__gt=change.seen_seq).exists():
-        raise Conflict(f"Someone else has changed this plan since you looked at it. {NOTHING_CHANGED}")
+        raise Conflict(f"Someone else changed this plan after you loaded it. {NOTHING_CHANGED}")
     require_no_agent_calls([*_edited(change), *change.remove, *_needed(change)], plan)
     named = {number for number in (*_edited(change), *change.remove) if number in before}
     started = sorted(named - set(unstarted_steps(plan).values_list("step_id", flat=True)))
@@ -198,18 +197,18 @@ def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document])
 
 
 def _needed(change: PlanChange) -> list[int]:
-    """Return the numbers that the steps of a change say they need, as far as they are numbers."""
+    """Return the integers among the dependencies that the change names."""
     needed = [each.get("dependencies") for each in (*change.add, *change.edit)]
     return [number for numbers in needed if isinstance(numbers, list) for number in numbers if type(number) is int]
 
 
 def _edited(change: PlanChange) -> list[int]:
-    """Return the numbers of the steps to edit, as far as they are numbers."""
+    """Return the integers among the ids of the steps to edit."""
     return [each["step_id"] for each in change.edit if type(each.get("step_id")) is int]
 
 
 def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> JudgedChange:
-    """Return the plan as it would be, and what there is to know about the change."""
+    """Return the resulting plan with all problems of the change."""
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
     calls = agent_calls(plan)
     used = {number: f"Step {number} was removed from this plan" for number in removed_step_numbers(plan)}
@@ -227,34 +226,34 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     if json_size(result.document["steps"]) > MAX_JSON_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_JSON_BYTES:,} bytes."))
     if calls and len(result.document["steps"]) + len(calls) > spec.MAX_STEPS:
-        said = f"The plan would have more than {spec.MAX_STEPS} steps, with the {len(calls)} that its agents have made."
+        said = f"The plan would have more than {spec.MAX_STEPS} steps, including {len(calls)} made by its agents."
         found.append(_error("add", "too_many", said))
     return replace(result, problems=found)
 
 
 def _numbers(change: PlanChange, before: Mapping[int, Document], used: Mapping[int, str]) -> list[Problem]:
-    """Return what is wrong with the numbers by which the change names steps; `used` says whose it may not give."""
+    """Return problems with the step ids in the change; `used` explains why an id is taken."""
     found, named = [], set[int]()
     places = [(f"edit.{place}.step_id", each.get("step_id")) for place, each in enumerate(change.edit)]
     places += [(f"remove.{place}", number) for place, number in enumerate(change.remove)]
     for path, number in places:
         if type(number) is not int:
-            found.append(_error(path, "required", "Name the step by its number."))
+            found.append(_error(path, "required", "Give the number of the step."))
         elif number not in before:
             found.append(_error(path, "unknown_step", f"This plan has no step {number}."))
         elif number in named:
-            found.append(_error(path, "duplicate_step_id", f"Step {number} is named twice; change each step once."))
+            found.append(_error(path, "duplicate_step_id", f"Step {number} is named twice. Change each step once."))
         else:
             named.add(number)
     for place, step in enumerate(change.add):
         if step.get("step_id") in used:
-            message = f"{used[step['step_id']]}. Numbers are not used again; take another."
+            message = f"{used[step['step_id']]}. Numbers are not reused; choose another."
             found.append(_error(f"add.{place}.step_id", "step_id_used", message))
     return found
 
 
 def _changed_plan(change: PlanChange, before: Mapping[int, Document], rest: Document) -> JudgedChange:
-    """Return the plan as it would be: what stays or is edited in its order, then what is added."""
+    """Return the resulting plan: unchanged and edited steps in their order, then the added ones."""
     steps, places = [], []
     edits = {each.get("step_id"): (place, each) for place, each in reversed(list(enumerate(change.edit)))}
     for number, document in before.items():
@@ -270,7 +269,7 @@ def _changed_plan(change: PlanChange, before: Mapping[int, Document], rest: Docu
 
 
 def _problem_identity(problem: Problem, numbers: Sequence[int]) -> tuple[int, str, str] | None:
-    """Say by step, field and code what is wrong: what was wrong before is not the change's fault."""
+    """Return step, field and code of a problem, to recognise problems that the plan had before the change."""
     place = _STEP_PATH.fullmatch(problem.path)
     return (numbers[int(place[1])], place[2], problem.code) if place else None
 
@@ -278,7 +277,7 @@ def _problem_identity(problem: Problem, numbers: Sequence[int]) -> tuple[int, st
 def _problems_of_change(
     problems: Sequence[Problem], result: JudgedChange, known: set[tuple[int, str, str] | None], change: PlanChange
 ) -> list[Problem]:
-    """Return the problems by the paths of the change; those of steps that stay as they were only when they are new."""
+    """Return the problems with paths into the change; for unchanged steps only new problems."""
     numbers = [step.get("step_id", 0) for step in result.document["steps"]]
     found = []
     for problem in problems:
@@ -294,7 +293,7 @@ def _problems_of_change(
 
 
 def _plan_level_path(problem: Problem, change: PlanChange) -> str:
-    """Return the path of a problem with the number of steps, or with the goal."""
+    """Return the path in the change for a problem with the goal or with the number of steps."""
     if problem.path != "steps":
         return problem.path
     return "add" if change.add else "remove"
@@ -303,12 +302,12 @@ def _plan_level_path(problem: Problem, change: PlanChange) -> str:
 def _problem_of_unchanged_step(
     problem: Problem, result: JudgedChange, place: "re.Match[str]", change: PlanChange
 ) -> Problem:
-    """Return a problem that the change makes for a step that stays as it is, by the removal that makes it."""
+    """Return a problem of an unchanged step, with the path of the removal that causes it."""
     step = result.document["steps"][int(place[1])]
     _, name, *index = place[2].split(".")
     needed = step["dependencies"][int(index[0])] if name == "dependencies" and index else None
     if needed in change.remove:
-        message = f"Step {step['step_id']} depends on step {needed}: remove both, or let it depend on others."
+        message = f"Step {step['step_id']} depends on step {needed}. Remove both, or change its dependencies."
         return replace(problem, path=f"remove.{change.remove.index(needed)}", message=message, suggestion=None)
     return replace(problem, path="", message=f"Step {step['step_id']}: {problem.message}")
 
@@ -319,7 +318,7 @@ def _error(path: str, code: str, message: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change that is in order, inside the transaction of its plan."""
+    """A validated change inside the transaction of its plan."""
 
     plan: Plan
     tx: PlanTransaction
@@ -327,7 +326,7 @@ class _Change:
     by: Requester
 
     def apply(self, document: PlanDocument) -> None:
-        """Write it down: rows, dependencies, what is ready now, and one event."""
+        """Store steps, dependencies, readiness and one event."""
         self._take_back()
         self._remove()
         edited, added = set(_edited(self.change)), {each["step_id"] for each in self.change.add}
@@ -354,7 +353,7 @@ class _Change:
         return unstarted_steps(self.plan).filter(step_id__in=numbers)
 
     def _take_back(self) -> None:
-        """Withdraw what was asked early about steps that become others, or nothing."""
+        """Withdraw early approval requests for steps that are edited or removed."""
         named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
         early_requests.withdraw_early_requests(
             early_requests.early_calls(named), "The step was changed.", by=self.by.user
@@ -367,7 +366,7 @@ class _Change:
         Step.objects.filter(pk__in=gone).delete()
 
     def _connect(self, touched: Sequence[StepDocument]) -> None:
-        """Let the steps that were touched need what they say, and nothing else."""
+        """Replace the dependencies of the touched steps."""
         pks = dict(self.plan.steps.values_list("step_id", "pk"))
         StepDependency.objects.filter(step__in=[pks[step.step_id] for step in touched]).delete()
         StepDependency.objects.bulk_create(
@@ -377,7 +376,7 @@ class _Change:
         )
 
     def _make_ready(self, numbers: Sequence[int]) -> int:
-        """Count what each touched step still waits for; return how many are ready."""
+        """Store how many unfinished dependencies each touched step has; return how many steps are ready."""
         left = dict.fromkeys(numbers, 0)
         waits = StepDependency.objects.filter(step__plan=self.plan, step__step_id__in=numbers)
         for number in waits.exclude(needs__status=StepStatus.COMPLETED).values_list("step__step_id", flat=True):

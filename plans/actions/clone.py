@@ -1,6 +1,6 @@
-"""Cloning: the document of a plan, stored as a new plan of whoever clones it.
+"""Cloning: store the document of a plan as a new plan of the person who clones it.
 
-What the planner added after an answer is left out: the clone asks its question again, and is planned on with that.
+Steps that the planner added after an answer are left out: the clone asks its question again and plans on from there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ MOST_CLONES = 50
 
 
 def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
-    """Store the plan anew as it is now: its steps as they were submitted, and the memory it was given.
+    """Store a copy of the plan: its current steps as they were submitted, and its initial memory.
 
-    The words it was asked for with go along where who clones it may read them.
-    Raises NotAllowed for who must not see all of that, and PlanProblems when it could not be submitted today.
+    The original request in words is copied if `by` may read it. Raises NotAllowed if `by` may not see all of the
+    plan, and PlanProblems if the plan could not be submitted today.
     """
     document = cloned_document(plan, opened=is_owner(by.user, plan))
     hidden = hidden_parts(by.user, plan)
@@ -36,7 +36,7 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     is_private = any(each.everything for number, each in hidden.steps.items() if number in written)
     if is_private or hidden.keys & set(document["memory"]):
         raise NotAllowed(
-            "This plan holds private values. Only its owner, reviewers and administrators see them, and can clone it."
+            "This plan holds private values. Only its owner, reviewers and administrators can see them and clone it."
         )
     try:
         checked = PlanDocument.model_validate({**document, "start": start})
@@ -48,18 +48,18 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _CloneOrigin:
-    """What a clone is made from beside its document: the request of the plan it is made of."""
+    """Origin of a clone: the request in words of the original plan."""
 
     request: str
 
     def become(self, plan: Plan) -> None:
-        """Leave what the model was asked for the first plan with that."""
+        """Do nothing: the model's record stays with the original plan."""
 
 
 def cloned_document(plan: Plan, *, opened: bool = False) -> Document:
-    """Return the plan as it would be submitted now, without what its planner added; a deadline is the span it had.
+    """Return the plan as a document for submission, without steps added by its planner; a deadline becomes a duration.
 
-    `opened`: with its secrets, as long as they are kept. Nobody but its owner may use them for another plan.
+    `opened` includes secrets that are still stored. Only the plan's owner may use them in another plan.
     """
     literal = _literal_steps(plan)
     planned_anew = set(plan.steps.filter(after_answer=True).values_list("step_id", flat=True))
@@ -77,7 +77,7 @@ def cloned_document(plan: Plan, *, opened: bool = False) -> Document:
 
 
 def _without_steps(gone: set[int], documents: Mapping[int, Document]) -> Mapping[int, Document]:
-    """Return the steps without these and what needs nothing but them; the others no longer need them."""
+    """Return the steps without those in `gone` and those that need nothing else; drop dependencies on them."""
     needs = {number: set(each.get("dependencies", ())) for number, each in documents.items()}
     while more := {number for number, needed in needs.items() if needed and needed <= gone} - gone:
         gone = gone | more
@@ -96,7 +96,7 @@ def _deadline_seconds(plan: Plan) -> int | None:
 
 
 def _literal_steps(plan: Plan) -> set[int]:
-    """Return the steps whose arguments were never read for references: those of direct calls."""
+    """Return the steps of direct calls, whose arguments were never parsed for references."""
     steps = plan.steps.filter(parameters__contains="${")
     if plan.kind != Plan.Kind.CALL:
         steps = steps.filter(Q(call__arguments=F("parameters")) | Q(retry_of__arguments=F("parameters")))
@@ -104,7 +104,7 @@ def _literal_steps(plan: Plan) -> set[int]:
 
 
 def _with_escaped_references(document: Document) -> Document:
-    """Return a step whose arguments mean in a plan what they meant in a call."""
+    """Return the step with its arguments escaped, so that a plan takes them literally as the call did."""
     return {**document, "parameters": _escape(document.get("parameters", {}))}
 
 
@@ -118,7 +118,7 @@ def _escape(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CloneLinks:
-    """The plan that a plan was cloned from, and its own clones, newest first: ids, of those that one may see."""
+    """Public ids of the plan that a plan was cloned from and of its clones, newest first, visible to the viewer."""
 
     cloned_from: str | None
     clones: Sequence[str]
@@ -128,7 +128,7 @@ NO_CLONE_LINKS = CloneLinks(None, ())
 
 
 def clone_links(plan: Plan, viewer: User, token: ApiToken | None = None) -> CloneLinks:
-    """Return what a plan was cloned from and what was cloned from it, as far as the viewer may see it; one query."""
+    """Return the original and the clones of a plan that the viewer may see, in one query."""
     near = plans_for(viewer, token).filter(Q(cloned_from=plan.pk) | Q(pk=plan.cloned_from_id))
     found = list(near.values_list("pk", "public_id")[: MOST_CLONES + 1])
     origin = next((ref for pk, ref in found if pk == plan.cloned_from_id), None)

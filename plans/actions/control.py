@@ -1,7 +1,7 @@
-"""What people do to a plan on its way: pause it, resume it, cancel it. Each is one conditional UPDATE with its event.
+"""Pause, resume and cancel plans. Each is one conditional UPDATE with its event.
 
-Paused is no status: while `paused_at` is set no step is claimed. What runs goes on and its result is kept; people may
-still decide, and requests and the plan's deadline still run out.
+Paused is not a status: while `paused_at` is set, no step is claimed. Running calls finish and their results are kept;
+people can still decide requests, and requests and the plan's deadline still expire.
 """
 
 from dataclasses import dataclass
@@ -24,38 +24,38 @@ from plans.store.transactions import plan_transaction
 
 @retry_on_deadlock
 def pause_plan(plan: Plan, *, by: Requester) -> None:
-    """Let no further step of the plan start. Raises Conflict when it is paused, has not started or has ended."""
+    """Stop starting steps of the plan. Raises Conflict if it is already paused, has not started or has ended."""
     with plan_transaction(plan.pk, plan.public_id) as tx:
         going = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at=None)
         if not going.update(paused_at=tx.now, paused_by=by.user):
-            raise Conflict(_control_refusal(plan, "It is paused already."))
+            raise Conflict(_control_refusal(plan, "The plan is already paused."))
         tx.record("plan.paused", by=user_display_name(by.user))
 
 
 @retry_on_deadlock
 def resume_plan(plan: Plan, *, by: Requester) -> None:
-    """Let a paused plan go on. Raises Conflict when it is not paused."""
+    """Resume a paused plan. Raises Conflict if it is not paused."""
     ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         if not paused.update(paused_at=None, paused_by=None):
-            raise Conflict(_control_refusal(plan, "It is not paused."))
+            raise Conflict(_control_refusal(plan, "The plan is not paused."))
         tx.record("plan.resumed", by=user_display_name(by.user))
         hints.hint(plan.pk, Step.objects.filter(plan=plan, ready_at__lte=tx.now).count())
 
 
 @retry_on_deadlock
 def cancel_plan(plan: Plan, *, by: Requester) -> None:
-    """Cancel a plan: nothing more starts, held calls are withdrawn, handlers that run are told to stop.
+    """Cancel a plan: start nothing more, withdraw held calls and ask running handlers to stop.
 
-    Raises Conflict when it has ended.
+    Raises Conflict if it has ended.
     """
     with plan_transaction(plan.pk, plan.public_id) as tx:
         terminate_plan(plan, tx, to=PlanStatus.CANCELLED, reason="The plan was cancelled.", by=by.user)
 
 
 def _control_refusal(plan: Plan, otherwise: str) -> str:
-    """Say why a plan can be neither paused nor resumed as it stands now."""
+    """Return why a plan cannot be paused or resumed now."""
     status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
     if status == PlanStatus.PENDING:
         return "The plan has not started."
@@ -64,7 +64,7 @@ def _control_refusal(plan: Plan, otherwise: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AtStake:
-    """What cancelling a plan now would cut short: calls that run, and calls that people have approved."""
+    """Numbers of calls that cancelling a plan now would cut short: running calls, and approved ones."""
 
     running: int
     approved: int
@@ -74,7 +74,7 @@ class AtStake:
 
 
 def at_stake(plan: Plan) -> AtStake:
-    """Count what cancelling the plan would cut short; one query."""
+    """Count the calls that cancelling the plan would cut short, in one query."""
     steps = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS)
     running = Count("pk", filter=Q(call__status=CallStatus.RUNNING))
     approved = Count("pk", filter=Q(call__approval__status=RequestStatus.APPROVED))

@@ -1,4 +1,4 @@
-"""What people and agents do to plans: create and start. Each is one transaction with its events."""
+"""Create and start plans. Each action is one transaction with its events."""
 
 import json
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ from plans.store.transactions import PlanTransaction, new_plan_transaction, plan
 
 
 class PlanOrigin(Protocol):
-    """What a plan is made from beside its document: a request in words."""
+    """Source of a plan besides its document: a request in words."""
 
     @property
     def request(self) -> str:
-        """The words."""
+        """The request in words."""
 
     def become(self, plan: Plan) -> None:
-        """Become the plan, in the transaction that stores it. Raises Conflict when it is another one already."""
+        """Link the origin to its plan in the transaction that stores it. Raises Conflict if it has another plan."""
 
 
 class PlanProblems(ToolError):
-    """The plan cannot be stored; `problems` has every one of them."""
+    """The plan cannot be stored; `problems` lists every reason."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("The plan has problems.")
@@ -46,9 +46,9 @@ class PlanProblems(ToolError):
 
 
 def check_document(document: Json | PlanDocument, *, by: Requester | None = None) -> list[Problem]:
-    """Check a plan, also one of the wrong shape, against the tools of this process as they may be called now.
+    """Return the problems of a plan, which may have the wrong shape, given the tools that can be called now.
 
-    It may name the agents that `by`, in whose name it is to run, may use; all of them where nobody is named.
+    The plan may name agents that `by` may use, or any agent if `by` is None.
     """
     current = snapshot.callable_tools()
     disabled = {name for name, target in current.items() if not target.enabled}
@@ -60,9 +60,9 @@ def check_document(document: Json | PlanDocument, *, by: Requester | None = None
 def create_plan(
     document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None, origin: PlanOrigin | None = None
 ) -> Plan:
-    """Store a plan with its steps and memory, and start it unless it says otherwise. Raises PlanProblems.
+    """Store a plan with its steps and memory, and start it unless its document says otherwise.
 
-    One with an origin keeps its words, and raises what that raises.
+    Raises PlanProblems, and what `origin.become` raises. The origin's request is stored with the plan.
     """
     ensure_not_restored()
     problems = [problem for problem in check_document(document, by=by) if problem.severity == "error"]
@@ -103,7 +103,7 @@ def _store_memory(plan: Plan, document: PlanDocument, tx: PlanTransaction) -> No
 def new_plan(
     goal: str, by: Requester, kind: Plan.Kind = Plan.Kind.PLAN, *, status: PlanStatus = PlanStatus.PENDING
 ) -> Plan:
-    """Return a plan of the requester, not yet stored."""
+    """Return an unsaved plan of the requester."""
     return Plan(
         goal=goal,
         kind=kind,
@@ -131,24 +131,24 @@ def _step_row(plan: Plan, step: StepDocument) -> Step:
 
 @retry_on_deadlock
 def start_plan(plan: Plan, *, by: Requester) -> None:
-    """Start a plan that has not started. Raises Conflict when it has."""
+    """Start a plan. Raises Conflict if it has already started."""
     ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         start_in_transaction(plan, tx)
 
 
 def start_in_transaction(plan: Plan, tx: PlanTransaction) -> None:
-    """Start a plan inside its transaction: the steps that need nothing become ready, and its time begins.
+    """Start a plan inside its transaction: steps without dependencies become ready, and its deadline begins.
 
-    A plan of which nothing is left to do ends at once.
+    A plan with nothing left to do ends at once.
     """
     new = Plan.objects.filter(pk=plan.pk, status=PlanStatus.PENDING)
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
     begun = {"started_at": tx.now} | ({"deadline_at": tx.now + span} if span else {})
-    move(new, to=PlanStatus.IN_PROGRESS, otherwise="The plan has started already, or has ended.", **begun)
+    move(new, to=PlanStatus.IN_PROGRESS, otherwise="The plan has already started or has ended.", **begun)
     first = Step.objects.filter(plan=plan, status=StepStatus.PENDING, dependencies_left=0)
     ready = first.update(ready_at=tx.now)
     tx.record("plan.started")
     hints.hint(plan.pk, ready)
-    if not ready:  # every step was skipped before; nothing else would ever look at the plan
+    if not ready:  # all steps were skipped, so nothing else would end the plan
         finishing.settle_plan(tx)

@@ -1,8 +1,8 @@
-"""Steps that wait for their person: reviewers wanted the call changed, and what it is to run with is asked for.
+"""Input for waiting steps: new arguments for calls that reviewers sent back for changes.
 
-What a person gives is taken as it stands: nothing in it refers to the plan's memory. The step's own parameters stay as
-they were planned, so that what in them was private stays so. Steps that ask a question wait likewise, and are answered
-at the same address: `plans.engine.questions` has them.
+The given arguments are taken literally, without references to the plan's memory. The step's own parameters stay
+unchanged, so private values in them stay private. Steps that ask a question also wait for input and share the API
+address; `plans.engine.questions` handles them.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,15 +27,15 @@ WAITS_FOR_ARGUMENTS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingF
 
 
 def step_waiting_for_arguments(plan: Plan, step_id: int | None) -> Step:
-    """Return the step that waits for changed arguments: the one named, else the only one.
+    """Return the step that waits for changed arguments: the one named, or the only one.
 
-    Raises Step.DoesNotExist for a number that the plan does not have, and Conflict where nothing waits.
+    Raises Step.DoesNotExist for a number that the plan does not have, and Conflict if no such step waits.
     """
     return _only_waiting_step(plan, step_id, is_sent_back)
 
 
 def step_waiting_for_answer(plan: Plan, step_id: int | None) -> Step:
-    """Return the step that waits for the answer to its question; raises as `step_waiting_for_arguments` does."""
+    """Return the step that waits for an answer to its question. Raises like `step_waiting_for_arguments`."""
     return _only_waiting_step(plan, step_id, waits_for_answer)
 
 
@@ -44,16 +44,18 @@ def _only_waiting_step(plan: Plan, step_id: int | None, waits: Callable[[Step], 
     if step_id is not None:
         step = steps.get(step_id=step_id)
         if not waits(step):
-            raise Conflict(f"Step {step_id} waits for no input.")
+            raise Conflict(f"Step {step_id} is not waiting for input.")
         return step
     found = [each for each in steps.filter(**WAITS_FOR_ARGUMENTS) if waits(each)]
     if len(found) != 1:
-        raise Conflict("Several steps wait for input: name one by step_id." if found else "Nothing waits for input.")
+        raise Conflict(
+            "Several steps are waiting for input. Name one with step_id." if found else "No step is waiting for input."
+        )
     return found[0]
 
 
 def is_sent_back(step: Step) -> bool:
-    """Say whether the step waits for what its call, which reviewers sent back, is to run with."""
+    """Return whether the step waits for new arguments because reviewers sent its call back."""
     waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.INPUT
     return waits and step.call is not None and step.call.error_kind == SENT_BACK
 
@@ -61,27 +63,25 @@ def is_sent_back(step: Step) -> bool:
 def give_input(
     plan: Plan, step_id: int | None, arguments: Mapping[str, Any] | None, *, text: str = "", by: Requester
 ) -> None:
-    """Give a plan what it waits for: `text` for a question, `arguments` for a step that was sent back.
+    """Give a plan the input it waits for: `text` for a question, `arguments` for a call that was sent back.
 
-    Raises ParameterError without the one it waits for, and as `revise_arguments` and `questions.answer_question` do.
+    Raises ParameterError if the required one is missing, and what `revise_arguments` and `answer_question` raise.
     """
     step = _only_waiting_step(plan, step_id, lambda each: waits_for_answer(each) or is_sent_back(each))
     if waits_for_answer(step):
         if arguments is not None:
-            raise field_error("arguments", "not_wanted", "This step asks a question: answer it with text.")
+            raise field_error("arguments", "not_wanted", "This step asks a question. Answer it with text.")
         answer_question(plan, step, text, by=by)
     elif arguments is None:
-        raise field_error(
-            "arguments", "required", "Reviewers wanted the call changed: give it the arguments to run with."
-        )
+        raise field_error("arguments", "required", "Reviewers requested changes to this call. Give its new arguments.")
     else:
         revise_arguments(plan, step.step_id, arguments, by=by)
 
 
 def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
-    """Let a step that was sent back go on with other arguments: its new call, which replaces the old, is asked for.
+    """Let a step that was sent back continue with new arguments: request approval for a call that replaces the old one.
 
-    Raises ParameterError, its paths relative to the arguments, and what `step_waiting_for_arguments` raises.
+    Raises ParameterError with paths relative to the arguments, and what `step_waiting_for_arguments` raises.
     """
     ensure_not_restored()
     step = step_waiting_for_arguments(plan, step_id)
@@ -89,7 +89,7 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
 
 
 def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
-    """Return the order that these arguments make of a step that was sent back; raise what `order_for` raises."""
+    """Return the call that a sent-back step makes with these arguments. Raises like `calls.prepare_call`."""
     before = step.call.arguments if step.call else step.parameters
     wanted = vault.restore_edited_arguments(arguments, before, plan.public_id)
     order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
@@ -102,7 +102,7 @@ def _store_revision(plan: Plan, step: Step, order: PreparedCall, by: Requester) 
     with plan_transaction(plan.pk, plan.public_id) as tx:
         waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS_FOR_ARGUMENTS)
         if not waiting.update(given_arguments=order.text, waiting_for="", waiting_since=None, ready_at=tx.now):
-            raise Conflict(f"Step {step.step_id} waits for no input any more.")
+            raise Conflict(f"Step {step.step_id} is no longer waiting for input.")
         calls.store_call_secrets(order, plan.public_id, step.step_id)
         add_requesters(plan, [step.step_id], by=by)
         tx.record("input.received", step.step_id, by=user_display_name(by.user))

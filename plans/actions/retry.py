@@ -1,9 +1,8 @@
-"""Retrying: what failed becomes pending again, with what depends on it, and the plan goes on from there.
+"""Retries: failed steps and the steps that depend on them become pending again, and the plan continues.
 
-A retried step is begun anew: its check is looked at again, its references are read again, and its next call, which
-replaces the old one, passes the gate as any other. What is dangerous is asked about again. Completed steps stay.
-One step may be given other arguments to run with; they are taken as they stand, as those of `plans.actions.give_input`
-are.
+A retried step starts over: its check is evaluated again, its references are resolved again, and its next call, which
+replaces the old one, passes the gate like any other and may need approval again. Completed steps stay. One step may be
+given other arguments; they are taken literally, as in `plans.actions.give_input`.
 """
 
 import json
@@ -39,18 +38,18 @@ from plans.store.transactions import PlanTransaction, plan_transaction
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
 NO_EDITS: Mapping[str, Any] = MappingProxyType({})
 NOT_RETRYABLE: Mapping[str, str] = {
-    PlanStatus.PENDING: "The plan has not started: there is nothing to retry.",
-    PlanStatus.COMPLETED: "The plan is done: there is nothing to retry. Clone it to run it again.",
-    PlanStatus.CANCELLED: "The plan was cancelled, and stays so. Clone it to run it again.",
+    PlanStatus.PENDING: "The plan has not started, so there is nothing to retry.",
+    PlanStatus.COMPLETED: "The plan is completed, so there is nothing to retry. Clone it to run it again.",
+    PlanStatus.CANCELLED: "The plan was cancelled and cannot be retried. Clone it to run it again.",
 }
 
 
 @retry_on_deadlock
 def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None:
-    """Let a plan go on from one failed step, or from all of them; a failed plan is in progress again.
+    """Continue a plan from one failed step or from all of them; a failed plan is in progress again.
 
-    A plan that had failed gets its deadline's span again from now on. Raises Step.DoesNotExist, and Conflict when
-    there is nothing to retry (any more) or when a person has to say first what happened.
+    A failed plan gets its full deadline again from now on. Raises Step.DoesNotExist, and Conflict if there is nothing
+    to retry or a person must first settle an unknown outcome.
     """
     ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
@@ -59,10 +58,10 @@ def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None
 
 
 def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
-    """Let a plan go on from one failed step, which is to run with these arguments in place of its own.
+    """Continue a plan from one failed step with these arguments in place of its own.
 
-    Raises ParameterError with paths relative to the arguments, or for `step_id` when several steps have failed and none
-    is named; and all that `retry_plan` raises.
+    Raises ParameterError with paths relative to the arguments, or for `step_id` if several steps have failed and none
+    is named; and everything that `retry_plan` raises.
     """
     ensure_not_restored()
     step = stopped_step(plan, step_id)
@@ -81,30 +80,30 @@ def _retry_edited(plan: Plan, step: Step, order: PreparedCall, by: Requester) ->
 
 
 def stopped_step(plan: Plan, step_id: int | None) -> Step:
-    """Return the failed step that can be given other arguments: the one named, else the only one.
+    """Return the failed step that can be given other arguments: the one named, or the only one.
 
-    Raises as `retry_with` does; a step that calls no tool has no arguments (ParameterError).
+    Raises like `retry_with`, and ParameterError for a step without a tool.
     """
     if step_id is None:
         numbers = list(plan.steps.filter(status=StepStatus.FAILED, parent=None).values_list("step_id", flat=True)[:2])
         if len(numbers) > 1:
-            raise field_error("step_id", "required", "Several steps have failed: name the one that gets the arguments.")
+            raise field_error("step_id", "required", "Several steps have failed. Name the one that gets the arguments.")
         if not numbers:
             raise Conflict("No step of this plan has failed.")
         step_id = numbers[0]
     if plan.status in NOT_RETRYABLE:
         raise Conflict(NOT_RETRYABLE[plan.status])
     if not plan.can_modify:
-        raise Conflict("This plan was submitted with can_modify false: retry the step as it is, or clone the plan.")
+        raise Conflict("The plan was submitted with can_modify false. Retry the step unchanged, or clone the plan.")
     _from_step(plan, step_id)
     step = plan.steps.select_related("call__version", "plan").get(step_id=step_id)
     if not step.tool:
-        raise field_error("arguments", "not_wanted", f"Step {step_id} calls no tool: retry it without arguments.")
+        raise field_error("arguments", "not_wanted", f"Step {step_id} calls no tool. Retry it without arguments.")
     return step
 
 
 def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
-    """Return the order that these arguments make of a failed step; raise what `starting.order_for` raises."""
+    """Return the call that a failed step makes with these arguments. Raises like `calls.prepare_call`."""
     wanted = vault.restore_edited_arguments(arguments, _editable_arguments(step), plan.public_id)
     order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
     wanted.check(RedactedArguments(order.text, order.secrets))
@@ -112,7 +111,7 @@ def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Prepar
 
 
 def arguments_to_edit(step: Step) -> dict[str, Any]:
-    """Return the arguments that a failed step ran with, or would have: with its references read, where they can be."""
+    """Return the arguments of a failed step's call, or would-be call, with references resolved if possible."""
     if step.call is None and not step.given_arguments:
         parameters: dict[str, Any] = step.parameters_json
         with suppress(ParameterError):
@@ -123,12 +122,12 @@ def arguments_to_edit(step: Step) -> dict[str, Any]:
 
 
 def _editable_arguments(step: Step) -> str:
-    """Return the stored arguments that a person edits: those of its last call, those given to it, or its parameters."""
+    """Return the stored arguments to edit: those of the last call, those given to the step, or its parameters."""
     return step.call.arguments if step.call else step.given_arguments or step.parameters
 
 
 def schema_to_edit(step: Step) -> dict[str, Any]:
-    """Return the schema that the arguments of a step have to fit: that of its tool as it is now."""
+    """Return the current input schema of the step's tool; empty if the tool is gone."""
     current = snapshot.callable_tool(step.tool)
     return dict(current.tool.input_schema) if current else {}
 
@@ -136,9 +135,9 @@ def schema_to_edit(step: Step) -> dict[str, Any]:
 def reset_stopped_steps(
     plan: Plan, step_id: int | None, tx: PlanTransaction, *, by: Requester, said: Mapping[str, Any] = NO_EDITS
 ) -> None:
-    """Make one stopped step with what depends on it, or all of them, pending again, inside a transaction of the plan.
+    """Make one stopped step and its dependents, or all stopped steps, pending again inside a transaction of the plan.
 
-    `said` joins the event of the step that is named. Raises as `retry_plan` does. The caller settles the plan.
+    `said` is added to the event of the named step. Raises like `retry_plan`. The caller settles the plan.
     """
     plan.refresh_from_db()
     if plan.status in NOT_RETRYABLE:
@@ -153,9 +152,9 @@ def reset_stopped_steps(
 
 
 def _all_stopped(plan: Plan) -> list[Step]:
-    """Return the steps that failed or were cancelled; a plan whose time ran out as its last step ended has none.
+    """Return the steps that failed or were cancelled; none if the plan timed out just as its last step ended.
 
-    What an agent called is not tried again by itself: the agent is told of it, and decides.
+    Calls of agents are not retried automatically: the agent learns of the failure and decides.
     """
     steps = list(plan.steps.filter(status__in=STOPPED, parent=None))
     if steps:
@@ -169,31 +168,31 @@ def _all_stopped(plan: Plan) -> list[Step]:
 
 
 def _from_step(plan: Plan, step_id: int) -> list[Step]:
-    """Return the step and what depends on it, as far as it was stopped."""
+    """Return the step and its dependents, as far as they stopped."""
     step = plan.steps.select_related("parent").get(step_id=step_id)
     if step.parent is not None:
         agents = step.parent.step_id
-        raise Conflict(f"{describe_agent_call(step_id, agents)}, which decides what follows: retry step {agents}.")
+        raise Conflict(f"{describe_agent_call(step_id, agents)}, which decides what follows. Retry step {agents}.")
     if step.waiting_for == WaitingFor.OUTCOME:
         raise _must_be_settled(step_id)
     if step.status not in STOPPED:
-        raise Conflict(f"Step {step_id} has not failed: it is {step.get_status_display().lower()}.")
+        raise Conflict(f"Step {step_id} has not failed; it is {step.get_status_display().lower()}.")
     first = step.dependencies.filter(needs__status__in=STOPPED).values_list("needs__step_id", flat=True).first()
     if first is not None:
-        raise Conflict(f"Step {step_id} needs step {first}, which has stopped too: retry that one.")
+        raise Conflict(f"Step {step_id} needs step {first}, which has stopped as well. Retry that one.")
     arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs_id", "step_id")
     return list(plan.steps.filter(pk__in={step.pk} | descendants(step.pk, arrows), status__in=STOPPED))
 
 
 def _must_be_settled(step_id: int) -> Conflict:
     return Conflict(
-        f"Nobody knows whether the call of step {step_id} took effect, so it is not retried. Say what happened: that "
-        "it did, that it did not, or that it is to be asked for again."
+        f"The outcome of the call in step {step_id} is unknown, so it is not retried. First say what happened: it took "
+        "effect, it did not, or request it again."
     )
 
 
 def _reopen(plan: Plan, tx: PlanTransaction, by: Requester) -> None:
-    """Let a failed plan go on, with as much time and as large a budget as it had at first."""
+    """Reopen a failed plan with its full deadline and budget."""
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
     if span is None and plan.deadline_at is not None:
         span = plan.deadline_at - plan.created_at
@@ -204,7 +203,7 @@ def _reopen(plan: Plan, tx: PlanTransaction, by: Requester) -> None:
 
 
 def _reset_steps(plan: Plan, steps: list[Step], tx: PlanTransaction, by: Requester) -> None:
-    """Make the steps pending as if they had not been begun; their attempts go on counting, for they are the fence."""
+    """Reset the steps to pending. Their attempt numbers go on, because they fence off superseded workers."""
     _require_agent_calls_ended(steps)
     rows = Step.objects.filter(pk__in=[step.pk for step in steps])
     now_ready = Case(When(dependencies_left=0, then=Value(tx.now)), output_field=DateTimeField())
@@ -213,14 +212,14 @@ def _reset_steps(plan: Plan, steps: list[Step], tx: PlanTransaction, by: Request
         error="", started_at=None, completed_at=None, waiting_since=None, crashes=0,
     )  # fmt: skip
     if moved != len(steps):
-        raise Conflict("A step went on meanwhile. Nothing was retried; look again.")
+        raise Conflict("A step changed in the meantime. Nothing was retried. Reload and try again.")
     end_agent_runs([step.pk for step in steps if step.agent], tx)
     add_requesters(plan, [step.step_id for step in steps], by=by)
     hints.hint(plan.pk, max(1, sum(not step.dependencies_left for step in steps)))
 
 
 def _require_agent_calls_ended(steps: list[Step]) -> None:
-    """Let no agent go on while a call of it has not ended: it could not be told what came of that."""
+    """Raise Conflict while a call of an agent has not ended, as the agent could not learn its outcome."""
     agents = [step.pk for step in steps if step.agent]
     going = Step.objects.filter(parent__in=agents, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
     call = going.select_related("parent").first() if agents else None
@@ -229,12 +228,12 @@ def _require_agent_calls_ended(steps: list[Step]) -> None:
     if call.waiting_for == WaitingFor.OUTCOME:
         raise _must_be_settled(call.step_id)
     raise Conflict(
-        f"{describe_agent_call(call.step_id, call.parent.step_id)}, and has not ended yet. Retry it after that."
+        f"{describe_agent_call(call.step_id, call.parent.step_id)}, and has not ended yet. Retry once it has."
     )
 
 
 def _earlier_try(step: Step) -> dict[str, str]:
-    """Say when the step was tried before, for the history."""
+    """Return when the previous attempt began and ended, for the history."""
     if step.started_at is None or step.completed_at is None:
         return {}
     return {"began": format_utc(step.started_at), "ended": format_utc(step.completed_at)}

@@ -1,4 +1,4 @@
-"""Unknown outcomes: a person says what happened, and the plan goes on."""
+"""Settlement of unknown outcomes: a person says what happened, and the plan continues."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from plans.store.transactions import PlanTransaction, plan_transaction
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a person says of an unknown outcome: it happened (with this result), it did not, or ask again."""
+    """Statement of a person about an unknown outcome: it happened (with this result), it did not, or request again."""
 
     verdict: Literal["happened", "did_not_happen", "request_again"]
     result: Any = None
@@ -34,7 +34,7 @@ class Settlement:
 
 @retry_on_deadlock
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
-    """Settle a call whose outcome nobody knows. Raises Step.DoesNotExist, or Conflict when nothing is to be settled."""
+    """Settle a call of unknown outcome. Raises Step.DoesNotExist, and Conflict if there is nothing to settle."""
     ensure_not_restored()
     told = replace(settlement, result=redact_value(settlement.result), comment=redact_text(settlement.comment))
     with plan_transaction(plan.pk, plan.public_id) as tx:
@@ -43,7 +43,7 @@ def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requ
             raise Conflict("This step has no unknown outcome to settle.")
         step = statements.load_step(tx.cursor, row.pk)
         signals.record_fact("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
-        if row.parent is not None:  # its model is told, and asks for more with what it was told
+        if row.parent is not None:  # the settlement shapes the agent's further calls
             add_requester_of_descendants(plan, row, by=by)
         VERDICT_HANDLERS[told.verdict](SettlementContext(tx, step, row.call, told))
         finishing.settle_plan(tx)
@@ -69,23 +69,23 @@ def _happened(settling: SettlementContext) -> None:
     response = format_success_response(query_type, parameters, results, tool_name=call.tool_name, settled=True)
     move(
         Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
-        message="A person settled that it happened.",
+        message="A person confirmed that the call took effect.",
     )  # fmt: skip
     _tell_end(settling, "call.succeeded")
     hints.hint(settling.tx.plan_pk, finishing.complete(settling.tx, settling.step, response, call=call))
 
 
 def _did_not_happen(settling: SettlementContext) -> None:
-    message = f"A person settled that it did not happen. {settling.settlement.comment}".strip()
+    message = f"A person confirmed that the call did not take effect. {settling.settlement.comment}".strip()
     _fail_call(settling, message)
     finishing.fail(settling.tx, settling.step, message, call=settling.call)
 
 
 def _request_again(settling: SettlementContext) -> None:
-    """End the old call; the step is claimed again, and its new call passes the gate as any other."""
+    """End the old call; the step is claimed again, and its new call passes the gate like any other."""
     if retries.plan_is_over(settling.tx):
-        raise Conflict("The plan has ended: say whether the call happened.")
-    _fail_call(settling, "A person asked for it again.")
+        raise Conflict("The plan has ended, so the call cannot be requested again. Say whether it took effect.")
+    _fail_call(settling, "A person requested the call again.")
     Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.tx.now, waiting_for="", waiting_since=None)
     hints.hint(settling.tx.plan_pk)
 
@@ -99,7 +99,7 @@ def _fail_call(settling: SettlementContext, message: str) -> None:
 
 
 def _tell_end(settling: SettlementContext, kind: str, **more: str) -> None:
-    """Give the history the end of the call; the audit log has the settlement itself."""
+    """Record the end of the call in the plan's history; the audit log has the settlement itself."""
     settling.tx.record(kind, settling.step.step_id, call=settling.call.public_id, settled=True, **more)
 
 

@@ -1,8 +1,8 @@
-"""Skipping: a person completes a step that nobody works on, or that failed, with a reason. Its tool is not called.
+"""Skipping: a person completes a step that no worker runs, or that failed, with a reason. Its tool is not called.
 
-A step that failed is taken up as a retry takes it up, and completed in its place: the plan goes on without it.
-A skip is no approval: what people were asked about the step is withdrawn, and its call is cancelled. An agent's step is
-skipped with all that the agent still waits for. A call of an agent is skipped like any step, and the agent is told.
+A failed step is reset as by a retry and then completed, so the plan continues without it. A skip is no approval: the
+step's approval request is withdrawn and its call cancelled. Skipping an agent's step also ends everything that the
+agent waits for. A call of an agent is skipped like any step, and the agent learns of it.
 """
 
 from django.db.models import Q
@@ -32,16 +32,16 @@ from plans.store.transactions import PlanTransaction, plan_transaction
 MAX_REASON = 2000
 SKIPPABLE_WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS)
 RELEASED = Q(waiting_for="", ready_at__isnull=False)
-"""What was begun and let go: by a pause, by a process that was told to stop or was lost."""
+"""Steps that were started and released again, by a pause or by a process that stopped or was lost."""
 BEGUN_UNCLAIMED = Q(status=StepStatus.IN_PROGRESS, claimed_by="")
 IDLE = Q(status=StepStatus.PENDING) | (BEGUN_UNCLAIMED & (Q(waiting_for__in=SKIPPABLE_WAITS) | RELEASED))
-"""Steps that nobody works on and nobody has to settle."""
+"""Steps that no worker runs and whose outcome is not in question."""
 
 
 def is_idle(step: Step) -> bool:
-    """Say whether nobody works on the step at hand and nobody has to settle it, as IDLE does of rows.
+    """Return whether the loaded step matches IDLE.
 
-    A turn of an agent is nothing to be skipped: without it, its agent cannot go on.
+    A turn of an agent cannot be skipped, because the agent cannot continue without it.
     """
     if step.parent_id is not None and step.tool == TURN_TOOL:
         return False
@@ -52,9 +52,9 @@ def is_idle(step: Step) -> bool:
 
 @retry_on_deadlock
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
-    """Complete a pending, waiting or failed step as skipped, and let go on what needs it.
+    """Complete a pending, waiting or failed step as skipped, and make its dependents ready.
 
-    Raises Step.DoesNotExist, ParameterError without a reason, and Conflict when it is too late.
+    Raises Step.DoesNotExist, ParameterError without a reason, and Conflict if it is too late.
     """
     ensure_not_restored()
     reason = _validate_reason(reason)
@@ -66,7 +66,7 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
         _record_skip(step, reason, tx, by)
         if step.agent:
             _end_work(step, tx, by)
-        if status == PlanStatus.PENDING:  # the start makes ready what is
+        if status == PlanStatus.PENDING:  # starting the plan sets this
             plan.steps.exclude(ready_at=None).update(ready_at=None)
         if step.call is not None:
             _end_call(step.call, reason, tx, by)
@@ -77,12 +77,12 @@ def _validate_reason(reason: str) -> str:
     text = reason.replace("\r\n", "\n").strip()
     if text and len(text) <= MAX_REASON and "\0" not in text:
         return redact_text(text)
-    message = f"Say why the step is skipped, in at most {MAX_REASON:,} characters: it is kept in the plan's history."
+    message = f"Give a reason of at most {MAX_REASON:,} characters. It is kept in the plan's history."
     raise field_error("reason", "required" if not text else "invalid", message)
 
 
 def _reopen_failed(plan: Plan, step_id: int, reason: str, tx: PlanTransaction, by: Requester) -> None:
-    """Make a step that has failed pending again, with its plan; leave every other as it is."""
+    """Reset a failed step to pending and reopen its plan; do nothing for other steps."""
     step = plan.steps.select_related("call__version").get(step_id=step_id)
     if step.status not in STOPPED or step.parent_id is not None:
         return
@@ -95,10 +95,10 @@ def _complete(step: Step, status: str, tx: PlanTransaction) -> None:
     """Complete the step, in one conditional UPDATE."""
     if status not in (PlanStatus.PENDING, PlanStatus.IN_PROGRESS):
         way = "Retry it first" if status == PlanStatus.FAILED else "Clone it to run it again"
-        raise Conflict(f"The plan has ended ({status}): none of its steps can be skipped. {way}.")
+        raise Conflict(f"The plan has ended ({status}), so its steps cannot be skipped. {way}.")
     if step.parent is not None and step.tool == TURN_TOOL:
-        turn, agents = f"Step {step.step_id} asks the model of the agent of step", step.parent.step_id
-        raise Conflict(f"{turn} {agents}, which cannot go on without it: skip step {agents}.")
+        turn, agents = f"Step {step.step_id} is a model turn of the agent in step", step.parent.step_id
+        raise Conflict(f"{turn} {agents}, which cannot continue without it. Skip step {agents} instead.")
     idle = Step.objects.filter(IDLE, pk=step.pk)
     cleared = {"ready_at": None, "waiting_for": "", "waiting_since": None}
     if not try_move(idle, to=StepStatus.COMPLETED, skipped=True, completed_at=tx.now, **cleared):
@@ -106,35 +106,35 @@ def _complete(step: Step, status: str, tx: PlanTransaction) -> None:
 
 
 def _end_work(step: Step, tx: PlanTransaction, by: Requester) -> None:
-    """End all that the agent of a skipped step still waits for: its turn, and its calls with what people are asked.
+    """End everything that the agent of a skipped step waits for: its turn, its calls and their approval requests.
 
-    Raises Conflict for a call that runs, or of which nobody knows whether it took effect: that cannot be taken back.
+    Raises Conflict for a call that is running or whose outcome is unknown, since neither can be taken back.
     """
     going = Step.objects.filter(parent=step, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
     children = list(going.select_related("call__approval"))
     for child in children:
         which = describe_agent_call(child.step_id, step.step_id)
         if child.waiting_for == WaitingFor.OUTCOME:
-            raise Conflict(f"{which}, and nobody knows whether it took effect: say what happened first.")
+            raise Conflict(f"{which}, and its outcome is unknown. Say what happened first.")
         if child.tool != TURN_TOOL and child.call is not None and child.call.status == CallStatus.RUNNING:
-            raise Conflict(f"{which}, and runs now: skip step {step.step_id} once it has ended.")
+            raise Conflict(f"{which}, and is running. Skip step {step.step_id} once it has ended.")
     for child in children:
-        cancel_step(child, tx, f"Step {step.step_id}, whose agent asked for it, was skipped.", by.user)
+        cancel_step(child, tx, f"Step {step.step_id}, whose agent requested this call, was skipped.", by.user)
     end_agent_runs([step.pk], tx)
 
 
 def _skip_refusal(step: Step) -> str:
     if step.waiting_for == WaitingFor.OUTCOME:
-        return f"Nobody knows whether the call of step {step.step_id} took effect: say what happened instead."
+        return f"The outcome of the call in step {step.step_id} is unknown. Say what happened instead."
     if step.status == StepStatus.IN_PROGRESS:
-        return f"Step {step.step_id} has started: it can be skipped no more."
+        return f"Step {step.step_id} has started and can no longer be skipped."
     if step.status == StepStatus.FAILED:
-        return f"Step {step.step_id} has failed, and its agent was told."
-    return f"Step {step.step_id} has ended: it is {step.get_status_display().lower()}."
+        return f"Step {step.step_id} has failed, and its agent already knows."
+    return f"Step {step.step_id} has ended; it is {step.get_status_display().lower()}."
 
 
 def _record_skip(step: Step, reason: str, tx: PlanTransaction, by: Requester) -> None:
-    """Note who skipped it and why, and make ready what needed it."""
+    """Record who skipped the step and why, and make its dependents ready."""
     name = user_display_name(by.user)
     finishing.note_skip(tx, statements.load_step(tx.cursor, step.pk), reason, by=name)
     hints.hint(tx.plan_pk, statements.ready_dependents(tx.cursor, step.pk, now=tx.now))
@@ -142,7 +142,7 @@ def _record_skip(step: Step, reason: str, tx: PlanTransaction, by: Requester) ->
 
 
 def _end_call(call: Call, reason: str, tx: PlanTransaction, by: Requester) -> None:
-    """End the call that the step waited with: the step is completed already, whatever becomes of its request."""
+    """End the call of a skipped step, and withdraw its approval request if one is open."""
     message = f"The step was skipped: {reason}"
     if hasattr(call, "approval") and call.approval.status in OPEN:
         lifecycle.withdraw_for_plan(call.approval, by=by.user, reason=message)

@@ -1,7 +1,7 @@
-"""Plan slices: people are asked about the next gated steps before those are ready, and approve several of them at once.
+"""Plan slices: request approval for the next gated steps before they are ready, and approve several of them at once.
 
-Each step has its own call, request, preview and digest, and each is approved by its own digest. Only what is known now
-is asked: what refers to the outcome of a step that has not run stays gated until that has.
+Each step has its own call, request, preview and digest, and is approved by its own digest. Only calls whose arguments
+are known now are requested; a step that refers to the result of an unfinished step stays gated until that is done.
 """
 
 from collections.abc import Sequence
@@ -35,13 +35,13 @@ from plans.store.transactions import plan_transaction
 
 MAX_SLICE_STEPS = 20
 SECONDS = 25.0
-"""How long the previews of one slice may take together: what is not reached is left for the next time."""
-TOO_LATE = "Not all could be shown in time: ask once more for the rest."
+"""Time limit for all previews of one slice together; steps not reached are left for the next request."""
+TOO_LATE = "Not all previews could be prepared in time. Ask again for the rest."
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSlice:
-    """What people can decide now, in the order of the steps, and everything else that is to come, with the reason."""
+    """Requests that can be decided now, in step order; all upcoming steps; and the steps left out, with the reason."""
 
     asked: Sequence[ApprovalRequest]
     ahead: Sequence[UpcomingStep]
@@ -49,11 +49,11 @@ class PlanSlice:
 
 
 def prepare_slice(plan: Plan, count: int, *, by: User) -> PlanSlice:
-    """Ask people about the next `count` gated steps whose arguments are known; asked again, the same is returned.
+    """Request approval for the next `count` gated steps with known arguments; repeated calls return the same requests.
 
-    Only steps that `by` might decide: asking runs previews, and takes of the limits of whoever asked for the plan.
-    A preview runs outside every transaction. Raises Conflict for a plan that has ended, or that is a single call, and
-    NotAllowed when there is nothing but steps which others decide.
+    Only includes steps that `by` might decide, because this runs previews and counts against the limits of the plan's
+    requester. Previews run outside transactions. Raises Conflict for a plan that has ended or is a single call, and
+    NotAllowed if all remaining steps are for others to decide.
     """
     ensure_not_restored()
     require_open_steps(plan)
@@ -73,7 +73,7 @@ def prepare_slice(plan: Plan, count: int, *, by: User) -> PlanSlice:
 
 
 def _left_out_reasons(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bool) -> list[tuple[int, str]]:
-    """Return why steps are left out; raise the first NotAllowed where there is nothing else to tell of."""
+    """Return why steps are left out; with `or_raise`, raise the first NotAllowed instead."""
     for _, error in left:
         if or_raise and isinstance(error, NotAllowed):
             raise error
@@ -81,18 +81,17 @@ def _left_out_reasons(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_
 
 
 def require_open_steps(plan: Plan) -> None:
-    """Raise Conflict for a plan in which nothing is to come."""
+    """Raise Conflict for a plan without upcoming steps."""
     if plan.kind == Plan.Kind.CALL:
-        raise Conflict("This is a single call: it has no further steps.")
+        raise Conflict("This is a single call, which has no further steps.")
     if Plan.objects.filter(pk=plan.pk, status__in=PLAN_TERMINAL).exists():
-        raise Conflict("The plan has ended: none of its steps is to come.")
+        raise Conflict("The plan has ended, so it has no upcoming steps.")
 
 
 def _ask_early(plan: PlanSnapshot, ahead: UpcomingStep, until: float, by: User) -> list[ApprovalRequest]:
-    """Show what one step would do and ask people about it; nothing when someone else was faster, or it has changed.
+    """Preview one step and request its approval; nothing if someone else was faster or the step has changed.
 
-    Raises ToolError when the tool knows that it cannot, or its limit is reached, and NotAllowed for who might not
-    decide it.
+    Raises ToolError if the tool refuses the call or a limit is reached, and NotAllowed if `by` could not decide it.
     """
     order = ahead.order
     if order is None or ahead.rule is None:
@@ -121,10 +120,10 @@ def _asked_by_others(step: Step) -> list[ApprovalRequest]:
 
 @retry_on_deadlock
 def _store(plan: PlanSnapshot, ahead: UpcomingStep, shown: Preview | None, by: User) -> ApprovalRequest:
-    """Store the call beside its step, which stays as it is. Raises Conflict when the step is not what it was."""
+    """Store a held call for the step, which stays pending. Raises Conflict if the step has changed."""
     step, order, rule = ahead.step, ahead.order, ahead.rule
     if order is None or rule is None:
-        raise Conflict("There is nothing to ask.")
+        raise Conflict("This step needs no approval.")
     with plan_transaction(plan.pk, plan.ref) as tx:
         hold = HeldCall(statements.load_step(tx.cursor, step.pk), plan, order, rule)
         waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
@@ -137,20 +136,20 @@ def _store(plan: PlanSnapshot, ahead: UpcomingStep, shown: Preview | None, by: U
 
 @dataclass(frozen=True, slots=True)
 class SliceItem(BatchItem):
-    """One request of a slice; where its step and tool are named, they must be its own."""
+    """One request of a slice; `step_id` and `tool`, if given, must match the request."""
 
     step_id: int | None = None
     tool: str | None = None
 
     def is_about(self, request: ApprovalRequest) -> bool:
-        """Say whether the request is about the step and the tool that were named, if any were."""
+        """Return whether the request matches the given step and tool."""
         call = request.call
         return self.step_id in (None, int(call.step_ref)) and self.tool in (None, call.tool_name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalTerms:
-    """Who approves a slice, with which words and where; `repeated`: it is sent again since its answer was lost."""
+    """Approver, comment and channel of a slice approval; `repeated` marks a resend after a lost response."""
 
     by: User
     comment: str = ""
@@ -159,9 +158,9 @@ class ApprovalTerms:
 
 
 def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) -> list[BatchItemResult]:
-    """Approve each of these requests by its own digest; each is told by itself what became of it.
+    """Approve each request by its own digest; return one result for each.
 
-    What was approved by an answer that is sent again is not refused as a second one.
+    With `repeated`, a request that the first send approved counts as approved, not as decided twice.
     """
     ensure_not_restored()
     held = {item.id: _request_in_plan(plan, given.by, item.id) for item in items}
@@ -171,7 +170,7 @@ def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) 
         if request is None:
             return BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE)
         if not item.is_about(request):
-            raise Conflict(f"This is about step {request.call.step_ref}, {request.call.tool_name}. Look again.")
+            raise Conflict(f"This request is for step {request.call.step_ref}, {request.call.tool_name}.")
         if given.repeated and _was_approved(request, item, given.by):
             return BatchItemResult(item.id, request.status)
         if requires_individual_review(request.policy_revision):
@@ -183,7 +182,7 @@ def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) 
 
 
 def _request_in_plan(plan: Plan, by: User, public_id: str) -> ApprovalRequest | None:
-    """Return a request of the plan; None for one that there is not, or that the person may not see."""
+    """Return a request of the plan, or None if it does not exist or the person may not see it."""
     try:
         request = request_for(by, public_id)
     except ApprovalRequest.DoesNotExist:

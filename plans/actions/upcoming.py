@@ -1,5 +1,6 @@
-"""What is still to come in a plan: which steps run by themselves, which people are asked about, and which of those
-can be asked about now. Reads rows, stores nothing.
+"""Upcoming steps of a plan: which run without approval, which need it, and which can be approved now.
+
+Read-only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +23,15 @@ from plans.states import StepStatus, WaitingFor
 from plans.store.statements import ClaimedStep
 
 ALONE, GATED, LATER, ASKED, WAITS, APPROVED, STOPS = "alone", "gated", "later", "asked", "waits", "approved", "stops"
-"""Runs by itself; people can be asked now; they are asked when its arguments are known; they are asked early; its step
-waits for them; they have answered, and it has not begun; it will come to nothing as it is."""
+"""Kinds of upcoming steps: runs without approval; approval can be requested now; will need approval once its arguments
+are known; approval requested early; its step waits for approval; answered, but not started; will be refused as things
+stand."""
 OPEN = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
 class UpcomingStep:
-    """One step that has not ended: what stands before it, why, and the request about it, if people are asked."""
+    """One step that has not ended: what happens next, why, and its approval request, if any."""
 
     step: Step
     kind: str
@@ -40,19 +42,19 @@ class UpcomingStep:
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer can be given to its request now."""
+        """True if its request can be decided now."""
         return self.request is not None and self.request.status == RequestStatus.PENDING
 
 
 def upcoming_steps(plan: Plan) -> list[UpcomingStep]:
-    """Return every step of a plan that has not ended, in order, with what stands before it."""
+    """Return the unfinished steps of a plan, in order."""
     rows = plan.steps.filter(status__in=OPEN).select_related("call__approval").order_by("step_id")
     view = _UpcomingSteps(load_snapshot(plan.pk), list(rows))
     return [view.of(step) for step in view.steps]
 
 
 class _UpcomingSteps:
-    """One look at a plan: its facts, its open steps, and who still writes which key of its memory."""
+    """Snapshot of a plan: its facts, its open steps, and the step that will write each key of its memory."""
 
     def __init__(self, facts: PlanSnapshot, steps: Sequence[Step]) -> None:
         self.facts = facts
@@ -68,7 +70,7 @@ class _UpcomingSteps:
                 yield key, step.step_id
 
     def of(self, step: Step) -> UpcomingStep:
-        """Return what stands before one step."""
+        """Return one step with its kind and reason."""
         request = getattr(step.call, "approval", None) if step.call else None
         if step.status == StepStatus.IN_PROGRESS:
             if step.waiting_for != WaitingFor.APPROVAL or request is None:
@@ -86,11 +88,9 @@ class _UpcomingSteps:
 
     def _unasked(self, step: Step) -> UpcomingStep:
         if step.agent:
-            return UpcomingStep(
-                step, ALONE, f"The agent {step.agent} calls what it needs, and people are asked about that."
-            )
+            return UpcomingStep(step, ALONE, f"The agent {step.agent} may make calls that need approval.")
         if not step.tool:
-            return UpcomingStep(step, ALONE, "It is a note and calls nothing.")
+            return UpcomingStep(step, ALONE, "This step is a note and calls no tool.")
         try:
             missing = self._missing(step)
             if missing is not None:
@@ -101,7 +101,7 @@ class _UpcomingSteps:
         return self._judged(step, order)
 
     def _missing(self, step: Step) -> references.Reference | None:
-        """Return the first reference whose value is not there yet, or may still become another."""
+        """Return the first reference whose value is missing or may still change."""
         if "${" not in step.parameters:
             return None
         wanted = references.find(step.parameters_json)
@@ -109,9 +109,9 @@ class _UpcomingSteps:
         return next((each for each in wanted if each.key not in self.known or each.key in unsure), None)
 
     def _later(self, step: Step, missing: references.Reference) -> UpcomingStep:
-        """Judge a step by what its arguments are so far."""
+        """Return a step whose arguments are not complete yet."""
         writer = self.writers.get(missing.key)
-        source = f"what step {writer} gives" if writer else "what is not in memory yet"
+        source = f"the result of step {writer}" if writer else "a memory key that is not set yet"
         why = f"Its arguments come from {source}: {missing}."
         target = snapshot.callable_tool(step.tool)
         if target is None:
@@ -129,16 +129,16 @@ class _UpcomingSteps:
         if grants.is_covered_by_grant(self.facts, order, verdict.terms, step.pk):
             return UpcomingStep(step, ALONE, "A grant covers it.")
         if starting.rejected_request(self.facts.ref, order) is not None:
-            return UpcomingStep(step, STOPS, "People refused the same in this plan before: it is refused again.")
+            return UpcomingStep(step, STOPS, "The same call was rejected before in this plan.")
         if step.given_arguments:
-            return UpcomingStep(step, LATER, "It is tried again with what a person gave it.")
+            return UpcomingStep(step, LATER, "It will be retried with arguments that a person gave.")
         return UpcomingStep(step, GATED, order=_replacing_call(step, order), rule=verdict.terms)
 
 
 def _under_way(step: Step) -> str:
     if step.waiting_for == WaitingFor.CALLS:
-        return "Its agent works, and waits for what it asked for."
-    return f"It waits: {step.get_waiting_for_display().lower()}." if step.waiting_for else "It is under way."
+        return "Its agent is waiting for its calls."
+    return f"Waiting: {step.get_waiting_for_display().lower()}." if step.waiting_for else "In progress."
 
 
 def _as_claimed_step(step: Step) -> ClaimedStep:
@@ -149,6 +149,6 @@ def _as_claimed_step(step: Step) -> ClaimedStep:
 
 
 def _replacing_call(step: Step, order: PreparedCall) -> PreparedCall:
-    """Let the order take the place of a call that was asked about early and came to nothing."""
+    """Return the call as a replacement of the step's early call, if that one was not approved."""
     old = step.call
     return order if old is None else replace(order, replaces=old, asker=calls.requester_ids_of(old))
