@@ -1,1 +1,1 @@
-"""Agents: models that carry out a step by calling tools in a loop, each call a step of its own through the gate."""
+"""Agents: models that carry out a step by calling tools in a loop. Each call is a step that passes the gate."""

@@ -1,7 +1,7 @@
-"""Agents as administrators create, change and end them, and as others read them. Each change is an audit entry.
+"""Administration of agents: list, create, change and delete them. Each change is an audit entry.
 
-A submitted agent is read strictly, and what it names is looked up: every problem names its place. An audit entry says
-what is different, never the instructions. A run keeps the agent as it was when it began.
+A submitted agent is parsed strictly and its references are checked; every problem has a path. An audit entry says what
+changed, but never contains instructions. A run keeps the agent's settings from when it began.
 """
 
 import json
@@ -39,30 +39,30 @@ from plans.engine.questions import ASK_USER
 from plans.llm.tools import EXCLUDED_CATEGORIES
 from plans.models import Agent
 
-NAME_RULE = "A name has 1 to 64 lower-case letters, digits, '-' and '_', and begins with a letter."
-MODEL_RULE = "Write provider:model, such as openai:gpt-5; leave it empty for what TOOLGATE_MODEL says."
-COST_RULE = "Write an amount of US dollars with at most six decimal places."
-NO_SECRETS = "Instructions are read by everyone with a role, and by the model's provider: take this secret out."
+NAME_RULE = "A name has 1 to 64 lower-case letters, digits, '-' and '_', and starts with a letter."
+MODEL_RULE = "Use provider:model, such as openai:gpt-5, or leave it empty for the default, TOOLGATE_MODEL."
+COST_RULE = "Enter an amount of US dollars with at most six decimal places."
+NO_SECRETS = "Remove this secret: everyone with a role, and the model's provider, can read the instructions."
 PARTS: Mapping[str, type[BaseModel]] = {"tools": ToolFilter, "budget": AgentBudget}
 MergedT = TypeVar("MergedT", bound=BaseModel)
 ReadT = TypeVar("ReadT", bound=AgentTerms)
 
 
 def read_agent(body: object) -> AgentDocument:
-    """Return the agent that a body describes; raise ParameterError with every problem of it."""
+    """Parse an agent from a request body. Raises ParameterError with every problem."""
     document = _parse(AgentDocument, body)
     raise_for_problems(list(_unusable_parts(document, AgentTerms())))
     return document
 
 
 def read_agent_change(body: object, before: AgentDocument) -> AgentDocument:
-    """Return an agent with the changes that a body names, also within its tools and its budget. Raises ParameterError.
+    """Return an agent with the changes of a request body, which may name single fields of its tools and budget.
 
-    What it names already may be gone meanwhile.
+    Raises ParameterError. Names that the agent already had are not checked again.
     """
     change = _parse(AgentTerms, body)
     if not change.model_fields_set:
-        raise_for_problems([ArgumentProblem("", "required", "Say what is to be different: nothing was named.")])
+        raise_for_problems([ArgumentProblem("", "required", "Name at least one field to change.")])
     changed = _merged(before, change)
     raise_for_problems(list(_unusable_parts(changed, before)))
     return changed
@@ -77,7 +77,7 @@ def _parse(kind: type[ReadT], body: object) -> ReadT:
 
 
 def _merged(before: MergedT, change: BaseModel) -> MergedT:
-    """Return a document with the fields that were given, those of its parts one by one."""
+    """Return the document with the given fields replaced, field by field inside `tools` and `budget`."""
     new = {}
     for name in change.model_fields_set:
         value = getattr(change, name)
@@ -86,7 +86,7 @@ def _merged(before: MergedT, change: BaseModel) -> MergedT:
 
 
 def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> ArgumentProblem:
-    """Return what pydantic found as people are told it, with the nearest field for one that is unknown."""
+    """Return a pydantic error as a problem for users, with the nearest field for an unknown one."""
     place = error["loc"]
     part = PARTS.get(str(place[0])) if len(place) > 1 else None
     found = problem_from_error({**error, "loc": place[:2]} if part else error, part or kind)
@@ -102,21 +102,19 @@ def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> ArgumentP
 
 
 def _unusable_parts(document: AgentTerms, before: AgentTerms) -> Iterator[ArgumentProblem]:
-    """Yield what cannot be used of what is new: names of what is not there, a model nobody could ask, secrets."""
+    """Yield problems of new parts of the agent: unknown names, unusable models and secrets."""
     provider, _, model = document.model.partition(":")
     if document.model and not (provider and model and document.model.isascii() and document.model.isprintable()):
         yield ArgumentProblem("model", "invalid", MODEL_RULE)
     if isinstance(document, AgentDocument) and document.name == "new":
-        yield ArgumentProblem("name", "reserved", "No agent is called new: its page would be that of a new one.")
+        yield ArgumentProblem("name", "reserved", "The name new is reserved for the page that creates agents.")
     if find_secrets(document.instructions):
         yield ArgumentProblem("instructions", "secret_in_instructions", NO_SECRETS)
     there = snapshot.callable_tools()
     yield from _unknown("tools.names", document.tools.names, before.tools.names, list(there), "tool")
     for place, name in enumerate(document.tools.names):
         if name in there and name != ASK_USER and not EXCLUDED_CATEGORIES.isdisjoint(there[name].tool.categories):
-            yield ArgumentProblem(
-                f"tools.names.{place}", "not_for_agents", f"The tool {name} is none that an agent may call."
-            )
+            yield ArgumentProblem(f"tools.names.{place}", "not_for_agents", f"Agents may not call the tool {name}.")
     if set(document.tools.categories) - set(before.tools.categories):
         known = list(Category.objects.order_by("name").values_list("name", flat=True))
         yield from _unknown("tools.categories", document.tools.categories, before.tools.categories, known, "category")
@@ -128,7 +126,7 @@ def _unusable_parts(document: AgentTerms, before: AgentTerms) -> Iterator[Argume
 def _unknown(
     path: str, names: Sequence[str], before: Sequence[str], known: list[str], what: str
 ) -> Iterator[ArgumentProblem]:
-    """Yield each new name that nothing has, with the nearest that there are."""
+    """Yield a problem for each new unknown name, with the nearest known ones."""
     for place, name in enumerate(names):
         if name not in known and name not in before:
             nearest = suggestion_text(similar_names(name, known))
@@ -137,7 +135,7 @@ def _unknown(
 
 
 def agent_as_json(document: AgentDocument) -> dict[str, Any]:
-    """Return an agent as clients send and get it: its name first, costs as numbers."""
+    """Return an agent as the JSON of the API: its name first, costs as numbers."""
     dumped = document.model_dump(mode="json")
     cost = document.budget.cost
     dumped["budget"]["cost"] = None if cost is None else float(cost)
@@ -145,18 +143,18 @@ def agent_as_json(document: AgentDocument) -> dict[str, Any]:
 
 
 MOST_AGENTS = 200
-NOT_ALLOWED = "Only an administrator may change agents, and never through an agent's token."
-CHANGED_MEANWHILE = "Someone has changed this agent meanwhile; look at it again."
-TOO_MANY = f"There are {MOST_AGENTS} agents; end some that were never used, or change one that is there."
+NOT_ALLOWED = "Only administrators may change agents, and not with an agent's token."
+CHANGED_MEANWHILE = "Someone else changed this agent in the meantime. Reload it and try again."
+TOO_MANY = f"There are already {MOST_AGENTS} agents. Delete unused ones or change an existing one."
 
 
 def may_change_agent(user: User) -> bool:
-    """Say whether someone may change agents: administrators, never through an agent's token."""
+    """Return whether a user may change agents: administrators, but not with an agent's token."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
 
 def agents_for(viewer: User) -> QuerySet[Agent]:
-    """Return agents with how often each began a step (`times`): all to people with a role, else those to be used."""
+    """Return agents with their number of runs (`times`): all for people with a role, else those the viewer may use."""
     seen = Agent.objects.annotate(times=Count("runs")).order_by("name")
     if can_see_all(viewer):
         return seen
@@ -164,13 +162,13 @@ def agents_for(viewer: User) -> QuerySet[Agent]:
 
 
 def agent_for(viewer: User, name: str) -> Agent:
-    """Return one agent; raise Agent.DoesNotExist where there is none that the viewer sees."""
+    """Return one agent. Raises Agent.DoesNotExist if the viewer cannot see it."""
     return agents_for(viewer).get(name=name)
 
 
 @retry_on_deadlock
 def create(body: object, *, by: User) -> Agent:
-    """Make an agent. Raises NotAllowed, ParameterError, and Conflict for one too many."""
+    """Create an agent. Raises NotAllowed, ParameterError, and Conflict if there are too many."""
     _require_administrator(by)
     document = read_agent(body)
     now = clock.now()
@@ -182,7 +180,7 @@ def create(body: object, *, by: User) -> Agent:
             with transaction.atomic():
                 agent.save()
         except IntegrityError:
-            raise_for_problems([ArgumentProblem("name", "taken", f"There is an agent called {agent.name} already.")])
+            raise_for_problems([ArgumentProblem("name", "taken", f"There is already an agent called {agent.name}.")])
         record_fact("agent.created", by=by, agent=agent.name)
         record_done(agent.name)
     return agent
@@ -190,9 +188,9 @@ def create(body: object, *, by: User) -> Agent:
 
 @retry_on_deadlock
 def change_agent(agent: Agent, body: object, *, by: User, seen: datetime | None = None) -> Agent:
-    """Change what is named; `seen`, when given, is when the agent that was read had been changed.
+    """Change the named fields; `seen`, if given, is the `updated_at` of the version that the user edited.
 
-    Raises NotAllowed, ParameterError, and Conflict when it was changed meanwhile, or is gone.
+    Raises NotAllowed, ParameterError, and Conflict if the agent was changed or deleted in the meantime.
     """
     _require_administrator(by)
     with transaction.atomic():
@@ -207,9 +205,9 @@ def change_agent(agent: Agent, body: object, *, by: User, seen: datetime | None 
 
 @retry_on_deadlock
 def end_agent(agent: Agent, *, by: User) -> Agent:
-    """End an agent, and return it as it was left: switched off where it ever began a step, else deleted.
+    """Delete an agent that never began a step, or switch it off otherwise; return it in its last state.
 
-    Raises NotAllowed, and Conflict when it is gone.
+    Raises NotAllowed, and Conflict if it was already deleted.
     """
     _require_administrator(by)
     with transaction.atomic():
@@ -234,7 +232,7 @@ def _require_administrator(by: User) -> None:
 def _lock_agent(agent: Agent) -> Agent:
     row = Agent.objects.select_for_update().filter(pk=agent.pk).first()
     if row is None:
-        raise Conflict("This agent is gone: it was ended before it was ever used.")
+        raise Conflict("This agent was deleted.")
     return row
 
 
@@ -250,7 +248,7 @@ def _store(row: Agent, before: AgentDocument, after: AgentDocument, by: User) ->
 
 
 def differences(before: AgentDocument, after: AgentDocument) -> Iterator[str]:
-    """Yield in words what differs; of the instructions only that they do."""
+    """Yield the differences in words; for instructions only the fact that they changed."""
     old, new = agent_columns(before), agent_columns(after)
     for name in (each for each in new if old[each] != new[each]):
         if name == "enabled":

@@ -1,4 +1,4 @@
-"""The definition of an agent: the document that the API and the page take, and who may use the agent."""
+"""Definition of an agent: the document that the API and the page accept, and access to the agent."""
 
 import json
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ class _StrictModel(BaseModel):
 
 
 class ToolFilter(_StrictModel):
-    """Which tools an agent may call of those that its plan's owner may: these names, or any of these categories.
+    """Filter for the tools that an agent may call, among those its plan's owner may: these names or these categories.
 
-    Without names and categories all of them; never any above the highest level.
+    Without names and categories, all of them. Tools above `max_level` are always excluded.
     """
 
     names: list[NameText] = Field(default_factory=list, max_length=MOST_NAMED)
@@ -49,14 +49,14 @@ class ToolFilter(_StrictModel):
     @classmethod
     def _refuse_duplicates(cls, values: list[str]) -> list[str]:
         if len(set(values)) < len(values):
-            raise PydanticCustomError("duplicate", "Each name may stand in this list once.")
+            raise PydanticCustomError("duplicate", "Each name may appear only once in this list.")
         return values
 
 
 class AgentBudget(_StrictModel):
-    """What one run may take: times the model is asked, calls, tokens read and written, US dollars, seconds of work.
+    """Limits of one run: model turns (`rounds`), calls, tokens read and written, US dollars, seconds of work.
 
-    Waiting for people is no work. None: as much as it takes; rounds are always limited.
+    Time spent waiting for people does not count as work. None means unlimited; rounds are always limited.
     """
 
     rounds: int = Field(default=10, ge=1, le=MOST_ROUNDS)
@@ -67,7 +67,7 @@ class AgentBudget(_StrictModel):
 
 
 class AgentTerms(_StrictModel):
-    """What of an agent may be changed; the instructions must be given where there are none yet."""
+    """Fields of an agent that can be changed. AgentDocument requires the instructions."""
 
     instructions: Annotated[Text, Field(max_length=MOST_LETTERS)] = ""
     model: Annotated[str, StringConstraints(max_length=128)] = ""
@@ -79,7 +79,7 @@ class AgentTerms(_StrictModel):
 
 
 class AgentDocument(AgentTerms):
-    """An agent as it is submitted and shown (contract.md, "agent")."""
+    """An agent as submitted and returned by the API (contract.md, "agent")."""
 
     name: Annotated[str, StringConstraints(pattern=NAME)]
     instructions: Annotated[Text, Field(max_length=MOST_LETTERS)]
@@ -100,7 +100,7 @@ def agent_document(agent: Agent) -> AgentDocument:
 
 
 def agent_groups(agent: Agent) -> list[str]:
-    """Return the names of the groups that may use an agent; none: everyone."""
+    """Return the names of the groups that may use an agent; an empty list means everyone."""
     names: list[str] = json.loads(agent.groups)
     return names
 
@@ -124,13 +124,13 @@ def _as_text(names: Sequence[str]) -> str:
 
 
 def may_use(user: User, agent: Agent) -> bool:
-    """Say whether a person may have steps carried out by the agent, switched on or not."""
+    """Return whether a user may assign steps to the agent, whether it is switched on or not."""
     groups = agent_groups(agent)
     return not groups or has_role(user, "administrator") or not groups_of_user(user).isdisjoint(groups)
 
 
 def named_agents(user: "User | None" = None) -> dict[str, AgentAvailability]:
-    """Return what a plan's check is to know of the agents that the person may use, by name; of all for nobody."""
+    """Return the availability of the agents that the user may use, by name; of all agents if `user` is None."""
     has_default = bool(settings.TOOLGATE_MODEL)
     return {
         agent.name: AgentAvailability(agent.enabled, bool(agent.model) or has_default)
@@ -140,5 +140,5 @@ def named_agents(user: "User | None" = None) -> dict[str, AgentAvailability]:
 
 
 def usable_by(user: User) -> dict[str, Agent]:
-    """Return the agents that are switched on and that the person may use, by name."""
+    """Return the enabled agents that the user may use, by name."""
     return {agent.name: agent for agent in Agent.objects.filter(enabled=True) if may_use(user, agent)}

@@ -1,9 +1,9 @@
-"""The loop of an agent at its step: ask the model, make the calls it wants, tell it what came of them, until it ends.
+"""Loop of an agent's step: ask the model, make the calls it requests, send it the results, until it finishes.
 
-The agent's step runs nothing itself. Each turn of the model and each call it wants is a step of its own, a child of the
-agent's, with its own call through the gate; the agent's step waits for them in the database and holds nothing. When the
-last of them has ended it may be claimed again, and one transaction here takes in what came of them and asks for what is
-next: a process may die anywhere, and nothing is done twice. Limits end the loop, each with its own words.
+The agent's step runs nothing itself. Each model turn and each call is a child step with its own call through the gate;
+the agent's step waits for them in the database and holds no thread or lease. When the last one has ended, the step can
+be claimed again, and one transaction here reads the results and requests what comes next. A process may die at any
+point without anything being done twice. Each limit ends the loop with its own message.
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ from plans.store.transactions import PlanTransaction
 
 TOO_MANY_ROUNDS = "Maximum iterations reached. The agent may be stuck in a loop."
 NO_PRICE = (
-    "The agent stopped: nobody knows what {model} costs, so its cost cannot be limited. Limit its tokens instead."
+    "The agent stopped: the price of {model} is unknown, so its cost cannot be limited. Limit its tokens instead."
 )
-RETRY_HINT = "Retry this step to let it go on for as long again."
+RETRY_HINT = "Retry this step to let it continue with a fresh budget."
 
 
 def limit_reached(run: AgentRun, budget: AgentBudget, *, more_calls: int = 0) -> str | None:
-    """Return which limit keeps the agent from making so many calls more and hearing of them; None for no limit."""
+    """Return the limit that would be exceeded by this many more calls and a turn to read their results, or None."""
     over = {
         AgentRun.Stopped.ROUNDS: run.rounds >= budget.rounds,
         AgentRun.Stopped.CALLS: budget.calls is not None and run.calls + more_calls > budget.calls,
@@ -54,16 +54,16 @@ def limit_reached(run: AgentRun, budget: AgentBudget, *, more_calls: int = 0) ->
 
 
 def is_out_of_time(run: AgentRun, budget: AgentBudget) -> bool:
-    """Say whether models and tools have worked for as long as the agent may take."""
+    """Return whether models and tools have used up the agent's seconds."""
     return budget.seconds is not None and run.seconds >= budget.seconds
 
 
 def limit_text(why: str, run: AgentRun, settings: AgentDocument) -> str:
-    """Return why the agent stopped, for people."""
+    """Return a sentence that says why the agent stopped."""
     budget, name = settings.budget, settings.name
-    times = "once" if run.rounds == 1 else f"{run.rounds} times"
+    turns = "1 model turn" if run.rounds == 1 else f"{run.rounds} model turns"
     told = {
-        AgentRun.Stopped.ROUNDS: f"after its model was asked {times}. {TOO_MANY_ROUNDS}",
+        AgentRun.Stopped.ROUNDS: f"after {turns}. {TOO_MANY_ROUNDS}",
         AgentRun.Stopped.CALLS: f"before it made more than {budget.calls} calls.",
         AgentRun.Stopped.TOKENS: f"after {run.tokens:,} tokens; it may use {budget.tokens or 0:,}.",
         AgentRun.Stopped.COST: f"after {run.cost:.4f} US dollars; it may cost {budget.cost}.",
@@ -73,13 +73,13 @@ def limit_text(why: str, run: AgentRun, settings: AgentDocument) -> str:
 
 
 def reset_counters(run: AgentRun) -> None:
-    """Count from nothing: a person let the agent go on."""
+    """Reset the usage counters, because a person retried the step."""
     run.rounds = run.calls = run.tokens = 0
     run.cost, run.seconds = Decimal(0), 0.0
 
 
 def count_turn(run: AgentRun, turn: Step) -> None:
-    """Count what one turn of the model took: every time that it was asked for it, also in vain."""
+    """Add the tokens and cost of one model turn, including failed attempts."""
     read, written, cost = Sum("input_tokens"), Sum("output_tokens"), Sum("cost")
     took = ModelUse.objects.filter(call=turn.call_id).aggregate(read=read, written=written, cost=cost)
     run.tokens += (took["read"] or 0) + (took["written"] or 0)
@@ -87,23 +87,26 @@ def count_turn(run: AgentRun, turn: Step) -> None:
 
 
 def count_call_time(run: AgentRun, child: Step) -> None:
-    """Count how long the call of a step that has ended ran."""
+    """Add the run time of a child's call, if it ended."""
     call = child.call
     if call is not None and call.started_at is not None and call.finished_at is not None:
         run.seconds += max(0.0, (call.finished_at - call.started_at).total_seconds())
 
 
-UNREADABLE = "What came in place of the model's answer cannot be read. Retry this step, and it is asked again."
-EMPTY_ANSWER = "The model answered nothing: neither a text nor a call. Retry this step, and it is asked again."
-TURN_SKIPPED = "Its turn was skipped by a person, so the agent cannot go on. Retry this step, and it is asked again."
-FULL = f"The plan has {MAX_STEPS} steps, and takes no more: its agent cannot go on. Clone it without what is done."
+UNREADABLE = "The model's response could not be parsed. Retry this step to ask again."
+EMPTY_ANSWER = "The model's response was empty: no text and no call. Retry this step to ask again."
+TURN_SKIPPED = "A person skipped the model's turn, so the agent cannot continue. Retry this step to ask again."
+FULL = (
+    f"The plan has {MAX_STEPS} steps, which is the maximum, so its agent cannot continue. "
+    "Clone the plan without completed steps."
+)
 NO_AGENT = "There is no agent called {name} that {who} may use."
 SWITCHED_OFF = "The agent {name} is switched off. An administrator can switch it on."
 
 
 @dataclass(slots=True)
 class AgentStepContext:
-    """An agent's step in the hands of the transaction that takes it further."""
+    """An agent's step with its run, inside the transaction that advances it."""
 
     tx: PlanTransaction
     step: ClaimedStep
@@ -114,16 +117,16 @@ class AgentStepContext:
     awaited: list[Awaited] = field(default_factory=list)
 
     def store(self) -> None:
-        """Keep how far the agent has come."""
+        """Save the run with its messages and awaited children."""
         self.run.messages = MESSAGES.dump_json(self.messages).decode()
         self.run.pending = AWAITED.dump_json(self.awaited).decode()
         self.run.save()
 
 
 def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
-    """Begin a claimed agent step, or begin it again after it was retried; raises ToolError where no agent may.
+    """Begin a claimed agent step, or continue it after a retry. Raises ToolError if the agent may not be used.
 
-    One that is retried goes on with the same conversation, under limits that count anew.
+    A retried step continues the same conversation with reset counters.
     """
     plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
     agent = Agent.objects.filter(name=step.agent).first()
@@ -148,7 +151,7 @@ def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
 
 
 def go_on(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
-    """Take a claimed agent step further that waited for its turn or its calls; False for one that is to begin."""
+    """Advance a claimed agent step that waited for its turn or its calls; return False if it has not begun."""
     run = AgentRun.objects.filter(step=step.pk, ended_at=None).first()
     if run is None:
         return False
@@ -174,14 +177,14 @@ def _open_step_context(
 
 
 def _awaited_children(walk: AgentStepContext) -> dict[int, Step]:
-    """Return the children that the agent waits for, by number."""
+    """Return the child steps that the agent waits for, by step id."""
     numbers = [each.step_id for each in walk.awaited if each.step_id]
     rows = Step.objects.filter(plan=walk.plan, parent=walk.step.pk, step_id__in=numbers)
     return {row.step_id: row for row in rows.select_related("call")}
 
 
 def _ask_next(walk: AgentStepContext) -> None:
-    """Have the model asked once more, within the agent's limits."""
+    """Request the next model turn, or stop if a limit is reached."""
     why = limit_reached(walk.run, walk.settings.budget)
     if why is not None:
         _stop(walk, why, limit_text(why, walk.run, walk.settings))
@@ -198,7 +201,7 @@ def _ask_next(walk: AgentStepContext) -> None:
 
 
 def _process_turn(walk: AgentStepContext, child: Step) -> None:
-    """Take in what the model answered: the end of the agent's work, or calls to be made."""
+    """Process the model's response: finish the agent's work, or make the calls it requested."""
     count_call_time(walk.run, child)
     count_turn(walk.run, child)
     if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
@@ -219,7 +222,7 @@ def _process_turn(walk: AgentStepContext, child: Step) -> None:
 
 
 def _stop_without_answer(walk: AgentStepContext, child: Step) -> None:
-    """Stop for the turn that gave nothing: cut off when the agent's time was up, failed, skipped or cancelled."""
+    """Stop because the turn returned nothing: out of time, failed, skipped or cancelled."""
     if child.status == StepStatus.FAILED and is_out_of_time(walk.run, walk.settings.budget):
         why = AgentRun.Stopped.SECONDS
         _stop(walk, why, limit_text(why, walk.run, walk.settings))
@@ -229,9 +232,9 @@ def _stop_without_answer(walk: AgentStepContext, child: Step) -> None:
 
 
 def _turn_result(call: Call) -> TurnResult | None:
-    """Return what the model answered; None where that cannot be read, or people put it in the model's place.
+    """Return the model's response; None if it cannot be parsed, or if a person supplied it.
 
-    Who writes what the model says has calls made in its name, and could decide about them too.
+    A person who supplied it would have calls made in the agent's name, and could then approve them.
     """
     response = call.response_json
     if not isinstance(response, dict) or response.get("responded") or response.get("settled"):
@@ -243,7 +246,7 @@ def _turn_result(call: Call) -> TurnResult | None:
 
 
 def _end(walk: AgentStepContext, turn: TurnResult, child: Step) -> None:
-    """Complete the agent's step with the model's last text."""
+    """Complete the agent's step with the model's final text."""
     if not turn.text.strip() or child.call is None:
         _stop(walk, AgentRun.Stopped.FAILED, EMPTY_ANSWER)
         return
@@ -257,7 +260,7 @@ def _end(walk: AgentStepContext, turn: TurnResult, child: Step) -> None:
 
 
 def _make_calls(walk: AgentStepContext, turn: TurnResult) -> None:
-    """Make the calls that the model wants, side by side, unless a limit is reached; none is made of too many."""
+    """Make all calls that the model requested in parallel, or none if that would exceed a limit."""
     wanted = tool_calls.sort_calls(walk.plan, walk.settings, turn)
     why = limit_reached(walk.run, walk.settings.budget, more_calls=len(wanted.documents))
     if why is not None:
@@ -277,7 +280,7 @@ def _make_calls(walk: AgentStepContext, turn: TurnResult) -> None:
 
 
 def _record_outcomes(walk: AgentStepContext, ended: dict[int, Step]) -> None:
-    """Tell the model what came of its calls, in the order in which it asked for them."""
+    """Append the results of the model's calls to the conversation, in the order of the requests."""
     results = [
         ToolOutcome(id=each.id, tool=each.tool, text=each.refusal or _outcome_text(walk, ended.get(each.step_id)))
         for each in walk.awaited
@@ -296,10 +299,10 @@ def _outcome_text(walk: AgentStepContext, child: Step | None) -> str:
 
 
 def _wait_for_children(walk: AgentStepContext) -> None:
-    """Wait for the children in the database. Raises Conflict when the lease was lost."""
+    """Release the step until its children have ended. Raises Conflict if the lease was lost."""
     walk.store()
     if not statements.release_step(walk.tx.cursor, walk.step, StepWait(WaitingFor.CALLS, None, walk.tx.now)):
-        raise Conflict("The agent's step was taken over meanwhile.")
+        raise Conflict("Another worker took over the agent's step.")
     walk.tx.record("step.waiting", walk.step.step_id, waiting_for="calls", steps=_numbers(walk.awaited))
 
 
@@ -308,7 +311,7 @@ def _numbers(awaited: Sequence[Awaited]) -> list[int]:
 
 
 def _stop(walk: AgentStepContext, why: str, message: str) -> None:
-    """Fail the agent's step with why it stopped."""
+    """Fail the agent's step with the reason it stopped."""
     walk.run.ended_at, walk.run.stopped_for = walk.tx.now, why
     walk.awaited = []
     walk.store()
@@ -316,7 +319,7 @@ def _stop(walk: AgentStepContext, why: str, message: str) -> None:
 
 
 def surroundings(parent_pk: int) -> dict[str, Any]:
-    """Return the prompt under which an agent's model asked for its calls, and the model (contract B, `ToolContext`)."""
+    """Return prompt and model of the agent that requested a call, for its `ToolContext` (contract B)."""
     text = AgentRun.objects.values_list("settings", flat=True).get(step=parent_pk)
     settings = AgentDocument.model_validate_json(text)
     rendered = agents_messages.render_instructions(settings)
@@ -328,7 +331,7 @@ def surroundings(parent_pk: int) -> dict[str, Any]:
 
 
 def require_enabled(parent_pk: int) -> None:
-    """Raise ToolError for what an agent asked for that was switched off since, or that the author may use no more."""
+    """Raise ToolError if the agent of a child step was switched off or the plan's author may no longer use it."""
     run = AgentRun.objects.select_related("agent", "step__plan__author").filter(step=parent_pk).first()
     if run is None:
         return
@@ -340,7 +343,7 @@ def require_enabled(parent_pk: int) -> None:
 
 
 def give_up(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """End the run of a step that was refused, and cancel what it asked for in the transaction that broke off."""
+    """End the run of an agent step that failed to advance, and cancel the children requested in the failed attempt."""
     end_agent_runs([step.pk], tx)
     for child in Step.objects.filter(parent=step.pk, status=StepStatus.PENDING):
         cleared = {"completed_at": tx.now, **finishing.RELEASED_COLUMNS}
@@ -352,7 +355,7 @@ UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
 def wake_agents(tx: PlanTransaction) -> None:
-    """Let the agents' steps of a plan be claimed that wait for nothing any more, in the transaction that ended it."""
+    """Make agent steps whose children have all ended ready to be claimed, in the transaction that ended a child."""
     waiting = Step.objects.filter(plan=tx.plan_pk, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.CALLS)
     busy = Step.objects.filter(parent=OuterRef("pk"), status__in=UNSETTLED)
     woken = waiting.filter(~Exists(busy)).update(ready_at=tx.now, waiting_for="")

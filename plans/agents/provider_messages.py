@@ -1,7 +1,7 @@
-"""An agent's conversation as the library that asks models sends it, and its answers as the conversation keeps them.
+"""Conversion of an agent's conversation to the messages of the model library, and of responses back.
 
-What is sent has no secrets. Names and ids are such as every provider takes, and each call is followed by what came of
-it, whatever was stored: a provider refuses the whole conversation else.
+Converted messages contain no secrets. Names and ids are valid for every provider, and each call is followed by its
+result, whatever was stored: providers reject the whole conversation otherwise.
 """
 
 import json
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 MOST_ARGUMENT_BYTES = 512 * 1024
 MAX_RAW_ARGUMENTS = 2_000
 MOST_CHARACTERS = 240_000
-"""Of a conversation: some 60,000 tokens, which models of today take together with their tools and an answer."""
-OUTCOME_OMITTED = "What came of this call was told before, and is left out here to make room."
+"""Maximum length of a conversation: about 60,000 tokens, which fits current models with tools and a response."""
+OUTCOME_OMITTED = "The result of this call was sent before and is omitted here to save space."
 RAW_ARGUMENTS_KEY = "written"
-"""Under this name the arguments of a call that cannot be read hold what was written."""
-UNREADABLE = "This call was not made: its arguments are no JSON object. {why} Send it again with one."
+"""Key in `arguments` that holds the raw text of a call whose arguments could not be parsed."""
+UNREADABLE = "This call was not made: its arguments are not a JSON object. {why} Send it again with a JSON object."
 NOT_MADE = "This call was not made."
-CONTINUE_PROMPT = "Go on."
+CONTINUE_PROMPT = "Continue."
 EARLIER_MESSAGES = "{count} messages, as in the turn before."
-NEEDS_APPROVAL_NOTE = "A call of this tool waits until a person has approved it."
+NEEDS_APPROVAL_NOTE = "Calls of this tool wait until a person has approved them."
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -45,12 +45,12 @@ _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def sanitized_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return a conversation without secrets, in which each call has its outcome and a message is to be answered."""
+    """Return a conversation without secrets in which each call has a result and the last message needs a response."""
     return _trim_to_fit(list(_with_missing_outcomes([_without_secrets(each) for each in messages])))
 
 
 def _trim_to_fit(messages: list[Message]) -> list[Message]:
-    """Return a conversation with its oldest outcomes left out, as many as must be; never those of the last round."""
+    """Omit the oldest results until the conversation fits, but never those of the last round."""
     over = sum(len(message_text(each)) for each in messages) - MOST_CHARACTERS
     for index, each in enumerate(messages[:-1]):
         if over <= 0:
@@ -79,7 +79,7 @@ def _without_secrets(message: Message) -> Message:
 
 
 def without_secrets_in(value: Any) -> Any:
-    """Return a JSON value with the secrets cut out of its texts."""
+    """Return a JSON value with secrets removed from its strings."""
     if isinstance(value, dict):
         return {without_secrets(key): without_secrets_in(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -88,7 +88,7 @@ def without_secrets_in(value: Any) -> Any:
 
 
 def _with_missing_outcomes(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages with what the limits of a run that was retried have cut off."""
+    """Yield the messages, with results added for calls that a limit kept from being made before a retry."""
     for index, each in enumerate(messages):
         if isinstance(each, ModelTurn) and not each.text and not each.calls:
             continue
@@ -110,9 +110,9 @@ def _not_made_outcome(call: ToolUse) -> ToolOutcome:
 def transcript_messages(
     instructions: str, messages: Sequence[Message], tools: Iterable[CallableTool]
 ) -> list[Mapping[str, str]]:
-    """Return what a model reads as it is kept for people: texts, each with who says it.
+    """Return the input of a model turn as stored for people: texts, each with its author.
 
-    Of the messages only those since its turn before: the others are kept with the turns before.
+    Only messages since the previous turn are included; the others are stored with earlier turns.
     """
     told: list[Mapping[str, str]] = [{"by": "instructions", "text": instructions}]
     names = ", ".join(each.tool.name for each in tools)
@@ -126,7 +126,7 @@ def transcript_messages(
 
 
 def message_text(message: Message) -> str:
-    """Return a message as one text: calls as their tools with their arguments, results each under its tool's name."""
+    """Return a message as one text: calls as tool and arguments, results under their tool's name."""
     if isinstance(message, ToolOutcomes):
         return "\n\n".join(f"{each.tool}:\n{each.text}" for each in message.results)
     if isinstance(message, ModelTurn):
@@ -136,7 +136,7 @@ def message_text(message: Message) -> str:
 
 
 def library_messages(instructions: str, messages: Sequence[Message]) -> "list[ModelMessage]":
-    """Return the conversation as the library sends it."""
+    """Return the conversation as messages of the model library."""
     from pydantic_ai.messages import (  # noqa: PLC0415 (it costs seconds to load)
         ModelRequest,
         ModelResponse,
@@ -161,12 +161,12 @@ def library_messages(instructions: str, messages: Sequence[Message]) -> "list[Mo
 
 
 def _provider_tool_name(tool: str) -> str:
-    """Return a tool's name as providers take it: a model may have asked for one that no tool can have."""
+    """Return a tool name that providers accept: a model may have requested an impossible one."""
     return _NOT_IN_A_NAME.sub("_", tool)[:64] or "unnamed"
 
 
 def tool_definitions(tools: Iterable[CallableTool]) -> "list[ToolDefinition]":
-    """Return the tools as the library offers them, but for those with arguments that a provider takes under no name."""
+    """Return the tools as library definitions, without tools that require arguments whose names providers reject."""
     from pydantic_ai.tools import ToolDefinition  # noqa: PLC0415 (as above)
 
     return [
@@ -177,7 +177,7 @@ def tool_definitions(tools: Iterable[CallableTool]) -> "list[ToolDefinition]":
 
 
 def _tool_description(target: CallableTool) -> str:
-    """Return what a tool does, and whether its calls wait for people."""
+    """Return a tool's description, with a note if its calls need approval."""
     waits = f"\n\n{NEEDS_APPROVAL_NOTE}" if target.tool.safety_level == SafetyLevel.DANGEROUS else ""
     text = without_secrets(target.tool.description)
     room = OPENAI_DESCRIPTION - len(waits)
@@ -185,7 +185,7 @@ def _tool_description(target: CallableTool) -> str:
 
 
 def _provider_schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a schema of arguments as every provider takes it; None where a name that it does not take is required."""
+    """Return an argument schema that every provider accepts; None if a required name is not accepted."""
     schema: dict[str, Any] = without_secrets_in(flatten_to_object(short_schema(given)))
     odd = {name for name in schema["properties"] if not _KEY.fullmatch(name)}
     if odd & {*schema.get("required", ())}:
@@ -194,7 +194,7 @@ def _provider_schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def parse_tool_calls(response: "ModelResponse", before: Iterable[Message]) -> list[ToolUse]:
-    """Return the calls that an answer wants, in order, each with an id that the conversation did not have yet."""
+    """Return the calls that a response requests, in order, each with an id that is new to the conversation."""
     taken = {call.id for each in before if isinstance(each, ModelTurn) for call in each.calls}
     calls = []
     for part in response.tool_calls:
@@ -205,7 +205,7 @@ def parse_tool_calls(response: "ModelResponse", before: Iterable[Message]) -> li
 
 
 def _unique_id(wanted: str, taken: set[str]) -> str:
-    """Return an id that is not taken: the wanted one, where every provider takes it back."""
+    """Return an unused id: the wanted one if every provider accepts it."""
     if _ID.fullmatch(wanted) and wanted not in taken:
         return wanted
     number = len(taken) + 1
@@ -215,13 +215,13 @@ def _unique_id(wanted: str, taken: set[str]) -> str:
 
 
 def _parse_tool_use(name: str, tool: str, written: str | dict[str, Any] | None) -> ToolUse:
-    """Return a call with its arguments read strictly, or with why they cannot be."""
+    """Return a call with strictly parsed arguments, or with the problem that prevented it."""
     try:
         text = written if isinstance(written, str) else json.dumps(written or {})
         arguments = parse_json(text.strip() or "{}", max_bytes=MOST_ARGUMENT_BYTES)
         if isinstance(arguments, dict):
             return ToolUse(id=name, tool=tool, arguments=without_secrets_in(arguments))
-        why = "A list, a text or a number are none."
+        why = "Lists, strings and numbers are not accepted."
     except ToolgateError as error:
         why = error.message
     held = (
@@ -231,6 +231,6 @@ def _parse_tool_use(name: str, tool: str, written: str | dict[str, Any] | None) 
 
 
 def _takes_secrets(tool: str) -> bool:
-    """Say whether a tool's arguments may hold secrets that only their places tell, which nobody finds unread."""
+    """Return whether secrets in the tool's arguments can be located only after parsing them."""
     known = get_tool(tool)
     return known is None or known.secret_locations is not None

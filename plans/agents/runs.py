@@ -1,10 +1,13 @@
-"""The run of an agent at its step: what it waits for, and how far it has come, for readers of its plan.
+"""Progress of an agent at its step, for readers of its plan.
 
-None of it is private: numbers, and the names of agents. What was said is kept from people who may not see it.
+Contains only numbers and names of agents, so nothing here is private; messages are not included.
 """
 
 from dataclasses import dataclass
+from decimal import Decimal
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from pydantic import BaseModel, TypeAdapter
 
 from plans.models import AgentRun, Step
@@ -12,7 +15,7 @@ from plans.states import StepStatus
 
 
 class Awaited(BaseModel):
-    """What the agent waits for: a turn of its model (`id` empty), or a call; a refused call has a text and no step."""
+    """A model turn (`id` empty) or a call that the agent waits for; a refused call has a `refusal` and no step."""
 
     id: str = ""
     tool: str = ""
@@ -25,7 +28,7 @@ AWAITED: TypeAdapter[list[Awaited]] = TypeAdapter(list[Awaited])
 
 @dataclass(frozen=True, slots=True)
 class AgentWork:
-    """The work of an agent at its step, since it was begun or retried; `waiting_for` are numbers of steps."""
+    """Work of an agent at its step since the step began or was retried; `waiting_for` holds step ids."""
 
     agent: str
     rounds: int
@@ -38,21 +41,35 @@ class AgentWork:
 
     @property
     def took(self) -> str:
-        """What it took in words: asked 3 times, 2 calls, 1,230 tokens, 0.0120 US dollars."""
-        asked = "asked once" if self.rounds == 1 else f"asked {self.rounds} times"
-        made = f"{self.calls} call{'' if self.calls == 1 else 's'}"
-        cost = [f"{float(self.cost):.4f} US dollars"] if float(self.cost) else []
-        return ", ".join([asked, made, f"{self.tokens:,} tokens", *cost])
+        """Usage in words."""
+        return usage_text(self.rounds, self.calls, self.tokens, Decimal(self.cost))
+
+
+def usage_parts(rounds: int, calls: int | None, tokens: int | None, cost: str) -> list[str]:
+    """Return model turns, calls, tokens and US dollars in words, leaving out None and an empty cost."""
+    parts = [ngettext("%(count)s model turn", "%(count)s model turns", rounds) % {"count": f"{rounds:,}"}]
+    if calls is not None:
+        parts.append(ngettext("%(count)s call", "%(count)s calls", calls) % {"count": f"{calls:,}"})
+    if tokens is not None:
+        parts.append(ngettext("%(count)s token", "%(count)s tokens", tokens) % {"count": f"{tokens:,}"})
+    if cost:
+        parts.append(_("%(amount)s US dollars") % {"amount": cost})
+    return parts
+
+
+def usage_text(rounds: int, calls: int, tokens: int, cost: Decimal) -> str:
+    """Return usage in words, such as: 3 model turns, 2 calls, 1,230 tokens, 0.0120 US dollars."""
+    return ", ".join(usage_parts(rounds, calls, tokens, f"{cost:.4f}" if cost else ""))
 
 
 def work_of(step: Step) -> AgentWork | None:
-    """Return what the agent of a step has done; None for a step without one, or before it began."""
+    """Return the work of a step's agent; None for a step without an agent, or before it began."""
     run = AgentRun.objects.select_related("agent").filter(step=step.pk).first() if step.agent else None
     return None if run is None else work_of_run(run, step)
 
 
 def work_of_run(run: AgentRun, step: Step) -> AgentWork:
-    """Return what a run, with its agent read, has done at its step."""
+    """Return the work of a run, whose `agent` is loaded, at its step."""
     waits = step.status == StepStatus.IN_PROGRESS and run.ended_at is None
     awaited = AWAITED.validate_json(run.pending) if waits else []
     return AgentWork(

@@ -1,7 +1,7 @@
-"""The secrets in what an agent's model wants called, between the turn that wrote them and the steps made of it.
+"""Secrets in calls that an agent's model requests, between the model's turn and the steps created from it.
 
-A turn's result is stored and shown like any other: it holds `{"$secret": name}` in their places. What was written is
-kept by the vault, in the place of the turn's step, until the loop takes the turn in.
+A turn's result is stored and shown like any other, with `{"$secret": name}` in place of secrets. The vault keeps the
+original arguments under the turn's step until the loop processes the turn.
 """
 
 import json
@@ -18,32 +18,32 @@ from catalog.tools.registry import get_tool
 from plans.agents.messages import ToolUse, TurnResult
 from plans.models import Plan
 
-SECRETS_GONE = "This call was not made: the secrets in its arguments are not kept any more. Send it again with them."
+SECRETS_GONE = "This call was not made: the secrets in its arguments are no longer stored. Send it again with them."
 
 
 def redacted_calls(calls: Sequence[ToolUse]) -> list[ToolUse]:
-    """Return calls as they may be kept and told again: without the secrets in their arguments."""
+    """Return calls without the secrets in their arguments, safe to store and to send to the model again."""
     return [each.model_copy(update={"arguments": _redacted_call(each)}) for each in calls]
 
 
 def _redacted_call(call: ToolUse) -> Any:
-    """Return a call's arguments without secrets; none for a tool of which nobody knows what is one."""
+    """Return a call's arguments without secrets; empty for an unknown tool, whose secrets cannot be located."""
     known = get_tool(call.tool)
     return json.loads(without_macs(vault.redact_arguments(known, call.arguments).text)) if known is not None else {}
 
 
 @retry_on_deadlock
 def store_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
-    """Return a turn as its step's result may hold it; what was written with secrets in it the vault keeps.
+    """Return a turn without secrets for its step's result, and store the original arguments in the vault.
 
-    An earlier attempt of the step left what nobody asks for any more. For a plan that has ended nothing is kept.
+    Deletes what an earlier attempt of the step stored. Stores nothing for a plan that has ended.
     """
     result = turn.model_copy(update={"calls": redacted_calls(turn.calls)})
     pairs = zip(turn.calls, result.calls, strict=True)
     secrets = [_arguments_secret(each) for each, seen in pairs if each.arguments != seen.arguments]
     place = SecretScope(plan_ref, str(step_id))
     with transaction.atomic():
-        # Whoever ends the plan deletes its secrets: before these are kept, or after.
+        # Ending the plan deletes its secrets, so lock it: they are either not stored or deleted afterwards.
         goes_on = Plan.objects.select_for_update().filter(public_id=plan_ref, completed_at=None).exists()
         vault.delete_secrets(place)
         if goes_on:
@@ -61,7 +61,7 @@ def _vault_key(call_id: str) -> str:
 
 
 def restore_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnResult:
-    """Return a turn with its calls as they were written, for the steps that are made of them; they are kept no more.
+    """Return a turn with the original arguments of its calls, and delete them from the vault.
 
     A call whose secrets are gone has a `problem` that says so.
     """
@@ -73,7 +73,7 @@ def restore_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnR
 
 
 def _with_secrets_restored(call: ToolUse, written: Any) -> ToolUse:
-    """Return a call with what is kept of it, where that is what it shows."""
+    """Return a call with its stored arguments, if they match the redacted ones."""
     found = call if written is None else call.model_copy(update={"arguments": written})
     if _redacted_call(found) != call.arguments or (written is None and PLACEHOLDER_KEY in json.dumps(call.arguments)):
         return call.model_copy(update={"problem": call.problem or SECRETS_GONE})

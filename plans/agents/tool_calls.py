@@ -1,4 +1,4 @@
-"""Tools and calls of an agent: which tools its model is offered, and the steps made of the calls that it wants."""
+"""Tools offered to an agent's model, and the steps created from the calls that it requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ from plans.store.transactions import PlanTransaction
 
 LEVELS = (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS, SafetyLevel.DANGEROUS)
 MOST_TOOLS = 128
-"""As many as providers take in one request; of more, those that the filter names and that are likest the task."""
+"""Limit of providers for one request. If there are more, tools named in the filter and those that fit the task win."""
 
 
 def tools_to_offer(wanted: ToolFilter, plan: Plan, task: str = "") -> Mapping[str, CallableTool]:
-    """Return the tools by name, in order, as many as a provider takes."""
+    """Return the tools to offer, sorted by name, at most as many as providers accept."""
     found = tools_allowed(wanted, plan)
     if len(found) <= MOST_TOOLS:
         return found
@@ -40,7 +40,7 @@ def tools_to_offer(wanted: ToolFilter, plan: Plan, task: str = "") -> Mapping[st
 
 
 def tools_allowed(wanted: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
-    """Return all tools by name, in order; a question to the plan's owner only where the filter names it."""
+    """Return all allowed tools, sorted by name. `ask_user` is included only if the filter names it."""
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
     found = {name: target for name, target in tools_callable_by(by).items() if _is_allowed(wanted, target)}
     asks = snapshot.callable_tool(ASK_USER) if ASK_USER in wanted.names else None
@@ -60,29 +60,29 @@ def _is_allowed(wanted: ToolFilter, target: CallableTool) -> bool:
 TURN_TOOL = AGENT_TURN
 MOST_AT_ONCE = 20
 LONGEST_DESCRIPTION = 300
-NOT_OFFERED = "You may not call {tool}. Call one of the tools that you were given."
-TOO_MANY = "This call was not made: at most {most} are made at once. Ask for it again once the others are done."
-FULL = f"This call was not made: the plan has {MAX_STEPS} steps, and takes no more. Answer with what you have."
-NOT_STORED = "This call was not made, for its arguments cannot be stored. {why}"
+NOT_OFFERED = "You may not call {tool}. Call one of the tools you were given."
+TOO_MANY = "This call was not made: at most {most} calls run at once. Request it again once the others are done."
+FULL = f"This call was not made: the plan has {MAX_STEPS} steps, which is the maximum. Answer with what you have."
+NOT_STORED = "This call was not made: its arguments cannot be stored. {why}"
 
 
 @dataclass(frozen=True, slots=True)
 class SortedCalls:
-    """What a model wants called: the steps to be stored, and for each call why it is not made, or nothing."""
+    """Steps to store for a model's calls, and for each call the reason it is refused, or an empty string."""
 
     documents: Sequence[StepDocument]
     refusals: Sequence[str]
 
 
 def turn_step(number: int, name: str) -> StepDocument:
-    """Return the step in which the model is asked; its number is given when it is stored."""
+    """Return the step of one model turn; its step id is assigned when it is stored."""
     return StepDocument(step_id=1, description=f"Turn {number} of {name}", tool=TURN_TOOL)
 
 
 def sort_calls(plan: Plan, settings: AgentDocument, turn: TurnResult) -> SortedCalls:
-    """Return the steps for the calls that the agent may make, and why the others are refused."""
+    """Return the steps for the allowed calls, and the reasons for refusing the others."""
     offered = tools_allowed(settings.tools, plan)
-    room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that hears of them
+    room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that reads the results
     documents: list[StepDocument] = []
     refusals = []
     for call in turn.calls:
@@ -99,12 +99,12 @@ def sort_calls(plan: Plan, settings: AgentDocument, turn: TurnResult) -> SortedC
 
 
 def _not_offered_text(tool: str) -> str:
-    """Say that a tool may not be called, or that there is none of this name, and which it may have meant."""
+    """Return that a tool may not be called, or does not exist, with the nearest names."""
     return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool_error(tool[:64]))
 
 
 def _call_document(call: ToolUse, said: str) -> StepDocument:
-    """Return the step of a call; its arguments refer to nothing, and what the model said with it describes it."""
+    """Return the step of a call, with escaped references and the model's text as description."""
     words = " ".join(said.replace("\0", " ").split())
     return StepDocument(
         step_id=1,
@@ -117,7 +117,7 @@ def _call_document(call: ToolUse, said: str) -> StepDocument:
 def add_call_steps(
     tx: PlanTransaction, plan: Plan, parent: ClaimedStep, documents: Sequence[StepDocument]
 ) -> list[int]:
-    """Store steps of an agent, ready to be claimed; return their numbers. Who asked for the agent's asked for them."""
+    """Store child steps of an agent, ready to be claimed, and return their step ids. They inherit the requesters."""
     numbers = _free_numbers(plan, len(documents))
     numbered = [each.model_copy(update={"step_id": number}) for number, each in zip(numbers, documents, strict=True)]
     steps = Step.objects.bulk_create(
@@ -135,7 +135,7 @@ def add_call_steps(
 
 
 def _free_numbers(plan: Plan, wanted: int) -> list[int]:
-    """Return numbers that no step of the plan has or had: the next ones, or the lowest where the last is too high."""
+    """Return step ids never used in the plan: the next ones, or the lowest free ones near the maximum."""
     taken = set(plan.steps.values_list("step_id", flat=True)) | removed_step_numbers(plan)
     first = max(taken) + 1
     first = 1 if first > MAX_STEP_ID - MAX_STEPS else first
@@ -143,5 +143,5 @@ def _free_numbers(plan: Plan, wanted: int) -> list[int]:
 
 
 def hint_workers(tx: PlanTransaction, ready: int) -> None:
-    """Tell workers that so many steps have become ready."""
+    """Notify workers of this many newly ready steps."""
     hints.hint(tx.plan_pk, ready)

@@ -1,7 +1,7 @@
-"""One turn of an agent's model: the tool that asks it. Its text so far is published while it is being written.
+"""Tool that runs one turn of an agent's model. The text so far is published while the model writes.
 
-Only the loop of an agent has this tool called, as a child of the agent's step. As whenever a model is asked, nothing is
-held while it is waited for, and a row says what it read and answered.
+Only the agent loop calls this tool, as a child of the agent's step. As in every use of a model, no lock or database
+connection is held while waiting, and a row records input and output.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 PUBLISH_SECONDS = 0.25
-"""The text so far is told at most four times a second."""
-WITHHELD = "The provider's content filter withheld the answer."
-BROKEN_OFF = "The model's server broke off in the middle of the answer."
+"""Minimum interval between publications of the text so far."""
+WITHHELD = "The provider's content filter blocked the response."
+BROKEN_OFF = "The connection to the model ended in the middle of its response."
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConversation:
-    """What a model is asked for a call: `model` is empty for the one that TOOLGATE_MODEL names."""
+    """Input of one model request; an empty `model` stands for TOOLGATE_MODEL."""
 
     context: ToolContext
     instructions: str
@@ -52,9 +52,9 @@ class ModelConversation:
 
 
 async def run_conversation(talk: ModelConversation, tell: Callable[[str], None]) -> TurnResult:
-    """Return what the model says and wants called next; `tell` is given its text so far, on this event loop.
+    """Return the model's text and requested calls; `tell` receives the text so far, on this event loop.
 
-    Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow, and AnswerUnreadable for one that is cut off.
+    Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow, and AnswerUnreadable for a truncated response.
     """
     messages, instructions = (
         provider_messages.sanitized_messages(talk.messages),
@@ -70,12 +70,12 @@ async def run_conversation(talk: ModelConversation, tell: Callable[[str], None])
 
 
 async def _response(talk: ModelConversation, record: ModelUseRecord, tell: Callable[[str], None]) -> "ModelResponse":
-    # Loading the library and making the model may take seconds, in which other tools' coroutines are to go on.
+    # Loading the library and the model may take seconds; other coroutines must not wait for that.
     model = await asyncio.to_thread(provider.load_model, talk.model)
     try:
         async with asyncio.timeout(record.asked.seconds):
             response = await _stream_response(model, talk, record, tell)
-    except Exception as error:  # noqa: BLE001 - whatever the library raises, its words may hold the prompt or a key
+    except Exception as error:  # noqa: BLE001 - any exception's text may contain the prompt or a key
         raise failures.failure_from_error(error) from None
     if response.finish_reason == "content_filter":
         raise ModelRefused(WITHHELD)
@@ -87,7 +87,7 @@ async def _response(talk: ModelConversation, record: ModelUseRecord, tell: Calla
 async def _stream_response(
     model: "Model", talk: ModelConversation, record: ModelUseRecord, tell: Callable[[str], None]
 ) -> "ModelResponse":
-    """Return the whole answer; the record has what came of it, also of one that was stopped."""
+    """Return the whole response; store it in the record even if the stream is interrupted."""
     from pydantic_ai.direct import model_request_stream  # noqa: PLC0415 (it costs seconds to load)
     from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415 (as above)
 
@@ -107,7 +107,7 @@ async def _stream_response(
 
 
 class _StreamedText:
-    """The text of an answer while it comes in: told soon after it has changed, and not too often."""
+    """Text of a response while it streams in, published after changes at most every PUBLISH_SECONDS."""
 
     def __init__(self, stream: "StreamedResponse", tell: Callable[[str], None]) -> None:
         self._stream = stream
@@ -118,12 +118,12 @@ class _StreamedText:
         self._next: asyncio.TimerHandle | None = None
 
     def goes_on(self) -> None:
-        """Tell what there is, now or as soon as it may be told again."""
+        """Publish the current text now or after the minimum interval."""
         if self._next is None:
             self._next = self._loop.call_at(self._told_at + PUBLISH_SECONDS, self._say)
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Stop publishing."""
         if self._next is not None:
             self._next.cancel()
 
@@ -149,24 +149,24 @@ def _turn(response: "ModelResponse", record: ModelUseRecord, before: Sequence[Me
 
 SECONDS = 300.0
 STREAM_MARGIN_SECONDS = 0.1
-OUT_OF_TIME = "The agent's time was up before its model had answered. Retry this step to let it go on."
-NO_TURN = "Only an agent's step has its model asked, and it waits for no such turn. Give a step an agent instead."
-SWITCHED_OFF = "The agent {name} was switched off meanwhile. An administrator can switch it on."
-NOT_THEIRS = "{who} may not use the agent {name} any more. An administrator can let them."
-TURN_NOT_AWAITED = "Nobody waits for this turn any more: its agent's step has ended."
+OUT_OF_TIME = "The agent ran out of time before its model responded. Retry this step to continue."
+NO_TURN = "No agent waits for this model turn. Set `agent` on a step instead of calling this tool."
+SWITCHED_OFF = "The agent {name} was switched off. An administrator can switch it on."
+NOT_THEIRS = "{who} may no longer use the agent {name}. An administrator can allow it."
+TURN_NOT_AWAITED = "This turn is no longer needed, because its agent's step has ended."
 POLL_SECONDS = 1.0
-"""How often a turn looks whether its agent still waits for it."""
+"""Interval at which a turn checks that its agent still waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is asked, and the number of the agent's step, on whose page its text so far is shown."""
+    """Model request of one turn, and the step id of its agent, whose page shows the text so far."""
 
     talk: ModelConversation
     plan_ref: str
     agent_step: int
     seconds: float | None
-    """How long the agent may still work; None: as long as a turn may take."""
+    """Remaining seconds of the agent's budget; None means no limit besides the tool's timeout."""
 
 
 @tool(name=TURN_TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
@@ -189,14 +189,14 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
 
 
 async def _stop_when_unwanted(context: ToolContext, limit: asyncio.Timeout) -> None:
-    """End the request once the agent waits for it no more: a person skipped its step, in whatever process."""
+    """Stop the request once the agent no longer waits for it, such as when a person skipped its step."""
     while await in_database(lambda: _run(_step(context)) is not None):
         await asyncio.sleep(POLL_SECONDS)
     limit.reschedule(asyncio.get_running_loop().time())
 
 
 def turn_of(context: ToolContext) -> Turn:
-    """Return what is asked in a call. Raises ToolError where no agent waits for it, or it was switched off."""
+    """Return the turn of a call. Raises ToolError if no agent waits for it, or the agent may no longer be used."""
     step = _step(context)
     run = _run(step)
     if step is None or run is None:
@@ -221,7 +221,7 @@ def _step(context: ToolContext) -> Step | None:
 
 
 def _run(step: Step | None) -> AgentRun | None:
-    """Return the agent's work that waits for this turn, and for no other."""
+    """Return the agent run that waits for exactly this turn."""
     if step is None:
         return None
     run = AgentRun.objects.select_related("agent", "step").filter(step=step.parent_id, ended_at=None).first()
