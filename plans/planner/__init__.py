@@ -1,4 +1,4 @@
-"""From a request in words to a plan: what a language model is asked, and what its answers become."""
+"""Planner: turns a request in words into a plan by asking a language model and converting its answers to steps."""
 
 from plans.planner.nodes import execute_tools
 from plans.planner.output import PlannedCall, PlannerOutput, should_execute_tools

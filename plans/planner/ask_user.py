@@ -1,6 +1,6 @@
-"""The tool that asks the person whose plan it is; it needs no model, so any plan may have such a step.
+"""Tool that asks the plan's owner a question. It needs no model, so any plan may contain such a step.
 
-The step waits with `plans.engine.questions`; when its call runs there is an answer, and that is what it gives back.
+The step waits as described in `plans.engine.questions`; its call runs once there is an answer, and returns it.
 """
 
 from typing import Annotated
@@ -13,7 +13,7 @@ from catalog.tools import tool
 from plans.engine.questions import MAX_QUESTION
 from plans.models import Question
 
-QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, description="What the person is asked")]
+QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, description="The question")]
 
 
 @tool(categories=["planner"], returns_private_data=True, retry_safe=True)
@@ -22,5 +22,5 @@ def ask_user(question: QuestionText, *, context: ToolContext) -> str:
     asked = Question.objects.filter(step__plan__public_id=context.plan_id, step__step_id=context.step_id or 0)
     given = asked.exclude(answered_at=None).last()
     if given is None:
-        raise ToolError("Only a step of a plan waits for an answer: put ask_user into a plan, and start that.")
+        raise ToolError("ask_user works only as a step of a plan. Add it to a plan and start the plan.")
     return given.answer

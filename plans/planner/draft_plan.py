@@ -1,6 +1,6 @@
-"""The tool that drafts: a request becomes the planner's answer and, checked and repaired, the document of a plan.
+"""Tool that drafts a plan: ask the planner, validate its answer, let it fix errors, and return a plan document.
 
-Nothing that a model answers is executed here, or stored as a plan: a draft is a result that people look at.
+Nothing that a model answers is executed or stored as a plan here; people review the draft.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ from plans.strategies import PlanningStrategy
 
 REPAIRS = 2
 PLAN_FAILED = "Plan failed: "
-"""How contract C begins the error of an answer that cannot be read."""
+"""Prefix of the error for an unreadable answer, fixed by contract C."""
 SECONDS = 120.0
 RATE = "10/min"
-"""How often one caller may ask for a draft: each asks a model up to three times, which somebody pays for."""
+"""Limit of drafts for each caller: each draft asks a paid model up to three times."""
 
 
 @tool(
@@ -50,31 +50,31 @@ async def draft_plan(
 
 
 def requester_of_call(context: ToolContext) -> Requester:
-    """Return in whose name a call asks the planner."""
+    """Return the requester of a call. Raises ToolError if it has none."""
     call = Call.objects.select_related("requested_by", "token__user").get(public_id=context.call_id)
     plan = Plan.objects.only("via", "session").get(public_id=context.plan_id)
     if call.requested_by is None:
-        raise ToolError("Nobody asked for this call, so there is nobody to plan for.")
+        raise ToolError("This call has no requester, so no plan can be drafted for it.")
     return Requester(call.requested_by, call.token, via=plan.via, session=plan.session)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRound:
-    """One answer of the model, and what was found in it; an answer that cannot be read has no output."""
+    """One parsed answer of the model with its validation."""
 
     answer: Answer
     judged: JudgedAnswer
 
     @property
     def output(self) -> PlannerOutput:
-        """What the planner answered."""
-        assert isinstance(self.answer.data, PlannerOutput)  # noqa: S101 (it was asked for in this shape)
+        """The planner's parsed answer."""
+        assert isinstance(self.answer.data, PlannerOutput)  # noqa: S101 (the model was asked for this type)
         return self.answer.data
 
 
 @dataclass(slots=True)
 class Drafting:
-    """One request on its way to a plan; `request` holds no secret."""
+    """Drafting of one request; `request` contains no secrets."""
 
     context: ToolContext
     request: str
@@ -85,7 +85,7 @@ class Drafting:
     purpose: client.Purpose = "draft"
 
     async def result(self) -> dict[str, Any]:
-        """Ask, and let the planner mend its answer at most twice. Raises what asking raises."""
+        """Ask the planner, with up to two repairs, and return the result. Raises what `client.ask_model` raises."""
         instructions = await in_database(self._instructions)
         said = await in_database(self._opening)
         last: DraftRound | AnswerUnreadable | None = None
@@ -98,7 +98,7 @@ class Drafting:
                 break
             said = [*said, *prompt.correction_messages(last.answer.text, last.judged.errors)]
         if not isinstance(last, DraftRound):
-            assert last is not None  # noqa: S101 (it was asked at least once)
+            assert last is not None  # noqa: S101 (the loop runs at least once)
             raise AnswerUnreadable(PLAN_FAILED + last.message, last.text, last.tokens)
         return self._told(last)
 

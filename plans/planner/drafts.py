@@ -1,7 +1,7 @@
-"""Drafts: a request in words, what the planner made of it, and the plan that people start from it.
+"""Drafts: a request in words, the planner's result, and the plan started from it.
 
-A draft is a call of the tool `draft_plan`, and is addressed by that call's id. What its model was asked moves to the
-plan that is started from it; that is how a draft is known to have been started.
+A draft is a call of the tool `draft_plan` and is identified by that call's id. Starting a draft moves its records of
+model use to the new plan; a draft counts as started once they have moved.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ LONGEST_REQUEST = 8000
 
 
 class _DraftResult(BaseModel):
-    """The result of a call that drafted, as the tool gives it; of a person's answer in its place anything may be."""
+    """Result of a `draft_plan` call. A person who responded in place of the tool may have given anything else."""
 
     output: PlannerOutput
     plan: dict[str, Any] | None = None
@@ -45,7 +45,7 @@ class _DraftResult(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FinishedDraft:
-    """What came of a request; `document` is None where no plan could be made. Problems are as REST shows them."""
+    """Result of a finished draft; `document` is None if no plan could be made. Problems have the shape of the API."""
 
     output: PlannerOutput
     document: Mapping[str, Any] | None
@@ -58,20 +58,20 @@ class FinishedDraft:
 
     @property
     def can_start(self) -> bool:
-        """Whether nothing keeps its plan from being stored as it is."""
+        """True if the plan has no errors and can be stored unchanged."""
         return self.document is not None and not any(each["severity"] == "error" for each in self.problems)
 
     def as_plan(self) -> PlanDocument:
-        """Return its plan as it may be stored. Raises Conflict where there is none, and PlanProblems."""
+        """Return the plan as a document to store. Raises Conflict if there is none, and PlanProblems."""
         if self.document is None:
-            raise Conflict("The planner made no plan of this request: write one, or ask in other words.")
+            raise Conflict("The planner made no plan for this request. Write one yourself, or rephrase the request.")
         if not self.can_start:
             raise PlanProblems([Problem(**each) for each in self.problems])
         return _check_start(self.document)
 
 
 def request_draft(request: str, strategy: str | None = None, *, by: Requester) -> Call:
-    """Ask the planner: store the call that drafts, and let it start. Raises NotConfigured and what calls raise."""
+    """Store and start a call of `draft_plan`. Raises NotConfigured, and what `create_call` raises."""
     if not provider.is_configured():
         raise NotConfigured
     arguments = {"request": request} | ({"strategy": strategy} if strategy else {})
@@ -79,13 +79,13 @@ def request_draft(request: str, strategy: str | None = None, *, by: Requester) -
 
 
 def finished_draft(call: Call) -> FinishedDraft | None:
-    """Return what a call drafted; None while it runs, and when it failed."""
+    """Return the result of a draft; None while it runs or if it failed."""
     if call.tool_name != DRAFT_TOOL or call.status != CallStatus.COMPLETED or not call.response:
         return None
     results = call.response_json.get("results")
     try:
         told = _DraftResult.model_validate(results[0] if isinstance(results, list) and results else None)
-    except ValidationError:  # a person answered in the tool's place
+    except ValidationError:  # a person responded in place of the tool
         return None
     return FinishedDraft(
         told.output,
@@ -100,17 +100,17 @@ def finished_draft(call: Call) -> FinishedDraft | None:
 
 
 def request_of(call: Call) -> str:
-    """Return the words that a draft was asked for with, without the secrets in them."""
+    """Return the request of a draft, without secrets."""
     return str(call.arguments_json.get("request", ""))
 
 
 def started_plan(call: Call) -> Plan | None:
-    """Return the plan that was started from a draft."""
+    """Return the plan started from a draft, or None."""
     return started_plans([call]).get(call.pk)
 
 
 def started_plans(calls: Iterable[Call], among: QuerySet[Plan] | None = None) -> Mapping[int, Plan]:
-    """Return the plans that were started from these drafts, by the drafts' keys, in two queries."""
+    """Return the plans started from these drafts by primary key of the draft, in two queries."""
     moved = ModelUse.objects.filter(call__in=list(calls)).exclude(plan__public_id=F("call__plan_ref"))
     started = dict(moved.values_list("call_id", "plan_id"))
     plans = (Plan.objects.all() if among is None else among).in_bulk(started.values()) if started else {}
@@ -118,22 +118,22 @@ def started_plans(calls: Iterable[Call], among: QuerySet[Plan] | None = None) ->
 
 
 def draft_behind(plan: Plan) -> Call | None:
-    """Return the draft that a plan was started from."""
+    """Return the draft that a plan was started from, or None."""
     drafts = Call.objects.filter(tool_name=DRAFT_TOOL, model_uses__plan=plan).exclude(plan_ref=plan.public_id)
     return drafts.order_by("pk").first()
 
 
 def start_draft(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
-    """Store the drafted plan, or what people made of it, and start it unless it says otherwise: once for each draft.
+    """Store the drafted plan, or an edited `document`, once for each draft, and start it unless it says otherwise.
 
-    Raises NotAllowed for another's draft, Conflict where there is no plan yet or it was started already, and
+    Raises NotAllowed for another requester's draft, Conflict if there is no plan yet or it was already started, and
     PlanProblems.
     """
     if not _is_own(call, by):
-        raise NotAllowed("Only who asked for a draft may start its plan.")
+        raise NotAllowed("Only the requester of a draft may start its plan.")
     found = finished_draft(call)
     if found is None:
-        raise Conflict("There is no plan to start: the draft is not finished, or came to nothing.")
+        raise Conflict("There is no plan to start: the draft is not finished, or it failed.")
     checked = _check_start(document, by) if document is not None else found.as_plan()
     return create.create_plan(checked, by=by, origin=DraftOrigin(call))
 
@@ -153,20 +153,20 @@ def _is_own(call: Call, by: Requester) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DraftOrigin:
-    """The draft that a plan is made from."""
+    """Origin of a plan: the draft it is started from."""
 
     call: Call
 
     @property
     def request(self) -> str:
-        """The words it was asked for with."""
+        """The draft's request, without secrets."""
         return storable_text(redact_text(request_of(self.call)))
 
     def become(self, plan: Plan) -> None:
-        """Give the plan what the draft's model was asked, in its transaction. Raises Conflict the second time.
+        """Move the draft's records of model use to the plan. Raises Conflict if the draft was already started.
 
-        Its own plan is looked up first: PostgreSQL looks again only at the rows that an UPDATE changes, not at joins.
+        The draft's own plan is loaded first: PostgreSQL re-checks only rows that an UPDATE changes, not joined rows.
         """
         own = Plan.objects.values_list("pk", flat=True).get(public_id=self.call.plan_ref)
         if not ModelUse.objects.filter(call=self.call, plan_id=own).update(plan=plan):
-            raise Conflict("This draft was started already. Clone its plan, or ask again.")
+            raise Conflict("This draft was already started. Clone its plan, or ask again.")

@@ -1,7 +1,7 @@
-"""What follows from what the planner answered: tools to call, a question to the user, or searches.
+"""Nodes of contract C for programs that do their own routing: `should_execute_tools` and `execute_tools`.
 
-`document_of` makes a plan of it, which is what Toolgate runs. `should_execute_tools` and `execute_tools` are contract
-C's nodes, for programs that route by themselves: there a state goes from one to the next, and no plan is made.
+Toolgate itself turns a planner's answer into a plan (`plans.planner.steps`). Here a state passes from node to node, and
+no plan is made.
 """
 
 import asyncio
@@ -25,24 +25,25 @@ from plans.llm.client import in_database
 from plans.planner.output import PlannedCall, State
 from plans.store.requesters import Requester
 
-WAITS_FOR_APPROVAL = "A person has to approve this before it runs. Nothing has been done yet."
-STILL_RUNNING = "This is not done yet. It goes on, and its call will have the result."
-REQUESTER_MISSING = "This tool needs somebody who asks for the call: name a User or an ApiToken as requester."
-NO_CALL = "This is no tool call: one is an object with the tool's name as tool, and its arguments as args."
-NO_ARGUMENTS = "The args of a tool call are an object: each argument under its name."
+WAITS_FOR_APPROVAL = "This needs approval by a person before it runs. Nothing has been done yet."
+STILL_RUNNING = "This is still running. The result will be available from its call."
+REQUESTER_MISSING = "This tool needs a requester. Set requester to a User or an ApiToken."
+NO_CALL = "A tool call must be an object with the tool's name as tool and its arguments as args."
+NO_ARGUMENTS = "The args of a tool call must be an object of arguments by name."
 POLL_SECONDS = 0.05
 MARGIN_SECONDS = 5.0
 LONGEST_NAME = 128
-"""Characters of a session's name."""
+"""Maximum characters of a session's name."""
 
 
 async def execute_tools(state: State) -> dict[str, Any]:
-    """Run the planner's tool calls one after the other, whatever becomes of each; never raises for what one does.
+    """Run the planner's tool calls one after the other and return their results; failures of calls are not raised.
 
-    `tool_results` has contract C's result of each tool by its name, the last one where a tool was called twice;
-    `results` has all of them in order, each with its call's id. With a `requester` in the state (a User, an ApiToken or
-    a `Requester`) each is a call through the gate, and one that waits for people says so; a User's and a token's stand
-    in the session that has the conversation's id. Without one only safe tools run. Raises TypeError for another one.
+    `tool_results` maps tool names to contract C's results (the last one if a tool was called twice); `results` lists
+    all of them in order, each with its call's id. With a `requester` in the state (a User, an ApiToken or a
+    `Requester`), each is a call through the gate, and one that waits for approval says so; calls of a User or ApiToken
+    belong to the session named by the conversation's id. Without a requester only safe tools run. Raises TypeError for
+    any other requester.
     """
     by = state.get("requester")
     if not isinstance(by, Requester | User | ApiToken | None):
@@ -53,7 +54,7 @@ async def execute_tools(state: State) -> dict[str, Any]:
 
 
 async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
-    """Run one tool call, and say what came of it."""
+    """Run one tool call and return its entry for `results`."""
     asked = call.model_dump() if isinstance(call, PlannedCall) else call
     if not isinstance(asked, Mapping) or not isinstance(asked.get("tool"), str):
         return _tool_result("", new_call_id(), _failure_result(NO_CALL, NO_CALL))
@@ -79,7 +80,7 @@ async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
 
 
 def _requester_of_state(state: State) -> Requester:
-    """Return who asks for the calls of a state. Raises NotAllowed for a person or token that may call no tools."""
+    """Return the requester of a state's calls. Raises NotAllowed for a person or token that may not call tools."""
     by = state["requester"]
     if isinstance(by, Requester):
         return by
@@ -91,7 +92,7 @@ def _requester_of_state(state: State) -> Requester:
 
 
 def _context(state: State) -> dict[str, Any]:
-    """Return the context that contract C gives each tool of a state."""
+    """Return the context that contract C passes to each tool of a state."""
     conversation, user = _object(state.get("conversation_context")), _object(state.get("user_context"))
     return {
         "trace_id": state.get("trace_id"),
@@ -105,7 +106,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 async def _through_the_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
-    """Store the call as its requester's, and return its result, or that it waits. Raises what `create_call` raises."""
+    """Create a call and return its result, or that it waits or still runs. Raises what `create_call` raises."""
     call = await in_database(lambda: create_call(order, by=by))
     tool = get_tool(order.tool)
     until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
@@ -117,7 +118,7 @@ async def _through_the_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
 
 
 def _final_result(call_pk: int) -> dict[str, Any] | None:
-    """Return contract C's result of a call that has ended or waits for people; None while it runs."""
+    """Return contract C's result of a call that ended or waits for approval; None while it runs."""
     call = Call.objects.get(pk=call_pk)
     status = PUBLIC_STATUS[call.status]
     if status == "running":

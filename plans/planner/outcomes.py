@@ -1,6 +1,6 @@
-"""What the planner's steps mean for their plan, carried out in the transaction that completes them.
+"""Completion hooks of the planner's steps, run in the transaction that completes them.
 
-After `plan_on` the plan has the steps that the planner named; after `compose_reply` it has its reply.
+`plan_on` adds the steps that the planner named to its plan; `compose_reply` stores the reply on the plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,17 @@ from plans.store.transactions import PlanTransaction
 
 Response = Mapping[str, Any]
 PLANNER = "the planner"
-"""Who changed a plan, in its events, where the planner added steps."""
-CHANGED = "The plan was changed while the planner was asked. Retry this step, and it is asked again."
-UNREADABLE = "What came in place of the planner's answer names no steps. Retry this step, or change the plan."
-TOO_MANY = f"The planner's steps would give the plan more than {MAX_STEPS}. Clone it without what is done."
+"""Name recorded in `plan.changed` events for steps added by the planner."""
+CHANGED = "The plan was changed while the planner was working. Retry this step to ask the planner again."
+UNREADABLE = "The planner's answer contains no steps. Retry this step, or change the plan."
+TOO_MANY = f"With the planner's steps the plan would have more than {MAX_STEPS}. Clone it without completed steps."
 STEPS: TypeAdapter[list[StepDocument]] = TypeAdapter(list[StepDocument])
 
 
 def add_planned_steps(tx: PlanTransaction, step: ClaimedStep, response: Response) -> str:
-    """Add the steps that the planner named; return why they cannot be, or nothing.
+    """Add the steps that the planner named; return the reason if that is impossible, else an empty string.
 
-    A plan that has ended meanwhile gets none.
+    A plan that has ended in the meantime stays unchanged.
     """
     if retries.plan_is_over(tx):
         return ""
@@ -45,7 +45,7 @@ def add_planned_steps(tx: PlanTransaction, step: ClaimedStep, response: Response
 
 
 def _objection_to_steps(plan: Plan, wanted: Sequence[StepDocument]) -> str:
-    """Say why the steps cannot be added to the plan as it is now, or nothing."""
+    """Return why the steps cannot be added to the current plan, or an empty string."""
     there = set(plan.steps.values_list("step_id", flat=True))
     if len(there) + len(wanted) > MAX_STEPS:
         return TOO_MANY
@@ -60,9 +60,9 @@ def _objection_to_steps(plan: Plan, wanted: Sequence[StepDocument]) -> str:
 
 
 def _add_to_plan(plan: Plan, after: ClaimedStep, wanted: Sequence[StepDocument]) -> None:
-    """Store steps with what they need; those that need the completed step alone are made ready with its dependents.
+    """Store the steps with their dependencies; the caller makes steps ready whose dependencies are completed.
 
-    The planner was told what a person answered, so what it says in them is private.
+    They are marked `after_answer`: their texts may contain a person's private answer.
     """
     done = set(plan.steps.filter(status=StepStatus.COMPLETED).values_list("step_id", flat=True))
     Step.objects.bulk_create(
@@ -89,7 +89,7 @@ def _add_to_plan(plan: Plan, after: ClaimedStep, wanted: Sequence[StepDocument])
 
 
 def store_reply(tx: PlanTransaction, step: ClaimedStep, response: Response) -> str:
-    """Keep the reply on the plan; always possible."""
+    """Store the reply on the plan; never fails."""
     reply = extract_value(response, ["results", "0"])
     if isinstance(reply, str):
         Plan.objects.filter(pk=tx.plan_pk).update(reply=reply)

@@ -1,4 +1,4 @@
-"""What the planner answers, as contract C has it, and which way the answer goes."""
+"""The planner's answer in the shape of contract C, and its routing."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class PlannedCall(BaseModel):
-    """One tool call that the planner wants, and why."""
+    """One tool call that the planner requests, with its reason."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -17,9 +17,9 @@ class PlannedCall(BaseModel):
 
 
 class PlannerOutput(BaseModel):
-    """One answer of the planner, as it gave it: nothing in it has been checked against the catalog.
+    """One raw answer of the planner; nothing in it has been checked against the catalog.
 
-    `plan` is a plan document as it is submitted, for goals that need steps which depend on each other.
+    `plan` is a plan document, used for goals whose steps depend on each other.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -35,7 +35,7 @@ class PlannerOutput(BaseModel):
     @field_validator("tool_calls", mode="before")
     @classmethod
     def _take_null(cls, value: Any) -> Any:
-        """Take null for no calls: contract C's state has it so."""
+        """Accept null as an empty list, as contract C's state uses it."""
         return [] if value is None else value
 
 
@@ -46,7 +46,7 @@ State = Mapping[str, Any]
 
 
 def should_execute_tools(state: State) -> Route:
-    """Say what comes next: tool calls before a question to the user, and searches when there is neither."""
+    """Return the next node: tool calls come before a question to the user; without either, searches."""
     if state.get("tool_calls"):
         return "execute_tools"
     if state.get("needs_user_input"):

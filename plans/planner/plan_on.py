@@ -1,6 +1,6 @@
-"""The tool that plans on: after an answer the planner is asked again, and what it says becomes steps of the same plan.
+"""Tool that continues planning after an answer: asks the planner again and returns new steps for the same plan.
 
-The steps are only a result here. They are added in the transaction that completes the step (`plans.planner.outcomes`).
+The steps are added in the transaction that completes the step (`plans.planner.outcomes`).
 """
 
 import json
@@ -30,19 +30,19 @@ from plans.strategies import PlanningStrategy
 MOST_QUESTIONS = 3
 MAX_NAMED_KEYS = 3
 NO_MORE_QUESTIONS = (
-    f"You have asked {MOST_QUESTIONS} questions, and may ask no more. Answer with what you have been told."
+    f"You have asked {MOST_QUESTIONS} questions, which is the maximum. Answer with the information you have."
 )
-UNUSABLE = "The planner's answer could not be used, and asking it to mend that twice did not help: "
-NEXT_ANSWER_PROMPT = "Answer with one JSON object again: what is to be done now."
-ANSWER_KEY_NOTE = "It is kept under `{key}`: where a parameter needs it, write `${{{key}}}`."
+UNUSABLE = "The planner's answer was invalid, also after two attempts to fix it: "
+NEXT_ANSWER_PROMPT = "Answer with one JSON object again: what should be done now."
+ANSWER_KEY_NOTE = "It is stored under `{key}`. To use it in a parameter, write `${{{key}}}`."
 NO_ANSWER = (
-    "Nobody answered this question: it was skipped. Do what can be done without the answer, or say that it cannot."
+    "This question was skipped without an answer. Do what can be done without it, or say that it cannot be done."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningState:
-    """A plan as it is planned on: its own steps, the keys that are taken, and where new steps go."""
+    """State of a plan for further planning: its steps, questions, used keys, and the position of new steps."""
 
     plan: Plan
     documents: Mapping[int, dict[str, Any]]
@@ -52,22 +52,22 @@ class PlanningState:
     step_id: int
 
     def place(self) -> StepPlacement:
-        """Return a new place for the steps to come; the first of them need the step that plans on."""
+        """Return the position of new steps; the first of them depend on the current step."""
         return StepPlacement(self.first, (self.step_id,), set(self.keys))
 
 
 @tool(name=PLAN_ON, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
 async def plan_on(*, context: ToolContext) -> dict[str, Any]:
-    """Ask the planner what is to be done now that its question is answered; the plan gets the steps it names."""
+    """Ask the planner for the next steps once its question is answered, and add them to the plan."""
     standing = await in_database(load_planning_state, context)
     return await (await in_database(_new_continuation, context, standing)).result()
 
 
 def load_planning_state(context: ToolContext) -> PlanningState:
-    """Return how the plan of a call stands. Raises ToolError where it must not be changed."""
+    """Load the planning state for a call. Raises ToolError if its plan may not be changed."""
     plan = Plan.objects.select_related("author", "token__user").get(public_id=context.plan_id)
     if not plan.can_modify:
-        raise ToolError("This plan may not be changed: it was submitted with can_modify false.")
+        raise ToolError("This plan cannot be changed: it was submitted with can_modify false.")
     documents = step_documents(plan, opened=True)
     written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
     named = {str(each["expected_key"]) for each in documents.values() if "expected_key" in each}
@@ -87,7 +87,7 @@ def _new_continuation(context: ToolContext, standing: PlanningState) -> "PlanCon
 
 @dataclass(slots=True)
 class PlanContinuation(Drafting):
-    """One request that goes on after an answer."""
+    """Planning of one request that continues after an answer."""
 
     standing: PlanningState = field(kw_only=True)
     purpose: Purpose = "continue"
@@ -103,14 +103,14 @@ class PlanContinuation(Drafting):
         return judge_steps(output, len(steps), self._whole(steps), by=self.by)
 
     def _whole(self, steps: Sequence[Any]) -> dict[str, Any]:
-        """Return the plan as it would be."""
+        """Return the resulting plan document."""
         memory = dict.fromkeys(
             self.standing.plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
         )
         return {"goal": self.standing.plan.goal, "steps": [*self.standing.documents.values(), *steps], "memory": memory}
 
     def _told(self, last: DraftRound) -> dict[str, Any]:
-        """Return the steps to add. Raises ToolError where the answer cannot be used."""
+        """Return the steps to add. Raises ToolError if the answer has errors."""
         errors, document = last.judged.errors, last.judged.document
         if errors or document is None:
             raise ToolError(UNUSABLE + " ".join(errors[:MAX_NAMED_KEYS]))
@@ -124,7 +124,7 @@ class PlanContinuation(Drafting):
 
 
 def conversation(standing: PlanningState) -> Iterator[ChatMessage]:
-    """Yield what was asked and answered so far."""
+    """Yield the questions and answers so far as messages of the conversation."""
     for each in standing.exchanges:
         asked = {"intent": standing.plan.goal, "needs_user_input": True, "input_request": each.question}
         yield ChatMessage("model", json.dumps(asked, ensure_ascii=False))

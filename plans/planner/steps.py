@@ -1,7 +1,6 @@
-"""The planner's answer as the steps of a plan: calls side by side, a question, searches, or a plan of its own.
+"""Conversion of the planner's answer to steps of a plan: parallel calls, a question, searches, or a complete plan.
 
-What a model wrote is taken as text: only in a plan of its own, where references are what it was told to write, and in
-the arguments of its calls, is `${key}` one.
+Text written by the model is taken literally. `${key}` is a reference only in a complete plan and in arguments of calls.
 """
 
 import re
@@ -31,14 +30,14 @@ StepDict = dict[str, Any]
 
 @dataclass(slots=True)
 class StepPlacement:
-    """Where steps go in a plan: their first number, what the first of them need, and the keys that are taken."""
+    """Position of new steps in a plan: first step id, dependencies of the first steps, and used keys."""
 
     first: int = 1
     needs: tuple[int, ...] = ()
     taken: set[str] = field(default_factory=set)
 
     def key(self, wish: str) -> str:
-        """Take a key that is free and looks like this."""
+        """Reserve and return an unused key similar to `wish`."""
         name = re.sub(r"\W", "_", wish, flags=re.ASCII)[:100] or "result"
         name = f"_{name}" if name[0].isdigit() else name
         number, found = 1, name
@@ -50,15 +49,15 @@ class StepPlacement:
 
 
 def has_plan(output: PlannerOutput) -> bool:
-    """Say whether the planner wrote a whole plan that is not waiting for an answer first."""
+    """Return whether the planner wrote a complete plan that needs no answer first."""
     asks_first = output.needs_user_input and not output.tool_calls
     return bool(output.plan) and not asks_first
 
 
 def steps_of_plan(plan: Mapping[str, Any], place: StepPlacement) -> list[Any]:
-    """Return the steps of a plan that the planner wrote, numbered on from the place, with a reply at the end.
+    """Return the steps of a complete plan, renumbered for their position, with a reply step at the end.
 
-    What has the wrong shape stays as it is: the check of the whole plan says so.
+    Malformed parts stay unchanged; the validation of the whole plan reports them.
     """
     said = plan.get("steps")
     steps = [deepcopy(each) for each in said] if isinstance(said, list) else []
@@ -71,7 +70,7 @@ def steps_of_plan(plan: Mapping[str, Any], place: StepPlacement) -> list[Any]:
 
 
 def _renumber(step: StepDict, place: StepPlacement) -> None:
-    """Number a step on, and let one that needs nothing need what the place says."""
+    """Renumber a step; without dependencies of its own, it depends on the steps that the placement names."""
     shift, number, needed = place.first - 1, step.get("step_id"), step.get("dependencies") or []
     if type(number) is int:
         step["step_id"] = number + shift
@@ -82,9 +81,9 @@ def _renumber(step: StepDict, place: StepPlacement) -> None:
 
 
 def steps_of_calls(output: PlannerOutput, place: StepPlacement) -> list[StepDict]:
-    """Return a step for each call; the result of each is kept under its tool's name.
+    """Return a step for each call, storing its result under the tool's name.
 
-    A call needs those before it whose results it refers to and no other: one that fails stops nobody else's.
+    A call depends only on earlier calls whose results it refers to, so that a failure does not stop unrelated calls.
     """
     steps: list[StepDict] = []
     made: dict[str, int] = {}
@@ -104,7 +103,7 @@ def steps_of_calls(output: PlannerOutput, place: StepPlacement) -> list[StepDict
 
 
 def _referenced_keys(args: Mapping[str, Any]) -> set[str]:
-    """Return the keys that arguments refer to; what is badly written is for the check to say."""
+    """Return the keys that arguments refer to; empty for malformed references, which validation reports."""
     try:
         return {reference.key for reference in references.find(args)}
     except ParameterError:
@@ -112,7 +111,7 @@ def _referenced_keys(args: Mapping[str, Any]) -> set[str]:
 
 
 def steps_of_question(output: PlannerOutput, place: StepPlacement) -> list[StepDict]:
-    """Return the step that asks the user, and the one that plans on when they have answered."""
+    """Return the step that asks the user, and the one that continues planning after the answer."""
     question = (output.input_request or "").strip() or FOLLOW_UP_QUESTION
     asks = {
         "step_id": place.first,
@@ -134,9 +133,9 @@ def steps_of_question(output: PlannerOutput, place: StepPlacement) -> list[StepD
 
 
 def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], place: StepPlacement) -> list[StepDict]:
-    """Return a step for each of the first queries and each search tool, side by side.
+    """Return a step for each of the first queries and each search tool, to run in parallel.
 
-    `tools` are names, each with its parameter.
+    `tools` are pairs of tool name and parameter.
     """
     asked = [query for query in queries if query.strip()][:MOST_QUERIES]
     wanted = [(query, *each) for query in asked for each in tools]
@@ -155,7 +154,7 @@ def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], p
 
 
 def reply_after(steps: Sequence[Any], place: StepPlacement) -> StepDict:
-    """Return the step that composes the reply once all of these are done."""
+    """Return the step that composes the reply after all of these."""
     whole = [step for step in steps if isinstance(step, dict) and type(step.get("step_id")) is int]
     numbers = [step["step_id"] for step in whole]
     needed = {each for step in whole for each in _numbers(step.get("dependencies"))}
@@ -174,9 +173,9 @@ def _numbers(needed: Any) -> list[int]:
 
 
 def search_parameter(tool: Tool[Any, Any]) -> str | None:
-    """Return the parameter that a search tool takes a query in; None for a tool that is none.
+    """Return the parameter for the query of a search tool; None if the tool is not a search tool.
 
-    One is of category `search`, and exactly one of its parameters is required, a text.
+    A search tool has category `search` and exactly one required parameter, a string.
     """
     required = tool.input_schema.get("required", [])
     if SEARCH not in tool.categories or len(required) != 1:
@@ -186,7 +185,7 @@ def search_parameter(tool: Tool[Any, Any]) -> str | None:
 
 
 def _line(text: str) -> str:
-    """Return a text as one line for people."""
+    """Return a text as one line of limited length."""
     said = " ".join(text.replace("\0", " ").split())
     return said if len(said) <= LONGEST_DESCRIPTION else f"{said[: LONGEST_DESCRIPTION - 1]}…"
 
@@ -195,12 +194,12 @@ LONGEST_GOAL = 200
 
 
 def plan_document(output: PlannerOutput, *, by: Requester) -> dict[str, Any]:
-    """Return the plan document that the planner's answer makes; whether it is in order is for its check to say."""
+    """Return the plan document built from the planner's answer; it is not validated yet."""
     return {"goal": goal_of(output), "steps": steps_for(output, by, StepPlacement())}
 
 
 def steps_for(output: PlannerOutput, by: Requester, place: StepPlacement) -> list[Any]:
-    """Return the steps that the planner's answer makes, at their place in a plan."""
+    """Return the steps built from the planner's answer, at their position in a plan."""
     if has_plan(output):
         return steps_of_plan(output.plan or {}, place)
     route = should_execute_tools(output.model_dump())
@@ -212,15 +211,15 @@ def steps_for(output: PlannerOutput, by: Requester, place: StepPlacement) -> lis
 
 
 def _search_tools(by: Requester) -> Sequence[tuple[str, str]]:
-    """Return the tools that a query runs over, those that its requester may call, each with its parameter."""
+    """Return name and query parameter of the search tools that the requester may call."""
     found = ((name, search_parameter(target.tool)) for name, target in sorted(tools_callable_by(by).items()))
     return [(name, parameter) for name, parameter in found if parameter is not None]
 
 
 def goal_of(output: PlannerOutput) -> str:
-    """Return the goal of the plan: what the planner wrote, else the intent in words.
+    """Return the goal of the plan: the one the planner wrote, or the intent in words.
 
-    Never the request itself: a goal is read by everyone who may read the plan, and a request may hold who asks.
+    Never the request itself: everyone who may read the plan reads its goal, and a request may name the user.
     """
     said = extract_value(output.plan, ["goal"]) if has_plan(output) else None
     text = said if isinstance(said, str) and said.strip() else output.intent.replace("_", " ")

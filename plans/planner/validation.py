@@ -1,4 +1,4 @@
-"""What is wrong with a planner's answer: the plan it makes is judged like any other, and for its requester."""
+"""Validation of the planner's answer: the plan built from it is checked like any other, for its requester."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ CALLS = "tool_calls"
 
 @dataclass(frozen=True, slots=True)
 class JudgedAnswer:
-    """The document that an answer makes, None where it makes none, and the errors and warnings in it."""
+    """Plan document built from an answer (None if impossible), with its errors and warnings."""
 
     document: dict[str, Any] | None
     problems: tuple[Problem, ...]
     wrote: str = ""
     first: int = 0
-    """Where in the answer the steps are that the model wrote, and the first of them in the document."""
+    """Path of the steps in the model's answer, and the index of the first of them in the document."""
 
     @property
     def errors(self) -> list[str]:
-        """What keeps the plan from being stored, one line each, for the model."""
+        """Errors as lines for the model, with paths into its answer."""
         return [self._line(problem) for problem in self.problems if problem.severity == "error"]
 
     def _line(self, problem: Problem) -> str:
@@ -37,7 +37,7 @@ class JudgedAnswer:
         return f"{path}: {problem.message}{hint}" if path else f"{problem.message}{hint}"
 
     def _written(self, path: str) -> str:
-        """Return the path of a problem in what the model wrote."""
+        """Return the path of a problem in the model's answer."""
         part, _, rest = path.partition(".")
         index, _, inner = rest.partition(".")
         if part != "steps" or not self.wrote or not index.isdigit() or int(index) < self.first:
@@ -48,10 +48,10 @@ class JudgedAnswer:
 
 
 def judge_answer(output: PlannerOutput, *, by: Requester) -> JudgedAnswer:
-    """Say what plan an answer makes, and what is wrong with it."""
+    """Return the plan built from an answer with its problems."""
     if output.needs_user_input and not (output.input_request or "").strip():
         return JudgedAnswer(
-            None, (Problem("input_request", "required", "error", "A question to the user needs words."),)
+            None, (Problem("input_request", "required", "error", "The question to the user is empty."),)
         )
     try:
         document = plan_document(output, by=by)
@@ -63,14 +63,14 @@ def judge_answer(output: PlannerOutput, *, by: Requester) -> JudgedAnswer:
 
 
 def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> JudgedAnswer:
-    """Say what is wrong with the last `new` steps of a plan that goes on, which an answer adds; the rest stands."""
+    """Return a continued plan with the problems of its last `new` steps, which the answer adds."""
     first = len(document["steps"]) - new
     found = [*_uncallable_tools(document, set(_tools_named_in(output)), by), *check_document(document, by=by)]
     return JudgedAnswer(document, tuple(each for each in found if _is_new(each, first)), _steps_path(output), first)
 
 
 def without_reply(output: PlannerOutput) -> PlannerOutput:
-    """Return an answer without the steps and calls that compose a reply: Toolgate adds its own."""
+    """Return an answer without calls and steps that compose a reply; Toolgate adds its own."""
     calls = [call for call in output.tool_calls if call.tool != COMPOSE_REPLY]
     plan, steps = output.plan, output.plan.get("steps") if output.plan else None
     if plan is not None and isinstance(steps, list):
@@ -81,7 +81,7 @@ def without_reply(output: PlannerOutput) -> PlannerOutput:
 
 
 def _without_dependencies_on(step: Any, numbers: Sequence[Any]) -> Any:
-    """Return a step that depends on none of these numbers."""
+    """Return a step without dependencies on these step ids."""
     needed = step.get("dependencies") if isinstance(step, Mapping) else None
     if not isinstance(needed, list):
         return step
@@ -89,27 +89,28 @@ def _without_dependencies_on(step: Any, numbers: Sequence[Any]) -> Any:
 
 
 def _steps_path(output: PlannerOutput) -> str:
-    """Say where in an answer its steps are; empty where they are made of something else."""
+    """Return the path of the steps in an answer; empty if they are built from other fields."""
     if has_plan(output):
         return "plan.steps"
     return CALLS if output.tool_calls else ""
 
 
 def _is_new(problem: Problem, first: int) -> bool:
-    """Say whether a problem is one of the steps from this place on, or of the plan as a whole."""
+    """Return whether a problem is in a step from this index on, or in the plan as a whole."""
     part, _, rest = problem.path.partition(".")
     index = rest.partition(".")[0]
     return part != "steps" or not index.isdigit() or int(index) >= first
 
 
 def _uncallable_tools(document: Mapping[str, Any], named: set[str], by: Requester) -> Iterator[Problem]:
-    """Name the tools that the model chose, that exist, and that the requester may not call."""
+    """Yield a problem for each existing tool that the model chose and the requester may not call."""
     there, allowed = snapshot.callable_tools(), tools_callable_by(by)
     steps = document.get("steps")
     for index, step in enumerate(steps if isinstance(steps, list) else ()):
         tool = step.get("tool") if isinstance(step, Mapping) else None
         if tool in named and tool in there and there[tool].enabled and tool not in allowed:
-            yield Problem(f"steps.{index}.tool", "not_allowed", "error", f"The tool '{tool}' may not be called here.")
+            message = f"This requester may not call the tool '{tool}'."
+            yield Problem(f"steps.{index}.tool", "not_allowed", "error", message)
 
 
 def _tools_named_in(output: PlannerOutput) -> Iterator[str]:
