@@ -1,1 +1,1 @@
-"""What the demo shows: its people, its files and its plans; `manage.py demo` puts them together."""
+"""Contents of the demo: users, files and plans. `manage.py demo` creates them."""

@@ -1,4 +1,4 @@
-"""The demo's agent: it reads, and writes files that people approve. No model runs in the demo."""
+"""The demo's agent, which reads sources and writes files that people approve. No model runs in the demo."""
 
 from django.contrib.auth.models import User
 
@@ -8,11 +8,10 @@ from plans.models import Agent
 RESEARCHER = {
     "name": "researcher",
     "instructions": """\
-Finds things out from filings and from files, and writes what it found to a file.
-
-Look up figures before you state them, and say for each where it is from. Read a file before you replace it. Write \
-one file at the end, under reports/, and name it in your answer. If something is missing that only a person knows, \
-say so instead of guessing.""",
+Researches filings and files, and writes the findings to a file.
+Look up figures before you state them, and give the source of each. Read a file before you replace it. Write one file \
+at the end, under reports/, and name it in your answer. If something is missing that only a person knows, say so \
+instead of guessing.""",
     "tools": {
         "names": ["sec_financial_data", "read_file", "list_files", "search_files", "render_text", "write_file"],
         "categories": [],
@@ -26,6 +25,6 @@ say so instead of guessing.""",
 
 
 def make_agents() -> None:
-    """Make the one that was never made here; who changed it keeps it so."""
+    """Create the agent unless it exists, so that changes by users are kept."""
     if not Agent.objects.filter(name=RESEARCHER["name"]).exists():
         create(RESEARCHER, by=User.objects.get(username="admin"))

@@ -1,4 +1,4 @@
-"""The demo's people with their sign-ins and tokens; made once, their passwords and tokens anew with each run."""
+"""The demo's users with their tokens. Users are created once; passwords and tokens are new in each run."""
 
 import secrets
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from catalog.errors import Conflict
 from catalog.models import ApiToken
 
 MAIL_DOMAIN = "demo.example"
-"""Marks the people that the demo made: it never touches anybody else's password."""
-TOKEN_MARK = " (demo)"  # noqa: S105 - how the demo's tokens are told from others, nothing secret
+"""Marks users created by the demo, which never changes the password of any other user."""
+TOKEN_MARK = " (demo)"  # noqa: S105 - marks the demo's tokens, not a secret
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Someone to sign in as."""
+    """A demo user."""
 
     username: str
     name: str
@@ -28,7 +28,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class DemoToken:
-    """A token that the demo hands out: its name in the answer and for people, whose it is, and what it may do."""
+    """A token of the demo: its key in the JSON output, title, owner, kind and scopes."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ class DemoToken:
 
 @dataclass(frozen=True, slots=True)
 class DemoSignIn:
-    """A person with the password that was just made."""
+    """A demo user with the new password."""
 
     person: Person
     password: str
@@ -63,9 +63,9 @@ DEMO_TOKENS = (
 
 
 def reset_people() -> list[DemoSignIn]:
-    """Make the people who are missing and give all of them new passwords.
+    """Create missing demo users and set new passwords for all of them.
 
-    Raises Conflict when a username belongs to someone whom the demo did not make.
+    Raises Conflict if a username belongs to a user that the demo did not create.
     """
     with transaction.atomic():
         return [_reset(person) for person in PEOPLE]
@@ -75,7 +75,7 @@ def _reset(person: Person) -> DemoSignIn:
     mail = f"{person.username}@{MAIL_DOMAIN}"
     user, _ = User.objects.get_or_create(username=person.username, defaults={"email": mail})
     if user.email != mail:
-        raise Conflict(f"'{person.username}' is somebody here already; the demo needs a database of its own.")
+        raise Conflict(f"The user '{person.username}' already exists. The demo needs its own database.")
     user.first_name, _, user.last_name = person.name.partition(" ")
     user.is_active, user.is_staff = True, person.role == ADMINISTRATOR
     password = new_password()
@@ -86,12 +86,12 @@ def _reset(person: Person) -> DemoSignIn:
 
 
 def new_password() -> str:
-    """Return a password that can be read and typed, of 74 bits."""
+    """Return a password that is easy to read and type, with 74 bits."""
     return "-".join("".join(secrets.choice(LETTERS) for _ in range(5)) for _ in range(3))
 
 
 def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
-    """End the tokens of earlier runs and make new ones; return each by its name with its text."""
+    """Revoke the tokens of earlier runs and create new ones; return each with its secret, by name."""
     with transaction.atomic():
         earlier = ApiToken.objects.filter(name__endswith=TOKEN_MARK, user__email__endswith=f"@{MAIL_DOMAIN}")
         for token in earlier.filter(revoked_at=None).select_related("user"):

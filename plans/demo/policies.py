@@ -1,4 +1,4 @@
-"""The demo's policies, before the three of every installation: two people, a refusal, and one switched off."""
+"""The demo's policies, in addition to the three defaults: two reviewers, a refusal, and a disabled one."""
 
 from typing import Any
 
@@ -23,28 +23,28 @@ POLICIES: tuple[dict[str, Any], ...] = (
         "reason_required": True,
     },
     {
-        "name": "Files with keys stay shut",
+        "name": "Files with keys are blocked",
         "order": 4,
         "match": {
             "tool": "*_file",
             "arguments": [{"path": "path", "operator": "matches", "value": r"(^|/)\.env(\.|$)"}],
         },
         "effect": "deny",
-        "message": "Files with keys are for people. Ask for what you need to know instead.",
+        "message": "Agents may not open files with keys. Ask a person for the value you need.",
     },
     {
-        "name": "Nothing is deleted at the weekend",
+        "name": "No deletions on weekends",
         "order": 6,
         "enabled": False,
         "match": {"tool": "delete_*", "hours": "Sat,Sun 00:00-24:00"},
         "effect": "deny",
-        "message": "Deleting waits until Monday.",
+        "message": "Deletions are blocked until Monday.",
     },
 )
 
 
 def make_policies() -> None:
-    """Make those that were never made here; who ended or changed one keeps it so."""
+    """Create policies that do not exist yet, so that changes by users are kept."""
     known = set(Policy.objects.values_list("name", flat=True))
     admin = User.objects.get(username="admin")
     for document in POLICIES:

@@ -1,6 +1,6 @@
-"""The demo's plans and the files they work on; each plan is made anew when none of its kind is left to look at.
+"""The demo's plans and their files. A plan is created again if no plan of its scene is in the expected state.
 
-The plan that waits for a person is left alone for as long as it waits; the others are made once.
+A plan that waits for a person is kept while it waits; the others are created once.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from plans.store.requesters import Requester
 
 HERE = Path(__file__).parent
 DRAFT = "reports/aapl-msft-fy2022.md"
-"""The file that the brief is to replace; put back whenever the brief is made anew."""
+"""File that the brief replaces; restored whenever the brief is created again."""
 SECONDS = 60.0
 POLL_SECONDS = 0.05
 FOR_PEOPLE = (WaitingFor.APPROVAL, WaitingFor.OUTCOME)
@@ -33,7 +33,7 @@ FOR_PEOPLE = (WaitingFor.APPROVAL, WaitingFor.OUTCOME)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One plan of the demo: its document, who wants it, whether its agent asks, and where it comes to rest."""
+    """One plan of the demo: document, owner, expected state, and whether its agent submits it."""
 
     document: str
     username: str
@@ -42,12 +42,12 @@ class Scene:
 
     @property
     def plan(self) -> PlanDocument:
-        """The plan as it is submitted."""
+        """The plan's document."""
         text = (HERE / "documents" / f"{self.document}.yaml").read_text("utf-8")
         return PlanDocument.model_validate(yaml.safe_load(text))
 
     def stands(self) -> bool:
-        """Say whether a plan of this scene is there and rests where it should."""
+        """Return whether a plan of this scene exists in the expected state."""
         return Plan.objects.filter(kind=Plan.Kind.PLAN, goal=self.plan.goal, status=self.rests).exists()
 
 
@@ -60,9 +60,9 @@ SCENES = (
 
 
 def make_plans(agent: ApiToken) -> list[Plan]:
-    """Make the plans that are missing, run them until they end or wait for a person, and return them.
+    """Create the missing plans, run them until they end or wait for a person, and return them.
 
-    Raises TimeoutError when a plan has done neither after a minute.
+    Raises TimeoutError if a plan does neither within a minute.
     """
     expire_due(clock.now())
     missing = [scene for scene in SCENES if not scene.stands()]
@@ -79,7 +79,7 @@ def _begin(scene: Scene, agent: ApiToken) -> Plan:
 
 
 def lay_out_files(*, replace: Iterable[str]) -> None:
-    """Put the demo's files into the workspace; one that is there already stays unless it is to be replaced."""
+    """Copy the demo's files to the workspace; existing files are kept unless named in `replace`."""
     for source in sorted((HERE / "files").rglob("*.md")):
         path = source.relative_to(HERE / "files")
         target = settings.TOOLGATE_WORKSPACE / path
@@ -89,7 +89,7 @@ def lay_out_files(*, replace: Iterable[str]) -> None:
 
 
 def wait_until_at_rest(plans: list[Plan]) -> None:
-    """Return when every plan has ended or waits for a person. Raises TimeoutError."""
+    """Wait until every plan has ended or waits for a person. Raises TimeoutError."""
     ends = monotonic() + SECONDS
     while any(not is_at_rest(plan) for plan in plans):
         if monotonic() > ends:
@@ -98,7 +98,7 @@ def wait_until_at_rest(plans: list[Plan]) -> None:
 
 
 def is_at_rest(plan: Plan) -> bool:
-    """Say whether nothing more happens in the plan by itself."""
+    """Return whether the plan makes no further progress without a person."""
     plan.refresh_from_db(fields=["status"])
     if plan.status != PlanStatus.IN_PROGRESS:
         return True

@@ -1,6 +1,6 @@
-"""Progress of a plan in a shell: a line for each change of a step.
+"""Progress of a plan in a terminal: one line for each change of a step.
 
-What stands here is text for people; everything that came from outside is shown without hidden characters.
+Text from outside is printed with hidden characters spelled out.
 """
 
 import os
@@ -18,7 +18,7 @@ LABEL_WIDTH = 28
 
 
 class ProgressDisplay:
-    """Shows how a plan goes on; `styles` are by hue."""
+    """Prints the progress of a plan; `styles` maps hues to functions that style text."""
 
     def __init__(self, write: Callable[[str], object], styles: Mapping[str, Style]) -> None:
         self._write_text = write
@@ -26,18 +26,18 @@ class ProgressDisplay:
         self._said: dict[int, str] = {}
 
     def begin(self, picture: PlanOverview) -> None:
-        """Write what plan this is and where its page is."""
+        """Print the plan's goal and the address of its page."""
         self._write([as_plain_line(picture.plan.goal), plan_address(picture), ""])
 
     def show(self, picture: PlanOverview) -> None:
-        """Show the steps that have started or changed since they were shown last."""
+        """Print steps that started or changed since the last call."""
         for step in picture.steps:
             if step.started and self._said.get(step.number) != step.label:
                 self._said[step.number] = step.label
                 self._write([f"{clock.now():%H:%M:%S}  {line}" for line in self._lines(step)])
 
     def end(self, picture: PlanOverview) -> None:
-        """Write how it ended, or where it stands: how many steps, how long, and why steps failed."""
+        """Print the final or current state: status, duration, counts of steps and errors."""
         label = ", ".join(word.label for word in picture.words)
         took = f" in {format_duration(picture.elapsed_ms)}" if picture.elapsed_ms is not None else ""
         self._write(["", self._styled(picture.words[0].hue, f"{label}{took}") + f": {picture.tally}."])
@@ -62,12 +62,12 @@ class ProgressDisplay:
 
 
 def plan_address(picture: PlanOverview) -> str:
-    """Return the address of the plan's page."""
+    """Return the URL of the plan's page."""
     return _address(f"/plans/{picture.plan.public_id}/")
 
 
 def waiting_address(step: StepOverview) -> str:
-    """Return the address at which people end the step's wait for them; empty when it does not wait for people."""
+    """Return the URL where a person can act on a waiting step; empty if it does not wait for people."""
     if step.step.waiting_for == "approval" and step.step.call is not None:
         return _address(f"/approvals/?item={step.step.call.approval.public_id}")
     if step.step.waiting_for and step.word.hue == "human" and step.step.call is not None:
@@ -76,12 +76,12 @@ def waiting_address(step: StepOverview) -> str:
 
 
 def _address(path: str) -> str:
-    """Return the address of a page; only its path while nothing says where the pages are served."""
+    """Return the URL of a page, or only its path if TOOLGATE_URL is not set."""
     return f"{settings.TOOLGATE_URL}{path}" if "TOOLGATE_URL" in os.environ else path
 
 
 def as_plain_line(text: str) -> str:
-    """Return text in one line, with every character that does not show spelled out."""
+    """Return text as one line with hidden characters spelled out."""
     return " ".join("".join(piece.text for piece in split_hidden(text)).split())
 
 

@@ -1,6 +1,6 @@
-"""`manage.py check_invariants`: exit 0 when every invariant holds, 1 when one does not, 2 when none can be checked.
+"""`manage.py check_invariants`: exit 0 if every invariant holds, 1 if one is broken, 2 if none can be checked.
 
-Only reads, and prints ids, never arguments or results. docs/invariants.md says what each means and what to do.
+Read-only; prints ids, never arguments or results. docs/invariants.md explains each invariant and what to do.
 """
 
 import json
@@ -19,39 +19,41 @@ from plans.invariants.base import CannotCheck, CheckInput, Invariant, Report, Re
 BROKEN, NOT_CHECKED = 1, 2
 SHOWN = 10
 NO_DATABASE = (
-    "The database cannot be read: see that it runs, that DATABASE_URL names it, and that `migrate` has been run."
+    "The database cannot be read. Check that it is running, that DATABASE_URL is correct and migrations are applied."
 )
 
 
 class Command(BaseCommand):
-    """Checks what must be true of the whole database."""
+    """Check the invariants of the whole database."""
 
-    help = "Check the invariants over the whole database. Only reads; may run while the product does."
+    help = "Check the invariants of the whole database. Read-only; safe to run while Toolgate is running."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the form of the answer, how long things may take, and what was seen outside of the database."""
+        """Add options for the output format, tolerances and evidence from outside the database."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument(
             "--grace", type=float, default=60.0, metavar="SECONDS",
-            help="how long past its time something may still be under way (60)",
+            help="how long something may be overdue before it counts as broken (60)",
         )  # fmt: skip
-        parser.add_argument("--effects", type=Path, metavar="FILE", help="what tools did, a line each: I10")
-        parser.add_argument("--history", type=Path, metavar="FILE", help="what a client was told, in JSON lines: I14")
+        parser.add_argument("--effects", type=Path, metavar="FILE", help="log of tools' effects, one per line, for I10")
+        parser.add_argument(
+            "--history", type=Path, metavar="FILE", help="responses that a client received, as JSON lines, for I14"
+        )
         parser.add_argument(
             "--captures", type=Path, action="append", default=[], metavar="FILE",
-            help="a file or folder of what was logged, answered, sent or shown: I15",
+            help="file or folder of captured logs, responses, messages or pages, for I15",
         )  # fmt: skip
         parser.add_argument(
             "--canary", action="append", default=[], metavar="TEXT",
-            help="personal data that was planted: belongs where payloads are, nowhere else",
+            help="planted personal data, allowed only in payloads",
         )  # fmt: skip
         parser.add_argument(
-            "--secret", action="append", default=[], metavar="TEXT", help="a secret that was planted: belongs nowhere"
+            "--secret", action="append", default=[], metavar="TEXT", help="planted secret, allowed nowhere"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check, say what was found, and exit with what it means."""
+        """Check the invariants, print the report and exit with its code."""
         try:
             clock.refresh()
             report = check_invariants(self._world(options), watcher=self._progress)
@@ -72,7 +74,7 @@ class Command(BaseCommand):
         if not 0 <= options["grace"] <= 10**6:
             raise CannotCheck("--grace takes 0 to 1,000,000 seconds.")
         if options["captures"] and not (options["canary"] or options["secret"]):
-            raise CannotCheck("--captures says where to look; say with --canary or --secret what to look for.")
+            raise CannotCheck("--captures needs --canary or --secret.")
         return CheckInput(
             now=clock.now(),
             lease_seconds=settings.TOOLGATE_LEASE_SECONDS,
@@ -85,7 +87,7 @@ class Command(BaseCommand):
         )
 
     def _progress(self, invariant: Invariant) -> None:
-        """Say on a terminal what is being checked, on one line that is written over."""
+        """Show the current invariant on a terminal, overwriting one line."""
         if self.stderr.isatty():
             self.stderr.write(f"\r\033[Kchecking {invariant.id}…", ending="")
 
@@ -110,7 +112,7 @@ def _verdict(result: Result) -> str:
 
 
 def _details(result: Result) -> list[str]:
-    """Return the lines below an invariant: what it needs, or what breaks it."""
+    """Return the detail lines of an invariant: why it was not checked, or what breaks it."""
     if not result.is_checked:
         return [result.missing]
     lines = [f"{count:,}: {why}" for why, count in result.reasons.most_common()]

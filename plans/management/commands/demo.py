@@ -1,4 +1,4 @@
-"""`manage.py demo`: fill the database with people, files and plans to look at, then serve them."""
+"""`manage.py demo`: fill the database with demo users, files and plans, then serve them."""
 
 import json
 import socket
@@ -30,21 +30,21 @@ Tokens = Mapping[str, tuple[ApiToken, str]]
 
 
 class Command(BaseCommand):
-    """Make the demo and serve it."""
+    """Create the demo and serve it."""
 
-    help = "Fill the database with demo people, tools and plans, print the sign-ins, and serve on 127.0.0.1."
+    help = "Fill the database with demo users, tools and plans, print the sign-ins, and serve on 127.0.0.1."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take --port, --json and --no-serve."""
+        """Add --port, --json and --no-serve."""
         parser.add_argument("--port", default=PORT, type=int, help=f"the port to serve on ({PORT})")
         parser.add_argument("--json", action="store_true", help="print the URL, sign-ins and tokens as one JSON object")
-        parser.add_argument("--no-serve", action="store_true", help="stop when the plans have ended or wait")
+        parser.add_argument("--no-serve", action="store_true", help="stop once the plans have ended or wait for people")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make people, tokens and plans, say who can sign in, serve."""
+        """Create users, tokens and plans, print the sign-ins, and serve."""
         port, serves = options["port"], not options["no_serve"]
         if not 1 <= port <= HIGHEST_PORT:
-            raise CommandError(f"--port takes 1 to {HIGHEST_PORT}.")
+            raise CommandError(f"--port must be 1 to {HIGHEST_PORT}.")
         refuse_without_migrations()
         refuse_a_restored_database()
         if serves:
@@ -69,18 +69,18 @@ class Command(BaseCommand):
 
 
 def refuse_a_taken_port(port: int) -> None:
-    """Raise CommandError when something listens where the demo is to be served, before anything is reset."""
+    """Raise CommandError if the port is in use, before anything is reset."""
     if is_free(port):
         return
     free = next((each for each in range(port + 1, HIGHEST_PORT + 1) if is_free(each)), PORT)
     raise CommandError(
-        f"Port {port} is taken. Stop what listens on it, or take another: `python manage.py demo --port {free}`, "
+        f"Port {port} is in use. Stop its process, or choose another port: `python manage.py demo --port {free}`, "
         f'or `make demo ARGS="--port {free}"`.'
     )
 
 
 def is_free(port: int) -> bool:
-    """Say whether the port can be listened on."""
+    """Return whether a server can listen on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -91,7 +91,7 @@ def is_free(port: int) -> bool:
 
 
 def demo_as_json(people: list[DemoSignIn], tokens: Tokens) -> str:
-    """Return what was made, as one line."""
+    """Return URL, users and tokens as one line of JSON."""
     return json.dumps(
         {
             "url": settings.TOOLGATE_URL,
@@ -108,17 +108,17 @@ def demo_as_json(people: list[DemoSignIn], tokens: Tokens) -> str:
 
 
 def demo_summary(people: list[DemoSignIn], tokens: Tokens, command: str) -> str:
-    """Return what was made, for people, and with which command it is still to be served, if it is."""
-    serving = f"Serve it with `{command}` on" if command else "The demo is ready:"
+    """Return URL, users and tokens as text; `command` is the command that serves the demo, if it does not run yet."""
+    serving = f"Run `{command}` to serve the demo on" if command else "The demo is ready:"
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING).count()
     return "\n".join(
         [
             f"\n{serving} {settings.TOOLGATE_URL}/",
-            f"Requests that wait for a reviewer: {waiting}.\n",
+            f"Requests waiting for a reviewer: {waiting}.\n",
             "Sign in as",
             *(f"  {each.person.username:<6} {each.password}   {each.person.role}" for each in people),
             "\nTokens for the API",
             *(f"  {name:<9} {text}   of {token.user.get_username()}" for name, (token, text) in tokens.items()),
-            "\nThe next run gives new passwords and tokens.\n",
+            "\nThe next run creates new passwords and tokens.\n",
         ]
     )

@@ -1,4 +1,4 @@
-"""`manage.py new_epoch --reason R`: after a restore. What was approved before is void, and the audit log says why."""
+"""`manage.py new_epoch --reason R`: void earlier approvals after restoring a backup, and record the reason."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,16 +13,16 @@ from plans.management.preconditions import refuse_without_migrations
 
 
 class Command(BaseCommand):
-    """Begins the next epoch."""
+    """Begin the next epoch."""
 
-    help = "After a restore: end open approvals and grants, leave started dangerous calls to people, audit the reason."
+    help = "After restoring a backup: end approvals and grants, ask people about started dangerous calls, audit why."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the reason."""
+        """Add --reason."""
         parser.add_argument("--reason", required=True, metavar="R", help="why; kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Begin it, give up what seems to run, and say what was done."""
+        """Begin the epoch, release steps that appear to be running, and print a summary."""
         refuse_without_migrations()
         try:
             begun = begin_epoch(options["reason"])
@@ -39,12 +39,12 @@ class Command(BaseCommand):
 
 
 def epoch_summary(begun: EpochSummary, taken_back: int) -> str:
-    """Say what a new epoch did."""
+    """Return a summary of what the new epoch changed."""
     said = [
         f"Epoch {begun.epoch} has begun.",
-        f"Ended: {begun.requests:,} open requests, which are asked anew, and {begun.grants:,} grants.",
-        f"Taken back: {taken_back:,} steps that ran; of a dangerous call a person says what it did.",
+        f"Ended: {begun.requests:,} open requests, which will be requested again, and {begun.grants:,} grants.",
+        f"Released: {taken_back:,} running steps. People must say what happened for dangerous calls.",
     ]
     if begun.lost_entries:
-        said.append(f"Lost: at least {begun.lost_entries:,} entries of the audit log, which its checkpoints tell of.")
+        said.append(f"Lost: at least {begun.lost_entries:,} entries of the audit log, according to its checkpoints.")
     return "\n".join([*said, "Start servers and workers again."])

@@ -1,7 +1,7 @@
-"""`manage.py run_plan FILE`: submit a plan from the shell and follow it, a line for each step.
+"""`manage.py run_plan FILE`: submit a plan from the shell and follow it, one line for each step.
 
-Ends with 0 only when the plan completed; 1 when it failed or was cancelled, 2 when it cannot be stored, 3 when it was
-left before its end (it waits for people or is paused, and there is no --wait), 130 after Ctrl+C, 143 after SIGTERM.
+Exit codes: 0 if the plan completed, 1 if it failed or was cancelled, 2 if it cannot be stored, 3 if it has not ended
+(it waits for people or is paused, without --wait), 130 after Ctrl+C, 143 after SIGTERM.
 """
 
 import json
@@ -46,30 +46,30 @@ REDRAW_SECONDS = 1.0
 COMPLETED, FAILED, REFUSED, LEFT, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES: dict[str, int] = {PlanStatus.COMPLETED: COMPLETED, PlanStatus.FAILED: FAILED, PlanStatus.CANCELLED: FAILED}
 LOG_VERBOSITY = 2
-"""The verbosity from which on log lines are written beside the display."""
+"""Verbosity from which log lines are printed as well."""
 PLAN_ID = re.compile(r"plan_[\w-]+")
 
 
 class Command(BaseCommand):
-    """Submit a plan document and follow what comes of it."""
+    """Submit a plan document and follow its progress."""
 
-    help = "Submit a plan document (JSON or YAML) and follow it; what is ready runs here, or wherever else it is taken."
+    help = "Submit a plan document (JSON or YAML) and follow it. Its steps run in this process or on other workers."
     wait = staticmethod(sleep)
-    """Called with `LOOK_SECONDS` between two looks at the plan."""
+    """Called with POLL_SECONDS between two checks of the plan."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the file, who asks, and how long to follow."""
+        """Add the file, --wait, --json and --user."""
         parser.add_argument(
             "file", type=Path, help="The plan document (.json, .yaml, .yml), or the id of a stored plan."
         )
-        parser.add_argument("--wait", action="store_true", help="Follow to the end, also while people are waited for.")
+        parser.add_argument("--wait", action="store_true", help="Follow to the end, even while it waits for people.")
         parser.add_argument(
             "--json", action="store_true", help="Print the plan, or its problems, as one JSON document."
         )
-        parser.add_argument("--user", help="Who asks (the first administrator).")
+        parser.add_argument("--user", help="The user who submits the plan (default: the first administrator).")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Store the plan, follow it, end with its exit code."""
+        """Store the plan, follow it, and exit with its code."""
         with _logging(wanted=options["verbosity"] >= LOG_VERBOSITY):
             code = self._run(options)
         if code:
@@ -80,8 +80,8 @@ class Command(BaseCommand):
         refuse_a_restored_database()
         initialize_tools()
         if not snapshot.callable_tools():
-            raise CommandError("The catalog is empty: run `python manage.py sync_tools` first.", returncode=REFUSED)
-        with run_executor():  # first, so that its threads hear of the plan
+            raise CommandError("The catalog is empty. Run `python manage.py sync_tools` first.", returncode=REFUSED)
+        with run_executor():  # started first, so that its threads are notified of the plan
             plan = self._stored(options["file"]) or self._submit(options)
             try:
                 interrupted = self._follow(plan, wait=options["wait"], quiet=options["json"])
@@ -97,7 +97,7 @@ class Command(BaseCommand):
         return INTERRUPTED if interrupted else EXIT_CODES.get(plan.status, LEFT)
 
     def _stored(self, file: Path) -> Plan | None:
-        """Return the plan whose id was given in place of a file, None for a file. Raises CommandError."""
+        """Return the plan if an id was given, or None for a file. Raises CommandError."""
         if file.exists() or not PLAN_ID.fullmatch(str(file)):
             return None
         plan = Plan.objects.filter(public_id=str(file)).first()
@@ -123,7 +123,7 @@ class Command(BaseCommand):
             self._refuse(with_lines(found, text) if is_json else found, as_json=options["json"])
 
     def _refuse(self, problems: Sequence[Problem], *, as_json: bool) -> NoReturn:
-        """Say what is wrong, and end."""
+        """Print the problems and exit."""
         if as_json:
             found = PlanProblemSerializer(problems, many=True).data
             self.stdout.write(json.dumps({"valid": False, "problems": found}, ensure_ascii=False))
@@ -134,10 +134,10 @@ class Command(BaseCommand):
         raise SystemExit(REFUSED)
 
     def _follow(self, plan: Plan, *, wait: bool, quiet: bool) -> bool:
-        """Show the plan until it is over, or only people can move it and nobody waits; True when Ctrl+C ended that."""
+        """Show progress until the plan has ended or (without `wait`) waits for people; return True after Ctrl+C."""
         progress = None if quiet else self._progress()
         seen, drawn_at = -1, float("-inf")
-        try:  # from here on the plan may be running, and whoever stops this is told so
+        try:  # the plan may be running from here on, so an interruption says so
             if progress is not None:
                 progress.begin(overview.load_overview(plan))
             while True:
@@ -156,18 +156,18 @@ class Command(BaseCommand):
             progress.end(overview.load_overview(plan))
         if not is_over(plan):
             self.stderr.write(
-                f"It goes on without this command. Follow it at {plan_address(overview.load_overview(plan))}"
+                f"The plan continues without this command. Follow it at {plan_address(overview.load_overview(plan))}"
             )
         return False
 
     def _say_how_to_follow(self, plan: Plan) -> None:
-        """Say, after Ctrl+C or SIGTERM, that the plan goes on and where to follow it.
+        """Print, after Ctrl+C or SIGTERM, that the plan continues and where to follow it.
 
-        They may have come in the middle of a statement: that connection answers nothing more.
+        The signal may have interrupted a statement, which makes the connection unusable.
         """
         connection.close()
         self.stderr.write(
-            "\nThe plan is not cancelled: what runs here is finished first, the rest is left to servers and workers.\n"
+            "\nThe plan is not cancelled. Steps running here will finish; servers and workers run the rest.\n"
             f"Follow it at {plan_address(overview.load_overview(plan))}\n"
             f"or with `python manage.py run_plan {plan.public_id} --wait`."
         )
@@ -183,7 +183,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _logging(*, wanted: bool) -> Iterator[None]:
-    """Keep log lines out of the display, which says the same, unless they are wanted."""
+    """Silence log lines below errors unless wanted, because the display shows the same."""
     log = logging.getLogger("toolgate")
     before = log.level
     if not wanted:
@@ -195,12 +195,12 @@ def _logging(*, wanted: bool) -> Iterator[None]:
 
 
 def is_finished(plan: Plan) -> bool:
-    """Say whether the plan is over, and nothing that ran when it ended is still to be told of."""
+    """Return whether the plan has ended and no step is still claimed by a worker."""
     return is_over(plan) and not plan.steps.exclude(claimed_by="").exists()
 
 
 def waits_for_people(plan: Plan) -> bool:
-    """Say whether nothing of the plan runs or may be claimed: people are waited for, its start, or its resume."""
+    """Return whether only people can advance the plan: nothing runs and nothing can be claimed."""
     if plan.paused_at is not None:
         return not plan.steps.exclude(claimed_by="").exists()
     steps = list(plan.steps.filter(status="in_progress").values_list("waiting_for", "ready_at"))
@@ -211,11 +211,11 @@ def waits_for_people(plan: Plan) -> bool:
 
 
 def find_requester(username: str | None) -> User:
-    """Return who asks: the user of this name, else the first administrator. Raises CommandError."""
+    """Return the user of this name, or the first administrator. Raises CommandError."""
     people = User.objects.filter(is_active=True).order_by("pk")
     administers = Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)
     found = people.filter(username=username).first() if username else people.filter(administers).first()
     if found is None:
-        what = f"There is no active user {username}." if username else "There is no administrator yet: name a --user."
+        what = f"There is no active user {username}." if username else "There is no administrator. Use --user."
         raise CommandError(what, returncode=REFUSED)
     return found

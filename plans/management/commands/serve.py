@@ -17,14 +17,14 @@ from plans.metrics import share_with_children
 
 APPLICATION = "config.asgi:application"
 WITHOUT_EXECUTOR = "config.asgi:application_without_executor"
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (a name, nothing is bound)
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (only a name; nothing is bound)
 REQUESTS_END_SECONDS = 5
 SOCKET_BYTES = 4096
-"""What a client may send over a socket; nothing it sends is read."""
+"""Maximum size of a client's socket message; the server ignores all of them."""
 
 
 class Server(uvicorn.Server):
-    """Says when it serves, and where."""
+    """Server that prints its address once it accepts requests."""
 
     def __init__(self, config: uvicorn.Config, say: Callable[[str], object]) -> None:
         super().__init__(config)
@@ -39,28 +39,28 @@ class Server(uvicorn.Server):
 
 
 class Command(BaseCommand):
-    """Serve until told to stop."""
+    """Serve until stopped."""
 
-    help = "Serve pages, API and sockets; plans are executed in the same process."
+    help = "Serve pages, API and sockets, and execute plans in the same process."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the address, the number of processes and --no-executor."""
-        parser.add_argument("--host", default="127.0.0.1", help="The address to listen on (127.0.0.1).")
-        parser.add_argument("--port", default=8000, type=int, help="The port to listen on (8000); 0 takes a free one.")
-        parser.add_argument("--workers", default=1, type=int, help="How many processes; more than one needs Redis.")
+        """Add --host, --port, --workers and --no-executor."""
+        parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (127.0.0.1).")
+        parser.add_argument("--port", default=8000, type=int, help="Port to listen on (8000); 0 chooses a free one.")
+        parser.add_argument("--workers", default=1, type=int, help="Number of processes; more than one needs Redis.")
         parser.add_argument("--no-executor", action="store_true", help="Serve only; other processes execute plans.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check what serving needs, then serve."""
+        """Check the preconditions, then serve."""
         workers = options["workers"]
         if not 1 <= workers <= 64:
-            raise CommandError("--workers takes 1 to 64.")
+            raise CommandError("--workers must be 1 to 64.")
         if workers > 1 and not settings.REDIS_URL:
-            raise CommandError("Several workers tell each other what is new over Redis: set REDIS_URL, or use one.")
+            raise CommandError("Several workers need Redis to notify each other. Set REDIS_URL, or use one worker.")
         refuse_without_migrations()
         link_to(options["host"], options["port"])
         config = configure(options)
-        # Told to stop, uvicorn raises the signal again when all is down: that is a clean end.
+        # After a clean shutdown uvicorn raises the signal again; ignore it.
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         if workers > 1:
             self._serve_with_many(config)
@@ -88,13 +88,13 @@ class Command(BaseCommand):
 
 
 def link_to(host: str, port: int) -> None:
-    """Let links in answers and mails lead to where this serves, unless TOOLGATE_URL says where people reach it."""
+    """Use this address for links in responses and mails, unless TOOLGATE_URL is set."""
     if port and "TOOLGATE_URL" not in os.environ:
         os.environ["TOOLGATE_URL"] = settings.TOOLGATE_URL = address(host, port).rstrip("/")
 
 
 def configure(options: dict[str, Any]) -> uvicorn.Config:
-    """Return the server's settings."""
+    """Return the configuration of uvicorn."""
     return uvicorn.Config(
         WITHOUT_EXECUTOR if options["no_executor"] else APPLICATION,
         host=options["host"],
@@ -113,6 +113,6 @@ def configure(options: dict[str, Any]) -> uvicorn.Config:
 
 
 def address(host: str, port: int) -> str:
-    """Return the URL of what listens there; of what listens everywhere, the one on this machine."""
+    """Return the URL of a listening address; for a wildcard address, the local URL."""
     host = EVERYWHERE.get(host, host)
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

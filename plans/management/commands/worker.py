@@ -1,4 +1,4 @@
-"""`manage.py worker`: executes the plans of a cluster; serves nothing and writes no tool into the catalog."""
+"""`manage.py worker`: execute the plans of a cluster. Serves no pages and does not change the catalog."""
 
 import asyncio
 import signal
@@ -26,22 +26,22 @@ FULL_SECONDS = 0.02
 
 
 class Command(BaseCommand):
-    """Execute until told to stop."""
+    """Execute plans until stopped."""
 
-    help = "Execute the plans of a cluster (TOOLGATE_EXECUTOR=procrastinate) until told to stop."
+    help = "Execute the plans of a cluster (TOOLGATE_EXECUTOR=procrastinate) until stopped."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the number of threads, and where measurements are read."""
-        parser.add_argument("--concurrency", type=int, help="How many steps at a time (TOOLGATE_THREADS).")
-        parser.add_argument("--metrics-port", type=int, help="Answer measurements on 127.0.0.1 at this port.")
+        """Add --concurrency and --metrics-port."""
+        parser.add_argument("--concurrency", type=int, help="Number of steps to run at a time (TOOLGATE_THREADS).")
+        parser.add_argument("--metrics-port", type=int, help="Serve metrics on 127.0.0.1 at this port.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check what executing needs, then execute."""
+        """Check the preconditions, then execute plans."""
         threads = settings.TOOLGATE_THREADS if options["concurrency"] is None else options["concurrency"]
         if settings.TOOLGATE_EXECUTOR != "procrastinate":
-            raise CommandError("Plans run in the serving process here: set TOOLGATE_EXECUTOR=procrastinate.")
+            raise CommandError("Plans run in the server process. Set TOOLGATE_EXECUTOR=procrastinate to use workers.")
         if not 1 <= threads <= MOST_THREADS:
-            raise CommandError(f"--concurrency takes 1 to {MOST_THREADS}.")
+            raise CommandError(f"--concurrency must be 1 to {MOST_THREADS}.")
         connection.settings_dict["OPTIONS"]["pool"]["max_size"] = 2 * threads + CONNECTIONS_BESIDE
         refuse_without_migrations()
         refuse_a_restored_database()
@@ -53,24 +53,24 @@ class Command(BaseCommand):
         asyncio.run(self._work(ExecutorPool(threads)))
 
     def _warn_of_drift(self) -> None:
-        """Say which tools are other code here than in the catalog: their calls are left to other workers."""
+        """Warn about tools whose code differs from the catalog; other workers run their calls."""
         drifted = sorted(name for name, tool in snapshot.callable_tools().items() if tool.drifted)
         connection.close()
         if drifted:
             self.stderr.write(
-                f"Other code than in the catalog: {', '.join(drifted)}. Their calls are left to other workers; "
-                "run `python manage.py sync_tools` with the code that is to be used."
+                f"These tools differ from the catalog: {', '.join(drifted)}. Other workers will run their calls. "
+                "If this code is the right one, run `python manage.py sync_tools` with it."
             )
 
     async def _work(self, executor: ExecutorPool) -> None:
-        """Execute, and listen for hints, until a signal."""
+        """Execute plans and listen for hints until a signal."""
         told_to_stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(told_to_stop.set))
 
         async def ring(plan_pk: int) -> None:
-            """Hand a hint to the threads; one that must wait for them is the last that this process fetches."""
+            """Pass a hint to the threads; while they are busy, fetch no further hints."""
             while executor.is_full() and not told_to_stop.is_set():
                 await asyncio.sleep(FULL_SECONDS)
             engine_hints.deliver_now(plan_pk)
@@ -90,10 +90,10 @@ class Command(BaseCommand):
 
 
 def measure_at(port: int) -> None:
-    """Answer measurements at a port. Raises CommandError when that cannot be."""
+    """Serve metrics at a port. Raises CommandError if the port cannot be used."""
     if not 0 < port <= MOST_PORT:
-        raise CommandError(f"--metrics-port takes 1 to {MOST_PORT}.")
+        raise CommandError(f"--metrics-port must be 1 to {MOST_PORT}.")
     try:
         metrics.serve(port)
     except OSError as error:
-        raise CommandError(f"Measurements cannot be answered at port {port}: {error.strerror}.") from error
+        raise CommandError(f"Metrics cannot be served at port {port}: {error.strerror}.") from error
