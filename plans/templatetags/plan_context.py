@@ -1,4 +1,4 @@
-"""What pages of lower layers show of plans: requests by plan, a step's place in its plan, outcomes to settle."""
+"""Tags with which pages of lower layers show plans: requests by plan, a step in its plan, outcomes to settle."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +7,8 @@ from typing import Any
 
 from django import template
 from django.contrib.auth.models import User
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from catalog.models import Call
 from catalog.states import CallStatus
@@ -28,7 +30,7 @@ SHOWN_OF_UNKNOWN = (*SHOWN_OF_STEP, "waiting_since", "plan__public_id", *AUTHOR)
 
 @dataclass(slots=True)
 class PlanGroup:
-    """Requests of one plan that follow each other in a list, or direct calls, which have none."""
+    """Consecutive requests of one plan in a list, or of direct calls."""
 
     title: str
     address: str
@@ -37,21 +39,21 @@ class PlanGroup:
 
 @register.simple_tag
 def plan_groups(requests: Iterable[Any], viewer: User) -> list[PlanGroup]:
-    """Put a heading over each run of requests of one plan, or of direct calls; their order stays; one query."""
+    """Group consecutive requests by plan, keeping their order; one query."""
     listed = list(requests)
     refs = {request.plan_ref for request in listed}
     seen = plans_for(viewer).filter(public_id__in=refs, kind=Plan.Kind.PLAN).order_by()
     goals = dict(seen.values_list("public_id", "goal"))
     groups = []
     for ref, members in groupby(listed, lambda request: request.plan_ref if request.plan_ref in goals else ""):
-        group = PlanGroup(goals[ref], f"/plans/{ref}/") if ref else PlanGroup("No plan", "")
+        group = PlanGroup(goals[ref], f"/plans/{ref}/") if ref else PlanGroup(_("No plan"), "")
         groups.append(replace(group, requests=list(members)))
     return groups
 
 
 @register.simple_tag
 def unknown_outcomes(viewer: User) -> list[Step]:
-    """Return the steps, also of direct calls, of which a person has to say what happened: oldest first; one query."""
+    """Return the steps whose outcome a person must settle, including direct calls, oldest first; one query."""
     steps = Step.objects.filter(call__status=CallStatus.OUTCOME_UNKNOWN, waiting_for=WaitingFor.OUTCOME)
     seen = steps.filter(plan__in=plans_for(viewer).order_by()).select_related("plan__author")
     return list(seen.only(*SHOWN_OF_UNKNOWN).order_by("waiting_since", "id")[:MOST_UNKNOWN])
@@ -59,10 +61,10 @@ def unknown_outcomes(viewer: User) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class PlanSurroundings:
-    """A step in its plan: all steps before and after it that are bound to it, and how many of the plan have run.
+    """A step in its plan, with all steps connected to it before and after, and the number of steps that have run.
 
-    What an agent calls (`here`) stands after the step of the agent that `asks` for it, and before what waits for that.
-    `here` is None where the plan has no such step any more.
+    A call of an agent (`here`) follows the agent's step (`asks`) and precedes its dependents. `here` is None if the
+    plan no longer has the step.
     """
 
     plan: Plan
@@ -74,36 +76,44 @@ class PlanSurroundings:
 
     @property
     def way(self) -> list[Step]:
-        """The nearest of those before it."""
+        """The nearest steps before it."""
         return [*self.before, *([self.asks] if self.asks else [])][-MOST_SHOWN:]
 
     @property
     def next(self) -> list[Step]:
-        """The nearest of those after it."""
+        """The nearest steps after it."""
         return list(self.after[:MOST_SHOWN])
 
     @property
     def stake(self) -> str:
-        """What rejecting its call would do to the plan, in a sentence; empty without a step."""
+        """Effect of rejecting the call on the plan, as a sentence; empty without a step."""
         if self.here is None:
             return ""
         if self.asks is not None:
-            return f"If you reject this call, the agent in step {self.asks.step_id} is told and continues without it."
+            return _("If you reject this call, the agent in step %(number)s is told and continues without it.") % {
+                "number": self.asks.step_id
+            }
         lost = [step.step_id for step in self.after if step.status == StepStatus.PENDING]
-        already = f"; {self.ran} already ran" if self.ran else ""
-        then = f". {_name_steps(lost)} will not run" if lost else ": nothing waits for it"
-        return f"Rejecting fails step {self.here.step_id}{then}{already}."
+        parts = [_("Rejecting fails step %(number)s.") % {"number": self.here.step_id}]
+        waiting = _("%(steps)s will not run.") % {"steps": _name_steps(lost)} if lost else _("No step waits for it.")
+        parts.append(waiting)
+        if self.ran:
+            parts.append(
+                ngettext("%(count)s step has already run.", "%(count)s steps have already run.", self.ran)
+                % {"count": self.ran}
+            )
+        return " ".join(parts)
 
 
 @register.filter
 def standing(step: Step) -> str:
-    """Return the status that pages show of a step: a skipped one is not done."""
+    """Return the status to show for a step: "skipped" instead of "completed" for a skipped one."""
     return "skipped" if step.skipped else step.status
 
 
 @register.simple_tag
 def plan_around(plan_ref: str, step_ref: str, viewer: User) -> PlanSurroundings | None:
-    """Return what surrounds a step in its plan; None where there is no plan that the viewer sees; three queries."""
+    """Return a step in its plan, or None if the viewer sees no such plan; three queries."""
     seen = plans_for(viewer).select_related(None).only("public_id", "status")
     plan = seen.filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first() if plan_ref else None
     if plan is None:
@@ -120,7 +130,7 @@ def plan_around(plan_ref: str, step_ref: str, viewer: User) -> PlanSurroundings 
 
 @dataclass(frozen=True, slots=True)
 class CallPlace:
-    """Address of a call's step for one viewer, empty where they do not see its plan; `is_direct` for a direct call."""
+    """Address of a call's step for one viewer, empty if they cannot see its plan; `is_direct` for a direct call."""
 
     address: str
     is_direct: bool
@@ -128,7 +138,7 @@ class CallPlace:
 
 @register.simple_tag
 def call_place(call: Call, viewer: User, around: PlanSurroundings | str | None = None) -> CallPlace:
-    """Return the place of a call; no query where its surroundings are known, else one or two."""
+    """Return the place of a call: no query if `around` is given, else one or two."""
     address = f"/plans/{call.plan_ref}/?step={call.step_ref}"
     if around:
         return CallPlace(address, is_direct=False)
@@ -140,13 +150,15 @@ def call_place(call: Call, viewer: User, around: PlanSurroundings | str | None =
 
 
 def _name_steps(numbers: Sequence[int]) -> str:
-    """Name steps by their numbers, the first MOST_SHOWN of them."""
+    """Return the step numbers in words, at most MOST_SHOWN of them."""
     named, more = [str(number) for number in numbers[:MOST_SHOWN]], len(numbers) - MOST_SHOWN
-    parts = [*named, f"{more} more"] if more > 0 else named
-    return f"Step {parts[0]}" if len(parts) == 1 else f"Steps {', '.join(parts[:-1])} and {parts[-1]}"
+    parts = [*named, _("%(count)s more") % {"count": more}] if more > 0 else named
+    if len(parts) == 1:
+        return _("Step %(number)s") % {"number": parts[0]}
+    return _("Steps %(numbers)s and %(last)s") % {"numbers": ", ".join(parts[:-1]), "last": parts[-1]}
 
 
 def _connected(start: Step | None, arrows: Iterable[tuple[int, int]], steps: Mapping[int, Step]) -> list[Step]:
-    """Return every step that the arrows lead to, in the plan's order."""
+    """Return every step reachable by the arrows, in plan order."""
     found = descendants(start.pk, arrows) if start else ()
     return sorted((steps[pk] for pk in found), key=lambda step: step.step_id)

@@ -1,9 +1,10 @@
-"""What only the plan pages say: clocks that run, and plain text in which nothing is hidden."""
+"""Filters of the plan pages: running clocks, and plain text with hidden characters spelled out."""
 
 from datetime import UTC, datetime
 
 from django import template
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
 from catalog.core import clock
 from catalog.text.safety import split_hidden
@@ -14,17 +15,17 @@ register = template.Library()
 
 @register.filter
 def running_time(moment: datetime) -> str:
-    """Say how long something has lasted; relative_time.js counts on."""
+    """Return the time since `moment` as a `<time>` element that relative_time.js keeps counting."""
     seconds = max(0, int((clock.now() - moment).total_seconds()))
     return format_html(
-        '<time datetime="{}" title="since {} UTC" data-since>{}</time>',
+        '<time datetime="{}" title="{}" data-since>{}</time>',
         f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z",
-        f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+        _("since %(time)s UTC") % {"time": f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"},
         f"{seconds} s" if seconds < 60 else format_duration(seconds * 1000),
     )
 
 
 @register.filter
 def spelled(text: object) -> str:
-    """Spell out every character that does not show, where no markup may stand."""
+    """Return text with hidden characters spelled out, for places without markup."""
     return "".join(piece.text for piece in split_hidden(str(text)))

@@ -1,4 +1,4 @@
-"""What the pages say of tools that are tried: the card on a tool's page, and what would, or did, come of a call."""
+"""Tags for trying tools: the card on a tool's page, and the expected or actual result of a call."""
 
 import json
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any
 
 from django import template
 from django.contrib.auth.models import User
+from django.utils.translation import gettext as _
 
 from approvals.policies.rulebook import Rule
 from catalog.dispatch.pipeline import Deny, Hold
@@ -21,7 +22,7 @@ MOST_SHOWN = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of a response, and the size of all of it in bytes."""
+    """Beginning of a response, and its full size in bytes."""
 
     head: str
     size: int
@@ -30,44 +31,48 @@ class Head:
 
 @register.inclusion_tag("plans/_trying.html", takes_context=True)
 def try_it(context: template.Context, tool: Tool, viewer: User) -> dict[str, object]:
-    """Draw the card with an empty form."""
+    """Render the card with an empty form."""
     return {"trial": new_trial(tool, viewer), "tool": tool, "csrf_token": context.get("csrf_token")}
 
 
 @register.filter
 def refused(rehearsal: Rehearsal) -> bool:
-    """Say whether the gate refuses the call."""
+    """Return whether the gate refuses the call."""
     return isinstance(rehearsal.verdict, Deny)
 
 
 @register.filter
 def held(rehearsal: Rehearsal) -> bool:
-    """Say whether the call would wait for people."""
+    """Return whether the call would wait for approval."""
     return isinstance(rehearsal.verdict, Hold)
 
 
 @register.filter
 def becomes(rehearsal: Rehearsal) -> str:
-    """Say what would become of the call."""
+    """Return a sentence that says what would happen to the call."""
     verdict = rehearsal.verdict
     if isinstance(verdict, Deny):
-        return f"It would be refused: {verdict.message}"
+        return _("It would be refused: %(reason)s") % {"reason": verdict.message}
     if isinstance(verdict, Hold):
-        rule = verdict.terms
-        terms = f" for {rule.quorum} {' or '.join(rule.groups)}, {format_timespan(rule.expires_seconds)} at most"
-        return f"It would wait{terms if isinstance(rule, Rule) else ''}."
-    return "It would run at once."
+        if not isinstance(verdict.terms, Rule):
+            return _("It would wait for approval.")
+        return _("It would wait for approval by %(count)s %(groups)s, for at most %(time)s.") % {
+            "count": verdict.terms.quorum,
+            "groups": _(" or ").join(verdict.terms.groups),
+            "time": format_timespan(verdict.terms.expires_seconds),
+        }
+    return _("It would run immediately.")
 
 
 @register.filter
 def preview_table(shown: Preview) -> dict[str, list[Any]]:
-    """Return the rows that a call would affect as columns and cells."""
+    """Return the rows that a call would affect, as columns and cells."""
     columns = list(dict.fromkeys(name for row in shown.rows for name in row))
     return {"columns": columns, "rows": [[row.get(name, "") for name in columns] for row in shown.rows]}
 
 
 @register.filter
 def response_head(call: Call) -> Head:
-    """Return the standard response as indented JSON, or the beginning of it."""
+    """Return the beginning of the standard response as indented JSON."""
     text = json.dumps(call.response_json, indent=2, ensure_ascii=False)
     return Head(text[:MOST_SHOWN], len(text.encode()), len(text) > MOST_SHOWN)
