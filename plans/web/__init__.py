@@ -1,1 +1,1 @@
-"""The pages of plans, requests, agents and sessions, with their fragments and sockets. Knows no REST view."""
+"""Pages of plans, requests, agents and sessions, with their fragments and sockets. Imports no REST views."""

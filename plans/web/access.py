@@ -1,9 +1,11 @@
-"""Access to the pages of plans: finding a plan its viewer may see, acting on it, and the status of what is refused."""
+"""Access to the pages of plans: find a visible plan, act on it, and map errors to HTTP status codes."""
 
 from collections.abc import Callable
 
 from django.contrib.auth.models import User
 from django.http import Http404
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role, user_display_name
 from catalog.errors import Conflict, ParameterError, ToolgateError
@@ -13,11 +15,13 @@ from plans.sessions.lists import require_no_session_list
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control, plan_for
 
+FORM_EXPIRED = gettext_noop("This form has expired. Reload the page and submit it again.")
+NUL_CHARACTER = gettext_noop("The text contains a NUL character, which is not allowed.")
 STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
 def plan_or_404(viewer: User, public_id: str) -> Plan:
-    """Return a plan that the viewer may see. Raises Http404."""
+    """Return a plan that the viewer may see. Raises Http404 otherwise."""
     try:
         return plan_for(viewer, None, public_id)
     except Plan.DoesNotExist:
@@ -25,26 +29,31 @@ def plan_or_404(viewer: User, public_id: str) -> Plan:
 
 
 def control_plan(viewer: User, plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
-    """Do something to a plan for its owner or an administrator; what takes it `further` needs a role that may write.
+    """Act on a plan as its owner or an administrator; acts that continue the plan (`further`) also need a write role.
 
     Raises NotAllowed, and what the act raises.
     """
     if not may_control(viewer, None, plan):
-        raise NotAllowed(f"Only {user_display_name(plan.author)} or an administrator may do this. Nothing was changed.")
+        raise NotAllowed(
+            _("Only %(owner)s or an administrator may do this. Nothing was changed.")
+            % {"owner": user_display_name(plan.author)}
+        )
     if further and not has_role(viewer, OPERATOR, ADMINISTRATOR):
-        raise NotAllowed("This needs the role operator or administrator. Nothing was changed.")
+        raise NotAllowed(_("This needs the role operator or administrator. Nothing was changed."))
     require_no_session_list(plan)
     act(Requester(viewer))
 
 
 def error_status(error: ToolgateError) -> int:
-    """Return the HTTP status of what an action may raise."""
+    """Return the HTTP status for an error of an action."""
     return next((status for kind, status in STATUS_BY_ERROR.items() if isinstance(error, kind)), 422)
 
 
-NEEDS_ROLE = NotAllowed("Starting plans needs the role operator or administrator. Nothing was stored.")
+def role_required() -> NotAllowed:
+    """Return the error for users who may not store plans."""
+    return NotAllowed(_("Starting plans needs the role operator or administrator. Nothing was stored."))
 
 
 def may_write(request: PageRequest) -> bool:
-    """Say whether the person may store plans."""
+    """Return whether the user may store plans."""
     return has_role(request.user, OPERATOR, ADMINISTRATOR)

@@ -1,6 +1,6 @@
-"""The fragments that the pages' sockets send: the same that the pages include, drawn for everyone who may see them.
+"""Fragments that the pages' sockets send: the same templates that the pages include, rendered for all viewers.
 
-A request that no longer waits is removed from lists at once, before a list is drawn without it.
+A request that is no longer pending is removed from lists at once, before the list itself is rendered again.
 """
 
 from collections.abc import Callable, Set
@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.template.loader import render_to_string
+from django.utils.translation import gettext, ngettext
 
 from approvals.queue.saved_views import WAITING, Queues, needed_count
 from approvals.web.review.inbox import inbox_list
@@ -29,35 +30,35 @@ from plans.web.plan_list import first_page_rows
 
 
 def remove_closed_request(change: Change) -> list[str]:
-    """Return what takes a closed request out of the lists of what waits."""
+    """Return fragments that remove a closed request from the lists of pending requests."""
     return [render_to_string("approvals/_left.html", {"change": change})] if change.type == CLOSED else []
 
 
 PLAN_RESTS, SHELL_RESTS, VIEWS_REST = 0.1, 0.5, 1.0
-"""Seconds: a plan is drawn at most ten times a second, what is on every page twice, what is one person's own once."""
+"""Minimum seconds between renderings: of a plan, of content on every page, and of one person's own content."""
 MAX_LOADS = 3
 
 
 def plan_source(plan_ref: str) -> RenderSource:
-    """One plan, the same for everyone who may see it."""
+    """Return the source of one plan, shared by everyone who may see it."""
     return RenderSource(
         ("plan", plan_ref), partial(_render_plan, plan_ref), lambda feed: feed.listen(plan_ref), PLAN_RESTS
     )
 
 
 def shell_source(visitor: SocketUser) -> RenderSource:
-    """What is on every page: how many requests the visitor can answer, which plans run."""
+    """Return the source of content on every page: number of requests for the visitor, and running plans."""
     key = ("shell", visitor.user.pk)
     return RenderSource(key, partial(_render_shell, visitor.user), Feed.listen_to_all, SHELL_RESTS)
 
 
 def plans_source(visitor: SocketUser) -> RenderSource:
-    """The newest rows of the list of plans."""
+    """Return the source of the newest rows in the list of plans."""
     return _shareable_source("plans", visitor, _render_rows)
 
 
 def inbox_source(visitor: SocketUser, view: str) -> RenderSource:
-    """The requests in one view of what waits; all that waits is the same for everyone who sees private data."""
+    """Return the source of one view of pending requests; the view of all is shared by users who see private data."""
     if view == WAITING and can_see_private(visitor.user):
         return RenderSource(
             ("inbox", None), partial(_render_inbox, view, visitor.user), Feed.listen_to_all, SHELL_RESTS
@@ -66,7 +67,7 @@ def inbox_source(visitor: SocketUser, view: str) -> RenderSource:
 
 
 def views_source(visitor: SocketUser, view: str) -> RenderSource:
-    """How many requests stand in each view of what waits, for this person."""
+    """Return the source of the numbers of requests in each view, for this user."""
     return _personal_source("views", visitor, view, partial(_render_views, view))
 
 
@@ -76,7 +77,7 @@ def _personal_source(name: str, visitor: SocketUser, view: str, draw_for: Callab
 
 
 def _shareable_source(name: str, visitor: SocketUser, draw_for: Callable[[User], Fragments]) -> RenderSource:
-    """Whoever sees everyone's things looks at the same board; the others each at their own."""
+    """Return a source shared by users who see everything, or the visitor's own source."""
     key = (name, None if visitor.sees_all else visitor.user.pk)
     return RenderSource(key, partial(draw_for, visitor.user), Feed.listen_to_all, SHELL_RESTS)
 
@@ -95,11 +96,13 @@ def _render_plan(plan_ref: str) -> Fragments:
         | _refresh_triggers(picture, removed)
     )
     numbers = {f"e{line.seq}": line.seq for line in picture.events}
-    return Fragments(fragments, picture.seq, exact, numbers, f"Plan: {picture.words[0].label}")
+    return Fragments(
+        fragments, picture.seq, exact, numbers, gettext("Plan: %(status)s") % {"status": picture.words[0].label}
+    )
 
 
 def _load_current_overview(plan_ref: str) -> tuple[PlanOverview, bool]:
-    """Draw a plan, again when something happened meanwhile; say whether nothing newer is in the picture."""
+    """Load a plan, again if it changed in the meantime; return whether the result is consistent."""
     plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
     for _ in range(MAX_LOADS):
         picture = load_overview(plans.get())
@@ -114,7 +117,7 @@ def _rows(picture: PlanOverview) -> dict[str, str]:
 
 
 def _events(picture: PlanOverview) -> dict[str, str]:
-    """Return the newest events, oldest first: each is put before the others."""
+    """Return the newest events, oldest first, because the page inserts each one at the top."""
     return {f"e{line.seq}": _event(line) for line in reversed(picture.events)}
 
 
@@ -129,7 +132,7 @@ def _event(line: EventLine) -> str:
 
 
 def _refresh_triggers(picture: PlanOverview, removed: Set[int]) -> dict[str, str]:
-    """Return what makes a page ask again for what it shows to one person alone, whenever that has changed."""
+    """Return fragments that make a page reload its personal parts whenever those have changed."""
     address, first = f"/plans/{picture.plan.public_id}/", default_step(picture)
     changes = sum(line.type == "plan.changed" for line in picture.events)
     states = {step.number: _state_of(step, changes) for step in picture.steps} | dict.fromkeys(removed, "gone")
@@ -145,13 +148,13 @@ def _refresh_triggers(picture: PlanOverview, removed: Set[int]) -> dict[str, str
 
 
 def _state_of(step: StepOverview, changes: int) -> str:
-    """Say what is to be seen of a step; the page of an agent's shows what the agent has called."""
+    """Return the visible state of a step; an agent's step includes the calls of the agent."""
     family = [f"{each.step_id} {_step_state(each, changes)}" for each in step.under]
     return "; ".join([_step_state(step.step, changes), *family])
 
 
 def _step_state(step: Step, changes: int) -> str:
-    """Say what is to be seen of a step; a pending one may have become another with every change of the plan."""
+    """Return the visible state of a step; any change of the plan may have edited a pending one."""
     came_back = step.call is not None and step.call.came_back_at is not None
     version = f" {changes}" if step.status == StepStatus.PENDING else ""
     return f"{step.status}{version} {step.waiting_for} {step.attempt}" + (" came back" if came_back else "")
@@ -163,12 +166,12 @@ def _refresh_trigger(name: str, target: str, address: str, state: str) -> str:
 
 
 def request_refresh_trigger(change: Change) -> str:
-    """Return what makes the page that shows a request ask for it again, unless it has moved on within a second."""
+    """Return a fragment that makes the page of a request reload it, unless the page moves on within a second."""
     return _render("approvals/_look.html", change=change)
 
 
 def model_output_fragment(number: int, text: str) -> str:
-    """Return what the model of an agent's step has said so far, for the page that shows the step."""
+    """Return the text so far of a model in an agent's step, for the page of that step."""
     return _render("plans/_agent_text.html", number=number, text=text, may_speak=True)
 
 
@@ -177,12 +180,15 @@ def _render_shell(viewer: User) -> Fragments:
     shell = {"waiting": waiting, "running_plans": running_plans(viewer)}
     fragments = {place: _render("_waiting.html", shell=shell, place=place) for place in ("side", "tab", "list")}
     fragments["running"] = _render("_running.html", shell=shell)
-    says = "1 request needs you" if waiting == 1 else f"{waiting or 'No'} requests need you"
+    if waiting:
+        says = ngettext("%(count)s request needs you", "%(count)s requests need you", waiting) % {"count": waiting}
+    else:
+        says = gettext("No requests need you")
     return Fragments(fragments, says=says)
 
 
 def _render_rows(viewer: User) -> Fragments:
-    """Return the rows, oldest first: a new one is put before the others."""
+    """Return the rows, oldest first, because the page inserts new ones at the top."""
     rows = reversed(first_page_rows(viewer))
     return Fragments({row.plan.public_id: _render("plans/_plan.html", row=row) for row in rows})
 

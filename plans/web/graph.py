@@ -1,6 +1,6 @@
-"""The graph of a plan: its layout, and its boxes and arrows with their words and looks.
+"""Graph of a plan: its layout, and its boxes and arrows with texts and styles.
 
-The layout is pure geometry in pixels of the SVG: layers by longest path, left to right, few crossings.
+The layout is pure geometry in SVG pixels: layers by longest path, from left to right, with few crossings.
 """
 
 import textwrap
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Protocol
+
+from django.utils.translation import gettext, ngettext
 
 from catalog.text.safety import split_hidden
 from catalog.ui.labels import STATUS_BADGES, Badge
@@ -26,7 +28,7 @@ SWEEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box of one step, or of finished parallel steps when `members` has more than one."""
+    """A box of one step, or of several finished parallel steps in `members`."""
 
     step_id: int
     x: float
@@ -38,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A curve from the right side of one box to the left side of the next; `d` is the path of the SVG."""
+    """A curve from the right side of one box to the left side of another; `d` is the SVG path."""
 
     source: int
     target: int
@@ -47,7 +49,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A drawing and its size."""
+    """Laid out nodes and edges, with the size of the drawing."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -56,9 +58,9 @@ class Graph:
 
 
 def lay_out(graph: Mapping[int, Sequence[int]], done: Set[int] = frozenset()) -> Graph | None:
-    """Return the drawing of step → needed steps; None when it is too large, empty or goes in circles.
+    """Return the layout of a mapping from step to needed steps; None if it is too large, empty or cyclic.
 
-    Over 40 steps, finished steps that stand in one layer become one box.
+    Above 40 steps, finished steps in the same layer are merged into one box.
     """
     needs = {step: sorted({each for each in graph[step] if each in graph and each != step}) for step in graph}
     if not needs or len(needs) > MAX_NODES or sum(map(len, needs.values())) > MAX_EDGES:
@@ -75,7 +77,7 @@ def lay_out(graph: Mapping[int, Sequence[int]], done: Set[int] = frozenset()) ->
 
 
 def _layers(needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return step → the length of the longest path that leads to it."""
+    """Return the length of the longest path to each step."""
     layer_of: dict[int, int] = {}
     for step in TopologicalSorter(needs).static_order():
         layer_of[step] = max((layer_of[each] + 1 for each in needs[step]), default=0)
@@ -83,7 +85,7 @@ def _layers(needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
 
 
 def _collapsed(layer_of: Mapping[int, int], done: Set[int]) -> dict[int, tuple[int, ...]]:
-    """Return first step → steps of each box; steps of one layer never wait for each other."""
+    """Return the steps of each box by its first step; steps in one layer never depend on each other."""
     finished: dict[int, list[int]] = {}
     for step in sorted(done & layer_of.keys()):
         finished.setdefault(layer_of[step], []).append(step)
@@ -114,11 +116,11 @@ def _layered_edges(
 
 
 Spot = tuple[int, int]
-"""A place in a column: (step, -1) for a box, (number, layer) for where a long edge passes."""
+"""A position in a column: (step, -1) for a box, (number, layer) for a waypoint of a long edge."""
 
 
 def _routes(needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int]) -> list[list[Spot]]:
-    """Return each edge as the spots it goes through, one in each layer on its way."""
+    """Return each edge as its spots, one in each layer it crosses."""
     pairs = [(source, target) for target in sorted(needs) for source in needs[target]]
     through = sum(layer_of[target] - layer_of[source] - 1 for source, target in pairs) <= MAX_WAYPOINTS
     routes = []
@@ -141,7 +143,7 @@ def _columns(
 
 
 def _ordered(columns: list[list[Spot]], routes: Sequence[Sequence[Spot]]) -> list[list[Spot]]:
-    """Return the columns with every spot near the middle of its neighbours, seen from both sides in turn."""
+    """Return the columns sorted by the mean height of neighbours, sweeping from both sides in turn."""
     before: dict[Spot, list[Spot]] = {}
     after: dict[Spot, list[Spot]] = {}
     for route in routes:
@@ -167,7 +169,7 @@ def _middle(heights: Sequence[float], otherwise: float) -> float:
 
 
 def _curve(places: Sequence[tuple[float, float]]) -> str:
-    """Return the path through the left and right sides of these places."""
+    """Return the SVG path through the left and right sides of these places."""
     steps = [f"M{places[0][0] + WIDTH:g} {places[0][1] + HEIGHT / 2:g}"]
     for (left, upper), (right, lower) in pairwise(places):
         start, end = left + WIDTH, right - 2
@@ -187,9 +189,9 @@ BOX_CLASSES = {"ok": "ok", "human": "human", "danger": "bad", "run": "run", "war
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box: where it stands, how it looks, what it says, and the step to which it leads.
+    """One box: position, style, text and the step it links to.
 
-    `title` has its lines, at most TITLE_LINES.
+    `title` is a list of at most TITLE_LINES lines.
     """
 
     node: Node
@@ -201,13 +203,13 @@ class Box:
 
     @property
     def step_id(self) -> int:
-        """The step to which it leads."""
+        """The step that the box links to."""
         return self.node.step_id
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """One arrow: its path and its look."""
+    """One arrow: its path and style."""
 
     d: str
     look: str
@@ -215,7 +217,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A whole graph."""
+    """A complete graph, ready to render."""
 
     width: int
     height: int
@@ -226,21 +228,26 @@ class Drawing:
 
 def drawing_from(graph: Graph, boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Drawing:
     count = sum(len(node.members) for node in graph.nodes)
-    return Drawing(graph.width, graph.height, boxes, arrows, f"Plan graph, {count} step{'' if count == 1 else 's'}")
+    label = ngettext("Plan graph, %(count)s step", "Plan graph, %(count)s steps", count) % {"count": count}
+    return Drawing(graph.width, graph.height, boxes, arrows, label)
 
 
 def box_of(node: Node, word: Badge, step: "DescribedStep") -> Box:
     if len(node.members) > 1:
-        title = f"{len(node.members)} done"
-        says = f"Steps {', '.join(map(str, node.members))}, done"
+        title = gettext("%(count)s done") % {"count": len(node.members)}
+        says = gettext("Steps %(numbers)s, done") % {"numbers": ", ".join(map(str, node.members))}
         return Box(node, STATUS_BADGES["completed"], "ok", [title], "", says)
     look = "skip" if word.icon == "skip" else BOX_CLASSES.get(word.hue, "idle")
-    says = f"Step {step.step_id}, {fit_text(step.description, LABEL_ROOM)}, {word.label.lower()}"
+    says = gettext("Step %(number)s, %(description)s, %(status)s") % {
+        "number": step.step_id,
+        "description": fit_text(step.description, LABEL_ROOM),
+        "status": word.label.lower(),
+    }
     return Box(node, word, look, _wrapped(step.description), fit_text(step.tool or "", TOOL_ROOM), says)
 
 
 class DescribedStep(Protocol):
-    """A step, stored or submitted."""
+    """A stored or submitted step."""
 
     @property
     def step_id(self) -> int: ...
@@ -253,7 +260,7 @@ class DescribedStep(Protocol):
 
 
 def _wrapped(text: str) -> list[str]:
-    """Return the beginning of a text in lines that fit into a box."""
+    """Return the beginning of a text as lines that fit into a box."""
     shown = fit_text(text, LABEL_ROOM)
     return textwrap.wrap(shown, TITLE_ROOM, max_lines=TITLE_LINES, placeholder="…")
 

@@ -1,4 +1,4 @@
-"""The list of plans as a page asks for it: what the URL says, tabs, rows with their progress. The URL is the state."""
+"""List of plans: filters from the URL, tabs, and rows with progress. The URL holds all state."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
@@ -22,14 +23,14 @@ PAGE_SIZE = 50
 MAX_QUERY = 200
 WAITING, PAUSED = "waiting", "paused"
 TABS = {
-    "": "All",
-    WAITING: "Waiting for people",
-    PlanStatus.IN_PROGRESS.value: "Running",
-    PAUSED: "Paused",
-    PlanStatus.PENDING.value: "Not started",
-    PlanStatus.COMPLETED.value: "Done",
-    PlanStatus.FAILED.value: "Failed",
-    PlanStatus.CANCELLED.value: "Cancelled",
+    "": gettext_lazy("All"),
+    WAITING: gettext_lazy("Waiting for people"),
+    PlanStatus.IN_PROGRESS.value: gettext_lazy("Running"),
+    PAUSED: gettext_lazy("Paused"),
+    PlanStatus.PENDING.value: gettext_lazy("Not started"),
+    PlanStatus.COMPLETED.value: gettext_lazy("Done"),
+    PlanStatus.FAILED.value: gettext_lazy("Failed"),
+    PlanStatus.CANCELLED.value: gettext_lazy("Cancelled"),
 }
 Counts = Mapping[str, int]
 SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
@@ -44,12 +45,12 @@ MOST_SEGMENTS = 24
 _WAITING_STEPS = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan=OuterRef("pk"))
 PLAN_WAITS_FOR_PEOPLE = Exists(_WAITING_STEPS)
 AWAITED_FROM_PEOPLE = Subquery(_WAITING_STEPS.order_by("-waiting_for").values("waiting_for")[:1])
-"""What the plan waits for from people, as its own page says it; None for nothing."""
+"""Subquery for what the plan waits for from people, as on the plan's own page; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanQuery:
-    """What the URL asks for; values that mean nothing are in `ignored`."""
+    """Filters in the URL; unknown values are collected in `ignored`."""
 
     status: str = ""
     q: str = ""
@@ -58,7 +59,7 @@ class PlanQuery:
 
     @classmethod
     def read(cls, params: QueryDict) -> "PlanQuery":
-        """Read a URL."""
+        """Parse the parameters of a URL."""
         status, before = params.get("status", ""), params.get("before", "")
         number = parse_number(before)
         wrong = [status] if status not in TABS else []
@@ -72,18 +73,18 @@ class PlanQuery:
 
     @property
     def url(self) -> str:
-        """The address of this list, without what goes without saying."""
+        """The URL of this list, without default values."""
         parts = [(name, value) for name, value in (("status", self.status), ("q", self.q)) if value]
         parts += [("before", str(self.before))] if self.before is not None else []
         return f"/plans/?{urlencode(parts)}" if parts else "/plans/"
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is the start of the whole list, into which new plans come."""
+        """True for the first page of the unfiltered list, which receives new plans."""
         return not (self.status or self.q) and self.before is None
 
     def select(self, plans: QuerySet[Plan]) -> QuerySet[Plan]:
-        """Return the plans that fit."""
+        """Return the plans that match the filters."""
         if self.status == WAITING:
             plans = plans.filter(PLAN_WAITS_FOR_PEOPLE)  # also ended ones: an unknown outcome outlives its plan
         elif self.status == PAUSED:
@@ -108,7 +109,7 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanListPage:
-    """The list a URL asks for."""
+    """One page of the list, with its tabs."""
 
     query: PlanQuery
     rows: Sequence[PlanRow]
@@ -117,7 +118,7 @@ class PlanListPage:
 
 
 def plan_list(viewer: User, query: PlanQuery) -> PlanListPage:
-    """Return the plans that the viewer may see and the URL asks for; two queries."""
+    """Return the visible plans that match the query; two queries."""
     plans = query.select(_list_rows(viewer))
     cursor = PageCursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
     page = paginate(plans, order="-id", at=PageParameters(PAGE_SIZE, cursor))
@@ -125,12 +126,15 @@ def plan_list(viewer: User, query: PlanQuery) -> PlanListPage:
         query=query,
         rows=_rows(page.rows),
         older=replace(query, before=page.next.pk).url if page.next else "",
-        tabs=[(replace(query, status=tab, before=None).url, label, tab == query.status) for tab, label in TABS.items()],
+        tabs=[
+            (replace(query, status=tab, before=None).url, str(label), tab == query.status)
+            for tab, label in TABS.items()
+        ],
     )
 
 
 def first_page_rows(viewer: User) -> list[PlanRow]:
-    """Return the first page of all plans: no older row may come into a page that shows it."""
+    """Return the first page of all plans, for live updates of pages that show it."""
     return _rows(_list_rows(viewer).order_by("-id")[:PAGE_SIZE])
 
 
@@ -149,7 +153,7 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
     shares = {hue: count(counts) for hue, count in SEGMENTS}
     if steps > MOST_SEGMENTS:
         shares = {hue: -(-share * MOST_SEGMENTS // steps) for hue, share in shares.items()}
-    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _listed
+    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _list_rows
     return PlanRow(
         plan=plan,
         words=plan_word_list(plan, status_badge(plan.status, awaited), waits=awaited is not None),
@@ -162,7 +166,7 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
 @require_safe
 @sign_in_required
 def plans(request: PageRequest) -> HttpResponse:
-    """Show the plans that fit."""
+    """Show the list of plans."""
     listed = plan_list(request.user, PlanQuery.read(request.GET))
     part = is_fragment_request(request, "results")
     response = render(

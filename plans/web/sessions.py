@@ -1,4 +1,4 @@
-"""The pages of sessions: the list of them, and one with its list and its calls, live."""
+"""Pages of sessions: the list, and one session with its to-do list and calls, updated live."""
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
@@ -15,14 +15,14 @@ from plans.sessions.overview import find_session_overview, session_list
 @require_safe
 @sign_in_required
 def sessions(request: PageRequest) -> HttpResponse:
-    """Show the sessions in which a call was made, the last active first; `?token=` those in which a token called."""
+    """Show the sessions with calls, last active first; `?token=` filters by token."""
     token = _token_or_404(request)
     listed = session_list(request.user, parse_number(request.GET.get("before", "")), token.pk if token else None)
     return render(request, "plans/sessions.html", {"section": "sessions", "listed": listed, "token": token})
 
 
 def _token_or_404(request: PageRequest) -> ApiToken | None:
-    """Return the token that the URL names, None where it names none. Raises Http404 for one that is not to be seen."""
+    """Return the token named in the URL, or None. Raises Http404 if the user may not see it."""
     if not request.GET.get("token"):
         return None
     try:

@@ -1,14 +1,18 @@
-"""The page on which the next gated steps of a plan are approved together: every step that is to come, each gated one in
-full, and what became of an answer. Looking at it changes nothing; its forms ask and decide.
+"""Page for approving the next gated steps of a plan together: upcoming steps, open requests in full, and results.
+
+Viewing the page changes nothing; its forms request approvals and decide them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import User
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from approvals.models import ApprovalRequest
@@ -30,32 +34,35 @@ from plans.states import PLAN_TERMINAL
 from plans.store.privacy import hidden_parts
 from plans.web.access import plan_or_404
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 DEFAULT_COUNT = 3
 KIND_LABELS = {
-    "alone": ("play", "idle", "Runs by itself"),
-    "gated": ("hand", "human", "Gated: people can be asked now"),
-    "later": ("hand", "idle", "Stays gated"),
-    "asked": ("hand", "human", "Shown below"),
-    "waits": ("hand", "human", "Waits for people now"),
-    "approved": ("check", "ok", "Approved"),
-    "stops": ("cautious", "warn", "Comes to nothing as it is"),
+    "alone": ("play", "idle", gettext_lazy("Runs without approval")),
+    "gated": ("hand", "human", gettext_lazy("Needs approval: can be requested now")),
+    "later": ("hand", "idle", gettext_lazy("Needs approval later")),
+    "asked": ("hand", "human", gettext_lazy("Shown below")),
+    "waits": ("hand", "human", gettext_lazy("Waiting for approval")),
+    "approved": ("check", "ok", gettext_lazy("Approved")),
+    "stops": ("cautious", "warn", gettext_lazy("Will be refused as things stand")),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class UpcomingRow:
-    """One step that is to come: how it stands, in a mark and words, and why."""
+    """One upcoming step with icon, label and reason."""
 
     ahead: UpcomingStep
     icon: str
     hue: str
-    words: str
+    words: "StrOrPromise"
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class SliceRequest:
-    """One request in full; `obstacle` says why this viewer cannot approve it here."""
+    """One request in full; `obstacle` is the reason why this viewer cannot approve it here."""
 
     ahead: UpcomingStep
     detail: RequestDetail
@@ -64,13 +71,13 @@ class SliceRequest:
 
     @property
     def value(self) -> str:
-        """What its box sends: the request, and the digest that was on the screen."""
+        """Value of its checkbox: request id and the displayed digest."""
         return f"{self.detail.request.public_id}:{self.detail.request.digest}"
 
 
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
-    """What became of one item."""
+    """Result of approving one request."""
 
     item: BatchItemResult
     step_id: str
@@ -78,7 +85,7 @@ class SliceOutcome:
 
 
 class SlicePage:
-    """What the page shows; `results` once something was approved, else why nothing was."""
+    """Data of the page; `results` after an approval, or `setback` with the reason for a failure."""
 
     def __init__(self, viewer: User, plan: Plan) -> None:
         self.viewer = viewer
@@ -98,12 +105,12 @@ class SlicePage:
 
     @cached_property
     def is_over(self) -> bool:
-        """Whether nothing of the plan is to come."""
+        """True if the plan has no upcoming steps."""
         return self.plan.kind == Plan.Kind.CALL or self.plan.status in PLAN_TERMINAL
 
     @cached_property
     def rows(self) -> list[UpcomingRow]:
-        """Every step that is to come; what a tool objects to is kept from those who must not see what is private."""
+        """All upcoming steps; reasons are hidden from viewers who may not see private data."""
         private = hidden_parts(self.viewer, self.plan).steps
         return [
             UpcomingRow(
@@ -114,7 +121,7 @@ class SlicePage:
 
     @cached_property
     def items(self) -> list[SliceRequest]:
-        """The requests that an answer can be given to now, in the order of their steps."""
+        """The requests that can be decided now, in step order."""
         open_ones = {each.request.pk: each for each in self._ahead if each.is_open and each.request}
         rows = with_snooze(with_related(requests_for(self.viewer)), self.viewer).filter(pk__in=open_ones)
         shown = [self._shown(open_ones[row.pk], row) for row in rows if open_ones[row.pk].kind in (ASKED, WAITS)]
@@ -130,23 +137,23 @@ class SlicePage:
 
     @property
     def answerable(self) -> int:
-        """How many of them this viewer may approve here."""
+        """Number of requests that this viewer may approve here."""
         return sum(not each.obstacle for each in self.items)
 
     @property
     def checked(self) -> int:
-        """How many are chosen."""
+        """Number of chosen requests."""
         return sum(each.checked for each in self.items)
 
     @property
     def second_press(self) -> str:
-        """Why approving what is chosen takes a second press; empty where one press is enough."""
+        """Reason why approving the chosen requests needs a confirmation; empty if it needs none."""
         reasons = (each.detail.second_press for each in self.items if each.checked)
         return next(filter(None, reasons), "")
 
     @property
     def more(self) -> range:
-        """How many more steps this viewer can have shown now: those that they might decide."""
+        """Numbers to choose from for further steps: as many as this viewer might decide."""
         return range(1, min(MAX_SLICE_STEPS, sum(map(self._may_ask, self._ahead))) + 1)
 
     def _may_ask(self, ahead: UpcomingStep) -> bool:
@@ -155,12 +162,12 @@ class SlicePage:
 
     @property
     def later(self) -> int:
-        """How many steps stay gated until their arguments are known."""
+        """Number of steps that need approval once their arguments are known."""
         return sum(each.kind == LATER for each in self._ahead)
 
 
 def request_more(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
-    """Ask about as many further steps as the form says, and return the page."""
+    """Request approval for the number of further steps in the form, and return the page."""
     page, more = SlicePage(viewer, plan), _parse_count(form.get("count", ""))
     try:
         now = sum(each.kind == ASKED for each in upcoming_steps(plan))
@@ -176,13 +183,13 @@ def _parse_count(text: str) -> int:
 
 
 def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
-    """Approve what is checked, each by the digest that was on the screen, and return the page with the results."""
+    """Approve the checked requests by their displayed digests, and return the page with results."""
     page = SlicePage(viewer, plan)
     sent = dict(text.split(":", 1) for text in form.getlist("item")[:MAX_SLICE_STEPS] if ":" in text)
     page.chosen, page.comment = frozenset(sent), form.get("comment", "").replace("\r\n", "\n")
     chosen = {each.detail.request.public_id: each for each in page.items}
     if not sent:
-        page.setback, page.answered_with = "Choose at least one step.", 422
+        page.setback, page.answered_with = _("Choose at least one step."), 422
     elif page.second_press and form.get("confirmed") != "1":
         page.asks_again = True
     else:
@@ -203,7 +210,7 @@ def _slice_outcome(result: BatchItemResult, before: dict[str, SliceRequest]) -> 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def plan_slice(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show what is to come; ask about more of it, or approve what is checked."""
+    """Show the upcoming steps; a POST requests further approvals or approves the checked ones."""
     plan = plan_or_404(request.user, public_id)
     if request.method != "POST":
         page = SlicePage(request.user, plan)

@@ -1,4 +1,4 @@
-"""The sockets of the pages: HTML fragments for people who have signed in. Nobody else relies on their shape."""
+"""Sockets of the pages, which send HTML fragments to signed-in users. Their format is internal."""
 
 import asyncio
 from abc import abstractmethod
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from django.template.loader import render_to_string
+from django.utils.translation import gettext as _
 
 from approvals.queue.saved_views import OPEN_VIEWS, WAITING
 from approvals.requests.queries import requests_audited_since
@@ -34,18 +35,18 @@ from plans.web.fragments import (
 
 
 class PageSocket(Socket):
-    """Keeps a page up to date with the boards that it shows."""
+    """Socket that keeps a page up to date with the render sources it shows."""
 
     def enter(self) -> SocketUser:
-        """Let in who has signed in: tokens have no pages."""
+        """Authenticate the session; tokens are not accepted."""
         return sockets.authenticate_socket(self.scope["headers"], None)
 
     @abstractmethod
     def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
-        """Return what the page shows."""
+        """Return the render sources of the page."""
 
     async def tell(self, visitor: SocketUser) -> None:
-        """Send what has changed, for ever; numbered boards begin after the number that the page was drawn at."""
+        """Send changes until the socket closes; numbered sources start after the page's number."""
         after = self.drawn_at()
         await self.accept()
         bell = asyncio.Event()
@@ -59,43 +60,43 @@ class PageSocket(Socket):
                     await self.say(message)
 
     def drawn_at(self) -> int | None:
-        """Return the number that the page was drawn at, None for one without. Raises SocketRefused for what is none."""
+        """Return the event number at which the page was rendered, or None. Raises SocketRefused if it is invalid."""
         return sockets.parse_after(self.scope["query_string"]) if self.scope["query_string"] else None
 
 
 class ShellSocket(PageSocket):
-    """`/ws/pages/shell/`: what is on every page."""
+    """`/ws/pages/shell/`: content on every page."""
 
     def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
-        """Return the counts and the running plans."""
+        """Return the source of counts and running plans."""
         return [shell_source(visitor)]
 
 
 class InboxSocket(PageSocket):
-    """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: the requests that wait, in one of the saved views.
+    """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: pending requests in one of the saved views.
 
-    What was answered leaves at once; the list that is drawn without it follows. The request that the page shows was
-    drawn at a number of the audit log: what is told after it is news to the page, however long it was away.
+    A decided request is removed at once; the new list follows. The page's request was rendered at a number of the audit
+    log, so every later change is sent, however long the page was disconnected.
     """
 
     _sees_private = False
 
     def enter(self) -> SocketUser:
-        """Let in who has signed in; who no longer sees private data connects again, to a list without it."""
+        """Authenticate; refuse users who lost access to private data, who reconnect to a list without it."""
         visitor = super().enter()
         saw, self._sees_private = self._sees_private, can_see_private(visitor.user)
         if saw and not self._sees_private:
-            raise SocketRefused(sockets.TRY_AGAIN, "Your roles have changed; connect again.")
+            raise SocketRefused(sockets.TRY_AGAIN, "Your roles have changed. Connect again.")
         return visitor
 
     def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
-        """Return the list and the counts of the views beside what is on every page."""
+        """Return the list, the counts of the views and the content on every page."""
         named = str(self.scope["url_route"]["kwargs"].get("view", WAITING))
         view = named if named in OPEN_VIEWS else WAITING
         return [inbox_source(visitor, view), views_source(visitor, view), shell_source(visitor)]
 
     async def tell(self, visitor: SocketUser) -> None:
-        """Tell also of each request that changes: the page that shows it looks at it again."""
+        """Also send a refresh trigger for each changed request."""
         after = self.drawn_at()
         async with request_changes(self.feed).follow() as queue:
             await self.accept()
@@ -112,7 +113,7 @@ class InboxSocket(PageSocket):
 
 
 def _missed_changes(visitor: SocketUser, after: int) -> list[str]:
-    """Return what makes a page look again at what was told of since its number."""
+    """Return refresh triggers for requests that changed after this number."""
     told_of = requests_audited_since(visitor.user, after).values_list("public_id", "status")
     return [request_refresh_trigger(Change(CHANGED, *each)) for each in told_of]
 
@@ -121,30 +122,30 @@ class PlansSocket(PageSocket):
     """`/ws/pages/plans/`: the list of plans."""
 
     def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
-        """Return the rows beside what is on every page."""
+        """Return the rows and the content on every page."""
         return [plans_source(visitor), shell_source(visitor)]
 
 
 class PlanSocket(PageSocket):
-    """`/ws/pages/plans/{id}/?after=SEQ`: one plan, and what its agents' models say while they are still speaking."""
+    """`/ws/pages/plans/{id}/?after=SEQ`: one plan, with the streamed text of its agents' models."""
 
     _can_see_private_parts = False
-    """Judged whenever the visitor is: when they come, and again each few seconds (`Socket.recheck_access`)."""
+    """Updated with each access check: on connect, and every few seconds after (`Socket.recheck_access`)."""
 
     def enter(self) -> SocketUser:
-        """Let in who has signed in and may see the plan."""
+        """Authenticate and check access to the plan."""
         visitor = authorize_plan(self.scope, None)
         plan = Plan.objects.select_related("token").get(public_id=plan_ref_of(self.scope))
         self._can_see_private_parts = can_see_private_in_plan(visitor.user, plan)
         return visitor
 
     def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
-        """Return the plan beside what is on every page."""
+        """Return the plan and the content on every page."""
         return [plan_source(plan_ref_of(self.scope)), shell_source(visitor)]
 
     async def tell(self, visitor: SocketUser) -> None:
-        """Tell also what models are saying, as long as the visitor sees the private values of the plan."""
-        await self.accept()  # what is still being said is told at once
+        """Also send streamed text of models while the visitor may see private values of the plan."""
+        await self.accept()  # text streamed so far is sent at once
         with self.feed.model_output.listen(plan_ref_of(self.scope)) as ear:
             await until_one_ends(super().tell(visitor), self._send_model_output(ear))
 
@@ -156,22 +157,22 @@ class PlanSocket(PageSocket):
 
 
 SESSION_REST_SECONDS = 0.5
-"""Seconds: a session is drawn at most twice a second."""
+"""Minimum seconds between renderings of a session."""
 PARTS = ("standing", "list", "calls")
 SessionMark = Sequence[tuple[int, int]]
 
 
 def session_source(plan: Plan) -> RenderSource:
-    """The session in which a plan was stored, the same for everyone who may see it, whichever plan leads to it.
+    """Return the source of the session of a plan, shared by everyone who may see it, whichever plan they opened.
 
-    Its calls are plans of their own, made while one looks, so any plan rings for it.
+    Calls in the session are plans of their own that may be created at any time, so a change of any plan triggers it.
     """
     key = SessionKey.of_plan(plan)
     return RenderSource(("session", key), SessionRenderer(plan, key), Feed.listen_to_all, SESSION_REST_SECONDS)
 
 
 class SessionRenderer:
-    """A session as it is drawn: anew only when something has happened to a plan that it shows."""
+    """Renders a session, only when one of its plans has changed."""
 
     def __init__(self, plan: Plan, key: SessionKey) -> None:
         self._plan = plan
@@ -180,15 +181,15 @@ class SessionRenderer:
         self._drawn = Fragments({})
 
     def __call__(self) -> Fragments:
-        """Return how it looks now; two short queries where that is as before."""
+        """Return the current fragments; two short queries if nothing changed."""
         mark = self._mark_now()
         if mark != self._mark:
             self._drawn = self._draw()
-            self._mark = mark  # read before it was drawn: what happened meanwhile is drawn next time
+            self._mark = mark  # read before rendering, so a change in between is rendered next time
         return self._drawn
 
     def _mark_now(self) -> SessionMark:
-        """Return what changes with everything that is shown: its plans, and how far the history of each has come."""
+        """Return a value that changes whenever the content does: the shown plans with their last event numbers."""
         row = self._key.current_list()
         shown = plans_outside_lists(self._key).values_list("pk", "last_seq")[:NEWEST_CALLS]
         return [*([(row.pk, row.last_seq)] if row else []), *shown]
@@ -196,16 +197,17 @@ class SessionRenderer:
     def _draw(self) -> Fragments:
         page = session_overview(self._plan)
         fragments = {part: render_to_string(f"plans/_session_{part}.html", {"page": page}) for part in PARTS}
-        return Fragments(fragments, says=f"{page.done} of {len(page.steps)} steps done")
+        done = _("%(done)s of %(total)s steps done") % {"done": page.done, "total": len(page.steps)}
+        return Fragments(fragments, says=done)
 
 
 class SessionSocket(PageSocket):
-    """`/ws/pages/sessions/{id}/`: the session in which that plan was stored."""
+    """`/ws/pages/sessions/{id}/`: the session of that plan."""
 
     _session: RenderSource | None = None
 
     def enter(self) -> SocketUser:
-        """Let in who has signed in and may see the plan."""
+        """Authenticate and check access to the plan."""
         visitor = authorize_plan(self.scope, None)
         if self._session is None:
             plans = Plan.objects.select_related("author", "token")
@@ -213,5 +215,5 @@ class SessionSocket(PageSocket):
         return visitor
 
     def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
-        """Return the session beside what is on every page."""
+        """Return the session and the content on every page."""
         return [*filter(None, [self._session]), shell_source(visitor)]

@@ -1,6 +1,6 @@
-"""Trying a tool from its page: one set of arguments as a form or as JSON; checked, rehearsed, or called.
+"""Trying a tool from its page: arguments as a form or as JSON that are validated, previewed or called.
 
-A call made here goes the way of every direct call (`plans.actions.call`), in the name of the person at the page.
+A call made here is a direct call (`plans.actions.call`) by the signed-in user.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
@@ -32,15 +33,16 @@ from plans.live.long_polling import wait_briefly
 from plans.store import selectors
 from plans.store.privacy import hidden_call_parts
 from plans.store.requesters import Requester
+from plans.web.access import FORM_EXPIRED
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(slots=True, kw_only=True)
 class Trial(ArgumentsEditor):
-    """What the page shows: the arguments as they are being written, and what became of the last button.
+    """State of the page: the edited arguments and the result of the pressed button.
 
-    `key` makes sending the same form twice one call.
+    `key` makes a resubmitted form count as the same call.
     """
 
     tool: Tool
@@ -53,7 +55,7 @@ class Trial(ArgumentsEditor):
 
     @property
     def may_call(self) -> bool:
-        """Whether the viewer may call tools."""
+        """True if the viewer may call tools."""
         return has_role(self.viewer, OPERATOR, ADMINISTRATOR)
 
     @property
@@ -63,19 +65,19 @@ class Trial(ArgumentsEditor):
 
     @property
     def is_running(self) -> bool:
-        """Whether the call has not ended and nobody is waited for."""
+        """True if the call has neither ended nor waits for people."""
         return self.call is not None and PUBLIC_STATUS[self.call.status] == "running"
 
     @property
     def looks_again(self) -> str:
-        """After how long the page asks again what became of the call; empty when nothing more will."""
+        """Delay after which the page reloads the call; empty if it has ended."""
         if self.is_running:
             return "700ms"
         return "3s" if self.call is not None and self.call.waiting_for else ""
 
 
 def new_trial(tool: Tool, viewer: User, arguments: Mapping[str, Any] | None = None) -> Trial:
-    """Return a form nobody has sent yet: empty, or filled with these arguments."""
+    """Return a new form, empty or filled with these arguments."""
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=_new_key())
     if arguments is not None:
         trial.fill(arguments)
@@ -89,14 +91,14 @@ def _schema_of(tool: Tool) -> Mapping[str, Any]:
 
 
 def trial_of_call(tool: Tool, viewer: User, call: Call) -> Trial:
-    """Return what became of a call, with a form filled with its arguments."""
+    """Return the state of a call, with a form filled with its arguments."""
     trial = new_trial(tool, viewer, call.arguments_json)
     trial.call = call
     return trial
 
 
 def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
-    """Do what the pressed button says and return what the page shows then; `answered_with` is the HTTP status."""
+    """Run the action of the pressed button and return the page's state; `answered_with` is the HTTP status."""
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool))
     wanted, _, place = sent.get("do", "check").partition(":")
     try:
@@ -124,10 +126,10 @@ def _preview(trial: Trial, arguments: dict[str, Any]) -> None:
 
 
 def _call(trial: Trial, arguments: dict[str, Any]) -> None:
-    """Call the tool; the same form sent twice is one call."""
+    """Call the tool once, even if the form is submitted twice."""
     _require_permission(trial)
     if not KEY.fullmatch(trial.key):
-        raise_for_problems([ArgumentProblem("", "key", "This form has lost its key; reload the page.")])
+        raise_for_problems([ArgumentProblem("", "key", _(FORM_EXPIRED))])
     calls.prepare_call(trial.tool.name, arguments)
     order, by = CallOrder(trial.tool.name, arguments), Requester(trial.viewer)
     what = keyring().fingerprint(digest("try", trial.tool.name, canonical_text(arguments)))
@@ -135,7 +137,7 @@ def _call(trial: Trial, arguments: dict[str, Any]) -> None:
         f"user:{trial.viewer.pk}", f"try:{trial.key}:{what}", what, lambda: create_call(order, by=by).public_id
     )
     trial.call = Call.objects.get(public_id=called)
-    if holds_secret(trial.call.arguments):  # from here on the page has their names only
+    if holds_secret(trial.call.arguments):  # from here on the page shows placeholders
         trial.fill(trial.call.arguments_json)
         trial.form = None
 
@@ -145,7 +147,7 @@ BUTTON_ACTIONS = {"check": _check, "preview": _preview, "call": _call}
 
 def _require_permission(trial: Trial) -> None:
     if not trial.may_call:
-        raise NotAllowed("Calling tools needs the role operator or administrator. Nothing was run.")
+        raise NotAllowed(_("Calling tools needs the role operator or administrator. Nothing was run."))
 
 
 def _new_key() -> str:
@@ -158,7 +160,7 @@ CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def try_tool_page(request: PageRequest, name: str) -> HttpResponse:
-    """Show the form, filled with an example or a call where the query names one; do what a button of it says."""
+    """Show the form, filled with the example or call named in the query; a POST runs the pressed button."""
     tool = tool_or_404(name)
     if request.method == "POST":
         return _respond(request, handle_button(tool, request.user, request.POST))
@@ -176,7 +178,7 @@ def _initial_trial(request: PageRequest, tool: Tool) -> Trial:
 
 
 def _respond(request: PageRequest, trial: Trial) -> HttpResponse:
-    """Show what came of it; a call has an address of its own, so that loading the page again calls nothing."""
+    """Render the result; redirect a call to its own URL, because reloading must not call again."""
     if trial.call is not None:
         wait_briefly(trial.call)
         trial.call = _call_or_404(request.user, trial.tool, trial.call.public_id)

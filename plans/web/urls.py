@@ -1,4 +1,4 @@
-"""URLs of the pages of plans, requests in words, agents, sessions and clients, and of trying a tool."""
+"""URLs of the pages of plans, drafts, agents, sessions and clients, and of trying a tool."""
 
 from django.urls import path
 

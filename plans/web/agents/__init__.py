@@ -1,1 +1,1 @@
-"""The pages of agents: the list, one agent with its form, and giving it a task."""
+"""Pages of agents: the list, one agent with its form, and its tasks."""

@@ -1,4 +1,4 @@
-"""The editor of an agent as a form: its fields from a stored agent or from what was sent, and the body they make."""
+"""Form of an agent: fields from a stored agent or a submitted form, and the request body built from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ MOST_DIGITS = 12
 
 @dataclass(slots=True)
 class AgentForm:
-    """What stands in the fields, what is ticked, and what is wrong with it by field."""
+    """Contents of fields and checkboxes, with problems by field."""
 
     fields: Mapping[str, str]
     ticked: Mapping[str, Sequence[str]]
@@ -29,17 +29,17 @@ class AgentForm:
 
     @property
     def others(self) -> str:
-        """The problem that belongs to no field; empty for none."""
+        """Problems that belong to no field; empty for none."""
         return self.problems.get("", "")
 
     @property
     def seen(self) -> datetime | None:
-        """When the agent that the form shows had been changed last."""
+        """Time of the last change of the agent shown in the form."""
         return parse_datetime(self.fields.get("updated_at", "")[:40])
 
 
 def form_of(document: AgentDocument | None, agent: Agent | None = None) -> AgentForm:
-    """Return the form of an agent; an empty one where there is none yet."""
+    """Return the form of an agent, or a blank form for a new one."""
     if document is None:
         blank = {"max_level": "cautious", "strategy": "react", "rounds": "10"}
         return AgentForm(blank, dict.fromkeys(LISTS, ()))
@@ -53,13 +53,13 @@ def form_of(document: AgentDocument | None, agent: Agent | None = None) -> Agent
 
 
 def read_form(sent: QueryDict) -> AgentForm:
-    """Return what was sent."""
+    """Parse a submitted form."""
     fields = {name: sent.get(name, "").replace("\r\n", "\n").strip() for name in TEXTS}
     return AgentForm(fields, {name: sent.getlist(name) for name in LISTS}, "enabled" in sent)
 
 
 def body_in(form: AgentForm, *, is_new: bool) -> dict[str, Any]:
-    """Return the agent that the form says, as it would be sent over REST."""
+    """Return the agent in the form as a body for the REST API."""
     fields, ticked = form.fields, form.ticked
     tools = {"names": ticked["names"], "categories": ticked["categories"], "max_level": fields["max_level"]}
     body: dict[str, Any] = {name: fields[name] for name in ("instructions", "model", "strategy")}
@@ -69,7 +69,7 @@ def body_in(form: AgentForm, *, is_new: bool) -> dict[str, Any]:
 
 
 def filter_in(form: AgentForm) -> ToolFilter:
-    """Return the filter that the form says, as far as it can be read."""
+    """Return the tool filter in the form, ignoring invalid parts."""
     level = form.fields["max_level"]
     names, categories = ([each[:64] for each in form.ticked[name] if each][:200] for name in ("names", "categories"))
     known = {"max_level": level} if level in ("safe", "cautious", "dangerous") else {}
@@ -77,7 +77,7 @@ def filter_in(form: AgentForm) -> ToolFilter:
 
 
 def with_errors(form: AgentForm, error: ParameterError) -> AgentForm:
-    """Return the form with an error's problems at their fields."""
+    """Return the form with the problems of an error at their fields."""
     problems: dict[str, str] = {}
     for each in error.details.get("errors", ()):
         name = _field_for_path(each["path"])
@@ -86,14 +86,14 @@ def with_errors(form: AgentForm, error: ParameterError) -> AgentForm:
 
 
 def _field_for_path(path: str) -> str:
-    """Return the field at which a problem of the body is told."""
+    """Return the field that displays a problem of the body."""
     first, _, rest = path.partition(".")
     name = rest.partition(".")[0] if first in ("tools", "budget") else first
     return name if name in {*TEXTS, *LISTS} else ""
 
 
 def _number(text: str, name: str) -> int | str | None:
-    """Return what was typed for a limit; a text that is no number is left for the check to refuse."""
+    """Return a limit as a number; other text is returned unchanged for validation to reject."""
     if not text:
         return None
     is_whole = name != "cost" and text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS

@@ -1,4 +1,4 @@
-"""The pages of agents: the list, one with its editor and what it did, and giving it a task."""
+"""Data of the pages of agents: the list, one agent with its editor and runs, and its tasks."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,8 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.http import Http404
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from catalog.access.roles import NotAllowed, has_role
 from catalog.calls.vault import keyring
@@ -21,6 +23,7 @@ from catalog.ui.labels import Badge
 from plans.actions.create import create_plan
 from plans.agents import administration, tool_calls
 from plans.agents.definitions import AgentBudget, ToolFilter, agent_document, may_use
+from plans.agents.runs import usage_parts, usage_text
 from plans.engine.questions import ASK_USER
 from plans.llm import provider
 from plans.llm.provider import NotConfigured
@@ -29,87 +32,84 @@ from plans.models import Agent, AgentRun, Plan
 from plans.spec import PlanDocument
 from plans.store import selectors
 from plans.store.requesters import Requester
+from plans.web.access import FORM_EXPIRED, NUL_CHARACTER
 from plans.web.agents.form import AgentForm, filter_in, form_of
 from plans.web.compose.ask_form import KEY, STRATEGIES, may_ask
 
 MOST_RUNS = 20
 MOST_TASK = 500
 MOST_CHOICES = 500
-NEEDS_ROLE = "Giving an agent a task needs the role operator or administrator. Nothing was stored."
-AT_WORK = Badge("At work", "run", "run")
+AT_WORK = Badge(gettext_lazy("At work"), "run", "run")
 STOP_LABELS = {
-    AgentRun.Stopped.DONE: Badge("Done", "ok", "ok"),
-    AgentRun.Stopped.ROUNDS: Badge("Stopped: its rounds were used up", "stop", "warn"),
-    AgentRun.Stopped.CALLS: Badge("Stopped: its calls were used up", "stop", "warn"),
-    AgentRun.Stopped.TOKENS: Badge("Stopped: its tokens were used up", "stop", "warn"),
-    AgentRun.Stopped.COST: Badge("Stopped: it cost as much as it may", "stop", "warn"),
-    AgentRun.Stopped.SECONDS: Badge("Stopped: its time was used up", "stop", "warn"),
-    AgentRun.Stopped.FAILED: Badge("Failed", "fail", "danger"),
+    AgentRun.Stopped.DONE: Badge(gettext_lazy("Done"), "ok", "ok"),
+    AgentRun.Stopped.ROUNDS: Badge(gettext_lazy("Stopped: no model turns left"), "stop", "warn"),
+    AgentRun.Stopped.CALLS: Badge(gettext_lazy("Stopped: no calls left"), "stop", "warn"),
+    AgentRun.Stopped.TOKENS: Badge(gettext_lazy("Stopped: no tokens left"), "stop", "warn"),
+    AgentRun.Stopped.COST: Badge(gettext_lazy("Stopped: cost limit reached"), "stop", "warn"),
+    AgentRun.Stopped.SECONDS: Badge(gettext_lazy("Stopped: time limit reached"), "stop", "warn"),
+    AgentRun.Stopped.FAILED: Badge(gettext_lazy("Failed"), "fail", "danger"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """One agent as the list and its page say it."""
+    """One agent in the list and on its page."""
 
     agent: Agent
 
     @property
     def times(self) -> int:
-        """How many steps it began."""
+        """Number of steps it began."""
         return int(getattr(self.agent, "times", 0))
 
     @property
     def strategy(self) -> Mapping[str, str]:
-        """How it goes about its work, in words."""
+        """Name and description of its strategy."""
         known = next((each for each in STRATEGIES if each.name == self.agent.strategy), STRATEGIES[0])
-        return {"label": known.label, "says": known.says}
+        return {"label": str(known.label), "says": str(known.says)}
 
     @property
     def groups(self) -> str:
-        """Who may use it."""
-        return ", ".join(agent_document(self.agent).groups) or "everyone"
+        """Names of the groups that may use it."""
+        return ", ".join(agent_document(self.agent).groups) or _("everyone")
 
     @property
     def tools(self) -> str:
-        """Which tools it may call, in words."""
+        """The tools it may call, in words."""
         return describe_filter(agent_document(self.agent).tools)
 
     @property
     def budget(self) -> str:
-        """What one run may take, in words."""
+        """The limits of one run, in words."""
         return describe_budget(agent_document(self.agent).budget)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One time an agent began a step."""
+    """One run of an agent."""
 
     run: AgentRun
 
     @property
     def plan(self) -> Plan:
-        """The plan whose step it was."""
+        """The plan of the run's step."""
         return self.run.step.plan
 
     @property
     def word(self) -> Badge:
-        """Why it stopped, or that it has not."""
+        """Badge with the reason why it stopped, or that it is at work."""
         why = self.run.stopped_for
         return STOP_LABELS[AgentRun.Stopped(why)] if self.run.ended_at and why else AT_WORK
 
     @property
     def took(self) -> str:
-        """What it took, in words."""
-        calls = f"{self.run.calls:,} call{'' if self.run.calls == 1 else 's'}"
-        cost = f", {self.run.cost:.4f} US dollars" if self.run.cost else ""
-        asked = "once" if self.run.rounds == 1 else f"{self.run.rounds:,} times"
-        return f"asked {asked}, {calls}, {self.run.tokens:,} tokens{cost}"
+        """Its usage, in words."""
+        return usage_text(self.run.rounds, self.run.calls, self.run.tokens, self.run.cost)
 
 
 @dataclass(slots=True, kw_only=True)
 class TaskForm:
-    """What an agent is to do, as its form shows it; `wrong` says why it was not stored, `code` is HTTP's for that."""
+    """Form with a task for an agent; `wrong` is the reason why it was not stored, `code` the HTTP status."""
 
     task: str = ""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(18))
@@ -119,39 +119,48 @@ class TaskForm:
 
 
 def describe_filter(wanted: ToolFilter) -> str:
-    """Say which tools a filter lets through."""
-    parts = [*wanted.names[:4], *([f"{len(wanted.names) - 4} more"] if len(wanted.names) > 4 else [])]
-    parts += [f"all of {name}" for name in wanted.categories[:4]]
-    parts += [f"{len(wanted.categories) - 4} more categories"] if len(wanted.categories) > 4 else []
-    up_to = {"safe": ", safe ones only", "cautious": ", none that is dangerous"}.get(wanted.max_level, "")
-    return f"{', '.join(parts) or 'all tools'}{up_to}"
+    """Return a tool filter in words."""
+    names, categories = wanted.names, wanted.categories
+    parts = names[:4] + ([_("%(count)s more") % {"count": len(names) - 4}] if len(names) > 4 else [])
+    parts += [_("all of %(category)s") % {"category": name} for name in categories[:4]]
+    if len(categories) > 4:
+        more = len(categories) - 4
+        parts.append(ngettext("%(count)s more category", "%(count)s more categories", more) % {"count": more})
+    listed = ", ".join(parts) or _("all tools")
+    if wanted.max_level == "safe":
+        return _("%(tools)s, only safe ones") % {"tools": listed}
+    if wanted.max_level == "cautious":
+        return _("%(tools)s, except dangerous ones") % {"tools": listed}
+    return listed
 
 
 def describe_budget(budget: AgentBudget) -> str:
-    """Say what one run may take."""
-    parts = [f"{budget.rounds} model turns"]
-    parts += [f"{budget.calls:,} calls"] if budget.calls else []
-    parts += [f"{budget.tokens:,} tokens"] if budget.tokens else []
-    parts += [f"{budget.cost.normalize():f} US dollars"] if budget.cost else []
-    parts += [f"{budget.seconds:,} seconds of work"] if budget.seconds else []
-    return f"Limits: {', '.join(parts)}."
+    """Return the limits of a run in words."""
+    cost = f"{budget.cost.normalize():f}" if budget.cost else ""
+    parts = usage_parts(budget.rounds, budget.calls, budget.tokens, cost)
+    if budget.seconds:
+        seconds = budget.seconds
+        parts.append(
+            ngettext("%(count)s second of work", "%(count)s seconds of work", seconds) % {"count": f"{seconds:,}"}
+        )
+    return _("Limits: %(limits)s.") % {"limits": ", ".join(parts)}
 
 
 def agent_list_page(viewer: User) -> dict[str, Any]:
-    """Return the list."""
+    """Return the context of the list."""
     rows = [AgentRow(agent) for agent in administration.agents_for(viewer)]
     return _frame(viewer) | {"rows": rows}
 
 
 def new_agent_page(viewer: User, form: AgentForm | None = None) -> dict[str, Any]:
-    """Return the form of an agent that is to be made. Raises NotAllowed for who may make none."""
+    """Return the context of the form for a new agent. Raises NotAllowed if the viewer may not create one."""
     if not administration.may_change_agent(viewer):
         raise NotAllowed(administration.NOT_ALLOWED)
     return _frame(viewer) | _editor(viewer, form or form_of(None))
 
 
 def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: TaskForm | None = None) -> dict[str, Any]:
-    """Return one agent: what it is, its form for administrators, its runs, its task. Raises Http404."""
+    """Return the context of one agent: data, runs, task, and the form for administrators. Raises Http404."""
     agent = agent_or_404(viewer, name)
     document = agent_document(agent)
     shown = {
@@ -170,7 +179,7 @@ def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: Tas
 
 
 def agent_or_404(viewer: User, name: str) -> Agent:
-    """Return an agent that the viewer sees; raise Http404."""
+    """Return an agent that the viewer may see. Raises Http404 otherwise."""
     try:
         return administration.agent_for(viewer, name)
     except Agent.DoesNotExist:
@@ -178,15 +187,15 @@ def agent_or_404(viewer: User, name: str) -> Agent:
 
 
 def give_task(agent: Agent, form: TaskForm, *, by: Requester) -> str:
-    """Store and start a plan of the one step that the agent carries out; return its id. The same form makes it once.
+    """Store and start a plan whose only step the agent carries out, once for each form; return the plan's id.
 
     Raises NotAllowed, ParameterError, Conflict, NotConfigured, PlanProblems.
     """
     if not may_ask(by.user):
-        raise NotAllowed(NEEDS_ROLE)
+        raise NotAllowed(_("Giving an agent a task needs the role operator or administrator. Nothing was stored."))
     _check(form)
     if not agent.enabled:
-        raise Conflict("This agent is switched off. Nothing was stored.")
+        raise Conflict(_("This agent is switched off. Nothing was stored."))
     if not agent.model and not provider.is_configured():
         raise NotConfigured
     what = keyring().fingerprint(digest("task", agent.name, form.task))
@@ -195,7 +204,7 @@ def give_task(agent: Agent, form: TaskForm, *, by: Requester) -> str:
 
 
 def task_document(agent: Agent, task: str) -> PlanDocument:
-    """Return the plan of the one step that the agent carries out."""
+    """Return a plan whose only step the agent carries out."""
     kept = {"expected_key": "answer", "output_path": ["results", "0"]}
     steps = [{"step_id": 1, "description": task, "agent": agent.name, **kept}]
     return PlanDocument.model_validate({"goal": task, "steps": steps})
@@ -203,29 +212,32 @@ def task_document(agent: Agent, task: str) -> PlanDocument:
 
 def _check(form: TaskForm) -> None:
     if not form.task:
-        raise ParameterError("Say in a sentence or two what it is to do.")
+        raise ParameterError(_("Describe the task in a sentence or two."))
     if len(form.task) > MOST_TASK:
-        raise ParameterError(f"This has {len(form.task):,} characters; a task has at most {MOST_TASK}.")
+        raise ParameterError(
+            _("The task has %(length)s characters, but the maximum is %(max)s.")
+            % {"length": f"{len(form.task):,}", "max": MOST_TASK}
+        )
     if "\0" in form.task:
-        raise ParameterError("This holds the NUL character, which no task may.")
+        raise ParameterError(_(NUL_CHARACTER))
     if not KEY.fullmatch(form.key):
-        raise Conflict("This form has lost its key; send it once more.")
+        raise Conflict(_(FORM_EXPIRED))
 
 
 def _runs(viewer: User, agent: Agent) -> Sequence[RunRow]:
-    """Return the last runs in plans that the viewer sees."""
+    """Return the latest runs in plans that the viewer may see."""
     seen = selectors.plans_for(viewer, None).values("pk")
     found = AgentRun.objects.filter(agent=agent, step__plan__in=seen).select_related("step__plan")
     return [RunRow(run) for run in found.order_by("-pk")[:MOST_RUNS]]
 
 
 def _callable_tools(viewer: User, wanted: ToolFilter) -> Mapping[str, CallableTool]:
-    """Return the tools that the agent may call in the viewer's plans: of too many, the likest its task are offered."""
+    """Return the tools that the agent may call in the viewer's plans."""
     return tool_calls.tools_allowed(wanted, Plan(author=viewer))
 
 
 def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
-    """Return the form with what there is to choose from; what is ticked and gone stays to be unticked."""
+    """Return the form with its choices; checked values that no longer exist stay in the lists."""
     there = {name: each for name, each in snapshot.callable_tools().items() if _may_be_named(each)}
     gone = [name[:64] for name in form.ticked["names"] if name not in there]
     return {

@@ -1,8 +1,9 @@
-"""The pages of agents. Administrators change them; others read them and give them tasks."""
+"""Views of agents. Administrators change agents; other users read them and give them tasks."""
 
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.errors import Conflict, ParameterError, ToolgateError
@@ -22,14 +23,14 @@ NO_MODEL = 503
 @require_safe
 @sign_in_required
 def agents(request: PageRequest) -> HttpResponse:
-    """Show the agents."""
+    """Show the list of agents."""
     return render(request, "agents/agents.html", agent_list_page(request.user))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def new(request: PageRequest) -> HttpResponse:
-    """Show the form of a new agent; a POST makes it, or shows which tools it would have."""
+    """Show the form of a new agent; a POST creates it, or shows which tools it would have."""
     if request.method != "POST":
         return render(request, "agents/agent.html", new_agent_page(request.user))
     form = read_form(request.POST)
@@ -37,7 +38,7 @@ def new(request: PageRequest) -> HttpResponse:
     if request.POST.get("do") == "save":
         made = _save_agent(request, form)
         if isinstance(made, Agent):
-            messages.success(request, f"Made: {made.name}. Plans may name it from now on.")
+            messages.success(request, _("Created %(agent)s. Plans can use it now.") % {"agent": made.name})
             return redirect("agent", made.name)
         form, shown = made, shown | {"form": made}
     return render(request, "agents/agent.html", shown, status=422 if form.problems else 200)
@@ -53,7 +54,10 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
     if request.POST.get("do") == "save":
         saved = _save_agent(request, form, agent_or_404(request.user, public_id))
         if isinstance(saved, Agent):
-            messages.success(request, f"Saved: {saved.name}. Runs that have begun go on as it was.")
+            messages.success(
+                request,
+                _("Saved %(agent)s. Runs that have begun keep the old settings.") % {"agent": saved.name},
+            )
             return redirect("agent", public_id)
         form = saved
     shown = agent_page(request.user, public_id, form)
@@ -61,7 +65,7 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = None) -> Agent | AgentForm:
-    """Make or change the agent; return it, or the form with what is wrong. Raises NotAllowed."""
+    """Create or change the agent; return it, or the form with problems. Raises NotAllowed."""
     body = body_in(form, is_new=known is None)
     try:
         if known is None:
@@ -77,21 +81,21 @@ def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = Non
 @require_POST
 @sign_in_required
 def end(request: PageRequest, public_id: str) -> HttpResponse:
-    """End an agent."""
+    """Delete an agent, or switch it off if it was ever used."""
     row = agent_or_404(request.user, public_id)
     try:
         administration.end_agent(row, by=request.user)
     except Conflict as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, f"Ended: {row.name}.")
+        messages.success(request, _("Deleted %(agent)s.") % {"agent": row.name})
     return redirect("agents")
 
 
 @require_POST
 @sign_in_required
 def task(request: PageRequest, public_id: str) -> HttpResponse:
-    """Give an agent a task: a plan of one step, which starts at once."""
+    """Give an agent a task by starting a plan with one step."""
     row = agent_or_404(request.user, public_id)
     text = request.POST.get("task", "").replace("\r\n", "\n").strip()
     form = TaskForm(task=text, key=request.POST.get("key", ""))

@@ -1,1 +1,1 @@
-"""The pages on which a plan comes about: asked for in words, written as text, or changed."""
+"""Pages that create or change plans: from a request in words, as text, or by editing."""

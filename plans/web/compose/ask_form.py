@@ -1,17 +1,20 @@
-"""Asking for a plan in words: the form as it was sent, and what this person asked for before.
+"""Form that requests a plan in words, and the user's earlier requests.
 
-Asking is a direct call of `draft_plan` in the name of who asks (`plans.planner.drafts`). The same form sent twice is
-one call.
+Submitting it is a direct call of `draft_plan` by the user (`plans.planner.drafts`). A form that is submitted twice
+makes one call.
 """
 
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from rest_framework.exceptions import ValidationError
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
@@ -28,49 +31,63 @@ from plans.models import Plan
 from plans.planner import drafts
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
+from plans.web.access import FORM_EXPIRED, NUL_CHARACTER
 from plans.web.plan_list import AWAITED_FROM_PEOPLE
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PAGE_SIZE = 20
-NEEDS_ROLE = NotAllowed("Asking for plans needs the role operator or administrator. Nothing was asked.")
 DRAFT_LABELS = {
-    "running": Badge("Drafting", "run", "run"),
-    "completed": Badge("Drafted", "edit", "idle"),
-    "failed": Badge("No draft", "fail", "danger"),
-    "cancelled": Badge("Cancelled", "stop", "idle"),
+    "running": Badge(gettext_lazy("Drafting"), "run", "run"),
+    "completed": Badge(gettext_lazy("Drafted"), "edit", "idle"),
+    "failed": Badge(gettext_lazy("No draft"), "fail", "danger"),
+    "cancelled": Badge(gettext_lazy("Cancelled"), "stop", "idle"),
 }
+
+
+def asking_role_required() -> NotAllowed:
+    """Return the error for users who may not request plans."""
+    return NotAllowed(_("Asking for plans needs the role operator or administrator. Nothing was stored."))
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way for the planner to go about a request."""
+    """A planning strategy with label and description."""
 
     name: PlanningStrategy
-    label: str
-    says: str
+    label: "StrOrPromise"
+    says: "StrOrPromise"
 
 
 STRATEGIES = (
-    Strategy(PlanningStrategy.REACT, "Step by step", "One step leads to the next. Right for most requests."),
+    Strategy(
+        PlanningStrategy.REACT,
+        gettext_lazy("Step by step"),
+        gettext_lazy("One step leads to the next. Right for most requests."),
+    ),
     Strategy(
         PlanningStrategy.PLAN_ACT_REFLECT,
-        "Plan first",
-        "The whole plan is outlined before anything runs, then worked off.",
+        gettext_lazy("Plan first"),
+        gettext_lazy("The whole plan is outlined before anything runs, and then carried out."),
     ),
     Strategy(
         PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE,
-        "Break it down",
-        "The goal is restated and split into parts; each gets its tools, and the results are brought together.",
+        gettext_lazy("Break it down"),
+        gettext_lazy(
+            "The goal is restated and split into parts. Each part gets its tools, and the results are combined."
+        ),
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A request to begin with."""
+    """An example request."""
 
     name: str
-    label: str
+    label: "StrOrPromise"
     request: str
     strategy: PlanningStrategy = PlanningStrategy.REACT
 
@@ -78,16 +95,16 @@ class Example:
 EXAMPLES = {
     example.name: example
     for example in (
-        Example("badge", "Send a badge again", "Please resend my badge."),
+        Example("badge", gettext_lazy("Send a badge again"), "Please resend my badge."),
         Example(
             "revenue",
-            "Compare two companies",
+            gettext_lazy("Compare two companies"),
             "Compare the revenue of Apple and Microsoft for fiscal 2022, and write a short brief to reports/brief.md.",
             PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE,
         ),
         Example(
             "note",
-            "Write a file",
+            gettext_lazy("Write a file"),
             "Write a note to notes/reminder.txt that says what to bring on Monday: badge, laptop, charger.",
             PlanningStrategy.PLAN_ACT_REFLECT,
         ),
@@ -97,7 +114,7 @@ EXAMPLES = {
 
 @dataclass(slots=True, kw_only=True)
 class AskForm:
-    """What is asked for, as the form shows it; `wrong` says why it was not sent on, `code` is HTTP's for that."""
+    """Form with a request in words; `wrong` is the reason why it was not accepted, `code` the HTTP status."""
 
     request: str = ""
     strategy: str = PlanningStrategy.REACT
@@ -109,18 +126,18 @@ class AskForm:
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is a model to ask."""
+        """True if a model is configured."""
         return provider.is_configured()
 
 
 def new_form(query: Mapping[str, str]) -> AskForm:
-    """Return a form nobody has sent yet, filled with the example that the query names."""
+    """Return a new form, filled with the example named in the query."""
     example = EXAMPLES.get(query.get("example", ""))
     return AskForm(request=example.request, strategy=example.strategy) if example else AskForm()
 
 
 def submitted_form(form: QueryDict) -> AskForm:
-    """Return the form as it was sent."""
+    """Parse a submitted form."""
     return AskForm(
         request=form.get("request", "").replace("\r\n", "\n").strip(),
         strategy=form.get("strategy", ""),
@@ -129,9 +146,9 @@ def submitted_form(form: QueryDict) -> AskForm:
 
 
 def submit_request(form: AskForm, *, by: Requester) -> str:
-    """Ask the planner; return the draft's id. Raises NotAllowed, ParameterError, NotConfigured, what calls raise."""
+    """Request a draft; return its id. Raises NotAllowed, ParameterError, NotConfigured, and what calls raise."""
     if not may_ask(by.user):
-        raise NEEDS_ROLE
+        raise asking_role_required()
     _check(form)
     what = keyring().fingerprint(digest("ask", form.strategy, form.request))
     owner, key = f"user:{by.user.pk}", f"ask:{form.key}:{what}"
@@ -140,27 +157,28 @@ def submit_request(form: AskForm, *, by: Requester) -> str:
 
 def _check(form: AskForm) -> None:
     if not form.request:
-        raise ParameterError("Say in a sentence or two what you would like to have done.")
+        raise ParameterError(_("Describe in a sentence or two what you want done."))
     if len(form.request) > drafts.LONGEST_REQUEST:
         raise ParameterError(
-            f"This has {len(form.request):,} characters; a request has at most {drafts.LONGEST_REQUEST:,}."
+            _("The request has %(length)s characters, but the maximum is %(max)s.")
+            % {"length": f"{len(form.request):,}", "max": f"{drafts.LONGEST_REQUEST:,}"}
         )
     if "\0" in form.request:
-        raise ParameterError("This holds the NUL character, which no request may.")
+        raise ParameterError(_(NUL_CHARACTER))
     if form.strategy not in {each.name for each in STRATEGIES}:
-        raise ParameterError("Choose one of the ways to go about it.")
+        raise ParameterError(_("Choose a strategy."))
     if not KEY.fullmatch(form.key):
-        raise Conflict("This form has lost its key; send it once more.")
+        raise Conflict(_(FORM_EXPIRED))
 
 
 def may_ask(viewer: User) -> bool:
-    """Say whether the person may have plans drafted and start them."""
+    """Return whether the user may request drafts and start them."""
     return has_role(viewer, OPERATOR, ADMINISTRATOR)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRequest:
-    """One earlier request: its words, where it stands, the plan that came of it and what that replied."""
+    """One earlier request: text, status, and the plan started from it."""
 
     call: Call
     request: str
@@ -169,13 +187,13 @@ class EarlierRequest:
 
     @property
     def reply(self) -> str:
-        """What the plan told who asked; empty while there is none."""
+        """The reply of its plan; empty if there is none yet."""
         return self.plan.reply if self.plan else ""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHistory:
-    """A page of what one person asked for, newest first; `older` is the cursor of the next page."""
+    """A page of one user's requests, newest first; `older` is the cursor of the next page."""
 
     rows: Sequence[EarlierRequest]
     older: str
@@ -183,7 +201,7 @@ class RequestHistory:
 
 
 def load_history(viewer: User, cursor: str) -> RequestHistory:
-    """Return what the person asked for on pages and with tokens of their own; two queries."""
+    """Return the requests of the user from pages and personal tokens; two queries."""
     own = Q(token=None) | Q(token__kind=ApiToken.Kind.PERSONAL)
     calls = Call.objects.filter(own, tool_name=states.DRAFT_TOOL, requested_by=viewer)
     calls = calls.only("public_id", "arguments", "status", "created_at", "plan_ref")
@@ -194,7 +212,7 @@ def load_history(viewer: User, cursor: str) -> RequestHistory:
 
 
 def _page(calls: QuerySet[Call], cursor: str) -> tuple[Page[Call], bool]:
-    """Return a page and whether it is the first; so is that of a cursor that is not ours."""
+    """Return a page and whether it is the first; an invalid cursor returns the first page."""
     try:
         at = PageCursor.read(cursor[:400])
         return paginate(calls, order="-created_at", at=PageParameters(PAGE_SIZE, at)), at is None
@@ -207,10 +225,10 @@ def _earlier_request(call: Call, plan: Plan | None) -> EarlierRequest:
 
 
 def _plan_word(plan: Plan) -> Badge:
-    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by history_of
+    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by load_history
     return status_badge(plan.status, awaited)
 
 
 def draft_word(call: Call) -> Badge:
-    """Say where a draft stands."""
+    """Return the badge for the status of a draft."""
     return DRAFT_LABELS.get(call.public_status) or status_badge(call.public_status, call.waiting_for)

@@ -1,6 +1,6 @@
-"""The pages on which people ask for plans in words: the form with its history, one draft, and what can be done with it.
+"""Views of requests in words: the form with its history, and one draft with its actions.
 
-Every action is a plain form. With htmx a draft that is being made asks for itself until there is something new.
+Every action is a plain form. With htmx, the page of an unfinished draft polls for changes.
 """
 
 from django.http import HttpResponse
@@ -26,7 +26,7 @@ NO_MODEL = 503
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def ask(request: PageRequest) -> HttpResponse:
-    """Show the form and what was asked for before; ask the planner, and lead to the draft."""
+    """Show the form and earlier requests; a POST requests a draft and redirects to it."""
     form = submitted_form(request.POST) if request.method == "POST" else new_form(request.GET.dict())
     if request.method == "POST":
         try:
@@ -54,7 +54,7 @@ def _render_form(request: PageRequest, form: AskForm) -> HttpResponse:
 
 
 def _redirect_to(request: PageRequest, address: str) -> HttpResponse:
-    """Lead to another page; htmx is told to go there, so that what it sent is not sent again by going back."""
+    """Redirect; htmx gets a header, so that going back does not submit the form again."""
     if "HX-Request" not in request.headers:
         return redirect(address)
     response = HttpResponse()
@@ -65,7 +65,7 @@ def _redirect_to(request: PageRequest, address: str) -> HttpResponse:
 @require_safe
 @sign_in_required
 def draft(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show a draft; whoever waits for it is told only what it has not shown yet."""
+    """Show a draft; polling gets 204 until there is a change."""
     page = draft_page(request.user, public_id)
     part = is_fragment_request(request, "draft")
     if part and request.GET.get("seen") == page.mark:
@@ -81,7 +81,7 @@ def _render_draft(request: PageRequest, page: DraftPage, *, part: bool = False, 
 @require_POST
 @sign_in_required
 def start_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """Start the drafted plan and lead to it; a draft that was started leads to the plan that is there."""
+    """Start the drafted plan and redirect to it; for a started draft, redirect to its plan."""
     call = draft_or_404(request.user, public_id)
     try:
         plan = start_draft(call, by=Requester(request.user))
@@ -96,7 +96,7 @@ def start_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def cancel_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """Let the planner stop."""
+    """Cancel a draft in progress."""
     call = draft_or_404(request.user, public_id)
     own = Plan.objects.select_related("author", "token").get(public_id=call.plan_ref)
     try:

@@ -1,10 +1,13 @@
-"""A plan as it is changed on a page: the steps that nobody has begun, as text, and the change that it asks for."""
+"""Text editor for changing a plan: its unstarted steps as text, and the change that the text describes."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from catalog.core.canonical_json import Json
 from catalog.errors import Conflict
@@ -25,11 +28,11 @@ FIELDS: Mapping[str, Any] = {
     "output_path": None,
     "done_check": None,
 }
-"""What may be said of a step, with what it is when nothing is said."""
+"""Fields of a step that can be changed, with their defaults."""
 
 
 def changeable_text(plan: Plan) -> str:
-    """Return what may be changed of a plan, as text."""
+    """Return the goal and the unstarted steps of a plan as JSON text."""
     free = set(unstarted_steps(plan).values_list("step_id", flat=True))
     steps = [document for number, document in step_documents(plan).items() if number in free]
     return json.dumps({"goal": plan.goal, "steps": steps}, indent=2, ensure_ascii=False)
@@ -37,13 +40,13 @@ def changeable_text(plan: Plan) -> str:
 
 @dataclass(frozen=True)
 class ChangeRequest:
-    """What a text asks for: the body of a change, and where in the text each part of it stands."""
+    """The change that a text describes: its body, and the position in the text of each part."""
 
     body: dict[str, Any]
     places: Mapping[str, str] = field(default_factory=dict)
 
     def place_of(self, path: str) -> str:
-        """Return where in the text a problem of the body is to be looked for."""
+        """Return the path in the text for a path in the body."""
         part, _, rest = path.partition(".")
         index, _, inside = rest.partition(".")
         place = self.places.get(f"{part}.{index}")
@@ -54,46 +57,53 @@ class ChangeRequest:
 
 @dataclass(frozen=True)
 class ChangeEditor(PlanEditor):
-    """A text that is to change a plan; `listed` are the steps that the page offered for change."""
+    """Editor of a text that changes a plan; `listed` are the steps that the page offered for change."""
 
     plan: Plan
     listed: frozenset[int]
     button = "plans/_apply.html"
-    aim = "change the plan"
-    all_well = "The plan can be changed like this."
+    aim = gettext_lazy("change the plan")
+    all_well = gettext_lazy("This change is valid.")
 
     @cached_property
     def before(self) -> Mapping[int, Document]:
-        """The steps of the plan as they are."""
+        """The current steps of the plan."""
         return step_documents(self.plan)
 
     @cached_property
     def free(self) -> frozenset[int]:
-        """The steps that nobody has begun."""
+        """The steps that have not started."""
         return frozenset(unstarted_steps(self.plan).values_list("step_id", flat=True))
 
     @cached_property
     def wish(self) -> ChangeRequest:
-        """What the text asks for; a text that is no object asks for nothing."""
+        """The change that the text describes; empty if the text is not an object."""
         document = self._read[0]
         return _change_request(document, self) if isinstance(document, dict) else ChangeRequest({})
 
     def change(self, seen_seq: int | None) -> PlanChange:
-        """Return the change. Raises PlanProblems, and Conflict when a step to be removed has started."""
+        """Return the change. Raises PlanProblems, and Conflict if a step to remove has started."""
         started = sorted((self.listed - self.free - self._named) & self.before.keys())
         if started:
             steps = ", ".join(map(str, started))
-            raise Conflict(f"Started meanwhile, so not removed: step {steps}. Nothing was changed; send it again.")
+            raise Conflict(
+                ngettext(
+                    "Step %(steps)s has started, so it was not removed. Nothing was changed. Submit again.",
+                    "Steps %(steps)s have started, so they were not removed. Nothing was changed. Submit again.",
+                    len(started),
+                )
+                % {"steps": steps}
+            )
         return read_plan_change({**self.wish.body, "seen_seq": seen_seq})
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the text says what is there already."""
+        """True if the text equals the current plan."""
         return not self.wish.body
 
     @property
     def has_begun(self) -> bool:
-        """Whether the text changes a step that has started meanwhile."""
+        """True if the text changes a step that has started in the meantime."""
         return any(problem.code == "step_started" for problem in self.problems)
 
     @cached_property
@@ -113,15 +123,17 @@ class ChangeEditor(PlanEditor):
         return [*_require_object_shape(document), *self._begun(), *placed]
 
     def _begun(self) -> Iterator[Problem]:
-        """Say which steps of the text cannot be changed any more."""
+        """Yield problems for edited steps that have started."""
         for index, edit in enumerate(self.wish.body.get("edit", ())):
             if edit["step_id"] not in self.free:
-                message = f"Step {edit['step_id']} has started. Leave it as it was, or out of this text."
+                message = _("Step %(number)s has started. Undo your edits to it, or remove it from this text.") % {
+                    "number": edit["step_id"]
+                }
                 yield Problem(self.wish.places[f"edit.{index}"], "step_started", "error", message)
 
     @property
     def numbers(self) -> Mapping[int, int]:
-        """The steps of the text by their place in it."""
+        """The step ids in the text by index."""
         document = self._read[0]
         steps = document.get("steps") if isinstance(document, dict) else None
         places = enumerate(steps if isinstance(steps, list) else [])
@@ -129,7 +141,7 @@ class ChangeEditor(PlanEditor):
 
     @cached_property
     def draft(self) -> ParsedPlan:
-        """The whole plan as it would be, as far as it can be read."""
+        """The resulting plan, as far as it can be parsed."""
         try:
             judged = self._judged
         except PlanProblems:
@@ -139,7 +151,7 @@ class ChangeEditor(PlanEditor):
 
 
 def _change_request(document: Mapping[str, Any], writing: ChangeEditor) -> ChangeRequest:
-    """Tell what is to be added, edited and removed by comparing the text with the plan."""
+    """Return the additions, edits and removals by comparing the text with the plan."""
     steps, seen = document.get("steps"), set[int]()
     add: list[Any] = []
     edit: list[Any] = []
@@ -160,7 +172,7 @@ def _change_request(document: Mapping[str, Any], writing: ChangeEditor) -> Chang
 
 
 def full_step_document(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a step's document with what it leaves out."""
+    """Return a step's document with defaults for missing fields."""
     said = {name: value for name, value in step.items() if value is not None}
     return {**FIELDS, **said}
 
@@ -172,12 +184,12 @@ def _step_numbers(steps: Sequence[Any]) -> Iterator[int]:
 
 
 def _require_object_shape(document: Json) -> Iterator[Problem]:
-    """Say what the text as a whole must be."""
+    """Yield problems with the shape of the whole text."""
     if not isinstance(document, dict):
-        yield Problem("", "type", "error", "This must be an object.")
+        yield Problem("", "type", "error", _("This must be an object."))
         return
     if not isinstance(document.get("steps"), list):
-        yield Problem("steps", "type", "error", "This must be a list.")
+        yield Problem("steps", "type", "error", _("This must be a list."))
     for name in document.keys() - {"goal", "steps"}:
-        problem = Problem(name, "unknown_field", "error", "Only goal and steps can be changed.")
+        problem = Problem(name, "unknown_field", "error", _("Only goal and steps can be changed."))
         yield unknown_name_problem(problem, name, ["goal", "steps"])

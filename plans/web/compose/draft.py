@@ -1,4 +1,4 @@
-"""One draft as its page shows it: how far the planner is, the plan it made as a preview, the plan that came of it."""
+"""Page of one draft: progress of the planner, preview of the drafted plan, and the plan started from it."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +9,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import Http404
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
 from catalog.calls.privacy import is_own_call
@@ -22,22 +24,21 @@ from plans.spec import PlanDocument, StepDocument
 from plans.store import selectors
 from plans.store.privacy import hidden_call_parts
 from plans.store.requesters import Requester
-from plans.web.compose.ask_form import NEEDS_ROLE, STRATEGIES, AskForm, draft_word, may_ask
+from plans.web.compose.ask_form import STRATEGIES, AskForm, asking_role_required, draft_word, may_ask
 from plans.web.compose.text import SEVERITIES, PlanEditor, sketch_graph
 from plans.web.graph import Drawing
 
-ONLY_REQUESTER = NotAllowed("Only who asked for this draft can start it. Nothing was stored.")
 STEP_ROLES = {
-    "ask_user": "asks you a question, and waits for the answer",
-    "plan_on": "plans on with what you answered",
-    "compose_reply": "writes the reply from the results",
+    "ask_user": gettext_lazy("asks you a question and waits for the answer"),
+    "plan_on": gettext_lazy("continues planning with your answer"),
+    "compose_reply": gettext_lazy("writes the reply from the results"),
 }
-"""What the planner's own tools do in a plan: nobody finds them in the catalog's list."""
+"""Descriptions of the planner's own tools, which the catalog does not list."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewStep:
-    """One step of the drafted plan: what it would do, with which tool, and why the planner wants it."""
+    """One step of the drafted plan: action, tool, and the planner's reason for it."""
 
     step: StepDocument
     level: str
@@ -46,18 +47,18 @@ class PreviewStep:
 
     @property
     def waits(self) -> bool:
-        """Whether a person must agree before it runs."""
+        """True if a person must approve it before it runs."""
         return self.level == "dangerous"
 
     @property
     def arguments(self) -> str:
-        """What it would be called with, as JSON; empty where there is nothing."""
+        """Its arguments as JSON; empty if there are none."""
         return json.dumps(self.step.parameters, indent=2, ensure_ascii=False) if self.step.parameters else ""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftProblem:
-    """One thing to know about the drafted plan; `step` is the number of the step that it is about."""
+    """A problem of the drafted plan; `step` is the affected step, if any."""
 
     severity: str
     message: str
@@ -67,7 +68,7 @@ class DraftProblem:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpending:
-    """What asking the model took so far."""
+    """Model usage of the draft so far."""
 
     times: int = 0
     model: str = ""
@@ -78,13 +79,16 @@ class ModelSpending:
 
     @property
     def tokens(self) -> str:
-        """How much the model read and wrote, in words."""
-        return f"{self.input_tokens:,} read, {self.output_tokens:,} written"
+        """Tokens read and written, in words."""
+        return _("%(input)s read, %(output)s written") % {
+            "input": f"{self.input_tokens:,}",
+            "output": f"{self.output_tokens:,}",
+        }
 
 
 @dataclass(frozen=True)
 class DraftPage:
-    """What the templates are given. `setback` says why the last thing that was asked for was not done."""
+    """Data for the templates; `setback` is the reason why the last action failed."""
 
     call: Call
     viewer: User
@@ -96,66 +100,66 @@ class DraftPage:
 
     @property
     def request(self) -> str:
-        """The words it was asked for with."""
+        """The request in words."""
         return drafts.request_of(self.call)
 
     @property
     def strategy(self) -> str:
-        """How the planner was told to go about it."""
+        """Label of the chosen strategy."""
         name = self.call.arguments_json.get("strategy") or STRATEGIES[0].name
-        return next((each.label for each in STRATEGIES if each.name == name), str(name))
+        return next((str(each.label) for each in STRATEGIES if each.name == name), str(name))
 
     @property
     def word(self) -> Badge:
-        """Where it stands."""
+        """Badge for the draft's status."""
         return draft_word(self.call)
 
     @property
     def is_asking(self) -> bool:
-        """Whether the planner is still at it."""
+        """True while the planner is working."""
         return self.call.public_status in ("running", "waiting")
 
     @property
     def mark(self) -> str:
-        """What changes whenever the page has something new to show."""
+        """A value that changes whenever the page has new content."""
         return f"{self.call.status}-{self.spent.times}-{int(self.plan is not None)}"
 
     @property
     def is_own(self) -> bool:
-        """Whether the viewer asked for it, and may still ask."""
+        """True if the viewer requested it and may still request plans."""
         return is_own_call(self.viewer, self.call) and may_ask(self.viewer)
 
     @property
     def may_read_prompts(self) -> bool:
-        """Whether the viewer may read what the model was asked: who asked for it, and administrators."""
+        """True if the viewer may read the prompts: the requester and administrators."""
         return is_own_call(self.viewer, self.call) or has_role(self.viewer, ADMINISTRATOR)
 
     @property
     def has_plan(self) -> bool:
-        """Whether there is a document to look at."""
+        """True if there is a drafted document."""
         return self.drafted is not None and self.drafted.document is not None
 
     @cached_property
     def writing(self) -> PlanEditor:
-        """The drafted plan as a text that is judged by today's catalog."""
+        """The drafted plan in an editor, which validates it against the current catalog."""
         document = self.drafted.document if self.drafted else None
         text = json.dumps(document, indent=2, ensure_ascii=False) if document is not None else ""
         return PlanEditor(text, by=Requester(self.viewer))
 
     @cached_property
     def drawing(self) -> Drawing | None:
-        """The graph of what was drafted."""
+        """The graph of the drafted plan."""
         return sketch_graph(self.writing) if self.has_plan else None
 
     @property
     def question(self) -> str:
-        """What the planner wants to know first; empty when nothing."""
+        """The planner's question; empty if it has none."""
         output = self.drafted.output if self.drafted else None
         return (output.input_request or "") if output and output.needs_user_input else ""
 
     @cached_property
     def problems(self) -> Sequence[DraftProblem]:
-        """What is wrong with it, errors first: as it was drafted, and as the catalog is now; no hints."""
+        """Errors and warnings, errors first, from drafting and from the current catalog."""
         found = dict.fromkeys([*self._as_drafted(), *self._as_it_stands()])
         wrong = (each for each in found if each.severity != "info")
         return sorted(wrong, key=lambda each: SEVERITIES.index(each.severity))
@@ -177,32 +181,35 @@ class DraftPage:
 
     @property
     def errors(self) -> int:
-        """How many problems keep it from being started."""
+        """Number of errors that prevent starting it."""
         return sum(problem.severity == "error" for problem in self.problems)
 
     @property
     def may_start(self) -> bool:
-        """Whether this person can start it as it is."""
+        """True if the viewer can start it unchanged."""
         return self.is_own and self.has_plan and not self.errors and self.plan is None
 
     @property
     def may_edit(self) -> bool:
-        """Whether this person can take it into the editor."""
+        """True if the viewer can open it in the editor."""
         return self.is_own and self.has_plan and self.plan is None
 
     @cached_property
     def steps(self) -> Sequence[PreviewStep]:
-        """The steps in order, each with the reason for its tool."""
+        """The steps in order, with the reasons for their tools."""
         levels, reasons = dict(self.writing.tools), self._reasons()
         return [
             PreviewStep(
-                step, levels.get(step.tool or "", ""), STEP_ROLES.get(step.tool or "", ""), reasons.get(number, "")
+                step,
+                levels.get(step.tool or "", ""),
+                str(STEP_ROLES.get(step.tool or "", "")),
+                reasons.get(number, ""),
             )
             for number, step in sorted(self.writing.steps.items())
         ]
 
     def _reasons(self) -> Mapping[int, str]:
-        """Match the planner's calls with their steps, in the same order; a reason may be the description."""
+        """Return the reasons of the planner's calls by step, without reasons equal to the step's description."""
         wanted = list(self.drafted.output.tool_calls) if self.drafted else []
         found: dict[int, str] = {}
         for number, step in sorted(self.writing.steps.items()):
@@ -214,19 +221,19 @@ class DraftPage:
 
     @property
     def waits(self) -> int:
-        """How many steps will wait for a person."""
+        """Number of steps that will wait for approval."""
         return sum(step.waits for step in self.steps)
 
 
 def _step_at(path: str, numbers: Mapping[int, int]) -> int | None:
-    """Return the number of the step that a problem's path leads to."""
+    """Return the step id for a problem's path."""
     part, _, rest = path.partition(".")
     index = rest.partition(".")[0]
     return numbers.get(int(index)) if part == "steps" and index.isdecimal() and len(index) < 6 else None
 
 
 def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
-    """Return the page of a draft that the viewer may see. Raises Http404."""
+    """Return the page of a draft that the viewer may see. Raises Http404 otherwise."""
     call = draft_or_404(viewer, public_id)
     return DraftPage(
         call=call,
@@ -242,7 +249,7 @@ def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
 
 
 def draft_or_404(viewer: User, public_id: str) -> Call:
-    """Return the call of a draft that the viewer may see. Raises Http404."""
+    """Return the call of a draft that the viewer may see. Raises Http404 otherwise."""
     try:
         call = selectors.call_for(viewer, None, public_id)
     except Call.DoesNotExist:
@@ -266,17 +273,17 @@ def _model_spending(call: Call) -> ModelSpending:
 
 
 def start_drafted_plan(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
-    """Start what was drafted, or what its asker made of it. Raises NotAllowed, Conflict and PlanProblems."""
+    """Start the drafted plan, or the requester's edited version. Raises NotAllowed, Conflict and PlanProblems."""
     if not is_own_call(by.user, call):
-        raise ONLY_REQUESTER
+        raise NotAllowed(_("Only the requester of this draft can start it. Nothing was stored."))
     if not may_ask(by.user):
-        raise NEEDS_ROLE
+        raise asking_role_required()
     return drafts.start_draft(call, by=by, document=document)
 
 
 @dataclass(frozen=True)
 class DraftEdit:
-    """A draft in the editor: where its text comes from, and what starting it means."""
+    """A draft opened in the editor."""
 
     call: Call
     text: str
@@ -284,12 +291,12 @@ class DraftEdit:
 
     @property
     def request(self) -> str:
-        """The words it was asked for with."""
+        """The request in words."""
         return drafts.request_of(self.call)
 
 
 def load_draft_edit(viewer: User, public_id: str) -> DraftEdit | None:
-    """Return a draft of the viewer's own to be edited; None when none is named. Raises Http404."""
+    """Return the viewer's own draft for editing, or None if no id is given. Raises Http404."""
     if not public_id:
         return None
     page = draft_page(viewer, public_id)
@@ -299,5 +306,5 @@ def load_draft_edit(viewer: User, public_id: str) -> DraftEdit | None:
 
 
 def start_edited_draft(editing: DraftEdit, document: PlanDocument, *, by: Requester) -> Plan:
-    """Start a draft as its asker has changed it. Raises NotAllowed, Conflict and PlanProblems."""
+    """Start the requester's edited version of a draft. Raises NotAllowed, Conflict and PlanProblems."""
     return start_drafted_plan(editing.call, by=by, document=document.model_dump(exclude_unset=True))

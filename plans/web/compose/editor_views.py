@@ -1,7 +1,8 @@
-"""The editor's pages: a plan being written, and a plan being changed; checked, then stored."""
+"""Views of the plan editor: write a new plan or change an existing one, check it and store it."""
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from catalog.errors import Conflict, ToolgateError
@@ -11,7 +12,7 @@ from plans.actions.create import PlanProblems, create_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control
-from plans.web.access import NEEDS_ROLE, control_plan, error_status, may_write, plan_or_404
+from plans.web.access import control_plan, error_status, may_write, plan_or_404, role_required
 from plans.web.compose.change_text import ChangeEditor, changeable_text
 from plans.web.compose.draft import DraftEdit, load_draft_edit, start_edited_draft
 from plans.web.compose.starters import STARTERS
@@ -22,7 +23,7 @@ from plans.web.plan.views import render_failure
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def new_plan_page(request: PageRequest) -> HttpResponse:
-    """Show a plan being written, a draft of one's own among them; check it, or store and start it."""
+    """Show the editor for a new plan or the user's draft; a POST checks it, or stores and starts it."""
     editing = load_draft_edit(request.user, request.POST.get("draft", request.GET.get("draft", "")))
     starter = STARTERS.get(request.GET.get("starter", ""))
     begun = editing.text if editing else starter.text if starter else ""
@@ -35,7 +36,7 @@ def new_plan_page(request: PageRequest) -> HttpResponse:
 
 def _start_new_plan(request: PageRequest, writing: PlanEditor, editing: DraftEdit | None) -> HttpResponse:
     if not may_write(request):
-        return _new_plan_page(request, writing, editing, NEEDS_ROLE.message, 403)
+        return _new_plan_page(request, writing, editing, role_required().message, 403)
     if writing.errors:
         return _new_plan_page(request, writing, editing, status=422)
     by, document = Requester(request.user), writing.document()
@@ -63,17 +64,19 @@ def _new_plan_page(
 
 
 MOST_LISTED = 10_000
-"""Characters of the list of steps that a page offered for change."""
+"""Maximum length of the form field that lists the steps offered for change."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def change_plan_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show what may be changed of a plan as text; check the text, or change the plan."""
+    """Show the changeable part of a plan as text; a POST checks the text, or changes the plan."""
     chosen = plan_or_404(request.user, public_id)
     may = may_control(request.user, None, chosen) and may_write(request)
     if not (may and is_open_to_change(chosen)):
-        refusal = Conflict("Only its owner, as an operator, or an administrator can change it, while it goes on.")
+        refusal = Conflict(
+            _("Only the plan's owner, as an operator, or an administrator can change it, until it has ended.")
+        )
         return render_failure(request, public_id, {}, refusal)
     if request.method != "POST":
         listed = ChangeEditor("", chosen, frozenset()).free
@@ -85,13 +88,13 @@ def change_plan_page(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 def _parse_numbers(text: str) -> frozenset[int]:
-    """Read the steps that the page had offered; what is no number was not."""
+    """Parse the list of steps that the page offered, ignoring anything but numbers."""
     numbers = (parse_number(part, most_digits=10) for part in text[:MOST_LISTED].split(","))
     return frozenset(number for number in numbers if number is not None)
 
 
 def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
-    """Change the plan as the text says, or say why not, with all that was typed."""
+    """Apply the change, or show the page again with the submitted text and the reason for the failure."""
     plan, seen = writing.plan, request.POST.get("seen", "")
     if not writing.is_json or (writing.errors and not writing.has_begun):
         return _change_page(request, writing, status=422)
@@ -107,7 +110,7 @@ def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
 
 
 def _change_page(request: PageRequest, writing: ChangeEditor, *, setback: str = "", status: int = 200) -> HttpResponse:
-    """Show the text with what was found in it; what is offered for change is what can be changed now."""
+    """Show the text with its problems; only steps that can still be changed are offered."""
     now: Plan = plan_or_404(request.user, writing.plan.public_id)
     template = "plans/_checked.html" if is_fragment_request(request, "findings") else "plans/change.html"
     shown = {

@@ -1,22 +1,27 @@
-"""Plans to begin with on the page where plans are written. Each passes the check as it is."""
+"""Starter plans for the editor. Each one is valid unchanged."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext_lazy
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A plan to begin with, and what it shows."""
+    """A starter plan with its label."""
 
     name: str
-    label: str
+    label: "StrOrPromise"
     document: Mapping[str, Any]
 
     @property
     def text(self) -> str:
-        """The document as it is put into the editor."""
+        """The document as text for the editor."""
         return json.dumps(self.document, indent=2, ensure_ascii=False)
 
 
@@ -27,7 +32,7 @@ def _facts(ticker: str) -> dict[str, Any]:
 
 ONE_STEP = Starter(
     "one-step",
-    "One step",
+    gettext_lazy("One step"),
     {
         "goal": "Say hello",
         "steps": [
@@ -43,7 +48,7 @@ ONE_STEP = Starter(
 )
 FIGURES = Starter(
     "figures",
-    "Look up and compare",
+    gettext_lazy("Look up and compare"),
     {
         "goal": "Compare Apple and Microsoft revenue for fiscal 2022",
         "steps": [
@@ -77,7 +82,7 @@ FIGURES = Starter(
 )
 FILE = Starter(
     "file",
-    "Write a file, with approval",
+    gettext_lazy("Write a file, with approval"),
     {
         "goal": "Write a note and keep it in the workspace",
         "steps": [

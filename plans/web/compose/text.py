@@ -1,9 +1,11 @@
-"""A plan as it is written on a page: its text, what can be read of it, what is wrong with it and where."""
+"""Editor of a plan as text: parsed content, and problems with their lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
+
+from django.utils.translation import gettext_lazy
 
 from catalog.core.canonical_json import MAX_JSON_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
@@ -25,13 +27,13 @@ SEVERITIES = ("error", "warning", "info")
 
 @dataclass(frozen=True)
 class PlanEditor:
-    """A text that is to become a plan."""
+    """The text of a new plan."""
 
     text: str
     by: Requester | None = field(default=None, kw_only=True)
     button = "plans/_start.html"
-    aim = "start"
-    all_well = "This plan can be started."
+    aim = gettext_lazy("start")
+    all_well = gettext_lazy("This plan can be started.")
 
     @cached_property
     def _read(self) -> "tuple[Json, list[Problem]]":
@@ -44,12 +46,12 @@ class PlanEditor:
 
     @property
     def is_json(self) -> bool:
-        """Whether there is a document to be judged."""
+        """True if the text is valid JSON."""
         return not self._read[1]
 
     @cached_property
     def problems(self) -> Sequence[Problem]:
-        """Everything there is to know about it, errors first, each with its line."""
+        """All problems with their lines, errors first."""
         document, found = self._read
         if not found:
             found = with_lines(self._judge(document), self.text)
@@ -57,13 +59,13 @@ class PlanEditor:
 
     @cached_property
     def findings(self) -> Sequence[tuple[Problem, Sequence[Fix]]]:
-        """Every problem with what one press mends of it; only the first have that."""
+        """Every problem with its quick fixes, which are computed only for the first MAX_WITH_FIXES."""
         found = self.problems
-        mended = [fixes(problem, self.text) for problem in found[:MAX_WITH_FIXES]] if self.is_json else []
-        return [(problem, mended[place] if place < len(mended) else ()) for place, problem in enumerate(found)]
+        offered = [fixes(problem, self.text) for problem in found[:MAX_WITH_FIXES]] if self.is_json else []
+        return [(problem, offered[place] if place < len(offered) else ()) for place, problem in enumerate(found)]
 
     def with_fix(self, name: str) -> Self:
-        """Return what is written with the fix of this name, or as it is when none of the name is offered now."""
+        """Return the editor with the named fix applied, or unchanged if no such fix is offered."""
         found = (fix for _, offers in self.findings for fix in offers if fix.name == name) if name else iter(())
         chosen = next(found, None)
         return replace(self, text=chosen.fixed) if chosen else self
@@ -73,48 +75,48 @@ class PlanEditor:
 
     @property
     def errors(self) -> int:
-        """How many problems keep it from being stored."""
+        """Number of errors, which prevent storing the plan."""
         return sum(problem.severity == "error" for problem in self.problems)
 
     @property
     def warnings(self) -> int:
-        """How many problems are worth a second look."""
+        """Number of warnings."""
         return sum(problem.severity == "warning" for problem in self.problems)
 
     @cached_property
     def draft(self) -> ParsedPlan:
-        """What can be read of it."""
+        """The parsed part of the plan."""
         return parse_plan(self._read[0])
 
     @property
     def numbers(self) -> Mapping[int, int]:
-        """The numbers of the steps by their place in the text."""
+        """The step ids by index in the text."""
         return {index: step.step_id for index, step in self.draft.steps.items()}
 
     @property
     def steps(self) -> Mapping[int, StepDocument]:
-        """The steps that could be read, by number."""
+        """The parsed steps by step id."""
         return {step.step_id: step for step in self.draft.steps.values() if step.step_id > 0}
 
     @property
     def graph(self) -> Graph | None:
-        """The drawing of what could be read."""
+        """The layout of the parsed steps."""
         return lay_out({number: step.dependencies for number, step in self.steps.items()})
 
     @property
     def tools(self) -> Sequence[tuple[str, str]]:
-        """The tools it names with their levels; an unknown tool has none."""
+        """The tools used, with their safety levels; empty for an unknown tool."""
         names = dict.fromkeys(step.tool for step in self.steps.values() if step.tool)
         known = snapshot.callable_tools()
         return [(name, str(known[name].tool.safety_level) if name in known else "") for name in names]
 
     def document(self) -> PlanDocument:
-        """Return the document. Raises pydantic's ValidationError where `errors` would say so."""
+        """Return the document. Raises pydantic's ValidationError if there are errors."""
         return PlanDocument.model_validate(self._read[0])
 
     @property
     def line_numbers(self) -> Sequence[tuple[int, str]]:
-        """The lines that are numbered, each with the severity of the worst problem on it."""
+        """The numbered lines, each with the severity of its worst problem."""
         worst: dict[int, str] = {}
         for problem in self.problems:
             worst.setdefault(problem.line or 1, problem.severity)
@@ -123,20 +125,20 @@ class PlanEditor:
 
     @property
     def marks(self) -> Sequence[tuple[int, str]]:
-        """Where lines with errors or warnings are marked: pixels from the top."""
+        """Positions of marks for errors and warnings, in pixels from the top."""
         return [((line - 1) * LINE_HEIGHT, mark) for line, mark in self.line_numbers if mark in ("error", "warning")]
 
     @property
     def marks_height(self) -> int:
-        """How tall the editor's text is, in pixels."""
+        """Height of the editor's text in pixels."""
         return LINE_HEIGHT * len(self.line_numbers)
 
 
-WITH_ERROR = Badge("has an error", "fail", "danger")
+WITH_ERROR = Badge(gettext_lazy("has an error"), "fail", "danger")
 
 
 def sketch_graph(writing: PlanEditor) -> Drawing | None:
-    """Draw what could be read of a plan that is being written; steps with an error stand out."""
+    """Return the graph of the parsed steps; steps with errors are highlighted."""
     graph, steps = writing.graph, writing.steps
     if graph is None:
         return None

@@ -1,1 +1,1 @@
-"""The page of one plan: its overview, timeline, history, and the step that is open."""
+"""Page of one plan: overview, timeline, history and the open step."""

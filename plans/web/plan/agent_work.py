@@ -1,6 +1,6 @@
-"""The work of an agent as the card of its step shows it: its turns, newest first, with what its model said and called.
+"""Work of an agent on the card of its step: its turns, newest first, with the model's texts and calls.
 
-What the model said is read for those alone who may see the plan's private values.
+The model's texts are loaded only for viewers who may see the plan's private values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ TURNS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class TurnGroup:
-    """One turn: what the model said in it, the calls that were made of those it wanted, and those that were refused."""
+    """One turn: the model's text, the calls that were made, and the requested calls that were refused."""
 
     turn: StepOverview
     said: str
@@ -31,7 +31,7 @@ class TurnGroup:
 
 @dataclass(frozen=True, slots=True)
 class AgentActivity:
-    """What an agent did: its numbers, the newest turns first, how many earlier ones there are, its last words."""
+    """Work of an agent: usage, turns (newest first), number of earlier turns, and the final answer."""
 
     run: AgentWork
     groups: Sequence[TurnGroup]
@@ -40,12 +40,12 @@ class AgentActivity:
 
     @property
     def may_speak(self) -> bool:
-        """Whether its model may be speaking now: its newest turn is not over."""
+        """True if its model may be writing now: the newest turn has not ended."""
         return not self.groups or self.groups[0].turn.step.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
 def load_activity(picture: PlanOverview, number: int, *, may_read: bool) -> AgentActivity | None:
-    """Return the work of the agent of a step, without its words for who may not read them; None without an agent."""
+    """Return the work of a step's agent, or None without an agent; `may_read` includes the model's texts."""
     drawn = picture.by_number[number]
     run = work_of(drawn.step)
     if run is None:
@@ -60,7 +60,7 @@ def load_activity(picture: PlanOverview, number: int, *, may_read: bool) -> Agen
 
 
 def _group_by_turn(children: Sequence[StepOverview]) -> Iterator[tuple[StepOverview, list[StepOverview]]]:
-    """Yield each turn with the calls that follow on it."""
+    """Yield each turn with the calls that follow it."""
     turn: StepOverview | None = None
     calls: list[StepOverview] = []
     for child in children:
@@ -75,7 +75,7 @@ def _group_by_turn(children: Sequence[StepOverview]) -> Iterator[tuple[StepOverv
 
 
 def _turn_results(turns: Sequence[StepOverview]) -> Mapping[int, TurnResult]:
-    """Return what the model answered in each turn; one query."""
+    """Return the model's response of each turn; one query."""
     numbers = {turn.step.call_id: turn.number for turn in turns if turn.step.call_id}
     calls = Call.objects.filter(pk__in=numbers).exclude(response="").only("response")
     return {numbers[call.pk]: _turn_result_of(call) for call in calls}
@@ -93,7 +93,7 @@ def _refused_calls(results: Mapping[int, TurnResult], turn: StepOverview, calls:
 
 
 def _call_outcomes(step: Step) -> Mapping[str, str]:
-    """Return what the model of an agent's step was told, or will be, by the ids of its calls; those under way aside."""
+    """Return the texts that the model received or will receive about its calls, by call id."""
     run = AgentRun.objects.only("messages", "pending").get(step=step.pk)
     said = (each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ToolOutcomes))
     told = {outcome.id: outcome.text for each in said for outcome in each.results}
@@ -103,9 +103,9 @@ def _call_outcomes(step: Step) -> Mapping[str, str]:
 def _turn_group(
     result: TurnResult, turn: StepOverview, calls: Sequence[StepOverview], told: Mapping[str, str]
 ) -> TurnGroup:
-    """Put the calls that have no step beside those that have: steps are in the order of the calls they were made for.
+    """Return a turn with its made and refused calls. Steps are in the order of the calls they were made for.
 
-    Calls that were not made because a limit ended the work are told by why it ended.
+    Calls that a limit prevented are left out; the reason why the agent stopped covers them.
     """
     made = [call.step.tool for call in calls]
     refused = []

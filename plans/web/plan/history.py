@@ -1,17 +1,19 @@
-"""How the events of a plan are said on its page: one sentence each, with what it is about. No markup."""
+"""History of a plan: one sentence of plain text for each event."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from approvals.states import VERDICT_PHRASES
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
 from plans.models import Event
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A sentence: what, its stress, what it names; and the icon and hue that go with it."""
+    """A sentence of three parts (text, emphasised text, code), with icon and hue."""
 
     icon: str
     hue: str
@@ -33,243 +35,323 @@ class EventLine:
 
 Data = Mapping[str, Any]
 EntryBuilder = Callable[[str, Data], HistoryEntry]
+"""Builds the entry of an event from its subject ("Step 3", "The plan") and its data."""
 
 
 def event_line(event: Event) -> EventLine:
-    """Say one event."""
-    who = f"Step {event.step_id}" if event.step_id is not None else "The plan"
-    say = ENTRY_BUILDERS.get(event.type, _plain_entry(event.type))
-    return EventLine(event.seq, event.at, event.type, event.step_id, say(who, event.data_json))
+    """Return the line of one event."""
+    subject = _("Step %(number)s") % {"number": event.step_id} if event.step_id is not None else _("The plan")
+    build = ENTRY_BUILDERS.get(event.type, _unknown_entry(event.type))
+    return EventLine(event.seq, event.at, event.type, event.step_id, build(subject, event.data_json))
 
 
-def _plain_entry(kind: str) -> EntryBuilder:
-    return lambda who, data: HistoryEntry("info", "idle", f"{who}: {kind}")
+def _unknown_entry(kind: str) -> EntryBuilder:
+    return lambda subject, data: HistoryEntry("info", "idle", f"{subject}: {kind}")
 
 
-def _fixed_entry(icon: str, hue: str, words: str, *, stress: str = "", name: str = "") -> EntryBuilder:
-    """Return a sayer of a sentence that only depends on who; `name` is the field that it names at its end."""
-    return lambda who, data: HistoryEntry(
-        icon, hue, _join_words(who, words), stress, str(data.get(name, "")) if name else ""
+def _fixed_entry(icon: str, hue: str, sentence: str, *, stress: str = "", name: str = "") -> EntryBuilder:
+    """Return a builder of a sentence that depends only on its subject; `name` is a data field shown as code."""
+    return lambda subject, data: HistoryEntry(
+        icon,
+        hue,
+        _(sentence) % {"subject": subject},
+        _(stress) if stress else "",
+        str(data.get(name, "")) if name else "",
     )
 
 
-def _join_words(who: str, words: str) -> str:
-    return f"{who}{words}" if words.startswith(":") else f"{who} {words}"
+def _actor_entry(icon: str, hue: str, sentence: str) -> EntryBuilder:
+    """Return a builder of a sentence with subject and acting person."""
+    return lambda subject, data: HistoryEntry(
+        icon, hue, _(sentence) % {"subject": subject, "person": data.get("by") or _("someone")}
+    )
 
 
-def _started(who: str, data: Data) -> HistoryEntry:
+def _started(subject: str, data: Data) -> HistoryEntry:
     attempt = int(data.get("attempt", 1))
-    return HistoryEntry("run", "run", f"{who} started" + (f", claim {attempt}" if attempt > 1 else ""))
+    text = _("%(subject)s started") % {"subject": subject}
+    if attempt > 1:
+        text = _("%(subject)s started again (attempt %(attempt)s)") % {"subject": subject, "attempt": attempt}
+    return HistoryEntry("run", "run", text)
 
 
-def _waiting(who: str, data: Data) -> HistoryEntry:
-    if data.get("question"):
-        return HistoryEntry("hand", "human", f"{who} is", "waiting for an answer")
-    if data.get("waiting_for") == "input":
-        return HistoryEntry("edit", "human", f"{who} is", "sent back to be changed")
+def _waiting(subject: str, data: Data) -> HistoryEntry:
     if data.get("waiting_for") == "calls":
-        return HistoryEntry("clock", "run", f"{who} waits for {_steps(data.get('steps', ()))}")
-    return HistoryEntry("hand", "human", f"{who} is", "waiting for approval", str(data.get("approval", "")))
+        steps = {"subject": subject, "steps": _steps(data.get("steps", ()))}
+        return HistoryEntry("clock", "run", _("%(subject)s is waiting for %(steps)s") % steps)
+    text = _("%(subject)s is") % {"subject": subject}
+    if data.get("question"):
+        return HistoryEntry("hand", "human", text, _("waiting for an answer"))
+    if data.get("waiting_for") == "input":
+        return HistoryEntry("edit", "human", text, _("sent back for changes"))
+    return HistoryEntry("hand", "human", text, _("waiting for approval"), str(data.get("approval", "")))
 
 
 RETRY_REASONS = {
-    "worker_stopped": ("retry", "is handed to another worker: the one that had it stopped"),
-    "worker_lost": ("retry", "lost its worker and is tried again"),
-    "rate_limited": ("clock", "waits {seconds} s: its tool may not be used more often"),
-    "definition_changed": ("retry", "is asked about again: its tool has changed"),
-    "audit_unavailable": ("clock", "waits: the checkpoint of its start cannot be written"),
-    "drifted": ("retry", "is left to a process that has loaded the current version of its tool"),
+    "worker_stopped": ("retry", gettext_noop("%(subject)s is handed to another worker, because its worker stopped")),
+    "worker_lost": ("retry", gettext_noop("%(subject)s is retried, because its worker was lost")),
+    "rate_limited": (
+        "clock",
+        gettext_noop("%(subject)s is waiting %(seconds)s s, because its tool has reached its rate limit"),
+    ),
+    "definition_changed": ("retry", gettext_noop("%(subject)s needs approval again, because its tool has changed")),
+    "audit_unavailable": (
+        "clock",
+        gettext_noop("%(subject)s is waiting, because the audit checkpoint of its start cannot be written"),
+    ),
+    "drifted": ("retry", gettext_noop("%(subject)s is left to a worker with the current version of its tool")),
 }
-RETRIED = ("retry", "failed and is tried again in {seconds} s ({attempt} of {of})")
+RETRIED = (
+    "retry",
+    gettext_noop("%(subject)s failed and will be retried in %(seconds)s s (attempt %(attempt)s of %(of)s)"),
+)
 
 
-def _created(who: str, data: Data) -> HistoryEntry:
+def _created(subject: str, data: Data) -> HistoryEntry:
     if data.get("cloned_from"):
-        return HistoryEntry("plan", "idle", f"{who} was cloned from", code=str(data["cloned_from"]))
-    return HistoryEntry("plan", "idle", f"{who} was stored")
+        text = _("%(subject)s was cloned from") % {"subject": subject}
+        return HistoryEntry("plan", "idle", text, code=str(data["cloned_from"]))
+    return HistoryEntry("plan", "idle", _("%(subject)s was created") % {"subject": subject})
 
 
-def _retrying(who: str, data: Data) -> HistoryEntry:
+def _retrying(subject: str, data: Data) -> HistoryEntry:
     if data.get("by"):
+        names = {"subject": subject, "person": data["by"]}
         if data.get("to_skip"):
-            return HistoryEntry("retry", "human", f"{who} is taken up again by {data['by']}, to be skipped")
-        more = ", with other arguments" if data.get("edited") else ""
-        return HistoryEntry("retry", "human", f"{who} is tried again: {data['by']} asked for it{more}")
-    icon, words = RETRY_REASONS.get(str(data.get("error")), RETRIED)
-    numbers = {name: data.get(name) for name in ("seconds", "attempt", "of")}
-    return HistoryEntry(icon, "warn", f"{who} {words.format(**numbers)}{_running_on_note(data)}")
+            return HistoryEntry("retry", "human", _("%(subject)s was reopened by %(person)s, to be skipped") % names)
+        if data.get("edited"):
+            text = _("%(subject)s is retried by %(person)s, with other arguments") % names
+        else:
+            text = _("%(subject)s is retried by %(person)s") % names
+        return HistoryEntry("retry", "human", text)
+    icon, sentence = RETRY_REASONS.get(str(data.get("error")), RETRIED)
+    values = {name: data.get(name) for name in ("seconds", "attempt", "of")}
+    return HistoryEntry(icon, "warn", _with_running_note(_(sentence) % {"subject": subject, **values}, data))
 
 
-def _skipped(who: str, data: Data) -> HistoryEntry:
+def _skipped(subject: str, data: Data) -> HistoryEntry:
     if data.get("by"):
-        return HistoryEntry("skip", "human", f"{who} was skipped by {data['by']}: {data.get('reason', '')}")
+        values = {"subject": subject, "person": data["by"], "reason": data.get("reason", "")}
+        return HistoryEntry("skip", "human", _("%(subject)s was skipped by %(person)s: %(reason)s") % values)
     condition = str(data.get("done_check", ""))  # empty where it is private
-    return HistoryEntry("skip", "idle", f"{who} skipped, already true{':' if condition else ''}", code=condition)
+    text = _("%(subject)s was skipped, because its check is already true") % {"subject": subject}
+    return HistoryEntry("skip", "idle", f"{text}{':' if condition else ''}", code=condition)
 
 
-def _completed(who: str, data: Data) -> HistoryEntry:
+def _completed(subject: str, data: Data) -> HistoryEntry:
     key = str(data.get("key", ""))
-    return HistoryEntry("ok", "ok", f"{who} done, wrote" if key else f"{who} done", code=key)
+    text = _("%(subject)s is done and stored") if key else _("%(subject)s is done")
+    return HistoryEntry("ok", "ok", text % {"subject": subject}, code=key)
 
 
-def _cancelled(who: str, data: Data) -> HistoryEntry:
-    left = _running_on_note(data)
-    return HistoryEntry("stop", "warn" if left else "idle", f"{who} cancelled{left}")
+def _cancelled(subject: str, data: Data) -> HistoryEntry:
+    text = _with_running_note(_("%(subject)s was cancelled") % {"subject": subject}, data)
+    return HistoryEntry("stop", "warn" if data.get("left_running") else "idle", text)
 
 
-def _running_on_note(data: Data) -> str:
-    return "; its handler could not be stopped and runs on" if data.get("left_running") else ""
+def _with_running_note(text: str, data: Data) -> str:
+    """Return the sentence, with a note if the step's tool could not be stopped."""
+    if not data.get("left_running"):
+        return text
+    return _("%(sentence)s, but its tool did not stop and is still running") % {"sentence": text}
 
 
-def _call_started(who: str, data: Data) -> HistoryEntry:
+def _call_started(subject: str, data: Data) -> HistoryEntry:
     attempt = int(data.get("attempt", 1))
-    return HistoryEntry("play", "run", f"{who} calls its tool" + (f", try {attempt}" if attempt > 1 else ""))
+    text = _("%(subject)s calls its tool") % {"subject": subject}
+    if attempt > 1:
+        text = _("%(subject)s calls its tool (attempt %(attempt)s)") % {"subject": subject, "attempt": attempt}
+    return HistoryEntry("play", "run", text)
 
 
-def _call_succeeded(who: str, data: Data) -> HistoryEntry:
+def _call_succeeded(subject: str, data: Data) -> HistoryEntry:
     if data.get("settled"):
-        return HistoryEntry("ok", "ok", f"{who}: a person settled that the call happened")
+        text = _("%(subject)s: a person confirmed that the call took effect")
+        return HistoryEntry("ok", "ok", text % {"subject": subject})
     if data.get("responded"):
-        return HistoryEntry("reply", "ok", f"{who}: a person answered in the tool's place")
-    return HistoryEntry("ok", "ok", f"{who}: the call succeeded")
+        text = _("%(subject)s: a person answered instead of the tool")
+        return HistoryEntry("reply", "ok", text % {"subject": subject})
+    return HistoryEntry("ok", "ok", _("%(subject)s: the call succeeded") % {"subject": subject})
 
 
-def _call_failed(who: str, data: Data) -> HistoryEntry:
+def _call_failed(subject: str, data: Data) -> HistoryEntry:
     if data.get("settled"):
-        return HistoryEntry("fail", "danger", f"{who}: a person ended the call whose outcome was unknown")
-    return HistoryEntry("fail", "danger", f"{who}: the call failed", code=str(data.get("error") or ""))
+        text = _("%(subject)s: a person ended the call, whose outcome was unknown")
+        return HistoryEntry("fail", "danger", text % {"subject": subject})
+    text = _("%(subject)s: the call failed") % {"subject": subject}
+    return HistoryEntry("fail", "danger", text, code=str(data.get("error") or ""))
 
 
-def _tool_invoked(who: str, data: Data) -> HistoryEntry:
-    worked = bool(data.get("success"))
+def _tool_invoked(subject: str, data: Data) -> HistoryEntry:
+    tool = str(data.get("tool", ""))
     if data.get("late"):
-        return HistoryEntry(
-            "clock", "warn", f"{who}: the handler that could not be stopped has come back", code=str(data["tool"])
-        )
-    return HistoryEntry("tools", "ok" if worked else "danger", f"{who} invoked", code=str(data.get("tool", "")))
+        text = _("%(subject)s: the tool that could not be stopped has finished:")
+        return HistoryEntry("clock", "warn", text % {"subject": subject}, code=tool)
+    hue = "ok" if data.get("success") else "danger"
+    return HistoryEntry("tools", hue, _("%(subject)s called") % {"subject": subject}, code=tool)
 
 
-def _reviewed(who: str, data: Data) -> HistoryEntry:
-    phrase = {**VERDICT_PHRASES, "undone": "took back the answer to {}"}.get(str(data.get("verdict")), "answered {}")
-    return HistoryEntry("human", "idle", f"{data.get('reviewer', 'Someone')} {phrase.format(who.lower())}")
+VERDICT_SENTENCES: Mapping[str, str] = {
+    "approve": gettext_noop("%(person)s approved %(subject)s"),
+    "reject": gettext_noop("%(person)s rejected %(subject)s"),
+    "respond": gettext_noop("%(person)s answered %(subject)s instead of the tool"),
+    "request_changes": gettext_noop("%(person)s requested changes to %(subject)s"),
+    "undone": gettext_noop("%(person)s took back the decision about %(subject)s"),
+}
+OTHER_VERDICT = gettext_noop("%(person)s decided about %(subject)s")
+
+
+def _reviewed(subject: str, data: Data) -> HistoryEntry:
+    sentence = VERDICT_SENTENCES.get(str(data.get("verdict")), OTHER_VERDICT)
+    values = {"person": data.get("reviewer") or _("Someone"), "subject": subject.lower()}
+    return HistoryEntry("human", "idle", _(sentence) % values)
 
 
 DECISION_ENTRIES = {
-    "approve": ("check", "ok", "approved"),
-    "respond": ("reply", "ok", "answered in the tool's place"),
-    "request_changes": ("edit", "warn", "to be changed"),
+    "approve": ("check", "ok", gettext_noop("approved")),
+    "respond": ("reply", "ok", gettext_noop("answered instead of the tool")),
+    "request_changes": ("edit", "warn", gettext_noop("sent back for changes")),
 }
+REJECTED = ("fail", "danger", gettext_noop("rejected"))
 
 
-def _decided(who: str, data: Data) -> HistoryEntry:
-    icon, hue, word = DECISION_ENTRIES.get(str(data.get("verdict")), ("fail", "danger", "rejected"))
-    return HistoryEntry(icon, hue, f"{who} is", word, str(data.get("approval", "")))
+def _decided(subject: str, data: Data) -> HistoryEntry:
+    icon, hue, word = DECISION_ENTRIES.get(str(data.get("verdict")), REJECTED)
+    text = _("%(subject)s is") % {"subject": subject}
+    return HistoryEntry(icon, hue, text, _(word), str(data.get("approval", "")))
 
 
-def _edited(who: str, data: Data) -> HistoryEntry:
-    """Name who changed what is asked, and the fields; a change accepted in part says so."""
-    by, fields = data.get("reviewer", "a reviewer"), ", ".join(map(str, data.get("fields", ())))
-    if "hunks" in data:
-        return HistoryEntry("edit", "human", f"{who}: what is asked was narrowed by {by}", code=fields)
-    return HistoryEntry("edit", "human", f"{who}: what is asked was changed by {by}:", code=fields)
+def _edited(subject: str, data: Data) -> HistoryEntry:
+    """Name the person who changed the arguments, and the fields; `hunks` marks a partly accepted change."""
+    values = {"subject": subject, "person": data.get("reviewer") or _("a reviewer")}
+    sentence = (
+        _("%(subject)s: %(person)s accepted only part of the change:")
+        if "hunks" in data
+        else _("%(subject)s: %(person)s changed the arguments:")
+    )
+    return HistoryEntry("edit", "human", sentence % values, code=", ".join(map(str, data.get("fields", ()))))
 
 
-def _delegated(who: str, data: Data) -> HistoryEntry:
+def _delegated(subject: str, data: Data) -> HistoryEntry:
     if data.get("to"):
-        return HistoryEntry("human", "human", f"{who}: the request was handed to", code=str(data["to"]))
-    return HistoryEntry("human", "idle", f"{who}: the request is nobody's in particular any more")
+        text = _("%(subject)s: the request was assigned to") % {"subject": subject}
+        return HistoryEntry("human", "human", text, code=str(data["to"]))
+    return HistoryEntry("human", "idle", _("%(subject)s: the request was unassigned") % {"subject": subject})
 
 
-def _granted(who: str, data: Data) -> HistoryEntry:
+def _granted(subject: str, data: Data) -> HistoryEntry:
+    values = {"subject": subject, "person": data.get("made_by") or _("someone")}
     return HistoryEntry(
-        "check", "ok", f"{who} runs by a grant of {data.get('made_by', 'someone')}:", code=str(data.get("grant"))
+        "check", "ok", _("%(subject)s runs by a grant of %(person)s:") % values, code=str(data.get("grant"))
     )
 
 
-def _entry_with_actor(icon: str, hue: str, words: str) -> EntryBuilder:
-    return lambda who, data: HistoryEntry(icon, hue, f"{who} {words} {data.get('by') or 'someone'}")
-
-
-def _input_requested(who: str, data: Data) -> HistoryEntry:
+def _input_requested(subject: str, data: Data) -> HistoryEntry:
     if data.get("question"):
-        return HistoryEntry("hand", "human", f"{who} asks its person a question")
-    return HistoryEntry("edit", "human", f"{who} waits for other arguments")
+        return HistoryEntry("hand", "human", _("%(subject)s asks a question") % {"subject": subject})
+    return HistoryEntry("edit", "human", _("%(subject)s is waiting for other arguments") % {"subject": subject})
 
 
-def _input_received(who: str, data: Data) -> HistoryEntry:
-    words, icon = ("was answered by", "reply") if data.get("question") else ("was given other arguments by", "edit")
-    return HistoryEntry(icon, "human", f"{who} {words} {data.get('by') or 'someone'}")
+def _input_received(subject: str, data: Data) -> HistoryEntry:
+    values = {"subject": subject, "person": data.get("by") or _("someone")}
+    if data.get("question"):
+        return HistoryEntry("reply", "human", _("%(subject)s was answered by %(person)s") % values)
+    return HistoryEntry("edit", "human", _("%(subject)s got other arguments from %(person)s") % values)
 
 
-def _plan_ended(icon: str, hue: str, word: str) -> EntryBuilder:
-    def say(who: str, data: Data) -> HistoryEntry:
+def _plan_ended(icon: str, hue: str, sentence: str) -> EntryBuilder:
+    def build(subject: str, data: Data) -> HistoryEntry:
         reason = str(data.get("reason", ""))
-        return HistoryEntry(icon, hue, f"{who} is {word}" + (f": {reason}" if reason else ""))
+        return HistoryEntry(icon, hue, _(sentence) % {"subject": subject} + (f": {reason}" if reason else ""))
 
-    return say
-
-
-def _changed(who: str, data: Data) -> HistoryEntry:
-    """Name who changed the plan, and the steps: changed by Ada: added 4, removed 2. Agents call, and change nothing."""
-    if str(data.get("by", "")).startswith(AGENT) and not who.startswith("The plan"):
-        agent = str(data["by"])[len(AGENT) :]
-        does = "asks its model in" if data.get("turn") else "called"
-        return HistoryEntry("bot", "run", f"The agent {agent} {does} {_steps(data.get('added', ()))}")
-    steps = [f"{word} {', '.join(map(str, data[word]))}" for word in ("added", "edited", "removed") if data.get(word)]
-    what = ", ".join(["new goal"] * bool(data.get("goal")) + steps)
-    return HistoryEntry("edit", "human", f"{who} was changed by {data.get('by', 'someone')}: {what}")
+    return build
 
 
+CHANGES = {"added": gettext_noop("added"), "edited": gettext_noop("edited"), "removed": gettext_noop("removed")}
 AGENT = "the agent "
-"""How who adds steps under an agent's step is named in its events."""
+"""Prefix of `by` in events of steps that an agent added under its own step."""
+
+
+def _changed(subject: str, data: Data) -> HistoryEntry:
+    """Name the person who changed the plan, and the steps; an agent's own steps are calls or model turns."""
+    if str(data.get("by", "")).startswith(AGENT) and subject != _("The plan"):
+        values = {"agent": str(data["by"])[len(AGENT) :], "steps": _steps(data.get("added", ()))}
+        if data.get("turn"):
+            return HistoryEntry("bot", "run", _("The agent %(agent)s asks its model in %(steps)s") % values)
+        return HistoryEntry("bot", "run", _("The agent %(agent)s makes a call in %(steps)s") % values)
+    changes = [f"{_(word)} {', '.join(map(str, data[name]))}" for name, word in CHANGES.items() if data.get(name)]
+    if data.get("goal"):
+        changes.insert(0, _("new goal"))
+    values = {"subject": subject, "person": data.get("by") or _("someone"), "changes": ", ".join(changes)}
+    return HistoryEntry("edit", "human", _("%(subject)s was changed by %(person)s: %(changes)s") % values)
 
 
 def _steps(numbers: Sequence[int]) -> str:
-    """Name steps: step 3, or steps 4, 5."""
-    return f"step{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+    """Return step ids in words: step 3, or steps 4, 5."""
+    listed = ", ".join(map(str, numbers))
+    return ngettext("step %(numbers)s", "steps %(numbers)s", len(numbers)) % {"numbers": listed}
 
 
 ENTRY_BUILDERS: Mapping[str, EntryBuilder] = {
     "plan.created": _created,
-    "plan.started": _fixed_entry("play", "run", "started"),
+    "plan.started": _fixed_entry("play", "run", gettext_noop("%(subject)s started")),
     "plan.changed": _changed,
-    "plan.paused": _entry_with_actor("pause", "idle", "was paused by"),
-    "plan.resumed": _entry_with_actor("play", "run", "was resumed by"),
-    "plan.completed": _plan_ended("ok", "ok", "done"),
-    "plan.failed": _plan_ended("fail", "danger", "over: it failed"),
-    "plan.cancelled": _plan_ended("stop", "idle", "cancelled"),
+    "plan.paused": _actor_entry("pause", "idle", gettext_noop("%(subject)s was paused by %(person)s")),
+    "plan.resumed": _actor_entry("play", "run", gettext_noop("%(subject)s was resumed by %(person)s")),
+    "plan.completed": _plan_ended("ok", "ok", gettext_noop("%(subject)s is done")),
+    "plan.failed": _plan_ended("fail", "danger", gettext_noop("%(subject)s failed")),
+    "plan.cancelled": _plan_ended("stop", "idle", gettext_noop("%(subject)s was cancelled")),
     "step.started": _started,
     "step.skipped": _skipped,
     "step.waiting": _waiting,
     "step.retrying": _retrying,
     "step.completed": _completed,
-    "step.failed": _fixed_entry("fail", "danger", "failed"),
+    "step.failed": _fixed_entry("fail", "danger", gettext_noop("%(subject)s failed")),
     "step.cancelled": _cancelled,
-    "step.outcome_unknown": _fixed_entry("hand", "human", "may or may not have run:", stress="outcome unknown"),
+    "step.outcome_unknown": _fixed_entry(
+        "hand",
+        "human",
+        gettext_noop("%(subject)s may or may not have taken effect:"),
+        stress=gettext_noop("outcome unknown"),
+    ),
     "call.started": _call_started,
     "call.succeeded": _call_succeeded,
     "call.failed": _call_failed,
-    "call.restored": _fixed_entry("undo", "warn", ": the workspace was put back"),
-    "approval.opened": _fixed_entry("approve", "human", "asks people", name="approval"),
+    "call.restored": _fixed_entry("undo", "warn", gettext_noop("%(subject)s: the workspace was restored")),
+    "approval.opened": _fixed_entry(
+        "approve", "human", gettext_noop("%(subject)s requested approval"), name="approval"
+    ),
     "approval.reviewed": _reviewed,
     "approval.edited": _edited,
     "approval.decided": _decided,
-    "approval.expired": _fixed_entry("expired", "idle", "was not answered in time", name="approval"),
-    "approval.escalated": _fixed_entry(
-        "clock", "warn", "was not answered in time, so others are asked too:", name="to"
+    "approval.expired": _fixed_entry(
+        "expired", "idle", gettext_noop("%(subject)s: the request expired"), name="approval"
     ),
-    "approval.extended": _fixed_entry("clock", "idle", "can be answered half an hour longer", name="approval"),
-    "approval.claimed": _fixed_entry("human", "idle", ": a reviewer looks after the request", name="approval"),
-    "approval.released": _fixed_entry("human", "idle", ": nobody looks after the request any more", name="approval"),
+    "approval.escalated": _fixed_entry(
+        "clock", "warn", gettext_noop("%(subject)s was not decided in time; also requested from"), name="to"
+    ),
+    "approval.extended": _fixed_entry(
+        "clock", "idle", gettext_noop("%(subject)s: the request was extended by half an hour"), name="approval"
+    ),
+    "approval.claimed": _fixed_entry(
+        "human", "idle", gettext_noop("%(subject)s: a reviewer claimed the request"), name="approval"
+    ),
+    "approval.released": _fixed_entry(
+        "human", "idle", gettext_noop("%(subject)s: the request is no longer claimed"), name="approval"
+    ),
     "approval.delegated": _delegated,
-    "approval.commented": _fixed_entry("edit", "idle", ": somebody commented on the request", name="approval"),
-    "approval.reminded": _fixed_entry("clock", "idle", ": whoever may answer was reminded", name="approval"),
+    "approval.commented": _fixed_entry(
+        "edit", "idle", gettext_noop("%(subject)s: someone commented on the request"), name="approval"
+    ),
+    "approval.reminded": _fixed_entry(
+        "clock", "idle", gettext_noop("%(subject)s: the reviewers were reminded"), name="approval"
+    ),
     "approval.revoked": _fixed_entry(
-        "undo", "danger", "is approved no more: a reviewer took that back", name="approval"
+        "undo", "danger", gettext_noop("%(subject)s: a reviewer revoked the approval"), name="approval"
     ),
     "input.requested": _input_requested,
     "input.received": _input_received,
     "grant.used": _granted,
-    "memory.written": _fixed_entry("file", "idle", "stored", name="key"),
+    "memory.written": _fixed_entry("file", "idle", gettext_noop("%(subject)s stored"), name="key"),
     "tool.invoked": _tool_invoked,
 }

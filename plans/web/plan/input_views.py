@@ -1,5 +1,6 @@
-"""What a person gives a plan: an answer on its page, or other arguments for a call that reviewers sent back or that
-failed, on a page of its own; htmx is sent the card of that alone.
+"""Views for a person's input to a plan: answers to questions, and new arguments for sent-back or failed calls.
+
+Arguments have a page of their own; htmx gets only its card.
 """
 
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.access.roles import NotAllowed
@@ -33,12 +35,10 @@ if TYPE_CHECKING:
 
     from plans.store.requesters import Requester
 
-ONLY_OWNER = NotAllowed("Only the plan's owner, as an operator, or an administrator can change its arguments.")
-
 
 @dataclass(slots=True, kw_only=True)
 class ArgumentEditor(ArgumentsEditor):
-    """The arguments as they are being changed; `fits` when they were checked and the tool takes them."""
+    """Editor of a call's arguments; `fits` is set after they were checked and the tool accepts them."""
 
     fits: bool = False
     answered_with: int = 200
@@ -47,11 +47,11 @@ class ArgumentEditor(ArgumentsEditor):
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Show the arguments of a call that was sent back, or failed, as a form; check them, or let the step go on."""
+    """Show the arguments of a sent-back or failed call; a POST checks or submits them."""
     plan = plan_or_404(request.user, public_id)
     try:
         if not (may_control(request.user, None, plan) and may_write(request)):
-            raise ONLY_OWNER
+            raise NotAllowed(_("Only the plan's owner, as an operator, or an administrator can change its arguments."))
         step = _step_to_edit(plan, step_id)
     except Step.DoesNotExist:
         raise Http404 from None
@@ -67,7 +67,7 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
 @require_POST
 @sign_in_required
 def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Answer what a step asks."""
+    """Answer a step's question."""
     chosen = plan_or_404(request.user, public_id)
 
     def say(by: "Requester") -> None:
@@ -80,7 +80,7 @@ def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpRespo
 
 
 def _step_to_edit(plan: Plan, step_id: int) -> Step:
-    """Return the step whose arguments are to be changed. Raises Step.DoesNotExist, Conflict, ParameterError."""
+    """Return the step whose arguments can be changed. Raises Step.DoesNotExist, Conflict, ParameterError."""
     has_stopped = plan.steps.get(step_id=step_id).status in STOPPED
     return stopped_step(plan, step_id) if has_stopped else step_waiting_for_arguments(plan, step_id)
 
@@ -100,7 +100,7 @@ def _schema_of(step: Step) -> dict[str, object]:
 
 
 def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
-    """Do what the pressed button says; what was sent leads back to the plan."""
+    """Run the action of the pressed button; redirect to the plan once arguments are submitted."""
     writing = ArgumentEditor(schema=_schema_of(step))
     try:
         writing.read(request.POST)
@@ -113,7 +113,7 @@ def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
 
 
 def _apply_button(request: PageRequest, plan: Plan, step: Step, writing: ArgumentEditor) -> bool:
-    """Send or check the arguments, or change the form; say whether they were sent."""
+    """Submit or check the arguments, or change the form; return whether they were submitted."""
     sent: QueryDict = request.POST
     wanted, _, place = sent.get("do", "check").partition(":")
     if wanted not in ("send", "check"):

@@ -1,6 +1,6 @@
-"""The plan as its page shows it to everyone who may see it, read in a fixed number of queries; with its graph.
+"""Overview of a plan, shared by everyone who may see it: steps, graph, timeline, memory and history, in few queries.
 
-Agents' steps are shown with what they ask and call, and say what an agent waits for.
+Agents' steps include their turns and calls, and show what the agent waits for.
 """
 
 from collections import defaultdict
@@ -13,6 +13,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.functions import Left, Length
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from catalog.core import clock
 from catalog.secrets.placeholders import without_macs
@@ -50,7 +52,7 @@ UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 @dataclass(slots=True)
 class StepTree:
-    """The steps of a plan, in their order, as parents and children."""
+    """Steps of a plan in order, with parents and children."""
 
     steps: Sequence[Step]
     _children: Mapping[int, list[Step]] = field(init=False)
@@ -67,22 +69,22 @@ class StepTree:
         self._next = {step.pk: after.step_id for step, after in pairwise(written)}
 
     def in_order(self) -> Iterator[Step]:
-        """Yield each step of the plan as it was written, and after an agent's what the agent called."""
+        """Yield each submitted step, followed by the turns and calls of its agent."""
         for step in self.steps:
             if step.parent_id is None:
                 yield step
                 yield from self.under(step)
 
     def under(self, step: Step) -> Sequence[Step]:
-        """Return what the agent of a step asked and called."""
+        """Return the turns and calls of a step's agent."""
         return self._children.get(step.pk, ())
 
     def parent(self, step: Step) -> int | None:
-        """Return the number of the step whose agent has this one."""
+        """Return the id of the step whose agent created this step."""
         return self._numbers.get(step.parent_id) if step.parent_id is not None else None
 
     def before(self, step: Step) -> int | None:
-        """Return the number of the written step before which an agent's call is shown; None: at the end."""
+        """Return the id of the submitted step before which an agent's call is shown; None for the end."""
         return self._next.get(step.parent_id) if step.parent_id is not None else None
 
 
@@ -92,7 +94,7 @@ def _calls_waiting_for_people(step: Step, under: Sequence[Step]) -> Sequence[Ste
 
 
 def awaited_word(step: Step, under: Sequence[Step]) -> Badge | None:
-    """Return what is said of an agent's step of whose calls one waits for people; None where none does."""
+    """Return the badge of an agent's step if one of its calls waits for people, else None."""
     people = [
         each.waiting_for
         for each in _calls_waiting_for_people(step, under)
@@ -102,14 +104,14 @@ def awaited_word(step: Step, under: Sequence[Step]) -> Badge | None:
 
 
 def awaited_label(step: Step, under: Sequence[Step]) -> str:
-    """Say what an agent's step waits for: its model, or so many calls; empty for any other step."""
+    """Return what an agent's step waits for: its model or a number of calls; empty for any other step."""
     waited_for = _calls_waiting_for_people(step, under)
     if not waited_for:
         return ""
     if any(each.tool == AGENT_TURN for each in waited_for):
-        return "Asks its model"
+        return _("Waiting for its model")
     count = len(waited_for)
-    return "Waits for a call" if count == 1 else f"Waits for {count} calls"
+    return ngettext("Waiting for %(count)s call", "Waiting for %(count)s calls", count) % {"count": count}
 
 
 EVENTS_SHOWN = 300
@@ -122,7 +124,7 @@ BAR_CLASSES: Mapping[str, str] = {
     "preparing": "idle",
     "put_off": "put-off",
 }
-"""Of a bar on the timeline by its kind; work looks as its step ended: only what is done is green."""
+"""CSS class of a timeline bar by kind. A bar of work gets its step's hue instead: only finished work is green."""
 STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
 STEP_FIELDS = (
     *("plan", "parent", "step_id", "description", "tool", "agent", "after_answer", "expected_key"),
@@ -131,12 +133,12 @@ STEP_FIELDS = (
     *(f"call__{name}" for name in ("plan_ref", "error_kind", "attempt", "started_at", "left_running_at")),
     *("call__came_back_at", "call__approval__public_id", "call__approval__opened_at"),
 )
-"""What is drawn of a step, and of its call and the request about it."""
+"""Fields loaded for a step, its call and its approval request."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineBar:
-    """A bar on a step's lane, in percent, wide enough to be seen; `look` is its class. `is_open` while it lasts."""
+    """A bar on a step's lane, in percent with a minimum width; `look` is its class, `is_open` while it lasts."""
 
     offset: float
     width: float
@@ -146,10 +148,10 @@ class TimelineBar:
 
 @dataclass(frozen=True, slots=True)
 class StepOverview:
-    """One step as the graph, the segments and the timeline show it.
+    """One step as shown in graph, segments and timeline.
 
-    Of an agent's turn or call `parent` is the agent's step, and `before` the row of the list before which it comes;
-    `under` are the steps of an agent's step.
+    For an agent's turn or call, `parent` is the agent's step and `before` the step before which its row is inserted;
+    `under` has the turns and calls of an agent's step.
     """
 
     step: Step
@@ -165,23 +167,23 @@ class StepOverview:
 
     @property
     def number(self) -> int:
-        """The step's number."""
+        """The step's id in the plan."""
         return self.step.step_id
 
     @property
     def started(self) -> bool:
-        """Whether anything has happened to it."""
+        """True if it is no longer pending."""
         return self.step.status != StepStatus.PENDING
 
     @property
     def calls(self) -> int:
-        """How many calls its agent has made."""
+        """Number of calls that its agent has made."""
         return sum(each.tool != AGENT_TURN for each in self.under)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """A value in memory: the beginning of its JSON, and the size of all of it; neither when it is private."""
+    """A value in memory: the beginning of its JSON text and the full size, both omitted if it is private."""
 
     pk: int
     key: str
@@ -192,16 +194,16 @@ class MemoryRow:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more than the beginning."""
+        """True if the text is truncated."""
         return self.size > len(self.head)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOverview:
-    """Everything that is drawn of a plan; `seq` is the number of the last event that it takes in.
+    """Everything shown of a plan; `seq` is the number of the last included event.
 
-    In `steps` what an agent calls follows on the agent's step.
-    `because` says why it failed where that is not a step's doing: its deadline passed.
+    In `steps` the turns and calls of an agent follow the agent's step. `because` is the reason why the plan failed if
+    no step caused it, such as a passed deadline.
     """
 
     plan: Plan
@@ -219,56 +221,56 @@ class PlanOverview:
 
     @property
     def by_number(self) -> Mapping[int, StepOverview]:
-        """The steps by their numbers."""
+        """The steps by step id."""
         return {step.number: step for step in self.steps}
 
     @property
     def written(self) -> Sequence[StepOverview]:
-        """The steps of the plan as it was written, without what agents call: how far it has come is said in these."""
+        """The steps without those created by agents; progress counts only these."""
         return [step for step in self.steps if step.parent is None]
 
     @property
     def words(self) -> Sequence[Badge]:
-        """What is said of where the plan stands."""
+        """Badges for the plan's status."""
         return plan_word_list(
             self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps)
         )
 
     @property
     def has_agents(self) -> bool:
-        """Whether an agent carries out a step."""
+        """True if an agent carries out a step."""
         return any(step.step.agent for step in self.steps)
 
     @property
     def spent(self) -> str:
-        """What it has spent of its budget; empty for a plan without one."""
+        """The used part of its budget, in words; empty without a budget."""
         return budget_text(self.plan)
 
     @property
     def over(self) -> bool:
-        """Whether the plan has ended."""
+        """True if the plan has ended."""
         return self.plan.status in PLAN_TERMINAL
 
     @property
     def elapsed_ms(self) -> float | None:
-        """How long it took from its start to its end; None while it has not both."""
+        """Milliseconds from start to end; None if it has not started or ended."""
         if self.plan.started_at is None or self.plan.completed_at is None:
             return None
         return 1000 * (self.plan.completed_at - self.plan.started_at).total_seconds()
 
     @property
     def working_since(self) -> datetime | None:
-        """Since when it would have worked, had it worked without a break; None while it does not work."""
+        """Start time that it would have had if it had worked without breaks; None while it does not work."""
         return self.drawn_at - timedelta(milliseconds=self.working_ms) if self.timeline.seconds is not None else None
 
     @property
     def finished(self) -> int:
-        """How many steps are done or skipped."""
+        """Number of done or skipped steps."""
         return sum(step.step.status == StepStatus.COMPLETED for step in self.written)
 
     @property
     def tally(self) -> str:
-        """How many steps stand where: 4 done, 1 skipped, 1 not started."""
+        """Number of steps by status: 4 done, 1 skipped, 1 not started."""
         counts: dict[str, int] = defaultdict(int)
         for step in self.written:
             counts[step.word.label.lower()] += 1
@@ -276,9 +278,9 @@ class PlanOverview:
 
 
 def plan_word_list(plan: Plan, word: Badge, *, waits: bool) -> Sequence[Badge]:
-    """Return what is said of where a plan stands: of a paused one that it is, and whether it waits for people.
+    """Return the badges for a plan's status: its status, whether it is paused, and whether it waits for people.
 
-    One that has ended waits for them when nobody knows what a call of it did.
+    An ended plan waits for people if the outcome of one of its calls is unknown.
     """
     if waits and plan.status in PLAN_TERMINAL:
         return (word, status_badge("outcome_unknown"))
@@ -288,7 +290,7 @@ def plan_word_list(plan: Plan, word: Badge, *, waits: bool) -> Sequence[Badge]:
 
 
 def load_overview(plan: Plan) -> PlanOverview:
-    """Read and draw a plan; five queries, beside the one that found it, and one more when it failed."""
+    """Load the overview of a plan: five queries, and one more if it failed."""
     now = clock.now()
     events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
     steps = list(_steps(plan))
@@ -320,20 +322,20 @@ def load_overview(plan: Plan) -> PlanOverview:
 
 
 def _graph(steps: Iterable[Step], needs: Mapping[int, Sequence[int]]) -> Graph | None:
-    """Lay the steps of the plan as it was written out; what agents call is counted in their boxes."""
+    """Lay out the submitted steps; agents' boxes show the number of their calls."""
     written = [step for step in steps if step.parent_id is None]
     done = {step.step_id for step in written if step.status == StepStatus.COMPLETED}
     return lay_out({step.step_id: needs[step.step_id] for step in written}, done)
 
 
 def _steps(plan: Plan) -> QuerySet[Step]:
-    """Return the steps with their calls and requests: what is drawn of them."""
+    """Return the steps with the fields of STEP_FIELDS."""
     drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
     return drawn.annotate(meets_private=MEETS_PRIVATE)
 
 
 def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:
-    """Return every step's number → the numbers of the steps it needs."""
+    """Return the ids of needed steps by step id."""
     needs: dict[int, list[int]] = {step.step_id: [] for step in steps}
     arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
     for step, needed in arrows.values_list("step__step_id", "needs__step_id"):
@@ -354,7 +356,7 @@ def _row(pk: int, key: str, head: str, size: int, step_id: int | None) -> Memory
 
 
 def _private_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
-    """Return the row of a private value: everyone who looks at the plan is sent the same rows."""
+    """Return the masked row of a private value, because all viewers get the same rows."""
     return MemoryRow(pk, key, "", 0, step_id, is_private=True)
 
 
@@ -388,7 +390,7 @@ def _timeline_bar(bar: PlacedInterval, word: Badge) -> TimelineBar:
 
 
 def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return each step that cannot start → the failed or cancelled step that is in its way."""
+    """Return the failed or cancelled step that blocks each blocked step."""
     stopped = {step.step_id for step in steps if step.status in STOPPED}
     found: dict[int, int] = {}
     for number in TopologicalSorter(needs).static_order():
@@ -400,12 +402,18 @@ def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict
 
 def _label(step: Step, word: Badge, blocker: int | None) -> str:
     if step.status == StepStatus.PENDING and blocker is not None:
-        return f"Blocked by {blocker}"
-    call = step.call
-    tries = f", try {call.attempt}" if call is not None and call.attempt > 1 else ""
+        return _("Blocked by step %(number)s") % {"number": blocker}
+    call, label = step.call, word.label
+    if call is not None and call.attempt > 1:
+        label = _("%(status)s, attempt %(attempt)s") % {"status": label, "attempt": call.attempt}
     if call is not None and call.left_running_at and not call.came_back_at:
-        return f"{word.label}{tries}, {'an earlier' if call.left_earlier else 'its'} handler still runs"
-    return f"{word.label}{tries}"
+        sentence = (
+            _("%(status)s, an earlier attempt is still running")
+            if call.left_earlier
+            else _("%(status)s, its tool is still running")
+        )
+        label = sentence % {"status": label}
+    return label
 
 
 def _since(step: Step) -> datetime | None:
@@ -419,20 +427,20 @@ def _took_ms_of(step: Step) -> float | None:
 
 
 def _word_of(plan: Plan, step: Step) -> Badge:
-    """Say where a step stands; one that would go on but for its plan is paused with it."""
+    """Return the badge for a step's status; a step that could continue is paused if its plan is."""
     if plan.paused_at is not None and step.status == StepStatus.IN_PROGRESS and step.ready_at is not None:
         return status_badge("paused")
     return status_badge("skipped" if step.skipped else step.status, step.waiting_for)
 
 
 def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Badge:
-    """Say where the plan stands; one that waits for people is said to wait."""
+    """Return the badge for the plan's status, or for waiting for people."""
     waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
     return status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))
 
 
 def graph_drawing(picture: PlanOverview) -> Drawing | None:
-    """Draw the graph of a plan, None when it is too large for one."""
+    """Return the graph of a plan, or None if it is too large."""
     graph = picture.graph
     if graph is None:
         return None
@@ -445,7 +453,7 @@ def graph_drawing(picture: PlanOverview) -> Drawing | None:
 
 @dataclass(frozen=True, slots=True)
 class BoxText:
-    """A step as its box says it to everyone; an agent's says in place of a tool who works, after how many calls."""
+    """Text of a step's box; for an agent's step, the agent and its number of calls replace the tool."""
 
     step_id: int
     description: str
@@ -455,12 +463,14 @@ class BoxText:
 def _box_step(step: StepOverview) -> "DescribedStep":
     if not step.step.agent:
         return BoxText(step.number, step.step.title, step.step.tool)
-    calls = f", {step.calls} call{'' if step.calls == 1 else 's'}" if step.calls else ""
+    calls = ""
+    if step.calls:
+        calls = ", " + ngettext("%(count)s call", "%(count)s calls", step.calls) % {"count": step.calls}
     return BoxText(step.number, step.step.title, fit_text(step.step.agent, TOOL_ROOM - len(calls)) + calls)
 
 
 def _arrow_class(edge: Edge, done: Set[int], started: Set[int]) -> str:
-    """Return the look of an arrow: dashed until its target starts, green where what it needs is done."""
+    """Return the class of an arrow: dashed until its target starts, green if its source is done."""
     if edge.target not in started:
         return "next"
     return "done" if edge.source in done else ""

@@ -1,7 +1,7 @@
-"""One plan as a page shows it to one person: the overview, the step they look at, what was said, what they may do.
+"""Page of one plan for one viewer: overview, open step, conversation, and available actions.
 
-The request, the questions of its steps and the reply are between the requester and Toolgate: the owner, reviewers and
-administrators read them, as they read the plan's private values.
+The request, the questions of its steps and the reply are visible to the owner, reviewers and administrators, like the
+plan's private values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,8 @@ from typing import Literal, cast
 
 from django.contrib.auth.models import User
 from django.http import Http404, QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role, user_display_name
 from catalog.calls.privacy import PRIVATE_NOTICE
@@ -34,14 +36,14 @@ from plans.web.plan.agent_work import AgentActivity, load_activity
 from plans.web.plan.overview import PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.step_detail import MaskedField, StepCard, default_step, load_step_card
 
-MODEL_READS_WARNING = "Tell it only what it needs, never a password."
+MODEL_READS_WARNING = gettext_noop("Tell it only what it needs, never a password.")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question that waits for its answer; without its text for who may not read it.
+    """A question that waits for an answer; without its text for viewers who may not read it.
 
-    `told_by` says whose words it is, for it is not Toolgate's, `read_by` which model reads the answer, if one does.
+    `told_by` names the author, because the text is not Toolgate's; `read_by` names the model that reads the answer.
     """
 
     number: int
@@ -52,7 +54,7 @@ class OpenQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a page shows."""
+    """Request, open questions and reply of a plan."""
 
     questions: Sequence[OpenQuestion] = ()
     request: str = ""
@@ -61,7 +63,7 @@ class Conversation:
 
 
 def conversation_of(picture: PlanOverview, *, may_read: bool) -> Conversation:
-    """Return what was said around a plan; a query only when a step of it asks something."""
+    """Return the conversation of a plan; needs a query only if a step asks a question."""
     plan = picture.plan
     waiting = {step.step.pk: step for step in picture.steps if waits_for_answer(step.step)}
     if not may_read:
@@ -76,34 +78,40 @@ def _open_question(picture: PlanOverview, step: StepOverview, text: str) -> Open
     plan = picture.plan
     if step.parent is not None:
         name = picture.by_number[step.parent].step.agent
-        told_by = f"Written by the agent {name}, a language model. {MODEL_READS_WARNING}"
-        return OpenQuestion(step.number, text, told_by, f"the provider of the model of {name}")
+        told_by = _("Written by the agent %(agent)s, a language model.") % {"agent": name}
+        read_by = _("the model provider of %(agent)s") % {"agent": name}
+        return OpenQuestion(step.number, text, f"{told_by} {_(MODEL_READS_WARNING)}", read_by)
     if plan.request:
-        told_by = f"Written by the planner, a language model. {MODEL_READS_WARNING}"
-        return OpenQuestion(step.number, text, told_by, "the language model")
+        told_by = _("Written by the planner, a language model.")
+        return OpenQuestion(step.number, text, f"{told_by} {_(MODEL_READS_WARNING)}", _("the language model"))
     if plan.token is not None and plan.token.kind == ApiToken.Kind.AGENT:
-        return OpenQuestion(step.number, text, f"Written by the agent {plan.token.name}. {MODEL_READS_WARNING}")
-    return OpenQuestion(step.number, text, "Written in the plan by whoever submitted it.")
+        told_by = _("Written by the agent %(agent)s.") % {"agent": plan.token.name}
+        return OpenQuestion(step.number, text, f"{told_by} {_(MODEL_READS_WARNING)}")
+    return OpenQuestion(step.number, text, _("Written in the plan by its submitter."))
 
 
 def conversation_state(picture: PlanOverview) -> str:
-    """Say what is to be seen of it, without a word of it: when this changes, a page asks for it again."""
+    """Return a value without any text of the conversation that changes when a page must reload it."""
     waiting = [f"{step.number}:{step.step.attempt}" for step in picture.steps if waits_for_answer(step.step)]
     return f"{' '.join(waiting)} {len(picture.plan.reply)}"
 
 
 MAX_COMMENT = 4000
 DETAILS = "details"
-TABS = ((DETAILS, "Details", "1"), ("input", "Input", "2"), ("output", "Output", "3"))
+TABS = (
+    (DETAILS, gettext_lazy("Details"), "1"),
+    ("input", gettext_lazy("Input"), "2"),
+    ("output", gettext_lazy("Output"), "3"),
+)
 Verdict = Literal["happened", "did_not_happen", "request_again"]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPage:
-    """What the templates are given.
+    """Data for the templates.
 
-    `chosen` when the person asked for this step; `setback` says why the last thing asked for was not done, `text` is
-    the answer that was not taken; `stake` is what cancelling would cut short, while the person is asked to confirm it.
+    `chosen`: the viewer selected this step; `setback`: why the last action failed; `text`: the answer that was not
+    accepted; `stake`: what cancelling would cut short, while the viewer is asked to confirm.
     """
 
     picture: PlanOverview
@@ -132,79 +140,79 @@ class PlanPage:
 
     @property
     def address(self) -> str:
-        """The address of the page with this step and tab open."""
+        """The URL of the page with this step and tab open."""
         step = self.card.number if self.card else ""
         return f"/plans/{self.plan.public_id}/?step={step}" + ("" if self.tab == DETAILS else f"&tab={self.tab}")
 
     @property
     def error(self) -> str:
-        """Why the open step failed, as far as this person may read it."""
+        """Error of the open step, masked if the viewer may not read it."""
         if self.card is None or not self.card.step.error:
             return ""
         return PRIVATE_NOTICE if self.card.is_private and not self.may_reveal else self.card.step.error
 
     @property
     def may_take_further(self) -> bool:
-        """Whether this person may have the plan do more: its owner no longer, once they have lost the role."""
+        """True if the viewer may continue the plan; owners need a role that may write."""
         return self.may_control and self.may_write
 
     @property
     def may_start(self) -> bool:
-        """Whether it can be started, by this person."""
+        """True if the viewer can start it."""
         return self.may_take_further and self.plan.status == PlanStatus.PENDING
 
     @property
     def may_pause(self) -> bool:
-        """Whether it can be paused, by this person."""
+        """True if the viewer can pause it."""
         return self.may_control and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is None
 
     @property
     def may_resume(self) -> bool:
-        """Whether it is paused and can go on, by this person."""
+        """True if the viewer can resume it."""
         return self.may_take_further and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is not None
 
     @property
     def may_cancel(self) -> bool:
-        """Whether it can be cancelled, by this person."""
+        """True if the viewer can cancel it."""
         return self.may_control and not self.picture.over
 
     @property
     def may_retry(self) -> bool:
-        """Whether it has failed and can go on, by this person."""
+        """True if the plan failed and the viewer can retry it."""
         return self.may_take_further and self.plan.status == PlanStatus.FAILED
 
     @property
     def may_retry_step(self) -> bool:
-        """Whether the open step has stopped and can be tried again, by this person."""
+        """True if the open step has stopped and the viewer can retry it."""
         on_its_way = self.plan.status in (PlanStatus.FAILED, PlanStatus.IN_PROGRESS)
         stopped = self.card is not None and self.card.step.status in STOPPED and self.card.step.parent_id is None
         return self.may_take_further and on_its_way and stopped
 
     @property
     def may_skip(self) -> bool:
-        """Whether nobody works on the open step, or it failed, so that this person can skip it."""
+        """True if the viewer can skip the open step, which is idle or failed."""
         waits = not self.picture.over and self.card is not None and is_idle(self.card.step)
         return self.may_retry_step or (self.may_take_further and waits)
 
     @property
     def may_edit_step(self) -> bool:
-        """Whether the open step failed and can be tried again with other arguments, by this person."""
+        """True if the viewer can retry the open step with other arguments."""
         has_arguments = self.card is not None and bool(self.card.step.tool)
         return self.may_retry_step and self.plan.can_modify and has_arguments
 
     @property
     def may_change(self) -> bool:
-        """Whether steps that nobody has begun can be changed, by this person."""
+        """True if the viewer can change steps that have not started."""
         return self.may_take_further and is_open_to_change(self.plan)
 
     @property
     def may_clone(self) -> bool:
-        """Whether this person can store it anew as their own."""
+        """True if the viewer can clone it."""
         return self.may_write and not (self.picture.private.steps and not self.may_reveal)
 
 
 def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -> PlanPage:
-    """Return the page of a plan with a step open: the one that the query names, else the one that needs attention."""
+    """Return the page of a plan with an open step: the one in the query, or the one that needs attention."""
     picture, tab = load_overview(plan), query.get("tab", "")
     asked = load_step_card(picture, step_in_query(query) or 0)
     card, may_reveal = asked or load_step_card(picture, default_step(picture)), can_see_private_in_plan(viewer, plan)
@@ -229,7 +237,7 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -
 
 
 def step_in_query(query: Mapping[str, str]) -> int | None:
-    """Return the number of the step that a query names, None when it names none."""
+    """Return the step id in the query, or None."""
     return parse_number(query.get("step", ""), most_digits=9)
 
 
@@ -242,12 +250,14 @@ def with_revealed_field(page: PlanPage, shown: MaskedField) -> PlanPage:
 
 
 def settle(plan: Plan, step_id: int, form: QueryDict, by: Requester) -> None:
-    """Settle an unknown outcome as a form says. Raises Http404, Conflict, and ParameterError for the form."""
+    """Settle an unknown outcome with the values of a form. Raises Http404, Conflict, and ParameterError."""
     verdict, comment = form.get("verdict", ""), form.get("comment", "").replace("\r\n", "\n").strip()
     if verdict not in VERDICT_HANDLERS:
-        raise field_error("verdict", "invalid", "Choose one of the three answers.")
+        raise field_error("verdict", "invalid", _("Choose one of the three answers."))
     if not comment or len(comment) > MAX_COMMENT or "\x00" in comment:
-        message = f"Say how you know, in at most {MAX_COMMENT:,} characters: it is kept in the audit log."
+        message = _("Explain how you know, in at most %(max)s characters. The text is kept in the audit log.") % {
+            "max": f"{MAX_COMMENT:,}"
+        }
         raise field_error("comment", "invalid", message)
     try:
         settlement = Settlement(cast("Verdict", verdict), comment=comment)

@@ -1,7 +1,6 @@
-"""The step that a plan's page has open: what it is, where its arguments come from, what came of it.
+"""Open step on a plan's page: details, sources of its arguments, and its result.
 
-Long values are cut and can be read in full as JSON. Of private values only their names are shown, but for one that
-somebody reveals.
+Long values are truncated and available in full as JSON. Private values are masked until someone reveals them.
 """
 
 import json
@@ -14,6 +13,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models.functions import Left, Length
 from django.http import Http404
+from django.utils.translation import gettext as _
 
 from approvals.models import ApprovalRequest, GrantUse
 from approvals.states import RequestStatus
@@ -34,14 +34,14 @@ PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence":
 
 
 def memory_value_text(plan: Plan, key: str, private: PrivatePlanParts) -> str | None:
-    """Return the JSON text of a value in a plan's memory, None when there is none; masked when it is private."""
+    """Return the JSON text of a value in a plan's memory, or None; masked if it is private."""
     stored = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key).values_list("value", flat=True).first()
     text = stored and without_macs(stored)
     return masked_json(text) if text is not None and key in private.keys else text
 
 
 def call_part_text(plan: Plan, step_id: int, name: str, private: PrivatePlanParts) -> str | None:
-    """Return the JSON text of one part of a step's call, None when there is none; masked when it is private."""
+    """Return the JSON text of one part of a step's call, or None; masked if it is private."""
     if name not in PARTS:
         return None
     text = without_macs(plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first() or "")
@@ -61,7 +61,7 @@ FIELDS_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class MaskedField:
-    """One value of a response; `text` once it is revealed."""
+    """One masked value of a response; `text` is set once it is revealed."""
 
     number: int
     path: str
@@ -71,7 +71,7 @@ class MaskedField:
 
 @dataclass(frozen=True, slots=True)
 class MaskedParts:
-    """The parts of one private call: its arguments as masked JSON text, the values of its response."""
+    """Parts of a private call: its arguments as masked JSON, and the masked values of its response."""
 
     arguments: str
     fields: Sequence[MaskedField]
@@ -79,13 +79,13 @@ class MaskedParts:
     has_evidence: bool
 
     def with_field(self, shown: MaskedField) -> "MaskedParts":
-        """Return the parts with one value revealed."""
+        """Return the parts with one revealed value."""
         others = (field for field in self.fields if field.path != shown.path)
         return replace(self, fields=sorted([*others, shown], key=lambda field: field.number))
 
 
 def masked_parts(call: Call, hidden: PrivateCallParts) -> MaskedParts:
-    """Return what a page shows of a private call."""
+    """Return the masked parts of a private call."""
     found = list(islice(masked_fields(call.response_json), FIELDS_SHOWN + 1)) if call.response else []
     fields = [MaskedField(number, field.path, field.kind) for number, field in enumerate(found[:FIELDS_SHOWN])]
     return MaskedParts(
@@ -97,7 +97,7 @@ def masked_parts(call: Call, hidden: PrivateCallParts) -> MaskedParts:
 
 
 def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: User) -> MaskedField:
-    """Reveal one value of what a step's tool has answered. Raises Http404 without a call, and what `reveal` raises."""
+    """Reveal one value of a step's result. Raises Http404 without a call, and what `reveal_private_values` raises."""
     call = Call.objects.filter(step__plan=plan, step__step_id=step_id).first()
     if call is None:
         raise Http404
@@ -111,7 +111,7 @@ def _text(value: Any) -> str:
 
 
 def masked_json(text: str) -> str:
-    """Return the JSON text of a value with everything in it masked."""
+    """Return JSON text with all values masked."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -120,7 +120,7 @@ def masked_json(text: str) -> str:
 
 
 def masked_parameters(parameters: Mapping[str, Any], hidden: PrivateCallParts | None) -> Mapping[str, Any]:
-    """Return a step's parameters as the plan gives them; those that only refer to private values say nothing."""
+    """Return a step's parameters, masked if they are private; references to private values reveal nothing."""
     return mask(parameters) if hidden is not None and hidden.everything else parameters
 
 
@@ -130,20 +130,20 @@ CALL_PART_FIELDS = ("call__arguments", "call__response", "call__late_evidence")
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The beginning of a text, and the size of all of it in characters."""
+    """The beginning of a text, and its full length in characters."""
 
     head: str
     size: int
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more."""
+        """True if the text is truncated."""
         return self.size > len(self.head)
 
 
 @dataclass(frozen=True, slots=True)
 class StepArgument:
-    """One argument as the plan gives it, and the steps from which it takes values."""
+    """One argument in the plan, and the sources of its references."""
 
     name: str
     text: Excerpt
@@ -152,7 +152,7 @@ class StepArgument:
 
 @dataclass(frozen=True, slots=True)
 class StepCard:
-    """One step in detail; `picture` is how the other views draw it, `masked` what is shown of a private call."""
+    """One step in detail; `picture` is its overview, `masked` the parts of a private call."""
 
     step: Step
     picture: StepOverview
@@ -173,43 +173,43 @@ class StepCard:
 
     @property
     def request(self) -> ApprovalRequest | None:
-        """The request that its call waits, or waited, for."""
+        """The approval request of its call, if any."""
         return getattr(self.step.call, "approval", None) if self.step.call else None
 
     @property
     def grant_use(self) -> GrantUse | None:
-        """The use of the grant by which its call ran without a review."""
+        """The use of a grant that let its call run without a review, if any."""
         return getattr(self.step.call, "grant_use", None) if self.step.call else None
 
     @property
     def waits_for_approval(self) -> bool:
-        """Whether people must answer first."""
+        """True if it waits for approval."""
         return self.step.waiting_for == WaitingFor.APPROVAL and self.step.ready_at is None
 
     @property
     def starts_until(self) -> datetime | None:
-        """Until when its approval may be used; None when it is not approved, or was used."""
+        """Expiry of its unused approval; None if it is not approved or already started."""
         request = self.request
         return request.not_after if request is not None and request.status == RequestStatus.APPROVED else None
 
     @property
     def waits_for_arguments(self) -> bool:
-        """Whether reviewers sent its call back, and its person must change it."""
+        """True if reviewers sent its call back for changes."""
         return is_sent_back(self.step)
 
     @property
     def waits_for_answer(self) -> bool:
-        """Whether its question waits for an answer."""
+        """True if its question waits for an answer."""
         return waits_for_answer(self.step)
 
     @property
     def outcome_unknown(self) -> bool:
-        """Whether a person must say what happened."""
+        """True if a person must settle its outcome."""
         return self.step.waiting_for == WaitingFor.OUTCOME
 
 
 def load_step_card(picture: PlanOverview, number: int) -> StepCard | None:
-    """Return a step of a plan in detail, None when it has no such step; one query."""
+    """Return a step in detail, or None if the plan has no such step; one query."""
     drawn = picture.by_number.get(number)
     if drawn is None:
         return None
@@ -233,7 +233,7 @@ def load_step_card(picture: PlanOverview, number: int) -> StepCard | None:
 
 
 def _skip_note(step: Step) -> Mapping[str, Any]:
-    """Return who skipped the step and why; nothing when it was not skipped by a person."""
+    """Return who skipped the step and why; empty if no person skipped it."""
     if not step.skipped:
         return {}
     notes = MemoryItem.objects.filter(plan=step.plan_id, step_id=step.step_id, type=MemoryItem.Type.STEP_SKIPPED)
@@ -242,7 +242,7 @@ def _skip_note(step: Step) -> Mapping[str, Any]:
 
 
 def _contents(step: Any, hidden: PrivateCallParts | None) -> dict[str, Any]:
-    """Return the beginnings of what the call was given and gave, or what may be shown where that is private."""
+    """Return the beginnings of arguments, result and evidence, or masked parts if they are private."""
     parts = dict(zip(("called_with", "result", "evidence"), CALL_PART_FIELDS, strict=True))
     if hidden is None or step.call is None:
         return {name: _excerpt(step, part) for name, part in parts.items()}
@@ -251,9 +251,9 @@ def _contents(step: Any, hidden: PrivateCallParts | None) -> dict[str, Any]:
 
 
 def default_step(picture: PlanOverview) -> int:
-    """Return the step to look at first: one that waits for people, failed or runs; else the first.
+    """Return the step to open first: one that waits for people, failed or runs, else the first.
 
-    Never a call of an agent: what came of it is the agent's to hear, whose step says what people have to do.
+    Never a call of an agent, because the agent handles its result and the agent's step shows what people have to do.
     """
     order = ("human", "danger", "run")
     own = [step for step in picture.steps if step.step.parent_id is None and step.word.hue in order]
@@ -262,7 +262,7 @@ def default_step(picture: PlanOverview) -> int:
 
 
 def step_level(step: Step) -> str:
-    """Return the level of the version that was called; before there is a call, the one that holds now."""
+    """Return the safety level of the called version, or the current level before there is a call."""
     if step.call:
         return step.call.version.safety_level
     now = snapshot.callable_tool(step.tool)
@@ -288,9 +288,12 @@ def _arguments(picture: PlanOverview, parameters: Mapping[str, Any]) -> Iterator
 
 
 def _reference_sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:
-    """Say where the references of an argument lead: `brief, from step 6`."""
+    """Return the sources of an argument's references, such as `brief, from step 6`."""
     try:
         keys = dict.fromkeys(reference.key for reference in references.find(value))
     except ParameterError:
         return []
-    return [f"{key}, from step {writers[key]}" if writers.get(key) else key for key in keys]
+    return [
+        _("%(key)s, from step %(number)s") % {"key": key, "number": writers[key]} if writers.get(key) else key
+        for key in keys
+    ]

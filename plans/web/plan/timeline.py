@@ -1,7 +1,6 @@
-"""When the steps of a plan worked, waited and tried again, as percentages of a lane; long waits are drawn short.
+"""Timeline of a plan: when its steps worked, waited and were retried, in percent of a lane; long waits are compressed.
 
-How long a step waits now is read from its row and its call's; what was before, from events. What a bar looks like is
-the template's business.
+The current wait of a step is read from its row and its call's; earlier ones from events. Templates style the bars.
 """
 
 from bisect import bisect_right
@@ -21,15 +20,15 @@ from plans.states import WaitingFor
 
 Kind = Literal["working", "waiting", "retry", "agent", "preparing", "put_off"]
 IDLE = ("waiting", "agent", "preparing", "put_off")
-"""What is no work: people are waited for, an agent's step waits for what the agent called, a call is previewed before
-people are asked about it, or was put off."""
+"""Kinds that are not work: waiting for people, an agent's step waiting for its calls, preparing a preview before
+approval is requested, or deferred."""
 
 NOW, NOW_LABEL = 94.0, "now"
 WAITS_PER_WORK = 0.5
 MOST_TICKS = 4
 LABEL_WIDTH, CHARACTER_WIDTH, HALF_OF_NOW = 20.0, 4.2, 10.0
-"""In percent. The lane is some 140 px wide beside the open step, and a label like 1:31 takes 28: so wide at least,
-and wider when it is longer. "now" has its middle where the others begin."""
+"""In percent. Beside the open step the lane is about 140 px wide and a label like 1:31 takes 28 px, longer ones more.
+The label "now" is centred; others start at their offset."""
 _STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
     *(60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200),
@@ -39,7 +38,7 @@ _DAY = 86400
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch of one step's life; `end` is None while it lasts."""
+    """An interval in the life of one step; `end` is None while it lasts."""
 
     step_id: int
     kind: Kind
@@ -68,10 +67,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Bars in the order of the intervals, the axis, and where the present is, None when all is over.
+    """Bars in the order of the intervals, ticks of the axis, and the offset of the present (None after the end).
 
-    While a step works, `seconds` are those that fit between the start and the present, long waits counted short: so
-    many more pass and the scale shrinks. None while nothing moves.
+    While a step works, `seconds` is the time between start and present with waits compressed: the axis shrinks as more
+    time passes. None while no step works.
     """
 
     bars: tuple[PlacedInterval, ...]
@@ -83,7 +82,7 @@ class Timeline:
 def draw_timeline(
     intervals: Sequence[Interval], *, start: datetime, until: datetime, running: bool, compress: bool = True
 ) -> Timeline:
-    """Draw intervals from `start` to `until`, the end of the plan or the present while it runs."""
+    """Return the timeline from `start` to `until`, the end of the plan or the present while it runs."""
     length = max((until - start).total_seconds(), 0.001)
     spans = [(_within(each.start, start, length), _within(each.end or until, start, length)) for each in intervals]
     work = _union([span for span, each in zip(spans, intervals, strict=True) if each.kind not in IDLE])
@@ -111,7 +110,7 @@ Span = tuple[float, float]
 
 
 def _union(spans: Sequence[Span]) -> list[Span]:
-    """Return the spans sorted, those that touch made one, those without length left out."""
+    """Return the spans sorted, with touching ones merged and empty ones removed."""
     joined: list[Span] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:
@@ -122,7 +121,7 @@ def _union(spans: Sequence[Span]) -> list[Span]:
 
 
 class _Scale:
-    """Seconds of the plan → percent of the lane: work to scale, all long waits together half as wide as the work."""
+    """Maps seconds to percent of the lane: work is to scale, all long waits together half as wide as the work."""
 
     def __init__(self, work: Sequence[Span], length: float, width: float) -> None:
         self.length = length
@@ -137,7 +136,7 @@ class _Scale:
         self.working = working
 
     def at(self, seconds: float) -> float:
-        """Return the offset of a moment."""
+        """Return the offset of a time in seconds."""
         place = max(0, bisect_right(self.stretches, (seconds, float("inf"), True)) - 1)
         begin, end, _ = self.stretches[place]
         part = (seconds - begin) / (end - begin) if end > begin else 0.0
@@ -145,7 +144,7 @@ class _Scale:
 
 
 def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
-    """Yield 0, the end, where waits begin, and round times between; none that would cover or repeat another."""
+    """Yield ticks for 0, the end, starts of long waits and round times, without overlaps or repeated labels."""
     end = Tick(scale.at(scale.length), NOW_LABEL if running else _label(scale.length))
     placed = [Tick(0.0, "0"), end]
     step = next((each for each in _STEPS if scale.working / each <= MOST_TICKS), None)
@@ -161,13 +160,13 @@ def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
 
 
 def _do_not_overlap(left: Tick, right: Tick) -> bool:
-    """Say whether the left label ends before the right one begins."""
+    """Return whether the left label ends before the right one begins."""
     ends = left.offset + max(LABEL_WIDTH, CHARACTER_WIDTH * len(left.label))
     return ends <= right.offset - (HALF_OF_NOW if right.label == NOW_LABEL else 0.0)
 
 
 def _round_times(scale: _Scale, step: float) -> Iterator[float]:
-    """Yield the multiples of a step that fall outside the short-drawn waits."""
+    """Yield the multiples of `step` outside the compressed waits."""
     for begin, end, works in scale.stretches:
         if works or (begin, end) not in scale.waits:
             first, last = int(begin // step) + 1, int(end // step)
@@ -175,7 +174,7 @@ def _round_times(scale: _Scale, step: float) -> Iterator[float]:
 
 
 def _label(seconds: float) -> str:
-    """Return a time since the start as people say it: 0.2 s, 30 s, 1 min, 1:31, 2 h, 1:02:05, 3 d."""
+    """Return a time since the start in short form: 0.2 s, 30 s, 1 min, 1:31, 2 h, 1:02:05, 3 d."""
     if seconds < 10 and round(seconds, 1) % 1:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -193,13 +192,13 @@ FOR_PEOPLE = (WaitingFor.APPROVAL.value, WaitingFor.INPUT.value)
 
 
 def interval_events(plan: Plan) -> QuerySet[Event]:
-    """Return the events that tell of tries that failed, and of waits that ended with what a person gave; in order."""
+    """Return the events of failed attempts and of waits that ended with a person's input, in order."""
     given = plan.events.filter(type=GIVEN).values("step_id")
     return plan.events.filter(Q(type=RETRYING) | Q(type__in=(WAITING, GIVEN), step_id__in=given)).order_by("seq")
 
 
 def step_intervals(steps: Iterable[Step], events: Mapping[int, Sequence[Event]]) -> list[Interval]:
-    """Return the intervals of all steps; `events` has what is `telling` of each step, oldest first."""
+    """Return the intervals of all steps; `events` maps step ids to their `interval_events`, oldest first."""
     return [each for step in steps for each in _intervals_of_step(step, events.get(step.step_id, ()))]
 
 
@@ -211,10 +210,10 @@ def _intervals_of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
     if step.waiting_for == WaitingFor.RETRY and step.waiting_since is not None:
         put_off = past.pop().start if past and past[-1].kind == "put_off" else step.waiting_since
         return [*found, *past, Interval(step.step_id, "put_off", put_off)]
-    if step.agent:  # it waits for what it asked and called, which have rows of their own
+    if step.agent:  # its turns and calls have rows of their own
         return [*found, *past, Interval(step.step_id, "agent", begun, step.completed_at)]
     wait = _wait_for_people(step)
-    if wait is not None and past and past[-1].kind == "waiting":  # nothing ran since: it is one wait
+    if wait is not None and past and past[-1].kind == "waiting":  # nothing ran in between, so it is one wait
         begun = past.pop().start
         wait = _PastWait(begun, wait.end)
     found += past
@@ -226,10 +225,10 @@ def _intervals_of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
 
 
 def _past_intervals(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[Interval], datetime]:
-    """Return the tries and the waits that are over since the step began, and when it went on after them.
+    """Return the past attempts and waits of a step since it began, and the time it continued after them.
 
-    A step that asks again with what it was given has not run meanwhile: that is one wait. What was put off before it
-    could run has not failed.
+    A step that requests approval again with new input has not run in between: that is one wait. A step that was
+    deferred before it could run has not failed.
     """
     found: list[Interval] = []
     since: datetime | None = None
@@ -252,17 +251,17 @@ def _past_intervals(step: Step, begun: datetime, events: Iterable[Event]) -> tup
 
 
 def _has_failed(retry: Event) -> bool:
-    """Say whether a try failed, and is not only put off or handed on: it says then of how many it was one."""
+    """Return whether an attempt failed, not merely deferred or handed over; only failures record `of`."""
     return "of" in retry.data_json and retry.data_json.get("error") != DRIFTED
 
 
 def _has_run(step: Step, before: datetime) -> bool:
-    """Say whether the step's call began before this moment."""
+    """Return whether the step's call started before this time."""
     return step.call is not None and step.call.started_at is not None and step.call.started_at < before
 
 
 def _attempt_before_retry(retry: Event) -> list[Interval]:
-    """Return the try that had failed when a person had the step tried again."""
+    """Return the failed attempt before a person retried the step."""
     began, ended = (parse_datetime(str(retry.data_json.get(name, ""))) for name in ("began", "ended"))
     return [Interval(retry.step_id or 0, "retry", began, ended)] if began and ended else []
 
@@ -278,9 +277,9 @@ class _PastWait:
 
 
 def _wait_for_people(step: Step) -> _PastWait | None:
-    """Return when people were waited for; None when nobody was.
+    """Return the period in which the step waits or waited for people, or None.
 
-    Of a call that never began and was sent back, first its reviewers were waited for, then whoever has to change it.
+    A call that was sent back without starting waited first for its reviewers, then for new arguments.
     """
     call = step.call
     request = getattr(call, "approval", None) if call is not None else None
@@ -294,7 +293,7 @@ def _wait_for_people(step: Step) -> _PastWait | None:
 
 
 def working_seconds(intervals: Iterable[Interval], until: datetime) -> float:
-    """Return how long at least one step was at work."""
+    """Return the seconds during which at least one step was working."""
     spans = sorted((each.start, each.end or until) for each in intervals if each.kind not in IDLE)
     total, reached = 0.0, None
     for begin, end in spans:

@@ -1,4 +1,4 @@
-"""The views of one plan: its page, its parts as htmx asks for them, and every action as a plain form."""
+"""Views of one plan: its page, its parts for htmx, and every action as a plain form."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,6 +7,7 @@ from http import HTTPStatus
 from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from catalog.errors import ParameterError, ToolgateError
@@ -20,19 +21,19 @@ from plans.llm.transcripts import transcripts_of
 from plans.models import Plan, Step
 from plans.store.privacy import hidden_parts
 from plans.store.requesters import Requester
-from plans.web.access import NEEDS_ROLE, control_plan, error_status, may_write, plan_or_404
+from plans.web.access import control_plan, error_status, may_write, plan_or_404, role_required
 from plans.web.plan.page import PlanPage, plan_page, settle, step_in_query, with_revealed_field
 from plans.web.plan.step_detail import call_part_text, memory_value_text, reveal_on_page
 
 PlanAct = Callable[[Requester], None]
 PARTS = ("step", "controls", "said")
-"""The parts of a plan's page that are drawn for one person."""
+"""Parts of a plan's page that are rendered for one viewer."""
 
 
 @require_safe
 @sign_in_required
 def plan(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one plan, or what one person sees of it alone: the open step, the controls, what was said, or several."""
+    """Show one plan, or the viewer's parts of it: open step, controls, conversation, or several of them."""
     chosen = plan_or_404(request.user, public_id)
     if chosen.kind == Plan.Kind.SESSION:
         return redirect("session", public_id)
@@ -50,7 +51,7 @@ def _render_parts(page: PlanPage) -> dict[str, object]:
 
 
 def _open_parts(request: PageRequest) -> dict[str, str]:
-    """Return what is open on the page from which htmx asks, with what is asked for now: a step keeps the tab."""
+    """Return the query of the current page updated by that of the htmx request, so that a step keeps its tab."""
     _, _, query = request.headers.get("HX-Current-URL", "").partition("?")
     return QueryDict(query[:200]).dict() | request.GET.dict()
 
@@ -61,7 +62,7 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
     """Start a plan."""
     chosen = plan_or_404(request.user, public_id)
     return announce_action(
-        request, run_action(request, public_id, lambda by: start_plan(chosen, by=by), further=True), "Started."
+        request, run_action(request, public_id, lambda by: start_plan(chosen, by=by), further=True), _("Started.")
     )
 
 
@@ -70,7 +71,7 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
 def pause(request: PageRequest, public_id: str) -> HttpResponse:
     """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
-    done = "Paused. No further step starts; what runs goes on."
+    done = _("Paused. No further steps start; running steps continue.")
     return announce_action(
         request, run_action(request, public_id, lambda by: pause_plan(chosen, by=by)), done, resumes=public_id
     )
@@ -79,24 +80,24 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def resume(request: PageRequest, public_id: str) -> HttpResponse:
-    """Let a paused plan go on."""
+    """Resume a paused plan."""
     chosen = plan_or_404(request.user, public_id)
     return announce_action(
-        request, run_action(request, public_id, lambda by: resume_plan(chosen, by=by), further=True), "Resumed."
+        request, run_action(request, public_id, lambda by: resume_plan(chosen, by=by), further=True), _("Resumed.")
     )
 
 
 @require_POST
 @sign_in_required
 def cancel(request: PageRequest, public_id: str) -> HttpResponse:
-    """Cancel a plan, once the person has confirmed that: it cannot be undone."""
+    """Cancel a plan after a confirmation, because it cannot be undone."""
     chosen = plan_or_404(request.user, public_id)
     if request.POST.get("confirmed") != "1":
         page = plan_page(request.user, chosen, {})
         if page.may_cancel:
             return render(request, "plans/plan.html", _render_parts(replace(page, stake=at_stake(chosen))))
     answer = run_action(request, public_id, lambda by: cancel_plan(chosen, by=by))
-    return announce_action(request, answer, "Cancelled. Nothing more of this plan starts.")
+    return announce_action(request, answer, _("Cancelled. No further steps of this plan start."))
 
 
 @require_POST
@@ -110,7 +111,7 @@ def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
 def run_action(
     request: PageRequest, public_id: str, act: PlanAct, step: int | None = None, *, further: bool = False
 ) -> HttpResponse:
-    """Do it and lead back to the plan; when it cannot be done, show the plan as it is now and why."""
+    """Run an action and redirect to the plan; on failure, show the current plan with the reason."""
     query = {"step": str(step)} if step else {}
     try:
         control_plan(request.user, plan_or_404(request.user, public_id), act, further=further)
@@ -120,14 +121,14 @@ def run_action(
 
 
 def announce_action(request: PageRequest, answer: HttpResponse, done: str, *, resumes: str = "") -> HttpResponse:
-    """Say on the next page what was done, if the answer leads to one; `resumes` names a plan to resume from there."""
+    """Show a message on the next page if `answer` is a redirect; `resumes` is a plan to offer to resume."""
     if answer.status_code == HTTPStatus.FOUND:
         messages.success(request, done, extra_tags=resumes)
     return answer
 
 
 def render_failure(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
-    """Show the plan as it is now, and why what was asked for was not done; htmx is told to ask for it whole."""
+    """Show the current plan with the reason for a failure; htmx reloads the whole page."""
     typed = {name: request.POST.get(name, "")[:4000] for name in ("comment", "text")}
     said = {"setback": error.message, **typed}
     page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
@@ -139,7 +140,7 @@ def render_failure(request: PageRequest, public_id: str, query: dict[str, str], 
 @require_safe
 @sign_in_required
 def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
-    """Answer with one whole value of a plan's memory, as JSON."""
+    """Return one complete value of a plan's memory as JSON."""
     chosen = plan_or_404(request.user, public_id)
     return _raw(memory_value_text(chosen, key, hidden_parts(request.user, chosen)))
 
@@ -147,7 +148,7 @@ def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
 @require_safe
 @sign_in_required
 def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
-    """Answer with the whole arguments or result of a step's call, as JSON."""
+    """Return the complete arguments, result or evidence of a step's call as JSON."""
     chosen = plan_or_404(request.user, public_id)
     return _raw(call_part_text(chosen, step_id, name, hidden_parts(request.user, chosen)))
 
@@ -155,7 +156,7 @@ def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpR
 @require_POST
 @sign_in_required
 def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Show one private value in its place, to who may see it."""
+    """Reveal one private value on the page, for viewers who may see it."""
     chosen = plan_or_404(request.user, public_id)
     query = {"step": str(step_id), "tab": "output"}
     try:
@@ -177,7 +178,7 @@ def _raw(text: str | None) -> HttpResponse:
 @require_safe
 @sign_in_required
 def prompts(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show each time a model was asked for this plan; only to its owner and administrators."""
+    """Show the model requests of this plan to its owner and administrators."""
     plan = plan_or_404(request.user, public_id)
     askings = transcripts_of(request.user, plan, request.GET.get("after", ""))
     return render(request, "plans/prompts.html", {"section": "plans", "askings": askings})
@@ -186,7 +187,7 @@ def prompts(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def retry(request: PageRequest, public_id: str) -> HttpResponse:
-    """Retry a plan from one failed step, or from all."""
+    """Retry a plan from one failed step or from all."""
     chosen, step = plan_or_404(request.user, public_id), step_in_query(request.POST.dict())
 
     def act(by: Requester) -> None:
@@ -195,7 +196,11 @@ def retry(request: PageRequest, public_id: str) -> HttpResponse:
         except Step.DoesNotExist:
             raise Http404 from None
 
-    done = "What failed is tried again." if step is None else f"Step {step} is tried again."
+    done = (
+        _("The failed steps will be retried.")
+        if step is None
+        else _("Step %(number)s will be retried.") % {"number": step}
+    )
     return announce_action(request, run_action(request, public_id, act, step, further=True), done)
 
 
@@ -211,25 +216,23 @@ def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
         except Step.DoesNotExist:
             raise Http404 from None
 
-    return announce_action(
-        request, run_action(request, public_id, act, step_id, further=True), f"Step {step_id} was skipped."
-    )
+    done = _("Step %(number)s was skipped.") % {"number": step_id}
+    return announce_action(request, run_action(request, public_id, act, step_id, further=True), done)
 
 
 @require_POST
 @sign_in_required
 def clone(request: PageRequest, public_id: str) -> HttpResponse:
-    """Store the plan anew and lead to the new one."""
+    """Clone the plan and redirect to the clone."""
     chosen = plan_or_404(request.user, public_id)
     try:
         if not may_write(request):
-            raise NEEDS_ROLE
+            raise role_required()
         made = clone_plan(chosen, by=Requester(request.user))
     except PlanProblems as refusal:
         problem = refusal.problems[0]
-        return render_failure(
-            request, public_id, {}, ParameterError(f"It could not be submitted today: {problem.message}")
-        )
+        reason = _("It could not be submitted today: %(problem)s") % {"problem": problem.message}
+        return render_failure(request, public_id, {}, ParameterError(reason))
     except ToolgateError as error:
         return render_failure(request, public_id, {}, error)
     return redirect(f"/plans/{made.public_id}/")
