@@ -221,8 +221,8 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     author = Requester(plan.author)
     standing = create.check_document({"goal": plan.goal, "steps": list(before.values()), "memory": keys}, by=author)
     known = {_problem_identity(problem, list(before)) for problem in standing}
-    told = _problems_of_change(create.check_document(result.document, by=author), result, known, change)
-    found += moved + [each for each in told if each.path not in {one.path for one in moved}]
+    checked = _problems_of_change(create.check_document(result.document, by=author), result, known, change)
+    found += moved + [each for each in checked if each.path not in {one.path for one in moved}]
     if json_size(result.document["steps"]) > MAX_JSON_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_JSON_BYTES:,} bytes."))
     if calls and len(result.document["steps"]) + len(calls) > spec.MAX_STEPS:
@@ -327,7 +327,7 @@ class _Change:
 
     def apply(self, document: PlanDocument) -> None:
         """Store steps, dependencies, readiness and one event."""
-        self._take_back()
+        self._withdraw_requests()
         self._remove()
         edited, added = set(_edited(self.change)), {each["step_id"] for each in self.change.add}
         touched = [step for step in document.steps if step.step_id in edited | added]
@@ -345,14 +345,14 @@ class _Change:
         self._connect(touched)
         store_initial_memory(self.plan, touched)
         add_requesters(self.plan, [step.step_id for step in touched], by=self.by)
-        self._tell(document, edited=edited, added=added)
+        self._record_event(document, edited=edited, added=added)
         hints.hint(self.plan.pk, self._make_ready([step.step_id for step in touched]))
         finishing.settle_plan(self.tx)
 
     def _rows(self, numbers: Sequence[int]) -> QuerySet[Step]:
         return unstarted_steps(self.plan).filter(step_id__in=numbers)
 
-    def _take_back(self) -> None:
+    def _withdraw_requests(self) -> None:
         """Withdraw early approval requests for steps that are edited or removed."""
         named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
         early_requests.withdraw_early_requests(
@@ -388,11 +388,15 @@ class _Change:
             those.update(dependencies_left=count, ready_at=ready_at)
         return list(left.values()).count(0) if goes_on else 0
 
-    def _tell(self, document: PlanDocument, *, edited: set[int], added: set[int]) -> None:
-        told: dict[str, Any] = {"added": sorted(added), "edited": sorted(edited), "removed": sorted(self.change.remove)}
+    def _record_event(self, document: PlanDocument, *, edited: set[int], added: set[int]) -> None:
+        details: dict[str, Any] = {
+            "added": sorted(added),
+            "edited": sorted(edited),
+            "removed": sorted(self.change.remove),
+        }
         if document.goal != self.plan.goal:
             Plan.objects.filter(pk=self.plan.pk).update(goal=redact_text(document.goal))
-            told["goal"] = True
+            details["goal"] = True
         self.tx.record(
-            "plan.changed", by=user_display_name(self.by.user), **{name: said for name, said in told.items() if said}
+            "plan.changed", by=user_display_name(self.by.user), **{name: said for name, said in details.items() if said}
         )

@@ -82,8 +82,8 @@ def create_plan(
         _store_memory(plan, document, tx)
         if origin:
             origin.become(plan)
-        told: dict[str, Any] = {"cloned_from": cloned_from.public_id} if cloned_from else {}
-        tx.record("plan.created", **told)
+        details: dict[str, Any] = {"cloned_from": cloned_from.public_id} if cloned_from else {}
+        tx.record("plan.created", **details)
         if document.start:
             start_in_transaction(plan, tx)
     return plan

@@ -36,16 +36,18 @@ class Settlement:
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
     """Settle a call of unknown outcome. Raises Step.DoesNotExist, and Conflict if there is nothing to settle."""
     ensure_not_restored()
-    told = replace(settlement, result=redact_value(settlement.result), comment=redact_text(settlement.comment))
+    redacted = replace(settlement, result=redact_value(settlement.result), comment=redact_text(settlement.comment))
     with plan_transaction(plan.pk, plan.public_id) as tx:
         row = plan.steps.select_related("call", "parent").get(step_id=step_id)
         if row.waiting_for != WaitingFor.OUTCOME or row.call is None:
             raise Conflict("This step has no unknown outcome to settle.")
         step = statements.load_step(tx.cursor, row.pk)
-        signals.record_fact("call.settled", call=row.call, by=by.user, verdict=told.verdict, reason=told.comment)
+        signals.record_fact(
+            "call.settled", call=row.call, by=by.user, verdict=redacted.verdict, reason=redacted.comment
+        )
         if row.parent is not None:  # the settlement shapes the agent's further calls
             add_requester_of_descendants(plan, row, by=by)
-        VERDICT_HANDLERS[told.verdict](SettlementContext(tx, step, row.call, told))
+        VERDICT_HANDLERS[redacted.verdict](SettlementContext(tx, step, row.call, redacted))
         finishing.settle_plan(tx)
 
 
@@ -71,7 +73,7 @@ def _happened(settling: SettlementContext) -> None:
         Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
         message="A person confirmed that the call took effect.",
     )  # fmt: skip
-    _tell_end(settling, "call.succeeded")
+    _record_end(settling, "call.succeeded")
     hints.hint(settling.tx.plan_pk, finishing.complete(settling.tx, settling.step, response, call=call))
 
 
@@ -95,10 +97,10 @@ def _fail_call(settling: SettlementContext, message: str) -> None:
         Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind=states.SETTLED,
         finished_at=settling.tx.now,
     )  # fmt: skip
-    _tell_end(settling, "call.failed", error=states.SETTLED)
+    _record_end(settling, "call.failed", error=states.SETTLED)
 
 
-def _tell_end(settling: SettlementContext, kind: str, **more: str) -> None:
+def _record_end(settling: SettlementContext, kind: str, **more: str) -> None:
     """Record the end of the call in the plan's history; the audit log has the settlement itself."""
     settling.tx.record(kind, settling.step.step_id, call=settling.call.public_id, settled=True, **more)
 

@@ -143,9 +143,11 @@ def _under_way(step: Step) -> str:
 
 def _as_claimed_step(step: Step) -> ClaimedStep:
     """Return the step as it will be once it is claimed."""
-    told = (step.expected_key, step.output_path, step.done_check, step.description, step.agent)
-    where = (step.pk, step.plan_id, step.step_id)
-    return ClaimedStep(*where, step.tool, step.parameters, *told, step.parent_id, step.call_id, step.attempt + 1, "")
+    contents = (step.expected_key, step.output_path, step.done_check, step.description, step.agent)
+    position = (step.pk, step.plan_id, step.step_id)
+    return ClaimedStep(
+        *position, step.tool, step.parameters, *contents, step.parent_id, step.call_id, step.attempt + 1, ""
+    )
 
 
 def _replacing_call(step: Step, order: PreparedCall) -> PreparedCall:
