@@ -62,14 +62,14 @@ def limit_text(why: str, run: AgentRun, settings: AgentDocument) -> str:
     """Return a sentence that says why the agent stopped."""
     budget, name = settings.budget, settings.name
     turns = "1 model turn" if run.rounds == 1 else f"{run.rounds} model turns"
-    told = {
+    reasons = {
         AgentRun.Stopped.ROUNDS: f"after {turns}. {TOO_MANY_ROUNDS}",
         AgentRun.Stopped.CALLS: f"before it made more than {budget.calls} calls.",
         AgentRun.Stopped.TOKENS: f"after {run.tokens:,} tokens; it may use {budget.tokens or 0:,}.",
         AgentRun.Stopped.COST: f"after {run.cost:.4f} US dollars; it may cost {budget.cost}.",
         AgentRun.Stopped.SECONDS: f"after {run.seconds:.0f} seconds of work; it may take {budget.seconds}.",
     }
-    return f"The agent {name} stopped {told[AgentRun.Stopped(why)]} {RETRY_HINT}"
+    return f"The agent {name} stopped {reasons[AgentRun.Stopped(why)]} {RETRY_HINT}"
 
 
 def reset_counters(run: AgentRun) -> None:
@@ -138,16 +138,16 @@ def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
     run = AgentRun.objects.filter(step=step.pk).first()
     if run is None:
         run = AgentRun(step_id=step.pk, agent=agent, started_at=tx.now)
-        walk = AgentStepContext(tx, step, plan, run, document, [agents_messages.task_of(step)])
+        context = AgentStepContext(tx, step, plan, run, document, [agents_messages.task_of(step)])
     else:
-        walk = _open_step_context(tx, step, plan, run, document)
-        _record_outcomes(walk, _awaited_children(walk))
+        context = _open_step_context(tx, step, plan, run, document)
+        _record_outcomes(context, _awaited_children(context))
         reset_counters(run)
     run.settings, run.agent = document.model_dump_json(), agent
     run.ended_at, run.stopped_for = None, ""
     Plan.objects.filter(pk=plan.pk, has_agents=False).update(has_agents=True)
     tx.locked = tx.locked._replace(has_agents=True)
-    _ask_next(walk)
+    _ask_next(context)
 
 
 def go_on(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
@@ -156,79 +156,79 @@ def go_on(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
     if run is None:
         return False
     plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
-    walk = _open_step_context(tx, step, plan, run, AgentDocument.model_validate_json(run.settings))
-    waited_for = _awaited_children(walk)
+    context = _open_step_context(tx, step, plan, run, AgentDocument.model_validate_json(run.settings))
+    waited_for = _awaited_children(context)
     if any(child.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS) for child in waited_for.values()):
-        _wait_for_children(walk)
-    elif walk.awaited and not walk.awaited[0].id:
-        _process_turn(walk, waited_for[walk.awaited[0].step_id])
+        _wait_for_children(context)
+    elif context.awaited and not context.awaited[0].id:
+        _process_turn(context, waited_for[context.awaited[0].step_id])
     else:
-        _record_outcomes(walk, waited_for)
-        _ask_next(walk)
+        _record_outcomes(context, waited_for)
+        _ask_next(context)
     return True
 
 
 def _open_step_context(
     tx: PlanTransaction, step: ClaimedStep, plan: Plan, run: AgentRun, settings: AgentDocument
 ) -> AgentStepContext:
-    walk = AgentStepContext(tx, step, plan, run, settings, MESSAGES.validate_json(run.messages))
-    walk.awaited = AWAITED.validate_json(run.pending)
-    return walk
+    context = AgentStepContext(tx, step, plan, run, settings, MESSAGES.validate_json(run.messages))
+    context.awaited = AWAITED.validate_json(run.pending)
+    return context
 
 
-def _awaited_children(walk: AgentStepContext) -> dict[int, Step]:
+def _awaited_children(context: AgentStepContext) -> dict[int, Step]:
     """Return the child steps that the agent waits for, by step id."""
-    numbers = [each.step_id for each in walk.awaited if each.step_id]
-    rows = Step.objects.filter(plan=walk.plan, parent=walk.step.pk, step_id__in=numbers)
+    numbers = [each.step_id for each in context.awaited if each.step_id]
+    rows = Step.objects.filter(plan=context.plan, parent=context.step.pk, step_id__in=numbers)
     return {row.step_id: row for row in rows.select_related("call")}
 
 
-def _ask_next(walk: AgentStepContext) -> None:
+def _ask_next(context: AgentStepContext) -> None:
     """Request the next model turn, or stop if a limit is reached."""
-    why = limit_reached(walk.run, walk.settings.budget)
+    why = limit_reached(context.run, context.settings.budget)
     if why is not None:
-        _stop(walk, why, limit_text(why, walk.run, walk.settings))
+        _stop(context, why, limit_text(why, context.run, context.settings))
         return
-    if walk.plan.steps.count() >= MAX_STEPS:
-        _stop(walk, AgentRun.Stopped.FAILED, FULL)
+    if context.plan.steps.count() >= MAX_STEPS:
+        _stop(context, AgentRun.Stopped.FAILED, FULL)
         return
-    walk.run.rounds += 1
+    context.run.rounds += 1
     (number,) = tool_calls.add_call_steps(
-        walk.tx, walk.plan, walk.step, [tool_calls.turn_step(walk.run.rounds, walk.settings.name)]
+        context.tx, context.plan, context.step, [tool_calls.turn_step(context.run.rounds, context.settings.name)]
     )
-    walk.awaited = [Awaited(step_id=number)]
-    _wait_for_children(walk)
+    context.awaited = [Awaited(step_id=number)]
+    _wait_for_children(context)
 
 
-def _process_turn(walk: AgentStepContext, child: Step) -> None:
+def _process_turn(context: AgentStepContext, child: Step) -> None:
     """Process the model's response: finish the agent's work, or make the calls it requested."""
-    count_call_time(walk.run, child)
-    count_turn(walk.run, child)
+    count_call_time(context.run, child)
+    count_turn(context.run, child)
     if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
-        _stop_without_answer(walk, child)
+        _stop_without_answer(context, child)
         return
     turn = _turn_result(child.call)
     if turn is None:
-        _stop(walk, AgentRun.Stopped.FAILED, UNREADABLE)
+        _stop(context, AgentRun.Stopped.FAILED, UNREADABLE)
         return
-    walk.messages.append(ModelTurn(text=turn.text, calls=secrets.redacted_calls(turn.calls)))
-    turn = secrets.restore_turn_secrets(turn, walk.plan.public_id, child.step_id)
-    if turn.calls and turn.cost is None and walk.settings.budget.cost is not None:
-        _stop(walk, AgentRun.Stopped.COST, NO_PRICE.format(model=turn.model))
+    context.messages.append(ModelTurn(text=turn.text, calls=secrets.redacted_calls(turn.calls)))
+    turn = secrets.restore_turn_secrets(turn, context.plan.public_id, child.step_id)
+    if turn.calls and turn.cost is None and context.settings.budget.cost is not None:
+        _stop(context, AgentRun.Stopped.COST, NO_PRICE.format(model=turn.model))
     elif turn.calls:
-        _make_calls(walk, turn)
+        _make_calls(context, turn)
     else:
-        _end(walk, turn, child)
+        _end(context, turn, child)
 
 
-def _stop_without_answer(walk: AgentStepContext, child: Step) -> None:
+def _stop_without_answer(context: AgentStepContext, child: Step) -> None:
     """Stop because the turn returned nothing: out of time, failed, skipped or cancelled."""
-    if child.status == StepStatus.FAILED and is_out_of_time(walk.run, walk.settings.budget):
+    if child.status == StepStatus.FAILED and is_out_of_time(context.run, context.settings.budget):
         why = AgentRun.Stopped.SECONDS
-        _stop(walk, why, limit_text(why, walk.run, walk.settings))
+        _stop(context, why, limit_text(why, context.run, context.settings))
         return
     said = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
-    _stop(walk, AgentRun.Stopped.FAILED, said)
+    _stop(context, AgentRun.Stopped.FAILED, said)
 
 
 def _turn_result(call: Call) -> TurnResult | None:
@@ -245,77 +245,77 @@ def _turn_result(call: Call) -> TurnResult | None:
         return None
 
 
-def _end(walk: AgentStepContext, turn: TurnResult, child: Step) -> None:
+def _end(context: AgentStepContext, turn: TurnResult, child: Step) -> None:
     """Complete the agent's step with the model's final text."""
     if not turn.text.strip() or child.call is None:
-        _stop(walk, AgentRun.Stopped.FAILED, EMPTY_ANSWER)
+        _stop(context, AgentRun.Stopped.FAILED, EMPTY_ANSWER)
         return
-    walk.run.ended_at, walk.run.stopped_for = walk.tx.now, AgentRun.Stopped.DONE
-    walk.awaited = []
-    walk.store()
-    took = {"rounds": walk.run.rounds, "calls": walk.run.calls, "tokens": walk.run.tokens}
-    response = format_success_response(None, {}, [turn.text], tool_name=walk.settings.name, **took)
-    ready = finishing.complete(walk.tx, walk.step, response, call=child.call)
-    tool_calls.hint_workers(walk.tx, ready)
+    context.run.ended_at, context.run.stopped_for = context.tx.now, AgentRun.Stopped.DONE
+    context.awaited = []
+    context.store()
+    took = {"rounds": context.run.rounds, "calls": context.run.calls, "tokens": context.run.tokens}
+    response = format_success_response(None, {}, [turn.text], tool_name=context.settings.name, **took)
+    ready = finishing.complete(context.tx, context.step, response, call=child.call)
+    tool_calls.hint_workers(context.tx, ready)
 
 
-def _make_calls(walk: AgentStepContext, turn: TurnResult) -> None:
+def _make_calls(context: AgentStepContext, turn: TurnResult) -> None:
     """Make all calls that the model requested in parallel, or none if that would exceed a limit."""
-    wanted = tool_calls.sort_calls(walk.plan, walk.settings, turn)
-    why = limit_reached(walk.run, walk.settings.budget, more_calls=len(wanted.documents))
+    wanted = tool_calls.sort_calls(context.plan, context.settings, turn)
+    why = limit_reached(context.run, context.settings.budget, more_calls=len(wanted.documents))
     if why is not None:
-        _stop(walk, why, limit_text(why, walk.run, walk.settings))
+        _stop(context, why, limit_text(why, context.run, context.settings))
         return
-    numbers = iter(tool_calls.add_call_steps(walk.tx, walk.plan, walk.step, wanted.documents))
-    walk.run.calls += len(wanted.documents)
-    walk.awaited = [
+    numbers = iter(tool_calls.add_call_steps(context.tx, context.plan, context.step, wanted.documents))
+    context.run.calls += len(wanted.documents)
+    context.awaited = [
         Awaited(id=call.id, tool=call.tool, refusal=refusal, step_id=0 if refusal else next(numbers))
         for call, refusal in zip(turn.calls, wanted.refusals, strict=True)
     ]
     if wanted.documents:
-        _wait_for_children(walk)
+        _wait_for_children(context)
         return
-    _record_outcomes(walk, {})
-    _ask_next(walk)
+    _record_outcomes(context, {})
+    _ask_next(context)
 
 
-def _record_outcomes(walk: AgentStepContext, ended: dict[int, Step]) -> None:
+def _record_outcomes(context: AgentStepContext, ended: dict[int, Step]) -> None:
     """Append the results of the model's calls to the conversation, in the order of the requests."""
     results = [
-        ToolOutcome(id=each.id, tool=each.tool, text=each.refusal or _outcome_text(walk, ended.get(each.step_id)))
-        for each in walk.awaited
+        ToolOutcome(id=each.id, tool=each.tool, text=each.refusal or _outcome_text(context, ended.get(each.step_id)))
+        for each in context.awaited
         if each.id
     ]
     if results:
-        walk.messages.append(ToolOutcomes(results=results))
-    walk.awaited = []
+        context.messages.append(ToolOutcomes(results=results))
+    context.awaited = []
 
 
-def _outcome_text(walk: AgentStepContext, child: Step | None) -> str:
+def _outcome_text(context: AgentStepContext, child: Step | None) -> str:
     if child is None:
         return agents_messages.STEP_GONE
-    count_call_time(walk.run, child)
-    return agents_messages.outcome_of(child, len(walk.awaited))
+    count_call_time(context.run, child)
+    return agents_messages.outcome_of(child, len(context.awaited))
 
 
-def _wait_for_children(walk: AgentStepContext) -> None:
+def _wait_for_children(context: AgentStepContext) -> None:
     """Release the step until its children have ended. Raises Conflict if the lease was lost."""
-    walk.store()
-    if not statements.release_step(walk.tx.cursor, walk.step, StepWait(WaitingFor.CALLS, None, walk.tx.now)):
+    context.store()
+    if not statements.release_step(context.tx.cursor, context.step, StepWait(WaitingFor.CALLS, None, context.tx.now)):
         raise Conflict("Another worker took over the agent's step.")
-    walk.tx.record("step.waiting", walk.step.step_id, waiting_for="calls", steps=_numbers(walk.awaited))
+    context.tx.record("step.waiting", context.step.step_id, waiting_for="calls", steps=_numbers(context.awaited))
 
 
 def _numbers(awaited: Sequence[Awaited]) -> list[int]:
     return [each.step_id for each in awaited if each.step_id]
 
 
-def _stop(walk: AgentStepContext, why: str, message: str) -> None:
+def _stop(context: AgentStepContext, why: str, message: str) -> None:
     """Fail the agent's step with the reason it stopped."""
-    walk.run.ended_at, walk.run.stopped_for = walk.tx.now, why
-    walk.awaited = []
-    walk.store()
-    finishing.fail(walk.tx, walk.step, message)
+    context.run.ended_at, context.run.stopped_for = context.tx.now, why
+    context.awaited = []
+    context.store()
+    finishing.fail(context.tx, context.step, message)
 
 
 def surroundings(parent_pk: int) -> dict[str, Any]:

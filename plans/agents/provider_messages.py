@@ -73,8 +73,8 @@ def _without_secrets(message: Message) -> Message:
         calls = [each.model_copy(update={"arguments": without_secrets_in(each.arguments)}) for each in message.calls]
         return ModelTurn(text=without_secrets(message.text), calls=calls)
     if isinstance(message, ToolOutcomes):
-        told = [each.model_copy(update={"text": without_secrets(each.text)}) for each in message.results]
-        return ToolOutcomes(results=told)
+        results = [each.model_copy(update={"text": without_secrets(each.text)}) for each in message.results]
+        return ToolOutcomes(results=results)
     return Task(text=without_secrets(message.text))
 
 
@@ -97,8 +97,8 @@ def _with_missing_outcomes(messages: Sequence[Message]) -> Iterator[Message]:
         yield each
         if isinstance(each, ModelTurn) and each.calls:
             follows = messages[index + 1] if index + 1 < len(messages) else None
-            told = {one.id: one for one in follows.results} if isinstance(follows, ToolOutcomes) else {}
-            yield ToolOutcomes(results=[told.get(call.id) or _not_made_outcome(call) for call in each.calls])
+            by_id = {one.id: one for one in follows.results} if isinstance(follows, ToolOutcomes) else {}
+            yield ToolOutcomes(results=[by_id.get(call.id) or _not_made_outcome(call) for call in each.calls])
     if messages and isinstance(messages[-1], ModelTurn) and not messages[-1].calls:
         yield Task(text=CONTINUE_PROMPT)
 
@@ -114,15 +114,15 @@ def transcript_messages(
 
     Only messages since the previous turn are included; the others are stored with earlier turns.
     """
-    told: list[Mapping[str, str]] = [{"by": "instructions", "text": instructions}]
+    transcript: list[Mapping[str, str]] = [{"by": "instructions", "text": instructions}]
     names = ", ".join(each.tool.name for each in tools)
     if names:
-        told.append({"by": "offered", "text": names})
+        transcript.append({"by": "offered", "text": names})
     turns = [index for index, each in enumerate(messages) if isinstance(each, ModelTurn)]
     first = turns[-1] if turns else 0
     if first:
-        told.append({"by": "earlier", "text": EARLIER_MESSAGES.format(count=first)})
-    return told + [{"by": each.by, "text": message_text(each)} for each in messages[first:]]
+        transcript.append({"by": "earlier", "text": EARLIER_MESSAGES.format(count=first)})
+    return transcript + [{"by": each.by, "text": message_text(each)} for each in messages[first:]]
 
 
 def message_text(message: Message) -> str:
@@ -153,8 +153,8 @@ def library_messages(instructions: str, messages: Sequence[Message]) -> "list[Mo
             calls = [ToolCallPart(_provider_tool_name(call.tool), call.arguments, call.id) for call in each.calls]
             found.append(ModelResponse(parts=[*text, *calls]))
         elif isinstance(each, ToolOutcomes):
-            told = [ToolReturnPart(_provider_tool_name(one.tool), one.text, one.id) for one in each.results]
-            found.append(ModelRequest(parts=told, instructions=instructions))
+            returns = [ToolReturnPart(_provider_tool_name(one.tool), one.text, one.id) for one in each.results]
+            found.append(ModelRequest(parts=returns, instructions=instructions))
         else:
             found.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=instructions))
     return found

@@ -51,30 +51,34 @@ class ModelConversation:
     model: str = ""
 
 
-async def run_conversation(talk: ModelConversation, tell: Callable[[str], None]) -> TurnResult:
-    """Return the model's text and requested calls; `tell` receives the text so far, on this event loop.
+async def run_conversation(conversation: ModelConversation, publish: Callable[[str], None]) -> TurnResult:
+    """Return the model's text and requested calls; `publish` receives the text so far, on this event loop.
 
     Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow, and AnswerUnreadable for a truncated response.
     """
     messages, instructions = (
-        provider_messages.sanitized_messages(talk.messages),
-        client.without_secrets(talk.instructions),
+        provider_messages.sanitized_messages(conversation.messages),
+        client.without_secrets(conversation.instructions),
     )
-    told = provider_messages.transcript_messages(instructions, messages, talk.tools)
-    shown = ModelConversation(talk.context, instructions, messages, talk.tools, talk.model)
-    async with client.record_model_use(AskedModel("agent", talk.context, told, talk.model)) as record:
-        response = await _response(shown, record, tell)
+    transcript = provider_messages.transcript_messages(instructions, messages, conversation.tools)
+    sanitized = ModelConversation(conversation.context, instructions, messages, conversation.tools, conversation.model)
+    async with client.record_model_use(
+        AskedModel("agent", conversation.context, transcript, conversation.model)
+    ) as record:
+        response = await _response(sanitized, record, publish)
         if record.given.is_cut:
             raise AnswerUnreadable(client.ANSWER_CUT_OFF, record.given.text, record.given.tokens)
         return _turn(response, record, messages)
 
 
-async def _response(talk: ModelConversation, record: ModelUseRecord, tell: Callable[[str], None]) -> "ModelResponse":
+async def _response(
+    conversation: ModelConversation, record: ModelUseRecord, publish: Callable[[str], None]
+) -> "ModelResponse":
     # Loading the library and the model may take seconds; other coroutines must not wait for that.
-    model = await asyncio.to_thread(provider.load_model, talk.model)
+    model = await asyncio.to_thread(provider.load_model, conversation.model)
     try:
         async with asyncio.timeout(record.asked.seconds):
-            response = await _stream_response(model, talk, record, tell)
+            response = await _stream_response(model, conversation, record, publish)
     except Exception as error:  # noqa: BLE001 - any exception's text may contain the prompt or a key
         raise failures.failure_from_error(error) from None
     if response.finish_reason == "content_filter":
@@ -85,22 +89,22 @@ async def _response(talk: ModelConversation, record: ModelUseRecord, tell: Calla
 
 
 async def _stream_response(
-    model: "Model", talk: ModelConversation, record: ModelUseRecord, tell: Callable[[str], None]
+    model: "Model", conversation: ModelConversation, record: ModelUseRecord, publish: Callable[[str], None]
 ) -> "ModelResponse":
     """Return the whole response; store it in the record even if the stream is interrupted."""
     from pydantic_ai.direct import model_request_stream  # noqa: PLC0415 (it costs seconds to load)
     from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415 (as above)
 
-    offered = ModelRequestParameters(function_tools=provider_messages.tool_definitions(talk.tools))
-    sent = provider_messages.library_messages(talk.instructions, talk.messages)
+    offered = ModelRequestParameters(function_tools=provider_messages.tool_definitions(conversation.tools))
+    sent = provider_messages.library_messages(conversation.instructions, conversation.messages)
     request = model_request_stream(model, sent, model_settings=client.ONE_TRY, model_request_parameters=offered)
     async with request as stream:
-        speech = _StreamedText(stream, tell)
+        text_stream = _StreamedText(stream, publish)
         try:
             async for _ in stream:
-                speech.goes_on()
+                text_stream.schedule()
         finally:
-            speech.stop()
+            text_stream.stop()
             response = stream.get()
             record.given = client.answer_from_response(response, model.model_name)
         return response
@@ -109,30 +113,30 @@ async def _stream_response(
 class _StreamedText:
     """Text of a response while it streams in, published after changes at most every PUBLISH_SECONDS."""
 
-    def __init__(self, stream: "StreamedResponse", tell: Callable[[str], None]) -> None:
+    def __init__(self, stream: "StreamedResponse", publish: Callable[[str], None]) -> None:
         self._stream = stream
-        self._tell = tell
+        self._publish = publish
         self._loop = asyncio.get_running_loop()
-        self._told = ""
-        self._told_at = self._loop.time() - PUBLISH_SECONDS
+        self._published = ""
+        self._published_at = self._loop.time() - PUBLISH_SECONDS
         self._next: asyncio.TimerHandle | None = None
 
-    def goes_on(self) -> None:
+    def schedule(self) -> None:
         """Publish the current text now or after the minimum interval."""
         if self._next is None:
-            self._next = self._loop.call_at(self._told_at + PUBLISH_SECONDS, self._say)
+            self._next = self._loop.call_at(self._published_at + PUBLISH_SECONDS, self._publish_now)
 
     def stop(self) -> None:
         """Stop publishing."""
         if self._next is not None:
             self._next.cancel()
 
-    def _say(self) -> None:
-        self._next, self._told_at = None, self._loop.time()
+    def _publish_now(self) -> None:
+        self._next, self._published_at = None, self._loop.time()
         text = self._stream.get().text or ""
-        if text != self._told:
-            self._told = text
-            self._tell(redact_text(storable_text(text)))
+        if text != self._published:
+            self._published = text
+            self._publish(redact_text(storable_text(text)))
 
 
 def _turn(response: "ModelResponse", record: ModelUseRecord, before: Sequence[Message]) -> TurnResult:
@@ -162,7 +166,7 @@ POLL_SECONDS = 1.0
 class Turn:
     """Model request of one turn, and the step id of its agent, whose page shows the text so far."""
 
-    talk: ModelConversation
+    conversation: ModelConversation
     plan_ref: str
     agent_step: int
     seconds: float | None
@@ -177,7 +181,9 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
     try:
         async with asyncio.timeout(turn.seconds) as limit:
             watch = asyncio.create_task(_stop_when_unwanted(context, limit))
-            said = await run_conversation(turn.talk, partial(feed.publish_model_text, turn.plan_ref, turn.agent_step))
+            said = await run_conversation(
+                turn.conversation, partial(feed.publish_model_text, turn.plan_ref, turn.agent_step)
+            )
     except TimeoutError:
         raise ToolError(TURN_NOT_AWAITED if watch is not None and watch.done() else OUT_OF_TIME) from None
     finally:
@@ -209,10 +215,10 @@ def turn_of(context: ToolContext) -> Turn:
     prompt = agents_messages.render_instructions(settings, is_last=run.rounds >= settings.budget.rounds)
     tools = tuple(tool_calls.tools_to_offer(settings.tools, step.plan, run.step.description).values())
     messages = MESSAGES.validate_json(run.messages)
-    talk = ModelConversation(context, prompt.text, messages, tools, settings.model)
+    conversation = ModelConversation(context, prompt.text, messages, tools, settings.model)
     budget = settings.budget.seconds
     seconds = None if budget is None else max(STREAM_MARGIN_SECONDS, budget - run.seconds)
-    return Turn(talk, step.plan.public_id, run.step.step_id, seconds)
+    return Turn(conversation, step.plan.public_id, run.step.step_id, seconds)
 
 
 def _step(context: ToolContext) -> Step | None:
