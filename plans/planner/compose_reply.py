@@ -82,11 +82,11 @@ def reply_prompt(context: ToolContext) -> str:
 
 def _exchange_texts(exchanges: Sequence[Exchange]) -> Iterator[str]:
     """Yield the latest questions and answers, each truncated to its share of the limit."""
-    told = exchanges[-MOST_QUESTIONS:]
-    share = min(LONGEST_SAID, ALL_SAID // (2 * len(told) or 1))
-    if len(told) < len(exchanges):
-        yield f"{len(exchanges) - len(told)} earlier questions are omitted here."
-    for each in told:
+    recent = exchanges[-MOST_QUESTIONS:]
+    share = min(LONGEST_SAID, ALL_SAID // (2 * len(recent) or 1))
+    if len(recent) < len(exchanges):
+        yield f"{len(exchanges) - len(recent)} earlier questions are omitted here."
+    for each in recent:
         asked = prompts.data_block(prompts.truncate(each.question, share), "Question to the user")
         answer = prompts.data_block(prompts.truncate(each.answer, share), "The user's answer") if each.answer else ""
         yield f"{asked}\n\n{answer or 'It was not answered.'}"
@@ -96,15 +96,15 @@ def _result_texts(plan: Plan) -> Iterator[str]:
     """Yield the results of the last completed steps, in order, each truncated to its share of the limit."""
     ended = plan.steps.filter(status=StepStatus.COMPLETED, parent=None)  # agents' texts cover their calls
     done = list(ended.exclude(tool__in=OWN_TOOLS).order_by("step_id"))
-    told, left_out = done[-MOST_STEPS:], done[:-MOST_STEPS]
+    recent, left_out = done[-MOST_STEPS:], done[:-MOST_STEPS]
     if left_out:
         yield (
             f"The results of {len(left_out)} more steps, from {left_out[0].step_id} to {left_out[-1].step_id}, are "
             "omitted here. Say that they were done, but not what they returned."
         )
     private = _private_steps(plan)
-    share = min(LONGEST_RESULT, ALL_RESULTS // (len(told) or 1))
-    for step in told:
+    share = min(LONGEST_RESULT, ALL_RESULTS // (len(recent) or 1))
+    for step in recent:
         yield _result_text(step, share, is_private=step.step_id in private)
 
 
@@ -137,12 +137,12 @@ def _result_text(step: Step, share: int, *, is_private: bool) -> str:
     response = _response_of(step)
     if is_private:
         said = response.get("user_message") or response.get("warning")
-        told = (
+        message = (
             prompts.data_block(prompts.truncate(str(said), share), "The result is private. Its message")
             if said
             else DONE
         )
-        return f"{about}\n\n{told}"
+        return f"{about}\n\n{message}"
     warning = response.get("warning")
     found = (
         [prompts.data_block(prompts.truncate(str(warning), share), "It found nothing. Its message")] if warning else []

@@ -84,18 +84,18 @@ def finished_draft(call: Call) -> FinishedDraft | None:
         return None
     results = call.response_json.get("results")
     try:
-        told = _DraftResult.model_validate(results[0] if isinstance(results, list) and results else None)
+        result = _DraftResult.model_validate(results[0] if isinstance(results, list) and results else None)
     except ValidationError:  # a person responded in place of the tool
         return None
     return FinishedDraft(
-        told.output,
-        told.plan,
-        [problem.as_json() for problem in told.problems],
-        told.model,
-        told.tokens,
+        result.output,
+        result.plan,
+        [problem.as_json() for problem in result.problems],
+        result.model,
+        result.tokens,
         request_of(call),
         str(call.arguments_json.get("strategy", "")),
-        told.rounds,
+        result.rounds,
     )
 
 

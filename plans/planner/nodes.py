@@ -126,13 +126,13 @@ def _final_result(call_pk: int) -> dict[str, Any] | None:
     if status == "waiting":
         return _failure_result("waiting_for_approval", WAITS_FOR_APPROVAL)
     response = call.response_json or {}
-    told = {"user_message": response["user_message"]} if response.get("user_message") else {}
+    extra = {"user_message": response["user_message"]} if response.get("user_message") else {}
     results = response.get("results") or []
     value = results[0] if len(results) == 1 else results or None
     text = response.get("error") or response.get("warning") or call.message
     success = status == "completed" and bool(response.get("success"))
     return outcome_to_dict(
-        CallOutcome(success=success, message=call.message or str(text), value=value, error=text, fields=told)
+        CallOutcome(success=success, message=call.message or str(text), value=value, error=text, fields=extra)
     )
 
 
