@@ -128,12 +128,12 @@ class SlicePage:
         return sorted(shown, key=lambda each: each.ahead.step.step_id)
 
     def _shown(self, ahead: UpcomingStep, request: ApprovalRequest) -> SliceRequest:
-        told = detail_for(request, self.viewer)
-        obstacle = told.why_not or ("" if told.may_answer else told.status_text)
+        detail = detail_for(request, self.viewer)
+        obstacle = detail.why_not or ("" if detail.may_answer else detail.status_text)
         if not obstacle and requires_individual_review(request.policy_revision):
             obstacle = INDIVIDUAL_REVIEW_REQUIRED
         is_checked = not obstacle and (self.chosen is None or request.public_id in self.chosen)
-        return SliceRequest(ahead, told, obstacle, is_checked)
+        return SliceRequest(ahead, detail, obstacle, is_checked)
 
     @property
     def answerable(self) -> int:

@@ -49,13 +49,15 @@ class PageSocket(Socket):
         """Send changes until the socket closes; numbered sources start after the page's number."""
         after = self.drawn_at()
         await self.accept()
-        bell = asyncio.Event()
-        with ExitStack() as looks:
-            boards = [looks.enter_context(shared_rendering(self.feed, each, bell)) for each in self.subjects(visitor)]
-            views = [ViewerState(board, after) for board in boards]
+        changed = asyncio.Event()
+        with ExitStack() as stack:
+            renderings = [
+                stack.enter_context(shared_rendering(self.feed, each, changed)) for each in self.subjects(visitor)
+            ]
+            views = [ViewerState(rendering, after) for rendering in renderings]
             while True:
-                await bell.wait()
-                bell.clear()
+                await changed.wait()
+                changed.clear()
                 for message in filter(None, [view.news() for view in views]):
                     await self.say(message)
 
@@ -114,8 +116,8 @@ class InboxSocket(PageSocket):
 
 def _missed_changes(visitor: SocketUser, after: int) -> list[str]:
     """Return refresh triggers for requests that changed after this number."""
-    told_of = requests_audited_since(visitor.user, after).values_list("public_id", "status")
-    return [request_refresh_trigger(Change(CHANGED, *each)) for each in told_of]
+    audited = requests_audited_since(visitor.user, after).values_list("public_id", "status")
+    return [request_refresh_trigger(Change(CHANGED, *each)) for each in audited]
 
 
 class PlansSocket(PageSocket):
@@ -146,12 +148,12 @@ class PlanSocket(PageSocket):
     async def tell(self, visitor: SocketUser) -> None:
         """Also send streamed text of models while the visitor may see private values of the plan."""
         await self.accept()  # text streamed so far is sent at once
-        with self.feed.model_output.listen(plan_ref_of(self.scope)) as ear:
-            await until_one_ends(super().tell(visitor), self._send_model_output(ear))
+        with self.feed.model_output.listen(plan_ref_of(self.scope)) as subscription:
+            await until_one_ends(super().tell(visitor), self._send_model_output(subscription))
 
-    async def _send_model_output(self, ear: OutputSubscription) -> None:
+    async def _send_model_output(self, subscription: OutputSubscription) -> None:
         while True:
-            said = await ear.news()
+            said = await subscription.news()
             if self._can_see_private_parts:
                 await self.say({"fragments": [model_output_fragment(number, text) for number, text in said.items()]})
 

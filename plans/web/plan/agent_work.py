@@ -53,8 +53,10 @@ def load_activity(picture: PlanOverview, number: int, *, may_read: bool) -> Agen
     turns = list(_group_by_turn([each for each in picture.steps if each.parent == number]))
     shown = turns[-TURNS_SHOWN:]
     results = _turn_results([turn for turn, _ in shown]) if may_read else {}
-    told = _call_outcomes(drawn.step) if any(_refused_calls(results, *each) for each in shown) else {}
-    groups = [_turn_group(results.get(turn.number, TurnResult()), turn, calls, told) for turn, calls in reversed(shown)]
+    outcomes = _call_outcomes(drawn.step) if any(_refused_calls(results, *each) for each in shown) else {}
+    groups = [
+        _turn_group(results.get(turn.number, TurnResult()), turn, calls, outcomes) for turn, calls in reversed(shown)
+    ]
     answer = groups[0].said if groups and run.stopped_for == "done" else ""
     return AgentActivity(run, groups, len(turns) - len(shown), answer)
 
@@ -96,12 +98,12 @@ def _call_outcomes(step: Step) -> Mapping[str, str]:
     """Return the texts that the model received or will receive about its calls, by call id."""
     run = AgentRun.objects.only("messages", "pending").get(step=step.pk)
     said = (each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ToolOutcomes))
-    told = {outcome.id: outcome.text for each in said for outcome in each.results}
-    return told | {each.id: each.refusal for each in AWAITED.validate_json(run.pending) if each.refusal}
+    outcomes = {outcome.id: outcome.text for each in said for outcome in each.results}
+    return outcomes | {each.id: each.refusal for each in AWAITED.validate_json(run.pending) if each.refusal}
 
 
 def _turn_group(
-    result: TurnResult, turn: StepOverview, calls: Sequence[StepOverview], told: Mapping[str, str]
+    result: TurnResult, turn: StepOverview, calls: Sequence[StepOverview], outcomes: Mapping[str, str]
 ) -> TurnGroup:
     """Return a turn with its made and refused calls. Steps are in the order of the calls they were made for.
 
@@ -112,6 +114,6 @@ def _turn_group(
     for each in result.calls:
         if not each.problem and made[:1] == [each.tool]:
             made.pop(0)
-        elif each.id in told:
-            refused.append(ToolOutcome(id=each.id, tool=each.tool, text=told[each.id]))
+        elif each.id in outcomes:
+            refused.append(ToolOutcome(id=each.id, tool=each.tool, text=outcomes[each.id]))
     return TurnGroup(turn, result.text, calls, refused)

@@ -278,7 +278,7 @@ def _changed(subject: str, data: Data) -> HistoryEntry:
         values = {"agent": str(data["by"])[len(AGENT) :], "steps": _steps(data.get("added", ()))}
         if data.get("turn"):
             return HistoryEntry("bot", "run", _("The agent %(agent)s asks its model in %(steps)s") % values)
-        return HistoryEntry("bot", "run", _("The agent %(agent)s makes a call in %(steps)s") % values)
+        return HistoryEntry("bot", "run", _("The agent %(agent)s added %(steps)s") % values)
     changes = [f"{_(word)} {', '.join(map(str, data[name]))}" for name, word in CHANGES.items() if data.get(name)]
     if data.get("goal"):
         changes.insert(0, _("new goal"))

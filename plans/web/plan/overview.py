@@ -297,10 +297,10 @@ def load_overview(plan: Plan) -> PlanOverview:
     sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # by _steps
     private = private_parts_from(plan, sources)
     needs = _needs(plan, steps)
-    told: dict[int, list[Event]] = defaultdict(list)
+    events_by_step: dict[int, list[Event]] = defaultdict(list)
     for event in interval_events(plan):
-        told[event.step_id or 0].append(event)
-    intervals = step_intervals(steps, told)
+        events_by_step[event.step_id or 0].append(event)
+    intervals = step_intervals(steps, events_by_step)
     until = plan.completed_at or now
     timeline = draw_timeline(
         intervals, start=plan.started_at or plan.created_at, until=until, running=plan.status == PlanStatus.IN_PROGRESS
