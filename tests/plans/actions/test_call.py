@@ -1,4 +1,4 @@
-"""Direct calls: a plan of one step, or one more step of a plan; allowed, held or refused before anything is stored."""
+"""Tests of direct calls."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -38,12 +38,11 @@ SHOWN: dict[str, object] = {
 
 
 def plan_of(call: Call) -> Plan:
-    """Return the plan a call is a step of."""
+    """Return the plan of a call."""
     return Plan.objects.get(public_id=call.plan_ref)
 
 
-def test_a_safe_call_runs(stage, ada):
-    """As the one step of a plan of its own kind."""
+def test_safe_call_runs_as_plan_of_one_step(stage, ada):
     call = create_call(CallOrder("safe", {"value": "x"}, reason="Because."), by=Requester(ada))
     plan = work_off(plan_of(call))
     assert (plan.kind, plan.status, step_of(plan).call, call.reason) == ("call", "completed", call, "Because.")
@@ -53,22 +52,19 @@ def test_a_safe_call_runs(stage, ada):
     assert_gapless(plan)
 
 
-def test_the_executor_runs_it(executor, stage, ada):
-    """Whoever asked waits for it."""
+def test_executor_runs_call_while_requester_waits(executor, stage, ada):
     call = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
     eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
     eventually(lambda: plan_of(call).status == "completed", what="the plan's end")
 
 
-def test_arguments_are_taken_literally(stage, ada):
-    """References exist in plan documents only."""
+def test_references_in_direct_calls_stay_literal(stage, ada):
     call = create_call(CallOrder("safe", {"value": "${x} $${y}"}), by=Requester(ada))
     work_off(plan_of(call))
     assert stage.values("safe") == ["${x} $${y}"]
 
 
-def test_a_dangerous_call_is_held_at_once(stage, ada, rosa):
-    """With its request, in the transaction that stores it; approved, it runs."""
+def test_dangerous_call_is_held_and_runs_after_approval(stage, ada, rosa):
     call = create_call(CallOrder("dangerous", {"value": "x"}, reason="Because."), by=Requester(ada))
     plan = plan_of(call)
     assert (call.status, request_of(plan).status, step_of(plan).waiting_for) == ("held", "pending", "approval")
@@ -79,7 +75,7 @@ def test_a_dangerous_call_is_held_at_once(stage, ada, rosa):
 
 
 def refused_orders() -> list[tuple[CallOrder, type[Exception]]]:
-    """Return orders that cannot be carried out, with what they raise."""
+    """Return invalid orders with the error that each raises."""
     return [
         (CallOrder("nothing", {}), UnknownTool),
         (CallOrder("safe", {"other": 1}), ParameterError),
@@ -90,15 +86,13 @@ def refused_orders() -> list[tuple[CallOrder, type[Exception]]]:
 
 
 @pytest.mark.parametrize(("order", "error"), refused_orders())
-def test_what_cannot_be_carried_out_is_not_stored(stage, ada, order, error):
-    """Neither call nor plan."""
+def test_invalid_call_stores_neither_call_nor_plan(stage, ada, order, error):
     with pytest.raises(error):
         create_call(order, by=Requester(ada))
     assert (Call.objects.exists(), Plan.objects.exists()) == (False, False)
 
 
-def test_a_disabled_tool_is_refused(stage, ada):
-    """Nothing is stored."""
+def test_disabled_tool_is_refused(stage, ada):
     Tool.objects.filter(name="safe").update(enabled=False)
     forget_what_was_read()
     with pytest.raises(ToolDisabled):
@@ -107,13 +101,12 @@ def test_a_disabled_tool_is_refused(stage, ada):
 
 
 def deny(level: str) -> None:
-    """Let the policy for a level refuse its calls."""
+    """Add a policy that refuses calls of this safety level."""
     PolicyRevision.objects.filter(safety_level=level).update(effect="deny", message="Not today.")
     forget_what_was_read()
 
 
-def test_what_a_policy_refuses_is_not_stored(stage, ada):
-    """The caller is told its message and the policy's name; the audit log keeps it."""
+def test_call_refused_by_policy_is_not_stored(stage, ada):
     deny("cautious")
     with pytest.raises(PolicyRefusal, match=r"Not today\.") as refused:
         create_call(CallOrder("cautious", {}), by=Requester(ada))
@@ -123,8 +116,7 @@ def test_what_a_policy_refuses_is_not_stored(stage, ada):
     assert (entry.actor, entry.tool_name, entry.details_json["policy"]) == (ada, "cautious", refused.value.policy)
 
 
-def test_step_that_a_policy_refuses_leaves_an_audit_entry(stage, ada):
-    """As a direct call does, and under its plan."""
+def test_step_refused_by_policy_leaves_audit_entry(stage, ada):
     deny("cautious")
     plan = work_off(make_plan(ada, act(1, "x", "cautious")))
     [entry] = AuditEntry.objects.filter(action="policy.refused")
@@ -132,16 +124,14 @@ def test_step_that_a_policy_refuses_leaves_an_audit_entry(stage, ada):
     assert entry.details_json["policy"] in step_of(plan).error
 
 
-def test_a_policy_that_changed_before_the_start_counts(stage, ada):
-    """A call that nobody has taken up yet does not start."""
+def test_policy_changed_before_start_applies(stage, ada):
     call = create_call(CallOrder("cautious", {}), by=Requester(ada))
     deny("cautious")
     plan = work_off(plan_of(call))
     assert (plan.status, call_of(plan).status, stage.played) == ("failed", "failed", [])
 
 
-def test_a_tool_that_was_disabled_before_the_start_does_not_run(stage, ada):
-    """Its call fails."""
+def test_tool_disabled_before_start_fails_call(stage, ada):
     call = create_call(CallOrder("safe", {}), by=Requester(ada))
     Tool.objects.filter(name="safe").update(enabled=False)
     CatalogState.objects.update(revision=1000)
@@ -150,8 +140,7 @@ def test_a_tool_that_was_disabled_before_the_start_does_not_run(stage, ada):
     assert (plan.status, call_of(plan).status, call_of(plan).error_kind) == ("failed", "failed", "refused")
 
 
-def test_a_call_is_added_to_a_plan(stage, ada, rosa):
-    """As its next step, run or held as any other; the plan ends when it has ended."""
+def test_call_is_added_to_plan_as_next_step(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     call = create_call(CallOrder("safe", {"value": "x"}, plan_ref=plan.public_id), by=Requester(ada))
     assert (call.plan_ref, call.step_ref) == (plan.public_id, "2")
@@ -166,8 +155,7 @@ def test_a_call_is_added_to_a_plan(stage, ada, rosa):
 
 
 @pytest.mark.parametrize("state", ["completed", "cancelled", "fixed"])
-def test_a_plan_that_takes_no_more_steps(stage, ada, state):
-    """One that has ended, or may not be changed."""
+def test_plan_without_room_for_steps_refuses_call(stage, ada, state):
     plan = make_plan(ada, act(1, tool="dangerous" if state == "fixed" else "safe"), can_modify=state != "fixed")
     if state == "cancelled":
         cancel_plan(plan, by=Requester(ada))
@@ -178,8 +166,7 @@ def test_a_plan_that_takes_no_more_steps(stage, ada, state):
     assert plan.steps.count() == 1
 
 
-def test_a_call_that_nobody_took_up_is_cancelled_with_its_plan(stage, ada):
-    """It does not stay as if it ran."""
+def test_unclaimed_call_is_cancelled_with_its_plan(stage, ada):
     call = create_call(CallOrder("safe", {}), by=Requester(ada))
     plan = plan_of(call)
     cancel_plan(plan, by=Requester(ada))
@@ -188,8 +175,7 @@ def test_a_call_that_nobody_took_up_is_cancelled_with_its_plan(stage, ada):
     assert events_of(plan)[-1] == "1 step.cancelled"
 
 
-def test_nobody_adds_calls_to_a_plan_that_is_not_theirs(stage, ada, ben):
-    """Seeing it is not enough."""
+def test_call_is_not_added_to_plan_of_another_user(stage, ada, ben):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     for tool in ("safe", "dangerous"):
         with pytest.raises(NotAllowed):
@@ -197,8 +183,8 @@ def test_nobody_adds_calls_to_a_plan_that_is_not_theirs(stage, ada, ben):
     assert plan.steps.count() == 1
 
 
-def test_whoever_adds_a_call_to_a_plan_has_asked_for_it(stage, ada, admin, rosa):
-    """Neither they nor the plan's author may approve it, nor the call that takes its place."""
+def test_requester_of_added_call_cannot_approve_it(stage, ada, admin, rosa):
+    """Nor can the plan's author, nor either of them for a replacing call."""
     admin.groups.add(*rosa.groups.all())
     ada.groups.add(*rosa.groups.all())
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
@@ -220,8 +206,7 @@ def refuse_both(plan: Plan, *people: User) -> None:
             approve(plan, User.objects.get(pk=person.pk), 2)
 
 
-def test_a_plan_takes_as_many_calls_as_steps(stage, ada, monkeypatch):
-    """No more than a plan may be submitted with."""
+def test_plan_accepts_at_most_max_steps(stage, ada, monkeypatch):
     monkeypatch.setattr("plans.spec.MAX_STEPS", 2)
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
@@ -229,8 +214,8 @@ def test_a_plan_takes_as_many_calls_as_steps(stage, ada, monkeypatch):
         create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
 
 
-def test_code_that_is_not_the_current_version_does_not_run(stage, ada):
-    """A call of other code is left to others, then fails and says so; none of another definition is stored."""
+def test_call_with_other_code_version_fails_without_running(stage, ada):
+    """Nothing is stored for another definition."""
     let_catalog_differ(Implementation.objects.filter(tool__name="safe"), digest="another")
     plan = plan_of(create_call(CallOrder("safe", {}), by=Requester(ada)))
     for _ in range(MAX_RELEASES):
@@ -245,15 +230,14 @@ def test_code_that_is_not_the_current_version_does_not_run(stage, ada):
 
 
 def let_catalog_differ(rows, **values) -> None:
-    """Let the catalog say something else of a tool than the code that is loaded here."""
+    """Change the tool's definition in the catalog, so that it differs from the loaded code."""
     rows.update(**values)
     CatalogState.objects.update(revision=CatalogState.objects.get().revision + 1)
     forget_what_was_read()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_direct_call_of_other_code_is_left_to_who_has_it(stage, ada, executor):
-    """The executor of this process does not begin it; whoever has the catalog's code does."""
+def test_direct_call_of_drifted_tool_is_left_to_another_process(stage, ada, executor):
     mine = Implementation.objects.get(tool__name="safe").digest
     let_catalog_differ(Implementation.objects.filter(tool__name="safe"), digest="another")
     call = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
@@ -265,8 +249,8 @@ def test_direct_call_of_other_code_is_left_to_who_has_it(stage, ada, executor):
 
 
 @pytest.mark.parametrize("name", ["dangerous", "cautious"])
-def test_call_of_other_code_is_held_by_who_has_it(stage, ada, name):
-    """People would be shown what the wrong code says that it does; a rule may hold calls of any level."""
+def test_held_call_of_drifted_tool_is_left_to_another_process(stage, ada, name):
+    """This process would show a preview of the wrong code."""
     held = PolicyRevision.objects.get(safety_level="dangerous")
     PolicyRevision.objects.filter(safety_level="cautious").update(effect="hold", stages=held.stages)
     mine = Implementation.objects.get(tool__name=name).digest

@@ -1,4 +1,4 @@
-"""A plan is changed while it runs: pending steps only, checked as a whole, all of it or nothing."""
+"""Tests of changes to running plans."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ from tests.rest import Rest, agent, wrong_paths
 
 
 def change(plan: Plan, by: User | None = None, **fields: Any) -> Plan:
-    """Change the plan as its author, unless someone else does; return it as it is then."""
+    """Apply a change as the plan's author, or as `by`; return the plan."""
     change_plan(plan, read_plan_change(fields), by=Requester(by or plan.author))
     plan.refresh_from_db()
     return plan
 
 
 def problems(plan: Plan, **fields: Any) -> list[tuple[str, str]]:
-    """Return the paths and codes of what is wrong with a change, which then changes nothing."""
+    """Return paths and codes of the problems of a change, which must change nothing."""
     before = step_documents(plan)
     with pytest.raises(PlanProblems) as refused:
         change(plan, **fields)
@@ -41,7 +41,6 @@ def problems(plan: Plan, **fields: Any) -> list[tuple[str, str]]:
 
 
 def test_steps_are_added_edited_and_removed(stage, ada):
-    """What nobody has begun becomes other steps; what is done stays."""
     first = act(1, "a", expected_key="x", output_path=["results", "0"])
     plan = work_off(make_plan(ada, first, act(2, "b", tool="dangerous", dependencies=[1])))
     change(plan, add=[act(3, "c", dependencies=[1, 2]), act(5, "e", dependencies=[3])])
@@ -53,16 +52,14 @@ def test_steps_are_added_edited_and_removed(stage, ada):
     assert_gapless(plan)
 
 
-def test_the_goal_changes(stage, ada):
-    """Alone, or with steps; a blank one is a problem."""
+def test_goal_changes(stage, ada):
     plan = make_plan(ada, act(1), start=False)
     assert change(plan, goal="Try something else").goal == "Try something else"
     assert plan.events.get(type="plan.changed").data_json == {"by": "Ada", "goal": True}
     assert problems(plan, goal=" ") == [("goal", "blank")]
 
 
-def test_what_depends_on_finished_steps_only_is_ready(stage, ada):
-    """Also when it was not before; in a plan that has not started nothing is."""
+def test_step_depending_on_finished_steps_becomes_ready(stage, ada):
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, "late", dependencies=[2])))
     change(plan, edit=[{"step_id": 3, "dependencies": [1]}], add=[act(4, "new")])
     assert (step_of(plan, 3).dependencies_left, step_of(plan, 3).ready_at is None) == (0, False)
@@ -73,8 +70,7 @@ def test_what_depends_on_finished_steps_only_is_ready(stage, ada):
     assert not waiting.steps.exclude(ready_at=None).exists()
 
 
-def test_a_ready_step_can_be_made_to_wait(stage, ada):
-    """Nobody has claimed it."""
+def test_ready_step_can_get_dependencies(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     change(plan, add=[act(2)])
     change(plan, edit=[{"step_id": 2, "dependencies": [1]}])
@@ -83,8 +79,7 @@ def test_a_ready_step_can_be_made_to_wait(stage, ada):
 
 
 @pytest.mark.parametrize("kind", ["edit", "remove"])
-def test_a_step_that_has_started_is_a_conflict(stage, ada, kind):
-    """Waiting, done or failed; the conflict names it, and nothing else of the change is done."""
+def test_changing_started_step_is_conflict(stage, ada, kind):
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, dependencies=[2])))
     before = step_documents(plan)
     for number in (1, 2):
@@ -116,31 +111,28 @@ WRONG_CHANGES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
 ]
 
 
-def test_all_problems_are_told_by_the_paths_of_the_change(stage, ada):
-    """The plan as it would be is checked as a whole; nothing is changed."""
+def test_problems_have_paths_into_the_change(stage, ada):
     plan = make_plan(ada, act(2), act(3, dependencies=[2]), start=False)
     for fields, found in WRONG_CHANGES:
         assert problems(plan, **fields) == found
 
 
-def test_what_was_wrong_before_is_not_the_changes_fault(stage, ada):
-    """A tool that was withdrawn after its step was stored keeps nobody from changing other steps."""
+def test_existing_problems_do_not_block_change(stage, ada):
+    """A tool may be withdrawn after its step was stored."""
     plan = make_plan(ada, act(1), act(2, tool="keeping", dependencies=[1]), start=False)
     plan.steps.filter(step_id=2).update(tool="gone")
     change(plan, add=[act(3)])
     assert problems(plan, edit=[{"step_id": 2, "description": "Still gone"}]) == [("edit.0.tool", "unknown_tool")]
 
 
-def test_what_memory_holds_may_be_referred_to(stage, ada):
-    """Whoever wrote it."""
+def test_new_steps_may_refer_to_memory(stage, ada):
     plan = work_off(make_plan(ada, act(1, "a", expected_key="x"), act(2, tool="dangerous"), memory={"who": "you"}))
     change(plan, add=[act(3, "${x.success} ${who}")])
     work_off(plan)
     assert stage.values("safe")[-1] == "true you"
 
 
-def test_numbers_are_not_used_again(stage, ada):
-    """Not by a change, and not by a call that joins the plan."""
+def test_step_ids_are_not_reused(stage, ada):
     plan = make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1]))
     change(plan, remove=[2])
     assert problems(plan, add=[act(2)]) == [("add.0.step_id", "step_id_used")]
@@ -148,8 +140,7 @@ def test_numbers_are_not_used_again(stage, ada):
     assert joined["step_id"] == 3
 
 
-def test_removing_the_last_step_that_was_left_ends_the_plan(stage, ada):
-    """Nothing more is to be done."""
+def test_removing_last_open_step_ends_plan(stage, ada):
     plan = make_plan(ada, act(1), act(2))
     stage.acts["safe"] = lambda value, context: pause_plan(plan, by=Requester(ada))
     work = execution.claim_work(plan.pk, owner="tests")
@@ -161,18 +152,16 @@ def test_removing_the_last_step_that_was_left_ends_the_plan(stage, ada):
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [({"can_modify": False}, "may not be changed"), ({"status": "failed"}, "ended"), ({"kind": "call"}, "single call")],
+    [({"can_modify": False}, "can_modify false"), ({"status": "failed"}, "ended"), ({"kind": "call"}, "single call")],
 )
-def test_plans_that_cannot_be_changed(stage, ada, fields, words):
-    """The conflict says what to do instead."""
+def test_plan_that_cannot_be_changed_is_conflict(stage, ada, fields, words):
     plan = make_plan(ada, act(1))
     Plan.objects.filter(pk=plan.pk).update(**fields)
     with pytest.raises(Conflict, match=words):
         change(plan, add=[act(2)])
 
 
-def test_a_change_by_someone_else_is_a_conflict(stage, ada):
-    """For who says what they have seen; what the plan does by itself is not."""
+def test_change_by_someone_else_is_conflict(stage, ada):
     plan = make_plan(ada, act(1), act(2, tool="dangerous", dependencies=[1]))
     seen = plan.events.count()
     work_off(plan)
@@ -181,8 +170,7 @@ def test_a_change_by_someone_else_is_a_conflict(stage, ada):
         change(plan, add=[act(4)], seen_seq=seen)
 
 
-def test_who_changes_a_step_does_not_decide_about_it(stage, ada, admin):
-    """An administrator who is a reviewer too has asked for what they changed in another's plan."""
+def test_person_who_changes_step_cannot_approve_it(stage, ada, admin):
     admin.groups.add(Group.objects.get(name="reviewer"))
     plan = make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous"), start=False)
     change(plan, by=admin, edit=[{"step_id": 1, "parameters": {"value": "worse"}}])
@@ -194,8 +182,7 @@ def test_who_changes_a_step_does_not_decide_about_it(stage, ada, admin):
     decide(request_of(plan, 2), by=admin, decision=Decision(ReviewVerdict.APPROVE, request_of(plan, 2).digest))
 
 
-def test_a_call_that_joined_a_plan_is_what_was_asked_for(stage, ada):
-    """It is neither edited nor removed, also before it starts."""
+def test_call_added_to_plan_cannot_be_changed(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     Rest(ada).post("calls/", {"tool": "safe", "arguments": {"value": "asked"}, "plan": plan.public_id})
     assert (step_of(plan, 2).status, step_of(plan, 2).attempt) == ("pending", 0)
@@ -206,8 +193,7 @@ def test_a_call_that_joined_a_plan_is_what_was_asked_for(stage, ada):
     assert stage.values("safe") == ["asked"]
 
 
-def test_over_rest(stage, ada, ben, admin):
-    """The owner and administrators change a plan; problems are named by their place in the body."""
+def test_change_over_rest(stage, ada, ben, admin):
     plan = make_plan(ada, act(1), start=False)
     path = f"plans/{plan.public_id}/"
     answer = Rest(ada).patch(path, {"add": [act(2, dependencies=[1])], "seen_seq": 1})
@@ -231,8 +217,7 @@ def test_over_rest(stage, ada, ben, admin):
     assert Rest(ada).patch(path, {"goal": "No"}).status_code == 409
 
 
-def test_an_agent_changes_its_own_plan(stage, ada, ben):
-    """Another's is not there."""
+def test_agent_changes_only_its_own_plan(stage, ada, ben):
     client = agent(ada, "plans:read", "plans:write")
     plan = client.post("plans/", {"goal": "Try", "steps": [act(1)], "start": False}).json()["id"]
     assert client.patch(f"plans/{plan}/", {"add": [act(2)]}).status_code == 200
@@ -241,7 +226,7 @@ def test_an_agent_changes_its_own_plan(stage, ada, ben):
 
 @pytest.fixture
 def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What happens as a change is judged, each once; at the end only whether the plan was locked each time."""
+    """Run hooks while a change is validated; return whether the plan was locked each time."""
     acts: list[Any] = []
     problems_of = create.check_document
 
@@ -255,8 +240,7 @@ def at_the_judgement(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return acts
 
 
-def test_a_plan_is_judged_before_it_is_locked(stage, ada, at_the_judgement):
-    """Nobody else waits for that, unless something changed meanwhile."""
+def test_plan_is_validated_before_it_is_locked(stage, ada, at_the_judgement):
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     at_the_judgement.clear()
     change(plan, edit=[{"step_id": 2, "description": "Other"}])
@@ -264,8 +248,7 @@ def test_a_plan_is_judged_before_it_is_locked(stage, ada, at_the_judgement):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_begins_during_the_judgement_is_seen(stage, ada, at_the_judgement, number):
-    """It is judged again under the lock: a conflict for the step that has begun, and for no other."""
+def test_step_started_during_validation_is_conflict(stage, ada, at_the_judgement, number):
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     at_the_judgement[:] = [lambda: execution.claim_work(plan.pk, owner="tests")]
     if number == 1:
@@ -276,8 +259,7 @@ def test_what_begins_during_the_judgement_is_seen(stage, ada, at_the_judgement, 
     assert (step_documents(plan)[2]["description"], set(at_the_judgement)) == ("Other", {False, True})
 
 
-def test_a_step_that_joins_during_the_judgement_is_seen(stage, ada, at_the_judgement):
-    """Its number is not given twice, and what another change says is not lost."""
+def test_step_added_during_validation_is_kept(stage, ada, at_the_judgement):
     plan = make_plan(ada, act(1, tool="dangerous"))
     call = CallOrder("safe", {"value": "x"}, plan_ref=plan.public_id)
     at_the_judgement.append(lambda: create_call(call, by=Requester(ada)))

@@ -1,4 +1,4 @@
-"""A plan is cloned as it was submitted, by anyone who may read all of it; private values are not obtained that way."""
+"""Tests of cloning plans, including private values."""
 
 from datetime import timedelta
 
@@ -24,12 +24,11 @@ SECRET = "jo@example.org"
 
 
 def clone(plan: Plan, by=None, **how: bool) -> Plan:
-    """Clone a plan for its author, unless someone else does."""
+    """Clone a plan for its author, or for `by`."""
     return clone_plan(plan, by=Requester(by or plan.author), **how)
 
 
-def test_a_clone_is_the_plan_as_it_was_submitted(stage, ada, ben):
-    """Nothing of how it went; it belongs to who cloned it, and waits to be started."""
+def test_clone_equals_submitted_plan(stage, ada, ben):
     stage.acts["keeping"] = act_raising(ToolError("no"))
     steps = (
         act(1, "${who} $${x}", expected_key="x", output_path=["results"], done_check="x == 1"),
@@ -46,15 +45,13 @@ def test_a_clone_is_the_plan_as_it_was_submitted(stage, ada, ben):
     assert not made.steps.exclude(status="pending", call=None, error="", ready_at=None).exists()
 
 
-def test_a_clone_can_start_at_once(stage, ada):
-    """And runs like any plan."""
+def test_clone_can_start_immediately(stage, ada):
     plan = work_off(make_plan(ada, act(1, "a")))
     assert work_off(clone(plan, start=True)).status == "completed"
     assert stage.values("safe") == ["a", "a"]
 
 
-def test_the_memory_that_was_given_is_told_from_what_steps_wrote(stage, ada):
-    """Also under a key that a step has written over, by its own key or its tool's."""
+def test_initial_memory_is_cloned_without_values_of_steps(stage, ada):
     steps = (
         act(1, "new", "keeping"),
         act(2, "b", expected_key="seen", output_path=["results", "0"]),
@@ -66,8 +63,7 @@ def test_the_memory_that_was_given_is_told_from_what_steps_wrote(stage, ada):
     assert {item["type"] for item in memory_of(plan)["items"]} == {"value"}
 
 
-def test_a_step_that_was_added_writes_over_a_given_value(stage, ada):
-    """The clone of the changed plan is given it all the same."""
+def test_added_step_may_overwrite_initial_value_in_clone(stage, ada):
     plan = make_plan(ada, act(1), start=False, memory={"x": "given"})
     change_plan(plan, read_plan_change({"add": [act(2, "b", expected_key="x")]}), by=Requester(ada))
     start_plan(plan, by=Requester(ada))
@@ -76,8 +72,7 @@ def test_a_step_that_was_added_writes_over_a_given_value(stage, ada):
     assert list(step_documents(made)) == [1, 2]
 
 
-def test_a_deadline_runs_from_the_start(stage, ada):
-    """A clone that waited for days has its whole time."""
+def test_deadline_of_clone_counts_from_its_start(stage, ada):
     plan = make_plan(ada, act(1, tool="dangerous"), start=False, deadline_seconds=600)
     Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now() - timedelta(days=1))
     start_plan(plan, by=Requester(ada))
@@ -87,8 +82,7 @@ def test_a_deadline_runs_from_the_start(stage, ada):
     assert cloned_document(plan)["deadline_seconds"] == 90
 
 
-def test_a_direct_call_becomes_a_plan_with_the_same_arguments(stage, ada):
-    """They are not read for references, neither of one call alone nor of one that joined a plan."""
+def test_clone_of_direct_call_keeps_arguments_literal(stage, ada):
     body = {"tool": "safe", "arguments": {"value": ["${x}", {"y": "$${"}]}}
     alone = Plan.objects.get(public_id=Rest(ada).post("calls/", body).json()["plan"])
     joined = make_plan(ada, act(1, tool="dangerous"))
@@ -99,8 +93,7 @@ def test_a_direct_call_becomes_a_plan_with_the_same_arguments(stage, ada):
         assert call_of(made, number).arguments_json == body["arguments"]
 
 
-def test_a_clone_is_checked_as_a_new_plan_is(stage, ada):
-    """What could not be submitted today is refused with the same problems."""
+def test_clone_is_validated_like_new_plan(stage, ada):
     plan = work_off(make_plan(ada, act(1), act(2)))
     plan.steps.filter(step_id=2).update(tool="gone")
     with pytest.raises(PlanProblems) as refused:
@@ -111,8 +104,7 @@ def test_a_clone_is_checked_as_a_new_plan_is(stage, ada):
 
 
 @pytest.mark.parametrize("role", ["operator", "viewer"])
-def test_private_values_are_not_obtained_by_cloning(stage, ada, role):
-    """Neither what a private tool was called with, nor what was given under a private key."""
+def test_cloning_does_not_reveal_private_values(stage, ada, role):
     called = work_off(make_plan(ada, act(1, SECRET, "private")))
     given = make_plan(ada, act(1, tool="private", expected_key="x", done_check="x"), memory={"x": SECRET}, start=False)
     given.steps.update(parameters="{}")
@@ -122,14 +114,12 @@ def test_private_values_are_not_obtained_by_cloning(stage, ada, role):
     assert Plan.objects.count() == 2
 
 
-def test_who_sees_private_values_clones_them(stage, ada, admin):
-    """The owner, reviewers and administrators."""
+def test_viewers_of_private_values_can_clone_them(stage, ada, admin):
     plan = work_off(make_plan(ada, act(1, SECRET, "private")))
     assert [step_documents(clone(plan, who)) == step_documents(plan) for who in (ada, admin)] == [True, True]
 
 
-def test_over_rest(stage, ada, ben, vera):
-    """Who may read a plan and write plans; each of the two names the other to who may see it."""
+def test_clone_over_rest(stage, ada, ben, vera):
     plan = work_off(make_plan(ada, act(1)))
     path = f"plans/{plan.public_id}/clone/"
     client = Rest(ben)
@@ -145,8 +135,7 @@ def test_over_rest(stage, ada, ben, vera):
     assert Plan.objects.count() == 2
 
 
-def test_an_agents_clone_is_its_own(stage, ada):
-    """It sees what it cloned, and that alone."""
+def test_agents_clone_belongs_to_agent(stage, ada):
     client = agent(ada, "plans:read", "plans:write")
     first = client.post("plans/", {"goal": "Try", "steps": [act(1)], "start": False}).json()["id"]
     second = client.post(f"plans/{first}/clone/").json()
@@ -156,8 +145,7 @@ def test_an_agents_clone_is_its_own(stage, ada):
     assert clone_links(Plan.objects.get(public_id=first), ada).clones == [second["id"]]
 
 
-def test_a_clone_of_a_retried_step(stage, ada):
-    """A call that joined a plan and is being tried again is still a call."""
+def test_clone_of_retried_direct_call_keeps_arguments_literal(stage, ada):
     joined = make_plan(ada, act(1, tool="dangerous"))
     Rest(ada).post("calls/", {"tool": "safe", "arguments": {"value": "${x}"}, "plan": joined.public_id})
     work_off(joined)

@@ -1,4 +1,4 @@
-"""Plans that people pause, resume and cancel: nothing starts meanwhile, what runs goes on, one of two wins."""
+"""Tests of pausing, resuming and cancelling plans."""
 
 from datetime import timedelta
 
@@ -43,7 +43,7 @@ def resume(plan: Plan) -> None:
 
 
 def carry_on(plan: Plan) -> Plan:
-    """Claim and run as long as something can be claimed; return the plan as it is then."""
+    """Claim and run until nothing can be claimed; return the plan."""
     while (work := execution.claim_work(plan.pk, owner="tests")) is not None:
         while work is not None:
             work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
@@ -51,8 +51,7 @@ def carry_on(plan: Plan) -> Plan:
     return plan
 
 
-def test_nothing_is_claimed_while_a_plan_is_paused(stage, ada):
-    """It goes on where it was when it is resumed; the history says who did both."""
+def test_nothing_is_claimed_while_plan_is_paused(stage, ada):
     plan = make_plan(ada, act(1, "a"), act(2, "b", dependencies=[1]))
     pause(plan)
     assert (carry_on(plan).status, stage.played) == ("in_progress", [])
@@ -64,8 +63,7 @@ def test_nothing_is_claimed_while_a_plan_is_paused(stage, ada):
     assert_gapless(plan)
 
 
-def test_what_runs_goes_on_and_its_result_is_kept(stage, ada):
-    """What depends on it waits for the resume."""
+def test_running_call_finishes_during_pause(stage, ada):
     plan = make_plan(ada, act(1, "a", expected_key="kept"), act(2, "b", dependencies=[1]))
     stage.acts["safe"] = lambda value, context: pause(plan) if value == "a" else value
     assert carry_on(plan).status == "in_progress"
@@ -75,8 +73,7 @@ def test_what_runs_goes_on_and_its_result_is_kept(stage, ada):
     assert work_off(plan).status == "completed"
 
 
-def test_the_last_step_of_a_paused_plan_ends_it(stage, ada):
-    """An ended plan is not paused any more."""
+def test_last_step_ends_paused_plan(stage, ada):
     plan = make_plan(ada, act(1))
     stage.acts["safe"] = lambda value, context: pause(plan)
     assert (carry_on(plan).status, plan.paused_at) == ("completed", None)
@@ -84,8 +81,7 @@ def test_the_last_step_of_a_paused_plan_ends_it(stage, ada):
         resume(plan)
 
 
-def test_an_approved_call_starts_after_the_resume(stage, ada, rosa):
-    """People decide while the plan is paused."""
+def test_approved_call_starts_after_resume(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, "x", tool="dangerous")))
     pause(plan)
     approve(plan, rosa)
@@ -94,8 +90,7 @@ def test_an_approved_call_starts_after_the_resume(stage, ada, rosa):
     assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["x"])
 
 
-def test_a_step_that_was_claimed_before_the_pause_does_not_start_after_it(stage, ada, rosa):
-    """While its preview was computed the plan was paused: it is claimed again later."""
+def test_step_claimed_before_pause_does_not_start(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, "x", tool="dangerous")))
     approve(plan, rosa)
     work = execution.claim_work(plan.pk, owner="tests")
@@ -108,8 +103,7 @@ def test_a_step_that_was_claimed_before_the_pause_does_not_start_after_it(stage,
     assert_gapless(plan)
 
 
-def test_a_limited_call_that_was_counted_before_the_pause_does_not_start_after_it(stage, ada):
-    """It is counted again when the plan goes on."""
+def test_rate_limited_call_is_counted_again_after_pause(stage, ada):
     plan = make_plan(ada, act(1, "x", tool="limited"))
     work = execution.claim_work(plan.pk, owner="tests")
     assert work is not None
@@ -119,8 +113,7 @@ def test_a_limited_call_that_was_counted_before_the_pause_does_not_start_after_i
     assert work_off(plan).status == "completed"
 
 
-def test_an_approval_runs_out_while_the_plan_is_paused(stage, ada, rosa):
-    """Its window goes on: the step fails as always, and with it the plan when nothing else is left."""
+def test_approval_expires_during_pause(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous")))
     approve(plan, rosa)
     pause(plan)
@@ -132,8 +125,7 @@ def test_an_approval_runs_out_while_the_plan_is_paused(stage, ada, rosa):
     assert (plan.status, plan.paused_at) == ("failed", None)
 
 
-def test_a_retry_waits_for_the_resume(stage, ada):
-    """Also when its time has come."""
+def test_retry_waits_for_resume(stage, ada):
     stage.acts["patient"] = act_raising(OSError("busy"))
     plan = work_off(make_plan(ada, act(1, tool="patient")))
     pause(plan)
@@ -144,8 +136,7 @@ def test_a_retry_waits_for_the_resume(stage, ada):
     assert work_off(plan).status == "completed"
 
 
-def test_the_clock_wakes_no_paused_plan(stage, ada):
-    """There is nothing to claim."""
+def test_ticker_does_not_wake_paused_plan(stage, ada):
     plan = make_plan(ada, act(1))
     soon = clock.now() + timedelta(seconds=1)
     with connection.cursor() as cursor:
@@ -154,8 +145,7 @@ def test_the_clock_wakes_no_paused_plan(stage, ada):
         assert statements.due_plans(cursor, now=soon, limit=10) == []
 
 
-def test_only_a_plan_under_way_is_paused(stage, ada):
-    """And only one that is paused is resumed."""
+def test_only_running_plan_can_be_paused(stage, ada):
     plan = make_plan(ada, act(1), start=False)
     with pytest.raises(Conflict):
         pause(plan)
@@ -171,24 +161,21 @@ def test_only_a_plan_under_way_is_paused(stage, ada):
         pause(plan)
 
 
-def test_a_paused_plan_is_cancelled(stage, ada):
-    """It is over then, and not paused."""
+def test_paused_plan_can_be_cancelled(stage, ada):
     plan = make_plan(ada, act(1))
     pause(plan)
     cancel_plan(plan, by=Requester(ada))
     assert (carry_on(plan).status, plan.paused_at, stage.played) == ("cancelled", None, [])
 
 
-def test_no_call_is_added_to_a_paused_plan(stage, ada):
-    """Whoever wants one resumes it first."""
+def test_call_is_not_added_to_paused_plan(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     pause(plan)
     with pytest.raises(Conflict, match="paused"):
         create_call(CallOrder("safe", {}, plan_ref=plan.public_id), by=Requester(ada))
 
 
-def test_what_cancelling_would_cut_short_is_counted(stage, ada, rosa):
-    """Calls that run, and calls that people have approved."""
+def test_running_and_approved_calls_are_at_stake(stage, ada, rosa):
     plan = make_plan(ada, act(1), act(2, tool="dangerous"), act(3, tool="dangerous"))
     assert not at_stake(plan)
     assert isinstance(execution.claim_work(plan.pk, owner="someone"), RunningCall)

@@ -1,4 +1,4 @@
-"""What was sent back goes on with what its person gives, or with a call that takes the place of the old one."""
+"""Tests of new arguments for calls that reviewers sent back."""
 
 from datetime import timedelta
 
@@ -35,7 +35,7 @@ def give(plan: Plan, by, value) -> Plan:
     return work_off(plan)
 
 
-def test_the_step_asks_again_with_what_it_was_given(plan, stage, ada, rosa):
+def test_step_requests_approval_again_with_new_arguments(plan, stage, ada, rosa):
     old = request_of(plan)
     assert give(plan, ada, "less").status == "in_progress"
     old.refresh_from_db()
@@ -49,7 +49,7 @@ def test_the_step_asks_again_with_what_it_was_given(plan, stage, ada, rosa):
 
 
 def let_minutes_pass(plan: Plan, minutes: int = 20) -> None:
-    """Let all of it have been so many minutes earlier."""
+    """Move all stored times back by this many minutes."""
     ago = timedelta(minutes=minutes)
     ApprovalRequest.objects.update(opened_at=F("opened_at") - ago)
     plan.steps.update(started_at=F("started_at") - ago)
@@ -58,7 +58,7 @@ def let_minutes_pass(plan: Plan, minutes: int = 20) -> None:
 
 
 def assert_waited(plan: Plan, minutes: int) -> None:
-    """Assert that so long is drawn as one wait for people, and next to nothing as work."""
+    """Assert that the timeline shows this long wait for people and almost no work."""
     plan = Plan.objects.get(pk=plan.pk)
     assert load_overview(plan).working_ms < 60_000
     waits = [
@@ -67,15 +67,13 @@ def assert_waited(plan: Plan, minutes: int) -> None:
     assert [round(((each.end or clock.now()) - each.start) / timedelta(minutes=1)) for each in waits] == [minutes]
 
 
-def test_what_reviewers_took_before_they_sent_it_back_is_no_work(plan):
-    """It is drawn as one wait for people, from the first of them to the last."""
+def test_review_before_sending_back_counts_as_wait(plan):
     let_minutes_pass(plan)
     assert_waited(plan, 20)
     assert "human" in [stroke.look for stroke in load_overview(plan).steps[0].timeline_bars]
 
 
-def test_what_they_took_is_no_work_either_once_it_goes_on_with_what_was_given(plan, ada, rosa):
-    """However often it is sent back, and also when it is done."""
+def test_wait_for_new_arguments_counts_as_wait(plan, ada, rosa):
     let_minutes_pass(plan)
     give(plan, ada, "less")
     let_minutes_pass(plan)
@@ -88,7 +86,7 @@ def test_what_they_took_is_no_work_either_once_it_goes_on_with_what_was_given(pl
     assert_waited(plan, 60)
 
 
-def test_what_is_given_is_taken_as_it_stands(plan, stage, ada, rosa):
+def test_given_arguments_stay_literal(plan, stage, ada, rosa):
     give(plan, ada, "${nothing}")
     approve(plan, rosa)
     work_off(plan)
@@ -96,18 +94,18 @@ def test_what_is_given_is_taken_as_it_stands(plan, stage, ada, rosa):
     assert step_of(plan).parameters_json == {"value": "x"}
 
 
-def test_who_gave_it_does_not_decide_it(plan, ada, admin):
+def test_person_who_gives_arguments_cannot_approve(plan, ada, admin):
     give(plan, admin, "less")
     assert {each.user_id for each in request_of(plan).call.requesters.all()} == {ada.pk, admin.pk}
 
 
-def test_only_what_waits_is_given_anything(plan, ada):
+def test_only_waiting_step_accepts_input(plan, ada):
     give(plan, ada, "less")
     with pytest.raises(Conflict):
         give(plan, ada, "lesser")
 
 
-def test_over_rest(plan, ada, ben):
+def test_input_over_rest(plan, ada, ben):
     path = f"plans/{plan.public_id}/input/"
     assert wrong_paths(Rest(ada).post(path, {"step_id": 1})) == ["arguments"]
     assert Rest(ada).post(path, {"step_id": 2, "arguments": {}}).status_code == 404
@@ -118,7 +116,7 @@ def test_over_rest(plan, ada, ben):
     assert Rest(ada).post(path, {"arguments": {"value": 1}}).status_code == 409
 
 
-def test_an_agents_call_fails_with_the_comment_and_is_replaced_by_another(catalog, workspace, ada, rosa):
+def test_sent_back_call_of_agent_fails_and_is_replaced(catalog, workspace, ada, rosa):
     client = agent(ada)
     body = {"tool": "write_file", "arguments": {"path": "note.txt", "content": "much"}, "wait_seconds": 0}
     first = client.post("calls/", body).json()
@@ -134,7 +132,7 @@ def test_an_agents_call_fails_with_the_comment_and_is_replaced_by_another(catalo
     assert_invariants()
 
 
-def test_only_ones_own_failed_call_of_the_same_tool_is_replaced(catalog, workspace, ada, ben):
+def test_only_own_failed_call_of_same_tool_can_be_replaced(catalog, workspace, ada, ben):
     body = {"tool": "write_file", "arguments": {"path": "note.txt", "content": "much"}, "wait_seconds": 0}
     first = Rest(ada).post("calls/", body).json()["id"]
     assert Rest(ada).post("calls/", body | {"replaces": first}).status_code == 409  # it waits
@@ -143,7 +141,7 @@ def test_only_ones_own_failed_call_of_the_same_tool_is_replaced(catalog, workspa
     assert wrong_paths(Rest(ben).post("calls/", body | {"replaces": first})) == ["replaces"]
 
 
-def test_an_agents_plan_does_not_wait(catalog, workspace, ada, rosa):
+def test_sent_back_step_of_agents_plan_does_not_wait(catalog, workspace, ada, rosa):
     client = agent(ada, "plans:write", "plans:read", "calls:create")
     made = client.post("plans/", {"goal": "Write", "steps": [write_step(1)]}).json()
     plan = work_off(Plan.objects.get(public_id=made["id"]))
@@ -152,7 +150,7 @@ def test_an_agents_plan_does_not_wait(catalog, workspace, ada, rosa):
     assert (plan.status, "Smaller, please." in step_of(plan).error) == ("failed", True)
 
 
-def test_the_page_shows_the_wish_and_the_form(plan, ada):
+def test_page_shows_requested_change_and_form(plan, ada):
     pages = Pages(ada)
     address = f"/plans/{plan.public_id}/steps/1/input/"
     pages.open(f"/plans/{plan.public_id}/?step=1")
@@ -160,8 +158,7 @@ def test_the_page_shows_the_wish_and_the_form(plan, ada):
     assert "Smaller, please." in pages.open(address)
 
 
-def test_the_page_checks_and_sends(plan, ada, rosa):
-    """Without JavaScript, as JSON; what does not fit stays with the reason."""
+def test_page_checks_and_submits_arguments(plan, ada, rosa):
     address, pages = f"/plans/{plan.public_id}/steps/1/input/", Pages(ada)
     pages.open(address)
     fields = {"mode": "json", "json": '{"valu": 1}'}
@@ -175,7 +172,7 @@ def test_the_page_checks_and_sends(plan, ada, rosa):
     assert call_of(plan).arguments_json == {"value": "less"}
 
 
-def test_only_its_person_sees_the_form(plan, vera, admin):
+def test_only_owner_sees_form(plan, vera, admin):
     address = f"/plans/{plan.public_id}/steps/1/input/"
     others = Pages(vera)
     others.open(address, status=403)

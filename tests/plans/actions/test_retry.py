@@ -1,4 +1,4 @@
-"""Retrying: what failed is tried again with what depends on it; what is done stays, what is dangerous is asked anew."""
+"""Tests of retrying failed steps and plans."""
 
 from datetime import timedelta
 
@@ -42,14 +42,13 @@ from tests.rest import Rest, wrong_paths
 
 
 def retry(plan: Plan, step_id: int | None = None) -> Plan:
-    """Retry as the plan's owner; return the plan as it is then."""
+    """Retry as the plan's owner; return the plan."""
     retry_plan(plan, step_id, by=Requester(plan.author))
     plan.refresh_from_db()
     return plan
 
 
-def test_a_failed_plan_goes_on_from_where_it_failed(stage, ada):
-    """The failed step and what needs it; what is done is not done again."""
+def test_failed_plan_continues_from_failed_step(stage, ada):
     stage.acts["keeping"] = act_raising(ToolError("no"))
     steps = act(1, "a", expected_key="x"), act(2, "b", "keeping", dependencies=[1]), act(3, "c", dependencies=[2])
     plan = work_off(make_plan(ada, *steps))
@@ -68,8 +67,7 @@ def test_a_failed_plan_goes_on_from_where_it_failed(stage, ada):
     assert_gapless(plan)
 
 
-def test_one_step_is_retried_while_the_plan_goes_on(stage, ada, rosa):
-    """The other branch waits for people meanwhile."""
+def test_step_is_retried_while_plan_runs(stage, ada, rosa):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3)))
     stage.acts.clear()
@@ -82,8 +80,7 @@ def test_one_step_is_retried_while_the_plan_goes_on(stage, ada, rosa):
     assert work_off(retry(plan)).status == "completed"
 
 
-def test_a_dangerous_step_asks_anew(stage, ada, rosa):
-    """The old approval was used and is for its own call."""
+def test_retried_dangerous_step_needs_new_approval(stage, ada, rosa):
     stage.acts["dangerous"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
@@ -98,8 +95,7 @@ def test_a_dangerous_step_asks_anew(stage, ada, rosa):
     assert (work_off(plan).status, len(stage.played)) == ("completed", 2)
 
 
-def test_a_rejected_step_is_refused_again_with_the_first_reason(stage, ada, rosa):
-    """Whoever retries it: nobody is asked twice about the same in one plan."""
+def test_rejected_step_is_rejected_again_on_retry(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     reject(plan, rosa)
     refused = call_of(plan)
@@ -111,8 +107,7 @@ def test_a_rejected_step_is_refused_again_with_the_first_reason(stage, ada, rosa
     assert ApprovalRequest.objects.count() == 1
 
 
-def test_references_and_checks_are_looked_at_again(stage, ada):
-    """What memory holds now counts."""
+def test_references_and_checks_are_evaluated_again(stage, ada):
     first = act(1, "a", expected_key="x", output_path=["results", "0"])
     stage.acts["keeping"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, first, act(2, "${x}", "keeping", dependencies=[1]), act(3, "x", "keeping")))
@@ -123,8 +118,7 @@ def test_references_and_checks_are_looked_at_again(stage, ada):
     assert (stage.values("keeping")[-1], step_of(plan, 3).skipped) == ("b", True)
 
 
-def test_a_call_keeps_its_literal_arguments(stage, ada):
-    """A direct call has no references, neither alone nor in a plan."""
+def test_retried_direct_call_keeps_literal_arguments(stage, ada):
     stage.acts["safe"] = act_raising(ToolError("no"))
     body = {"tool": "safe", "arguments": {"value": "${x}"}, "reason": "Because"}
     alone = Rest(ada).post("calls/", body).json()
@@ -139,8 +133,7 @@ def test_a_call_keeps_its_literal_arguments(stage, ada):
         assert (call_of(plan, number).response_json["results"], call_of(plan, number).reason) == (["${x}"], "Because")
 
 
-def test_a_step_that_failed_before_its_call(stage, ada):
-    """There is nothing to replace."""
+def test_step_that_failed_before_its_call_is_retried(stage, ada):
     plan = make_plan(ada, act(1, "${x}"), memory={"x": 1})
     plan.memory.all().delete()
     assert (work_off(plan).status, step_of(plan).call) == ("failed", None)
@@ -149,8 +142,7 @@ def test_a_step_that_failed_before_its_call(stage, ada):
     assert (call_of(plan).replaces, stage.values("safe")) == (None, [2])
 
 
-def test_an_unknown_outcome_is_settled_not_retried(stage, ada, rosa):
-    """A person says first what happened; the others are retried meanwhile."""
+def test_unknown_outcome_is_not_retried(stage, ada, rosa):
     stage.acts["safe"] = act_raising(ToolError("no"))
     stage.acts["dangerous_hasty"] = lambda value, context: stage.acts["wait"](value, context)
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous")))
@@ -167,7 +159,7 @@ def test_an_unknown_outcome_is_settled_not_retried(stage, ada, rosa):
 
 
 @pytest.mark.parametrize("status", ["pending", "completed", "cancelled", "in_progress"])
-def test_plans_that_cannot_be_retried(stage, ada, status):
+def test_plan_that_cannot_be_retried_is_conflict(stage, ada, status):
     plan = make_plan(ada, act(1))
     Plan.objects.filter(pk=plan.pk).update(status=status)
     with pytest.raises(Conflict):
@@ -176,16 +168,14 @@ def test_plans_that_cannot_be_retried(stage, ada, status):
     assert plan.status == status
 
 
-def test_a_failed_plan_cannot_be_started(stage, ada):
-    """It is retried."""
+def test_failed_plan_cannot_be_started(stage, ada):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1)))
     with pytest.raises(Conflict):
         start_plan(plan, by=Requester(ada))
 
 
-def test_steps_that_cannot_be_retried(stage, ada):
-    """Done, waiting, or stopped by another that is to be retried first."""
+def test_step_that_cannot_be_retried_is_conflict(stage, ada):
     stage.acts["keeping"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, tool="keeping"), act(4, dependencies=[3])))
     for number in (1, 2, 4):
@@ -196,8 +186,7 @@ def test_steps_that_cannot_be_retried(stage, ada):
         retry(plan, 4)
 
 
-def test_a_plan_whose_time_was_over_gets_it_again(stage, ada, rosa):
-    """From the retry on; what the deadline cancelled is tried too, and what was approved is asked about anew."""
+def test_timed_out_plan_gets_full_deadline_again(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1]), deadline_seconds=600))
     Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now() - timedelta(hours=1))
     end_overdue_plans(clock.now())
@@ -211,15 +200,13 @@ def test_a_plan_whose_time_was_over_gets_it_again(stage, ada, rosa):
     assert work_off(plan).status == "completed"
 
 
-def test_a_plan_whose_last_step_ended_too_late(stage, ada):
-    """There is nothing left to do: a retry completes it."""
+def test_retry_completes_plan_that_timed_out_at_its_last_step(stage, ada):
     plan = work_off(make_plan(ada, act(1)))
     Plan.objects.filter(pk=plan.pk).update(status="failed")
     assert retry(plan).status == "completed"
 
 
-def test_a_paused_plan_is_retried_when_it_is_resumed(stage, ada):
-    """Until then nothing starts."""
+def test_retry_in_paused_plan_starts_after_resume(stage, ada):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous")))
     stage.acts.clear()
@@ -233,8 +220,7 @@ def test_a_paused_plan_is_retried_when_it_is_resumed(stage, ada):
     assert step_of(plan).status == "completed"
 
 
-def test_a_late_settlement_and_a_retry(stage, ada):
-    """A call that did not happen, says a person, failed its step: that is retried like any other."""
+def test_step_settled_as_failed_is_retried(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     call = call_of(plan)
     type(call).objects.filter(pk=call.pk).update(status="outcome_unknown")
@@ -244,8 +230,7 @@ def test_a_late_settlement_and_a_retry(stage, ada):
     assert (call_of(plan).replaces, request_of(plan).status) == (call, "pending")
 
 
-def test_who_retries_does_not_decide(stage, ada, admin, rosa):
-    """They have asked for it."""
+def test_person_who_retries_cannot_approve(stage, ada, admin, rosa):
     admin.groups.add(Group.objects.get(name="reviewer"))
     stage.acts["dangerous"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
@@ -257,8 +242,7 @@ def test_who_retries_does_not_decide(stage, ada, admin, rosa):
         decide(request_of(plan), by=admin, decision=Decision(ReviewVerdict.APPROVE, request_of(plan).digest))
 
 
-def test_the_earlier_try_stays_on_the_timeline(stage, ada):
-    """As a bar of its own, before the new one."""
+def test_earlier_attempt_stays_on_timeline(stage, ada):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1)))
     retry(plan)
@@ -267,8 +251,7 @@ def test_the_earlier_try_stays_on_the_timeline(stage, ada):
     assert [stroke.look for stroke in load_overview(work_off(plan)).steps[0].timeline_bars] == ["retry", "ok"]
 
 
-def test_over_rest(stage, ada, ben):
-    """One step or all; an unknown step is not there."""
+def test_retry_over_rest(stage, ada, ben):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1), act(2)))
     path = f"plans/{plan.public_id}/retry/"
@@ -284,8 +267,8 @@ def test_over_rest(stage, ada, ben):
     assert Rest(ada).post(path).status_code == 409
 
 
-def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
-    """What it knew of the plan is from before the retry; the next step it claims has the time that was given anew."""
+def test_running_worker_uses_new_deadline(stage, ada):
+    """It loaded the plan before the retry."""
     plan = make_plan(ada, act(1), act(2, "b", tool="keeping"), deadline_seconds=60)
     Plan.objects.update(deadline_at=clock.now())
     run = execution.claim_work(plan.pk, owner="tests")
@@ -298,8 +281,8 @@ def test_a_worker_that_is_still_there_keeps_to_the_new_deadline(stage, ada):
     assert (call_of(plan).error_kind, call_of(plan, 2).status) == ("deadline_exceeded", "completed")
 
 
-def test_other_arguments_replace_those_that_failed(stage, ada, admin, rosa):
-    """They are taken as they stand, pass the gate anew, and their author does not decide about them."""
+def test_retry_with_other_arguments(stage, ada, admin, rosa):
+    """They stay literal, pass the gate again, and their author cannot approve them."""
     stage.acts["dangerous"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, dependencies=[1])))
     approve(plan, rosa)
@@ -319,8 +302,8 @@ def test_other_arguments_replace_those_that_failed(stage, ada, admin, rosa):
     assert_invariants()
 
 
-def test_other_arguments_for_a_step_that_failed_before_its_call(catalog, workspace, ada, rosa):
-    """A reference led to a value that the tool does not take; the references are read for whoever edits them."""
+def test_other_arguments_for_step_that_failed_before_its_call(catalog, workspace, ada, rosa):
+    """References are resolved for the person who edits them."""
     step = write_step(1, content="${x}")
     plan = work_off(make_plan(ada, step, memory={"x": {"a": 1}}))
     assert (plan.status, step_of(plan).call, arguments_to_edit(step_of(plan))["content"]) == ("failed", None, {"a": 1})
@@ -333,8 +316,7 @@ def test_other_arguments_for_a_step_that_failed_before_its_call(catalog, workspa
     assert work_off(plan).status == "completed"
 
 
-def test_other_arguments_need_one_step_that_calls_a_tool(stage, ada):
-    """Over REST with the field that is wrong; with a step that is done it is too late."""
+def test_other_arguments_need_one_step_with_tool(stage, ada):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1), act(2), act(3, tool="keeping")))
     path, given = f"plans/{plan.public_id}/retry/", {"value": "b"}
@@ -352,8 +334,7 @@ def test_other_arguments_need_one_step_that_calls_a_tool(stage, ada):
     assert stage.values("safe")[-1] == "b"
 
 
-def test_a_secret_that_was_deleted_with_the_plan_is_given_again(stage, ada):
-    """What stands for it is no value."""
+def test_deleted_secret_must_be_given_again(stage, ada):
     stage.acts["safe"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1)))
     with pytest.raises(ToolError):

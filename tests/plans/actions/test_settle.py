@@ -1,4 +1,4 @@
-"""Unknown outcomes: a person says that it happened, that it did not, or that it is to be asked for again."""
+"""Tests of settling unknown outcomes."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ from tests.tools_for_tests import Stage
 
 @pytest.fixture
 def unknown(stage: Stage, ada: User) -> Plan:
-    """A plan whose first step's cautious call hung until its deadline, with a step that depends on it."""
+    """A plan whose first step's cautious call timed out, with a step that depends on it."""
     stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
     document = act(1, "x", "hasty_async", expected_key="answer", output_path=["results"])
     return work_off(make_plan(ada, document, act(2, "${answer}", dependencies=[1])))
@@ -33,8 +33,7 @@ def settle(plan: Plan, verdict: Any, result: Any = None) -> None:
     settle_outcome(plan, 1, settlement=Settlement(verdict, result, "I looked."), by=Requester(plan.author))
 
 
-def test_it_happened(unknown, stage):
-    """The call is completed with what the person found; the plan goes on with it."""
+def test_happened_completes_call(unknown, stage):
     settle(unknown, "happened", {"id": 7})
     assert work_off(unknown).status == "completed"
     call = call_of(unknown)
@@ -44,14 +43,12 @@ def test_it_happened(unknown, stage):
     assert_gapless(unknown)
 
 
-def test_it_happened_and_gave_nothing(unknown, stage):
-    """Then there are no results."""
+def test_happened_without_result(unknown, stage):
     settle(unknown, "happened")
     assert (work_off(unknown).status, stage.values("safe")) == ("completed", [[]])
 
 
-def test_it_did_not_happen(unknown, stage):
-    """The step fails with what the person says; nothing runs again by itself."""
+def test_did_not_happen_fails_step(unknown, stage):
     settle(unknown, "did_not_happen")
     assert work_off(unknown).status == "failed"
     assert step_of(unknown).error.endswith("I looked.")
@@ -59,8 +56,7 @@ def test_it_did_not_happen(unknown, stage):
     assert len(stage.played) == 1
 
 
-def test_it_is_asked_for_again(stage, ada, rosa):
-    """A dangerous call is held again, with a new request that the old one leads to."""
+def test_dangerous_call_requested_again_is_held(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     old = approve(plan, rosa)
     stage.acts["dangerous"] = lambda value, context: lose(plan)
@@ -78,13 +74,12 @@ def test_it_is_asked_for_again(stage, ada, rosa):
 
 
 def lose(plan: Plan) -> None:
-    """Let the worker of the first step be lost while its handler runs."""
+    """Lose the first step's worker while its handler runs."""
     Call.objects.filter(plan_ref=plan.public_id).update(status="outcome_unknown")
     Step.objects.filter(plan=plan).update(waiting_for="outcome", claimed_by="", lease_until=None)
 
 
-def test_a_cautious_call_asked_for_again_runs_again(unknown, stage):
-    """The gate lets it through, as a new call that replaces the old one."""
+def test_cautious_call_requested_again_runs(unknown, stage):
     stage.acts.clear()
     old = call_of(unknown)
     settle(unknown, "request_again")
@@ -93,8 +88,7 @@ def test_a_cautious_call_asked_for_again_runs_again(unknown, stage):
 
 
 @pytest.mark.parametrize("first", ["happened", "did_not_happen", "request_again"])
-def test_it_is_settled_once(unknown, first):
-    """A second answer comes too late, also before a worker has taken up the first."""
+def test_outcome_is_settled_once(unknown, first):
     settle(unknown, first)
     for second in ("happened", "did_not_happen", "request_again"):
         with pytest.raises(Conflict), transaction.atomic():
@@ -103,8 +97,7 @@ def test_it_is_settled_once(unknown, first):
     assert_gapless(unknown)
 
 
-def test_only_unknown_outcomes_are_settled(stage, ada):
-    """A step that has ended, that waits for people, or that does not exist."""
+def test_only_unknown_outcome_can_be_settled(stage, ada):
     plan = work_off(make_plan(ada, act(1), act(2, tool="dangerous")))
     for step_id in (1, 2):
         with pytest.raises(Conflict), transaction.atomic():
@@ -114,8 +107,7 @@ def test_only_unknown_outcomes_are_settled(stage, ada):
     assert "outcome" not in str(events_of(plan))
 
 
-def test_what_is_asked_for_again_ends_with_its_plan(unknown, stage):
-    """Before a worker has taken it up."""
+def test_call_requested_again_ends_with_its_plan(unknown, stage):
     settle(unknown, "request_again")
     cancel_plan(unknown, by=Requester(unknown.author))
     assert (step_of(unknown).status, work_off(unknown).status) == ("cancelled", "cancelled")
@@ -126,8 +118,7 @@ def test_what_is_asked_for_again_ends_with_its_plan(unknown, stage):
     ("verdict", "kind"),
     [("happened", "call.succeeded"), ("did_not_happen", "call.failed"), ("request_again", "call.failed")],
 )
-def test_the_history_has_the_end_of_the_call(unknown, verdict, kind):
-    """Said to be settled, before what comes of it; the page says that a person did it."""
+def test_history_shows_settled_call(unknown, verdict, kind):
     settle(unknown, verdict)
     told = unknown.events.filter(type__in=("call.succeeded", "call.failed")).get()
     assert (told.type, told.data_json["settled"], told.data_json["call"]) == (

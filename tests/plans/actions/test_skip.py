@@ -1,4 +1,4 @@
-"""A person skips a step with a reason: its tool is not called, its request is withdrawn, the plan goes on."""
+"""Tests of skipping steps."""
 
 from datetime import timedelta
 
@@ -34,14 +34,13 @@ from tests.rest import Rest, agent
 
 
 def skip(plan: Plan, step_id: int = 1, reason: str = "Done by hand.") -> Plan:
-    """Skip a step as the plan's owner; return the plan as it is then."""
+    """Skip a step as the plan's owner; return the plan."""
     skip_step(plan, step_id, reason, by=Requester(plan.author))
     plan.refresh_from_db()
     return plan
 
 
-def test_a_step_that_waits_for_people_is_skipped(stage, ada, rosa):
-    """The request is withdrawn with the reason, the call is cancelled, what needs the step goes on."""
+def test_step_waiting_for_approval_is_skipped(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous", expected_key="x"), act(2, "${x.reason}", dependencies=[1])))
     skip(plan)
     step, call = step_of(plan), call_of(plan)
@@ -57,8 +56,7 @@ def test_a_step_that_waits_for_people_is_skipped(stage, ada, rosa):
     assert_gapless(plan)
 
 
-def test_a_skipped_step_is_not_shown_as_done_on_its_request(stage, ada, rosa):
-    """Neither as the step of the request nor as one that another needs."""
+def test_skipped_step_is_not_shown_as_done_on_request(stage, ada, rosa):
     plan, pages = (
         work_off(make_plan(ada, act(1, tool="dangerous"), act(2, tool="dangerous", dependencies=[1]))),
         Pages(rosa),
@@ -71,8 +69,7 @@ def test_a_skipped_step_is_not_shown_as_done_on_its_request(stage, ada, rosa):
         assert ("#i-skip" in path, "#i-ok" in path) == (True, False)
 
 
-def test_what_a_skip_leaves_behind(stage, ada):
-    """A note with who and why, a value where there was none, one event."""
+def test_skip_leaves_note_value_and_event(stage, ada):
     given = {"y": "kept"}
     steps = (
         act(1, tool="dangerous", expected_key="x", output_path=["results"]),
@@ -92,8 +89,7 @@ def test_what_a_skip_leaves_behind(stage, ada):
     assert plan.status == "completed"
 
 
-def test_a_pending_step_is_skipped(stage, ada):
-    """Before its turn comes: it is over when what it needs is not."""
+def test_pending_step_is_skipped(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1]), act(3, "c", dependencies=[2])))
     skip(plan, 2)
     assert (work_off(plan).status, stage.values("safe")) == ("in_progress", ["c"])
@@ -101,8 +97,7 @@ def test_a_pending_step_is_skipped(stage, ada):
     assert (plan.status, events_of(plan)[-1]) == ("completed", "plan.completed")
 
 
-def test_a_step_of_a_plan_that_has_not_started(stage, ada):
-    """Nothing runs before the start, and then all but that step."""
+def test_step_of_unstarted_plan_is_skipped(stage, ada):
     plan = make_plan(ada, act(1), act(2, "b", dependencies=[1]), start=False)
     skip(plan)
     assert (plan.status, plan.steps.exclude(ready_at=None).exists()) == ("pending", False)
@@ -111,8 +106,7 @@ def test_a_step_of_a_plan_that_has_not_started(stage, ada):
     assert (work_off(plan).status, stage.values("safe")) == ("completed", ["b"])
 
 
-def test_a_plan_of_which_all_was_skipped_ends_when_it_starts(stage, ada, monkeypatch):
-    """Nothing is ready that anybody would find, should a hint be lost."""
+def test_plan_with_all_steps_skipped_ends_on_start(stage, ada, monkeypatch):
     monkeypatch.setattr(hints, "hint", lambda plan_pk, count=1: None)
     plan = make_plan(ada, act(1), act(2, dependencies=[1]), start=False)
     assert [skip(plan, 1).status, skip(plan, 2).status] == ["pending", "pending"]
@@ -122,8 +116,7 @@ def test_a_plan_of_which_all_was_skipped_ends_when_it_starts(stage, ada, monkeyp
     assert (plan.status, plan.completed_at is None) == ("completed", False)
 
 
-def test_a_step_that_is_to_be_tried_again(stage, ada):
-    """Its next try does not happen."""
+def test_step_waiting_for_retry_is_skipped(stage, ada):
     stage.acts["cautious_patient"] = act_raising(ValueError("later"))
     plan = make_plan(ada, act(1, tool="cautious_patient"), act(2, dependencies=[1]))
     work_off(plan)
@@ -133,8 +126,7 @@ def test_a_step_that_is_to_be_tried_again(stage, ada):
     assert AuditEntry.objects.filter(action="call.skipped", actor=ada).count() == 1
 
 
-def test_an_approved_step_that_has_not_started(stage, ada, rosa):
-    """The approval is not used."""
+def test_approved_step_is_skipped(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
     skip(plan)
@@ -142,8 +134,7 @@ def test_an_approved_step_that_has_not_started(stage, ada, rosa):
 
 
 @pytest.mark.parametrize("how", ["paused", "stopped", "lost"])
-def test_a_step_that_was_begun_and_let_go(stage, ada, rosa, how):
-    """Nobody works on it: its plan was paused, its process told to stop or lost."""
+def test_released_step_is_skipped(stage, ada, rosa, how):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
     resume = execution.claim_work(plan.pk, owner="tests")
@@ -162,8 +153,7 @@ def test_a_step_that_was_begun_and_let_go(stage, ada, rosa, how):
     assert_gapless(plan)
 
 
-def test_a_paused_plan(stage, ada):
-    """A step is skipped; what needs it starts when the plan goes on."""
+def test_step_of_paused_plan_is_skipped(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[1])))
     pause_plan(plan, by=Requester(ada))
     skip(plan)
@@ -178,12 +168,11 @@ def test_a_paused_plan(stage, ada):
     ("fields", "words"),
     [
         ({"status": "in_progress", "waiting_for": "", "claimed_by": "someone"}, "has started"),
-        ({"status": "in_progress", "waiting_for": "outcome"}, "say what happened"),
+        ({"status": "in_progress", "waiting_for": "outcome"}, "unknown"),
         ({"status": "completed"}, "it is completed"),
     ],
 )
-def test_steps_that_cannot_be_skipped(stage, ada, fields, words):
-    """Running, unknown, ended; nothing is changed."""
+def test_step_that_cannot_be_skipped_is_conflict(stage, ada, fields, words):
     plan = make_plan(ada, act(1))
     plan.steps.update(**fields)
     with pytest.raises(Conflict, match=words):
@@ -192,8 +181,7 @@ def test_steps_that_cannot_be_skipped(stage, ada, fields, words):
     assert plan.events.count() == 2
 
 
-def test_a_plan_that_has_ended(stage, ada):
-    """Its pending steps stay."""
+def test_step_of_ended_plan_is_not_skipped(stage, ada):
     stage.acts["safe"] = act_raising(ValueError("no"))
     plan = work_off(make_plan(ada, act(1), act(2, dependencies=[1])))
     with pytest.raises(Conflict):
@@ -201,16 +189,15 @@ def test_a_plan_that_has_ended(stage, ada):
 
 
 @pytest.mark.parametrize("reason", ["", " \n ", "a\0b", "x" * (MAX_REASON + 1)])
-def test_a_reason_is_needed(stage, ada, reason):
-    """One that can be kept."""
+def test_reason_is_required(stage, ada, reason):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     with pytest.raises(ParameterError):
         skip(plan, reason=reason)
     assert request_of(plan).status == "pending"
 
 
-def test_over_rest(stage, ada, ben, rosa):
-    """The owner and administrators; never an agent's token, not even for its own plan."""
+def test_skip_over_rest(stage, ada, ben, rosa):
+    """Owner and administrators may skip steps; an agent's token may not, even in its own plan."""
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     path = f"plans/{plan.public_id}/steps/1/skip/"
     assert [Rest(who).post(path, {"reason": "No"}).status_code for who in (ben, rosa)] == [403, 403]
@@ -232,8 +219,7 @@ def test_over_rest(stage, ada, ben, rosa):
     assert Call.objects.filter(plan_ref=theirs).count() == 0
 
 
-def test_a_failed_step_is_skipped_and_its_plan_goes_on(stage, ada):
-    """It is taken up first: what needs it runs with the reason, and the failed try stays in the history."""
+def test_failed_step_is_skipped_and_plan_continues(stage, ada):
     stage.acts["cautious_patient"] = act_raising(ToolError("no"))
     first = act(1, tool="cautious_patient", expected_key="x")
     plan = work_off(make_plan(ada, first, act(2, "${x.reason}", dependencies=[1])))

@@ -1,4 +1,4 @@
-"""Agents whose model answers what a test has written down, in place of the tool that asks one."""
+"""Agents with a scripted model, and builders of plans with agents."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,17 +21,17 @@ Said = str | dict[str, Any] | Exception
 
 @dataclass
 class Script:
-    """What the model is to answer, one after the other, and the messages that it had read each time."""
+    """Scripted responses of a model, and the messages it received."""
 
     said: list[Said] = field(default_factory=list)
     read: list[list[dict[str, Any]]] = field(default_factory=list)
 
     def says(self, *said: Said) -> None:
-        """Answer this next: a text, calls, or an error."""
+        """Add the next response: a text, calls, or an error."""
         self.said += said
 
     def answer(self, context: ToolContext) -> dict[str, Any]:
-        """Take the next answer; the last one again when it is asked again for the same turn."""
+        """Return the next response; the last one again for the same turn."""
         turn = Step.objects.get(plan__public_id=context.plan_id, step_id=context.step_id or 0)
         messages = AgentRun.objects.get(step=turn.parent_id).messages
         self.read.append(MESSAGES.dump_python(MESSAGES.validate_json(messages), mode="json"))
@@ -46,7 +46,7 @@ class Script:
         return answer
 
     def last_results(self) -> list[str]:
-        """Return what the model was told of its calls when it was asked last."""
+        """Return the results that the model received last."""
         last = self.read[-1][-1]
         return [each["text"] for each in last["results"]]
 
@@ -55,7 +55,7 @@ SCRIPT = Script()
 
 
 def calls(*wanted: tuple[str, dict[str, Any]], text: str = "") -> dict[str, Any]:
-    """Return an answer that wants these tools called."""
+    """Return a response that requests calls of these tools."""
     uses = [{"id": f"c{number}", "tool": name, "arguments": given} for number, (name, given) in enumerate(wanted, 1)]
     return {"text": text, "calls": uses}
 
@@ -66,7 +66,7 @@ with clean_registry():
 
     @tool(name="agent_turn", categories=["planner"], returns_private_data=True, retry_safe=True)
     def agent_turn(*, context: ToolContext) -> dict[str, Any]:
-        """Answer as the test's script says."""
+        """Respond as scripted."""
         return SCRIPT.answer(context)
 
 
@@ -79,12 +79,12 @@ def make_agent(name: str = "ann", **fields: Any) -> Agent:
 
 
 def agent_step(step_id: int = 1, name: str = "ann", **fields: Any) -> dict[str, Any]:
-    """Return the document of a step that an agent carries out."""
+    """Return the document of an agent's step."""
     return step(step_id, None, agent=name, **fields)
 
 
 def agent_plan(author: User, *steps: dict[str, Any], start: bool = True, **fields: Any) -> Plan:
-    """Store a plan and start it; its one step is an agent's where none is given."""
+    """Store and start a plan, with one agent's step by default."""
     wanted = steps or (agent_step(),)
     plan = make_plan(author, *({**each, "agent": None} for each in wanted), start=False, **fields)
     for each in wanted:
@@ -95,7 +95,7 @@ def agent_plan(author: User, *steps: dict[str, Any], start: bool = True, **field
 
 
 def run_of(plan: Plan, step_id: int = 1) -> AgentRun:
-    """Return how far the agent of a step has come."""
+    """Return the run of an agent's step."""
     return AgentRun.objects.select_related("step", "agent").get(step__plan=plan, step__step_id=step_id)
 
 
@@ -105,5 +105,5 @@ def children_of(plan: Plan, step_id: int = 1) -> list[Step]:
 
 
 def tools_of(plan: Plan, step_id: int = 1) -> list[str]:
-    """Return what the steps of an agent's step call, each with how it stands."""
+    """Return tools and states of the children of an agent's step."""
     return [f"{child.tool} {child.status}" for child in children_of(plan, step_id)]

@@ -1,4 +1,4 @@
-"""What people do to plans with agents: what an agent calls is the agent's, and no part of the written plan."""
+"""Tests of actions on plans with agents."""
 
 import pytest
 
@@ -28,7 +28,7 @@ WANTED = (("dangerous", {"value": 1}), ("safe", {"value": 2}))
 
 @pytest.fixture
 def plan(script, ada) -> Plan:
-    """Return a plan whose agent waits for an approval, beside a step that waits for the agent, and one for neither."""
+    """Return a plan with an agent that waits for approval, a step depending on it, and an independent step."""
     make_agent()
     script.says(calls(*WANTED))
     behind = act(2, "${told}", dependencies=[1], expected_key="after")
@@ -45,7 +45,7 @@ def change(plan: Plan, **body: object) -> Plan:
 
 
 def retry(plan: Plan, step_id: int | None = None) -> Plan:
-    """Retry as the owner; return the plan as far as it comes then."""
+    """Retry as the owner and run; return the plan."""
     retry_plan(plan, step_id, by=Requester(plan.author))
     return work_off(plan)
 
@@ -57,8 +57,7 @@ def skip(plan: Plan, step_id: int = 1) -> Plan:
     return plan
 
 
-def test_a_clone_has_the_agent_and_none_of_its_calls(plan, ada):
-    """They are made anew, by what the agent finds then."""
+def test_clone_has_agent_without_its_calls(plan, ada):
     copy = clone_plan(plan, by=Requester(ada))
     assert [(each.step_id, each.agent, each.parent_id) for each in copy.steps.all()] == [
         (1, "ann", None), (2, "", None), (3, "", None),
@@ -76,16 +75,14 @@ def test_a_clone_has_the_agent_and_none_of_its_calls(plan, ada):
     ],
     ids=["edit", "remove", "depend", "depend on a turn"],
 )
-def test_a_change_leaves_an_agents_calls_alone(plan, body):
-    """They can neither be changed nor needed; the answer names the step that can."""
+def test_agents_calls_cannot_be_changed(plan, body):
     before = list(plan.steps.values_list("step_id", "description"))
     with pytest.raises(Conflict, match="step 1 instead"):
         change(plan, **body)
     assert list(plan.steps.values_list("step_id", "description")) == before
 
 
-def test_a_new_step_takes_no_number_of_an_agents_call(plan):
-    """Numbers are given once."""
+def test_new_step_does_not_reuse_id_of_agents_call(plan):
     judged = judge_change(plan, read_plan_change({"add": [act(HELD)]}))
     assert [problem.code for problem in judged.problems if problem.severity == "error"] == ["step_id_used"]
     with pytest.raises(PlanProblems) as refused:
@@ -93,8 +90,7 @@ def test_a_new_step_takes_no_number_of_an_agents_call(plan):
     assert [problem.code for problem in refused.value.problems] == ["step_id_used"]
 
 
-def test_what_an_agent_calls_is_no_change_that_someone_made(plan, ada):
-    """Who looked before the agent went on changes what they saw."""
+def test_agents_calls_do_not_count_as_changes_by_others(plan, ada):
     changed = change(plan, edit=[{"step_id": 3, "description": "Else"}], add=[act(7)], seen_seq=1)
     assert step_of(changed, 3).description == "Else"
     with pytest.raises(Conflict):
@@ -103,7 +99,7 @@ def test_what_an_agent_calls_is_no_change_that_someone_made(plan, ada):
     assert plan.goal != "Later"
 
 
-def test_steps_of_agents_count_towards_the_limit_of_a_plan(plan):
+def test_agents_steps_count_towards_step_limit(plan):
     agent = step_of(plan, 1)
     calls_made = [Step(plan=plan, parent=agent, step_id=number, tool="safe") for number in range(7, MAX_STEPS)]
     Step.objects.bulk_create(calls_made)
@@ -114,20 +110,18 @@ def test_steps_of_agents_count_towards_the_limit_of_a_plan(plan):
     assert [problem.path for problem in refused.value.problems] == ["add"]
 
 
-def test_a_call_of_an_agent_is_not_retried_by_itself(script, stage, ada):
-    """Its agent was told that it failed, and decides."""
+def test_agents_call_is_not_retried_directly(script, stage, ada):
     make_agent()
     script.says(ToolError("The provider is away."))
     plan = work_off(agent_plan(ada, agent_step(), act(2, dependencies=[1])))
     assert plan.status == "failed"
     failed = plan.steps.get(parent__isnull=False, status="failed")
-    with pytest.raises(Conflict, match="retry step 1"):
+    with pytest.raises(Conflict, match="Retry step 1"):
         retry(plan, failed.step_id)
     assert plan.status == "failed"
 
 
-def test_retrying_all_begins_the_agent_and_leaves_its_calls(script, stage, ada):
-    """It goes on with what was said; what failed below it stays failed."""
+def test_retrying_all_continues_agent_without_its_calls(script, stage, ada):
     make_agent()
     script.says(calls(("safe", {"value": 1})), ToolError("The provider is away."))
     plan = work_off(agent_plan(ada))
@@ -141,8 +135,7 @@ def test_retrying_all_begins_the_agent_and_leaves_its_calls(script, stage, ada):
     assert_gapless(plan)
 
 
-def test_an_agent_that_was_cut_off_with_its_plan_goes_on_when_retried(plan, script, stage):
-    """The run ends with the plan, and the retry tells the agent what became of its calls."""
+def test_agent_cancelled_with_plan_continues_when_retried(plan, script, stage):
     Plan.objects.filter(pk=plan.pk).update(deadline_at=plan.created_at)
     assert end_overdue_plans(clock.now()) == 1
     assert [step_of(plan).status, step_of(plan, HELD).status, step_of(plan, FREE).status] == [
@@ -157,8 +150,7 @@ def test_an_agent_that_was_cut_off_with_its_plan_goes_on_when_retried(plan, scri
     assert_gapless(plan)
 
 
-def test_an_agent_is_not_retried_while_nobody_knows_what_a_call_of_it_did(plan, ada):
-    """It could not be told."""
+def test_agent_is_not_retried_while_outcome_is_unknown(plan, ada):
     cancelled = ("cancelled", "failed")
     Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="outcome")
     Step.objects.filter(plan=plan, step_id=1).update(status=cancelled[1], waiting_for="", error="Cut off.")
@@ -170,8 +162,7 @@ def test_an_agent_is_not_retried_while_nobody_knows_what_a_call_of_it_did(plan, 
     assert run_of(plan).ended_at is None
 
 
-def test_a_call_that_waits_is_skipped_and_the_agent_is_told(plan, script, stage, rosa):
-    """The request is withdrawn; the agent goes on."""
+def test_waiting_call_of_agent_is_skipped(plan, script, stage, rosa):
     script.says("Then not.")
     assert is_idle(step_of(plan, HELD))
     assert work_off(skip(plan, HELD)).status == "completed"
@@ -181,20 +172,18 @@ def test_a_call_that_waits_is_skipped_and_the_agent_is_told(plan, script, stage,
     assert_gapless(plan)
 
 
-def test_a_turn_is_not_skipped(script, ada):
-    """The agent could not go on; its own step can be skipped instead."""
+def test_turn_cannot_be_skipped(script, ada):
     make_agent()
     script.says("Never said.")
     plan = agent_plan(ada)
     execution.claim_work(plan.pk, owner="tests")
     turn = plan.steps.get(parent__isnull=False)
     assert not is_idle(turn)
-    with pytest.raises(Conflict, match="skip step 1"):
+    with pytest.raises(Conflict, match="Skip step 1"):
         skip(plan, turn.step_id)
 
 
-def test_skipping_an_agents_step_ends_what_it_waits_for(plan, stage, rosa):
-    """What people were asked is withdrawn, and what needs the step goes on."""
+def test_skipping_agent_ends_its_turn_and_calls(plan, stage, rosa):
     assert is_idle(step_of(plan))
     skipped = skip(plan)
     agent, held = step_of(plan), step_of(plan, HELD)
@@ -210,8 +199,7 @@ def test_skipping_an_agents_step_ends_what_it_waits_for(plan, stage, rosa):
     assert_gapless(plan)
 
 
-def test_an_agents_step_is_not_skipped_while_a_call_of_it_runs(plan):
-    """What runs cannot be taken back, and what nobody knows must be said first."""
+def test_agent_is_not_skipped_while_its_call_runs(plan):
     Step.objects.filter(plan=plan, step_id=HELD).update(waiting_for="", claimed_by="another")
     Call.objects.filter(step__plan=plan, step__step_id=HELD).update(status="running")
     with pytest.raises(Conflict, match="Step 5"):
@@ -222,8 +210,7 @@ def test_an_agents_step_is_not_skipped_while_a_call_of_it_runs(plan):
     assert step_of(plan).status == "in_progress"
 
 
-def test_cancelling_a_plan_ends_its_agents(plan, stage):
-    """Nothing of them goes on."""
+def test_cancelling_plan_ends_its_agents(plan, stage):
     cancel_plan(plan, by=Requester(plan.author))
     assert {each.status for each in plan.steps.exclude(status="completed")} == {"cancelled"}
     assert (request_of(plan, HELD).status, work_off(plan).status) == ("withdrawn", "cancelled")
@@ -231,8 +218,7 @@ def test_cancelling_a_plan_ends_its_agents(plan, stage):
     assert_gapless(plan)
 
 
-def test_a_paused_plan_keeps_its_agent_waiting(plan, script, rosa, stage):
-    """What people decide meanwhile is kept; the agent goes on with the resume."""
+def test_pausing_plan_keeps_agent_waiting(plan, script, rosa, stage):
     by = Requester(plan.author)
     script.says("Done.")
     pause_plan(plan, by=by)
@@ -243,8 +229,7 @@ def test_a_paused_plan_keeps_its_agent_waiting(plan, script, rosa, stage):
     assert stage.values("dangerous") == [1]
 
 
-def test_the_calls_of_agents_count_in_the_plans_budget(script, ada, stage):
-    """A turn is a call as well; where the budget is used up, the agent's step says so."""
+def test_agents_calls_count_in_budget(script, ada, stage):
     make_agent()
     script.says(calls(("safe", {"value": 1})), "Never said.")
     plan = work_off(agent_plan(ada, budget={"calls": 2}))
@@ -252,8 +237,8 @@ def test_the_calls_of_agents_count_in_the_plans_budget(script, ada, stage):
     assert "budget" in step_of(plan).error
 
 
-def test_a_question_of_an_agent_is_answered_like_any_other(script, ada, rosa):
-    """Who answers for the owner asked for what the agent does from then on."""
+def test_agents_question_is_answered(script, ada, rosa):
+    """The person who answers counts as requester of what follows."""
     make_agent(tools={"names": ["ask_user"]})
     script.says(calls(("ask_user", {"question": "Which badge?"})), "Thank you.")
     plan = work_off(agent_plan(ada, agent_step(), step(2, dependencies=[1])))
@@ -264,7 +249,6 @@ def test_a_question_of_an_agent_is_answered_like_any_other(script, ada, rosa):
     assert {rosa.pk} == extra_requesters(step_of(plan).pk) == extra_requesters(step_of(plan, 2).pk)
 
 
-def test_a_plan_without_agents_is_changed_as_before(stage, ada):
-    """Nothing is said of agents where there are none."""
+def test_plan_without_agents_is_changed(stage, ada):
     plan = make_plan(ada, act(1), start=False)
     assert [each.step_id for each in change(plan, add=[act(2)]).steps.all()] == [1, 2]

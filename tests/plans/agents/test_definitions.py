@@ -1,4 +1,4 @@
-"""Who may name an agent in a plan: it must be there for whoever submits it, and the check says what will not work."""
+"""Tests of access to agents in submitted plans."""
 
 import pytest
 
@@ -21,20 +21,19 @@ def model(settings) -> None:
 
 
 def document(name: str = "ann", **fields):
-    """Return a plan of one step that an agent carries out."""
+    """Return a plan with one agent's step."""
     return {"goal": "Try it", "steps": [agent_step(name=name, expected_key="told", **fields)]}
 
 
-def test_members_of_its_groups_may_name_it(ada, rosa, admin):
-    """And administrators; others are told that there is none, so that they learn nothing of it."""
+def test_group_members_may_use_agent(ada, rosa, admin):
+    """Others learn only that there is no such agent."""
     make_agent("ann", groups=["operator"])
     for user, codes in ((ada, []), (admin, []), (rosa, ["agent_unavailable"])):
         assert [each.code for each in check_document(document(), by=Requester(user))] == codes
     assert [each.code for each in check_document(document())] == []
 
 
-def test_one_that_is_switched_off_is_known_and_not_usable(ada):
-    """The check warns; what is offered does not name it."""
+def test_disabled_agent_is_warned_about(ada):
     make_agent("ann", enabled=False)
     assert list(named_agents(ada)) == ["ann"]
     assert usable_by(ada) == {}
@@ -43,8 +42,7 @@ def test_one_that_is_switched_off_is_known_and_not_usable(ada):
     ]
 
 
-def test_a_model_of_its_own_is_enough(settings, ada):
-    """Without one, and without TOOLGATE_MODEL, the check says which setting to fill."""
+def test_agent_needs_a_model(settings, ada):
     settings.TOOLGATE_MODEL = ""
     make_agent("own", model="openai:gpt-5")
     make_agent("ann")
@@ -57,8 +55,7 @@ def test_a_model_of_its_own_is_enough(settings, ada):
     )
 
 
-def test_over_rest_it_is_judged_for_whoever_asks(ada):
-    """Checked and created alike, with the nearest name."""
+def test_agent_is_checked_for_requester_over_rest(ada):
     make_agent("researcher")
     make_agent("secretary", groups=["administrator"])
     rest = Rest(ada)
@@ -70,15 +67,13 @@ def test_over_rest_it_is_judged_for_whoever_asks(ada):
     assert (stored.status_code, stored.json()["steps"][0]["agent"]) == (201, "researcher")
 
 
-def test_a_plan_with_a_strange_agent_is_not_stored(ada):
-    """Neither by the shell nor by code."""
+def test_plan_with_unknown_agent_is_not_stored(ada):
     with pytest.raises(PlanProblems):
         make_plan(ada, agent_step(name="nobody"))
     assert not Plan.objects.exists()
 
 
-def test_secrets_in_what_it_is_given_are_kept_apart(ada):
-    """As those of tools are: what is stored holds their names."""
+def test_secrets_in_input_are_replaced_by_placeholders(ada):
     make_agent("ann")
     make_plan(ada, agent_step(parameters={"note": f"The key is {SECRET}."}), start=False)
     stored = Step.objects.get().parameters

@@ -1,4 +1,4 @@
-"""An agent all the way: a server of its own, a model behind HTTP, held calls, people, and a server that dies."""
+"""End-to-end test of an agent with server processes and a model server."""
 
 import json
 import os
@@ -60,7 +60,7 @@ PLAN = {
 
 @dataclass(frozen=True)
 class Installation:
-    """What an installation is made of: its settings, its files, and the tokens of its people by their roles."""
+    """Settings, files and tokens of an installation."""
 
     environment: dict[str, str]
     home: Path
@@ -68,7 +68,7 @@ class Installation:
 
     @contextmanager
     def served(self) -> Iterator["Ask"]:
-        """Serve, and give a way to ask as somebody of a role; in the end the server is killed."""
+        """Serve, and return a client for each role; kill the server at the end."""
         command = [sys.executable, "manage.py", "serve", "--port", "0"]
         with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
             try:
@@ -89,7 +89,7 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def installation(model: ModelServer, migrated: Path, tmp_path: Path) -> Installation:
-    """An installation with that model, and leases that are soon over."""
+    """An installation with that model and short leases."""
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
     environment = kept | {
         "DATABASE_URL": f"sqlite:///{tmp_path / 'db.sqlite3'}",
@@ -105,7 +105,7 @@ def installation(model: ModelServer, migrated: Path, tmp_path: Path) -> Installa
 
 
 def wants(*paths: str) -> Reply:
-    """Return the answer of a model that wants these files written."""
+    """Return a response that requests writing these files."""
     written = (
         (f"call-{number}", "write_file", json.dumps({"path": path, "content": f"Note {path}"}))
         for number, path in enumerate(paths, 1)
@@ -113,8 +113,7 @@ def wants(*paths: str) -> Reply:
     return Reply("I write them.", tool_calls=tuple(written), finish="tool_calls")
 
 
-def test_an_agent_whose_calls_are_held_outlives_its_server(installation: Installation, model: ModelServer) -> None:
-    """Two calls are held; the server dies; another one hears the decisions and asks the model once more."""
+def test_held_calls_survive_killed_server(installation: Installation, model: ModelServer) -> None:
     model.says(wants("a.txt", "b.txt"))
     with installation.served() as ask:
         assert ask("administrator", "POST", "agents/", json=AGENT).status_code == 201
@@ -134,8 +133,7 @@ def test_an_agent_whose_calls_are_held_outlives_its_server(installation: Install
     assert (len(model.asked), model.left) == (2, 0)
 
 
-def test_a_model_reads_of_tools_what_the_agent_may_call(installation: Installation, model: ModelServer) -> None:
-    """And no other tool; what it says streams in."""
+def test_model_is_offered_only_allowed_tools(installation: Installation, model: ModelServer) -> None:
     model.says("There is nothing to do.")
     with installation.served() as ask:
         ask("administrator", "POST", "agents/", json=AGENT)
@@ -148,7 +146,7 @@ def test_a_model_reads_of_tools_what_the_agent_may_call(installation: Installati
 
 
 def held(ask: Ask, plan: str) -> list[dict[str, Any]]:
-    """Return the requests of a plan that wait, in the order of its steps."""
+    """Return the pending requests of a plan in step order."""
     found = ask("reviewer", "GET", "approvals/", params={"plan": plan, "status": "pending"}).json()["results"]
     return sorted(found, key=lambda each: int(each["step_id"]))
 
@@ -162,13 +160,13 @@ def review(ask: Ask, request: dict[str, Any], **body: str) -> None:
 
 
 def end_of(ask: Ask, plan: str) -> dict[str, Any]:
-    """Wait for a plan's end, and return the plan."""
+    """Wait until a plan has ended, and return it."""
     ended = eventually(lambda: ended_of(ask, plan), what="the plan's end")
     assert ended is not None
     return ended
 
 
 def ended_of(ask: Ask, plan: str) -> dict[str, Any] | None:
-    """Return a plan that has ended; None while it goes on."""
+    """Return a plan that has ended, or None."""
     shown: dict[str, Any] = ask("operator", "GET", f"plans/{plan}/").json()
     return shown if shown["status"] in ("completed", "failed") else None

@@ -1,4 +1,4 @@
-"""The loop of an agent: asked, called, told, until it ends or a limit is reached; nothing is done twice."""
+"""Tests of the agent loop and its limits."""
 
 import json
 from datetime import timedelta
@@ -25,8 +25,7 @@ from tests.plans.agents.scripted import agent_plan, agent_step, calls, children_
 from tests.waiting import eventually
 
 
-def test_an_agent_that_answers_at_once_completes_its_step(script, ada):
-    """Its text is the step's result, as a tool's would be."""
+def test_immediate_answer_completes_step(script, ada):
     make_agent()
     script.says("All is well.")
     plan = agent_plan(ada, agent_step(expected_key="told", output_path=["results", "0"]))
@@ -36,8 +35,7 @@ def test_an_agent_that_answers_at_once_completes_its_step(script, ada):
     assert_gapless(plan)
 
 
-def test_its_calls_run_side_by_side_and_it_is_told_what_they_gave(script, stage, ada):
-    """In the order in which it asked for them."""
+def test_calls_run_in_parallel_and_results_keep_order(script, stage, ada):
     make_agent()
     script.says(calls(("safe", {"value": 1}), ("safe", {"value": 2})), "Three.")
     plan = work_off(agent_plan(ada))
@@ -47,8 +45,7 @@ def test_its_calls_run_side_by_side_and_it_is_told_what_they_gave(script, stage,
     assert ["1" in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
 
 
-def test_a_value_that_is_excluded_from_context_is_read_by_no_model(script, stage, ada):
-    """Neither as the result of an agent's call, nor as what an agent is given; it is stored all the same."""
+def test_value_excluded_from_context_reaches_no_model(script, stage, ada):
     make_agent()
     stage.acts["safe"] = lambda value, context: ToolResult(
         "Stored.", f"hidden-{value}", exclude_value_from_context=True
@@ -64,8 +61,7 @@ def test_a_value_that_is_excluded_from_context_is_read_by_no_model(script, stage
     assert results == [["hidden-1"], ["hidden-2"]]
 
 
-def test_a_value_is_read_as_it_renders_itself(script, stage, ada):
-    """Stored as JSON."""
+def test_value_is_sent_as_rendered_text(script, stage, ada):
     make_agent()
     listed = todo_list.Plan("Tidy up", "active", (todo_list.PlanStep(1, "Look", "pending"),))
     stage.acts["safe"] = lambda value, context: listed
@@ -75,8 +71,7 @@ def test_a_value_is_read_as_it_renders_itself(script, stage, ada):
     assert Call.objects.get(tool_name="safe").response_json["results"][0]["objective"] == "Tidy up"
 
 
-def test_what_depends_on_the_agent_waits_for_it(script, stage, ada):
-    """Not for its calls."""
+def test_dependent_step_waits_for_agent_not_its_calls(script, stage, ada):
     make_agent()
     script.says(calls(("safe", {"value": "called"})), "Done.")
     after = act(2, "${told}", dependencies=[1])
@@ -85,8 +80,7 @@ def test_what_depends_on_the_agent_waits_for_it(script, stage, ada):
     assert stage.values("safe") == ["called", "Done."]
 
 
-def test_a_call_that_fails_is_told_and_does_not_fail_the_plan(script, stage, ada):
-    """Its error is data for the model."""
+def test_failed_call_is_reported_to_model(script, stage, ada):
     make_agent()
     stage.acts["safe"] = lambda value, context: (_ for _ in ()).throw(ToolError("No such thing."))
     script.says(calls(("safe", {"value": 1})), "It did not work.")
@@ -96,8 +90,7 @@ def test_a_call_that_fails_is_told_and_does_not_fail_the_plan(script, stage, ada
     assert step_of(plan, 3).status == "failed"
 
 
-def test_a_tool_it_was_not_given_is_not_called(script, stage, ada):
-    """Neither an unknown one, nor one that its filter keeps from it."""
+def test_tool_outside_filter_is_not_called(script, stage, ada):
     make_agent(tools=ToolFilter(names=["safe"]))
     script.says(calls(("saef", {}), ("dangerous", {"value": 1})), "I may not.")
     plan = work_off(agent_plan(ada))
@@ -107,16 +100,14 @@ def test_a_tool_it_was_not_given_is_not_called(script, stage, ada):
     assert ("safe" in unknown, unoffered) == (True, tool_calls.NOT_OFFERED.format(tool="dangerous"))
 
 
-def test_references_in_its_arguments_refer_to_nothing(script, stage, ada):
-    """What a model writes is text."""
+def test_references_in_arguments_stay_literal(script, stage, ada):
     make_agent()
     script.says(calls(("safe", {"value": "${told} and $${more}"})), "Done.")
     assert work_off(agent_plan(ada, memory={"told": "secret"})).status == "completed"
     assert stage.values("safe") == ["${told} and $${more}"]
 
 
-def test_a_held_call_waits_for_people_and_nothing_waits_with_it(script, stage, ada, rosa):
-    """Neither a lease nor a claim; the approval lets the agent go on."""
+def test_held_call_waits_without_lease(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), "Done.")
     plan = work_off(agent_plan(ada))
@@ -128,8 +119,7 @@ def test_a_held_call_waits_for_people_and_nothing_waits_with_it(script, stage, a
     assert stage.values("dangerous") == [1]
 
 
-def test_held_calls_are_decided_one_by_one_and_the_reason_is_told(script, stage, ada, rosa):
-    """The model is asked again when the last of them is decided."""
+def test_held_calls_are_decided_one_by_one(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1}), ("dangerous", {"value": 2})), "One of two.")
     plan = work_off(agent_plan(ada))
@@ -142,8 +132,7 @@ def test_held_calls_are_decided_one_by_one_and_the_reason_is_told(script, stage,
     assert ["No." in script.last_results()[0], "2" in script.last_results()[1]] == [True, True]
 
 
-def test_what_was_refused_is_refused_again_in_the_same_plan(script, stage, ada, rosa):
-    """A model that asks again asks nobody."""
+def test_rejected_call_is_rejected_again(script, stage, ada, rosa):
     make_agent()
     wanted = calls(("dangerous", {"value": 1}))
     script.says(wanted, wanted, "I gave up.")
@@ -163,8 +152,7 @@ def test_what_was_refused_is_refused_again_in_the_same_plan(script, stage, ada, 
         ({"cost": "0.02"}, "cost", "0.0200 US dollars"),
     ],
 )
-def test_it_stops_at_its_limits_and_says_why(script, stage, ada, limit):
-    """Before it makes the calls of which it could not hear."""
+def test_agent_stops_at_its_limits(script, stage, ada, limit):
     budget, why, words = limit
     make_agent(budget=AgentBudget.model_validate(budget))
     again = calls(("safe", {"value": 1}))
@@ -175,8 +163,7 @@ def test_it_stops_at_its_limits_and_says_why(script, stage, ada, limit):
     assert stage.values("safe") == [1]
 
 
-def test_waiting_for_people_is_no_work(script, stage, ada, rosa):
-    """Its seconds are those that models and tools take."""
+def test_waiting_for_people_does_not_count_as_work(script, stage, ada, rosa):
     make_agent(budget=AgentBudget(seconds=3600))
     script.says(calls(("dangerous", {"value": 1})), "Done.")
     plan = work_off(agent_plan(ada))
@@ -186,8 +173,7 @@ def test_waiting_for_people_is_no_work(script, stage, ada, rosa):
     assert 0 < run_of(plan).seconds < 3600
 
 
-def test_it_stops_when_models_and_tools_have_worked_for_long_enough(script, stage, ada):
-    """And says for how long they did."""
+def test_agent_stops_when_its_seconds_are_used(script, stage, ada):
     make_agent(budget=AgentBudget(seconds=60))
     script.says(calls(("safe", {"value": 1})), "Never said.")
     plan = agent_plan(ada)
@@ -198,8 +184,7 @@ def test_it_stops_when_models_and_tools_have_worked_for_long_enough(script, stag
     assert run_of(plan).stopped_for == "seconds"
 
 
-def test_a_cost_that_nobody_knows_is_no_cost_within_a_limit(script, stage, ada):
-    """It makes no further call, and says what to limit instead."""
+def test_unknown_price_stops_agent_with_cost_limit(script, stage, ada):
     make_agent(budget=AgentBudget.model_validate({"cost": "1"}))
     script.says(calls(("safe", {"value": 1})) | {"cost": None})
     plan = work_off(agent_plan(ada))
@@ -207,8 +192,7 @@ def test_a_cost_that_nobody_knows_is_no_cost_within_a_limit(script, stage, ada):
     assert step_of(plan, 1).error == loop.NO_PRICE.format(model="scripted")
 
 
-def test_full_plan_ends_the_agent(script, stage, ada):
-    """Its model is not asked again once the plan has as many steps as it may have."""
+def test_full_plan_ends_agent(script, stage, ada):
     make_agent()
     wanted = calls(("safe", {"value": 1}))
     script.says(wanted, wanted, "Never said.")
@@ -221,8 +205,7 @@ def test_full_plan_ends_the_agent(script, stage, ada):
     assert (len(script.read), stage.values("safe"), step_of(plan, 1).error) == (2, [], loop.FULL)
 
 
-def test_what_people_changed_of_a_call_is_told(script, stage, ada, rosa):
-    """With what it ran, in place of what was asked for."""
+def test_model_learns_of_edited_arguments(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": "asked"})), "Done.")
     plan = work_off(agent_plan(ada))
@@ -233,9 +216,7 @@ def test_what_people_changed_of_a_call_is_told(script, stage, ada, rosa):
     assert [messages.EDITED in script.last_results()[0], '"given"' in script.last_results()[0]] == [True, True]
 
 
-def test_an_agent_that_is_retried_goes_on_with_what_was_said(script, stage, ada):
-    """Under limits that count anew; its calls are not made again."""
-
+def test_retried_agent_continues_conversation_with_reset_counters(script, stage, ada):
     make_agent(budget=AgentBudget(rounds=2))
     script.says(calls(("safe", {"value": 1})), calls(("safe", {"value": 2})), "Done.")
     plan = work_off(agent_plan(ada))
@@ -245,8 +226,7 @@ def test_an_agent_that_is_retried_goes_on_with_what_was_said(script, stage, ada)
     assert len(script.read[-1]) > 2
 
 
-def test_a_turn_that_fails_fails_the_step_with_why(script, ada):
-    """A model that cannot be asked is no reason to make anything up."""
+def test_failed_turn_fails_step(script, ada):
     make_agent()
     script.says(ToolError("The model is away."))
     plan = work_off(agent_plan(ada))
@@ -255,16 +235,14 @@ def test_a_turn_that_fails_fails_the_step_with_why(script, ada):
 
 
 @pytest.mark.parametrize("answer", ["", "  ", {"text": 1}, {"calls": [{"tool": "safe"}]}])
-def test_an_answer_that_says_nothing_fails_the_step(script, ada, answer):
-    """And leaves the plan in no doubt."""
+def test_empty_answer_fails_step(script, ada, answer):
     make_agent()
     script.says(answer)
     plan = work_off(agent_plan(ada))
     assert (plan.status, run_of(plan).stopped_for) == ("failed", "failed")
 
 
-def test_an_agent_that_may_not_be_used_fails_its_step(script, ada):
-    """It was switched off, or given to others, after the plan was checked."""
+def test_agent_that_may_not_be_used_fails_step(script, ada):
     agent = make_agent()
     plan = agent_plan(ada, start=False)
     type(agent).objects.update(groups='["finance"]')
@@ -274,16 +252,14 @@ def test_an_agent_that_may_not_be_used_fails_its_step(script, ada):
     assert step_of(plan, 1).error == loop.NO_AGENT.format(name="ann", who="ada")
 
 
-def test_people_who_asked_for_the_agent_asked_for_its_calls(script, stage, ada, rosa):
-    """Nobody decides about what they asked for."""
+def test_requesters_of_agent_are_requesters_of_its_calls(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})))
     plan = work_off(agent_plan(ada))
     assert request_of(plan, 3).call.requested_by == ada
 
 
-def test_threads_carry_agents_out(executor, script, stage, ada):
-    """Several at once, each with several calls."""
+def test_threads_run_several_agents(executor, script, stage, ada):
     make_agent()
     script.says(*[calls(("safe", {"value": number})) for number in range(4)], *["Done."] * 4)
     plan = agent_plan(ada, *(agent_step(number) for number in range(1, 5)))
@@ -292,8 +268,7 @@ def test_threads_carry_agents_out(executor, script, stage, ada):
     assert sum(len(children_of(plan, number)) for number in range(1, 5)) == 4 * 3  # whoever was told what
 
 
-def test_tools_are_told_under_which_prompt_they_are_called(script, stage, ada):
-    """By an agent; of any other call's context these are None."""
+def test_tools_get_prompt_of_their_agent(script, stage, ada):
     make_agent(instructions="Keep it short.")
     script.says(calls(("safe", {"value": "by the agent"})), "Done.")
     assert work_off(agent_plan(ada, agent_step(), act(2, "by the plan", dependencies=[1]))).status == "completed"

@@ -1,4 +1,4 @@
-"""What may go wrong around an agent's calls: people who answer in their place, steps that run out, races at the end."""
+"""Tests of failures, races and interventions around calls of agents."""
 
 import json
 from datetime import timedelta
@@ -29,13 +29,12 @@ from tests.racing import at_once
 
 
 def answer(plan: Plan, by: Any, verdict: ReviewVerdict, step_id: int = 3, **more: Any) -> None:
-    """Answer what a step waits for."""
+    """Answer the question of a waiting step."""
     request = request_of(plan, step_id)
     decide(request, by=by, decision=Decision(verdict, request.digest, comment="Because of the audit.", **more))
 
 
-def test_what_a_call_gives_is_no_memory_of_the_plan(script, stage, ada):
-    """Else an agent could overwrite what other steps read."""
+def test_result_of_agents_call_is_not_stored_in_memory(script, stage, ada):
     make_agent()
     script.says(calls(("keeping", {"value": "the agent's"})), "Done.")
     plan = work_off(agent_plan(ada, memory={"kept": "the plan's"}))
@@ -44,8 +43,7 @@ def test_what_a_call_gives_is_no_memory_of_the_plan(script, stage, ada):
     assert dict(values) == {"kept": '"the plan\'s"'}
 
 
-def test_changes_wanted_of_a_call_are_told_to_the_model(script, stage, ada, rosa):
-    """Its person has nothing to give: the model asks anew."""
+def test_requested_changes_are_reported_to_model(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), "I will not.")
     plan = work_off(agent_plan(ada))
@@ -55,8 +53,7 @@ def test_changes_wanted_of_a_call_are_told_to_the_model(script, stage, ada, rosa
     assert "Because of the audit." in script.last_results()[0]
 
 
-def test_whoever_approves_reads_what_the_model_said(script, stage, ada, rosa, client):
-    """On the page and over REST, as the agent's own words; nothing where it said nothing."""
+def test_reviewers_read_text_of_model(script, stage, ada, rosa, client):
     make_agent()
     wanted = calls(("dangerous", {"value": 1}), text="The disk is <full>.")
     script.says(wanted, calls(("dangerous", {"value": 2})))
@@ -71,8 +68,7 @@ def test_whoever_approves_reads_what_the_model_said(script, stage, ada, rosa, cl
     assert request_of(plan, 5).call.reason == ""
 
 
-def test_a_rejection_that_skips_tells_why(script, stage, ada, rosa):
-    """In a fence, for people wrote it."""
+def test_reason_of_rejection_is_reported_to_model(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), "Then not.")
     plan = work_off(agent_plan(ada))
@@ -81,8 +77,7 @@ def test_a_rejection_that_skips_tells_why(script, stage, ada, rosa):
     assert "Because of the audit." in script.last_results()[0]
 
 
-def test_a_person_who_skips_a_call_tells_why(script, stage, ada):
-    """And the tool did not run."""
+def test_reason_of_skip_is_reported_to_model(script, stage, ada):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), "Then not.")
     plan = work_off(agent_plan(ada))
@@ -93,8 +88,7 @@ def test_a_person_who_skips_a_call_tells_why(script, stage, ada):
 
 
 @pytest.mark.parametrize("number", [MAX_STEP_ID, MAX_STEP_ID - 1])
-def test_the_highest_numbers_leave_room_for_an_agent(script, stage, ada, number):
-    """Its steps get free numbers that every database can keep."""
+def test_agent_gets_free_step_ids_near_maximum(script, stage, ada, number):
     make_agent()
     script.says(calls(("safe", {"value": 1}), ("safe", {"value": 2})), "Done.")
     plan = work_off(agent_plan(ada, agent_step(number), act(2, "x")))
@@ -104,15 +98,13 @@ def test_the_highest_numbers_leave_room_for_an_agent(script, stage, ada, number)
 
 
 @pytest.mark.parametrize("mark", [{"responded": True}, {"settled": True}])
-def test_people_do_not_answer_in_the_models_place(mark):
-    """Who wrote what it says would have calls made in its name, and could approve them."""
+def test_person_cannot_answer_in_place_of_model(mark):
     said = {"results": [{"text": "Done."}]}
     assert loop._turn_result(Call(response=json.dumps(said))) is not None
     assert loop._turn_result(Call(response=json.dumps(said | mark))) is None
 
 
-def test_a_turn_that_is_settled_is_no_answer(script, stage, ada, rosa):
-    """Of whatever result."""
+def test_settled_turn_is_no_answer(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("safe", {"value": 1})))
     plan = agent_plan(ada)
@@ -127,15 +119,14 @@ def test_a_turn_that_is_settled_is_no_answer(script, stage, ada, rosa):
 
 
 def as_if_unknown(plan: Plan, step_id: int) -> None:
-    """Leave a call as a worker does that was lost while it ran."""
+    """Leave a call like a worker that was lost while running it."""
     row = step_of(plan, step_id)
     Call.objects.filter(pk=row.call_id or 0).update(status="outcome_unknown")
     waiting: dict[str, Any] = {"status": "in_progress", "waiting_for": "outcome", "claimed_by": "", "ready_at": None}
     plan.steps.filter(pk=row.pk).update(lease_until=None, completed_at=None, **waiting)
 
 
-def test_who_answers_a_call_asked_for_what_the_agent_makes_of_it(script, stage, ada, rosa):
-    """And does not decide about that."""
+def test_person_who_responds_to_call_cannot_approve_later_calls(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), calls(("dangerous", {"value": 2})))
     plan = work_off(agent_plan(ada, agent_step(), act(2, "x", dependencies=[1])))
@@ -146,8 +137,7 @@ def test_who_answers_a_call_asked_for_what_the_agent_makes_of_it(script, stage, 
         approve(plan, rosa, 6)
 
 
-def test_who_settles_a_call_asked_for_what_the_agent_makes_of_it(script, stage, ada, rosa):
-    """The result that they give is what the model goes by."""
+def test_person_who_settles_call_cannot_approve_later_calls(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1})), "Done.")
     plan = work_off(agent_plan(ada))
@@ -159,8 +149,7 @@ def test_who_settles_a_call_asked_for_what_the_agent_makes_of_it(script, stage, 
     assert (request.call_id, extra_requesters(step_of(plan, 1).pk)) == (step_of(plan, 3).call_id, {rosa.pk})
 
 
-def test_a_turn_that_is_cut_off_stops_for_its_seconds(script, stage, ada):
-    """Not as one that failed."""
+def test_turn_cut_off_stops_for_time_limit(script, stage, ada):
     make_agent(budget=AgentBudget(seconds=60))
     script.says(ToolError("The agent's time was up."))
     plan = agent_plan(ada)
@@ -183,8 +172,7 @@ def test_a_turn_that_is_cut_off_stops_for_its_seconds(script, stage, ada):
     ("change", "words"),
     [({"enabled": False}, "The agent ann is switched off."), ({"groups": '["finance"]'}, "no agent called ann")],
 )
-def test_a_call_does_not_start_once_its_agent_may_not(stage, ada, rosa, change, words):
-    """Also one that was approved."""
+def test_approved_call_does_not_start_if_agent_was_disabled(stage, ada, rosa, change, words):
     make_agent()
     SCRIPT.says(calls(("dangerous", {"value": 1})), "Never said.")
     plan = work_off(agent_plan(ada))
@@ -196,8 +184,7 @@ def test_a_call_does_not_start_once_its_agent_may_not(stage, ada, rosa, change, 
     assert Call.objects.get(step__plan=plan, step__step_id=3).status == "cancelled"
 
 
-def test_an_agent_that_breaks_off_leaves_nothing_behind(script, stage, ada, monkeypatch):
-    """Its run has ended, and the calls that it was about to make are not made."""
+def test_failed_step_of_agent_ends_run_without_calls(script, stage, ada, monkeypatch):
     make_agent()
     script.says(calls(("safe", {"value": 1})), "Done.")
     plan = agent_plan(ada)
@@ -211,7 +198,7 @@ def test_an_agent_that_breaks_off_leaves_nothing_behind(script, stage, ada, monk
 
 
 def _parks_turns_only(park: Any) -> Any:
-    """Return what parks an agent's step the first time, and breaks the next."""
+    """Return a function that releases an agent's step the first time and fails the next."""
     parked: list[Any] = []
 
     def parks(cursor: Any, step: Any, parking: Any) -> Any:
@@ -223,8 +210,7 @@ def _parks_turns_only(park: Any) -> Any:
     return parks
 
 
-def test_an_agent_is_retried_whose_old_settings_nobody_can_read(script, stage, ada):
-    """It takes those that the agent has now."""
+def test_retry_replaces_unreadable_settings(script, stage, ada):
     make_agent()
     script.says(ToolError("Away."), "Done.")
     plan = work_off(agent_plan(ada))
@@ -235,8 +221,7 @@ def test_an_agent_is_retried_whose_old_settings_nobody_can_read(script, stage, a
     assert work_off(plan).status == "completed"
 
 
-def test_arguments_too_large_to_be_stored_are_told_in_words(script, stage, ada):
-    """The call is not made, and the model hears why."""
+def test_too_large_arguments_are_reported_to_model(script, stage, ada):
     make_agent()
     script.says(calls(("safe", {"value": "x" * 300_000})), "Done.")
     assert work_off(agent_plan(ada)).status == "completed"
@@ -245,8 +230,7 @@ def test_arguments_too_large_to_be_stored_are_told_in_words(script, stage, ada):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_last_two_calls_that_end_at_once_wake_the_agent_once(script, stage, ada, rosa):
-    """Whichever is last: it is asked again exactly once."""
+def test_last_two_calls_ending_together_wake_agent_once(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("dangerous", {"value": 1}), ("dangerous", {"value": 2})), "Done.")
     plan = work_off(agent_plan(ada))

@@ -1,4 +1,4 @@
-"""What an agent's model says is as private as what its tools gave it: masked for who only looks on."""
+"""Tests that texts of agents are as private as the data they are based on."""
 
 import pytest
 
@@ -23,7 +23,7 @@ SAID, WROTE = f"I look {SECRET} up.", f"Jo is {SECRET}."
 
 @pytest.fixture
 def plan(script, ada):
-    """Return a plan of Ada's whose agent wrote of somebody, called two tools about them, and one call was skipped."""
+    """Return a plan whose agent wrote private text, called two tools with it, and had one call skipped."""
     make_agent()
     script.says(calls(("safe", {"value": SECRET}), ("dangerous", {"value": SECRET}), text=SAID), WROTE)
     asked = agent_step(expected_key="told", output_path=["results", "0"], parameters={"for": "the desk"})
@@ -34,7 +34,7 @@ def plan(script, ada):
 
 
 def texts_of(rest, plan):
-    """Return the texts of every path that shows the plan, its memory, its history and its calls."""
+    """Return the texts of every API path that shows the plan."""
     refs = plan.steps.filter(call__isnull=False).values_list("call__public_id", flat=True)
     paths = [f"plans/{plan.public_id}/{part}" for part in ("", "memory/", "events/")]
     answers = [rest.get(path) for path in (*paths, *(f"calls/{ref}/" for ref in refs))]
@@ -42,8 +42,7 @@ def texts_of(rest, plan):
     return [answer.content.decode() for answer in answers]
 
 
-def test_the_plan_is_as_the_test_needs_it(plan):
-    """All its steps are done, with a turn before and after two calls."""
+def test_plan_is_set_up_as_needed(plan):
     assert plan.status == "completed"
     assert [each.tool for each in plan.steps.filter(parent__isnull=False)] == [
         "agent_turn", "safe", "dangerous", "agent_turn",
@@ -51,16 +50,14 @@ def test_the_plan_is_as_the_test_needs_it(plan):
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_onlookers_see_no_text_of_an_agent(plan, role):
-    """Neither its texts, nor what it called tools with, nor what was made of that."""
+def test_viewers_see_no_text_of_agent(plan, role):
     texts = texts_of(Rest(person("other", role)), plan)
     assert not [text for text in texts if SECRET in text]
     assert [PRIVATE_MARKER in text or PRIVATE_NOTICE in text for text in texts[:2]] == [True, True]
 
 
 @pytest.mark.parametrize("role", ["reviewer", "administrator"])
-def test_reviewers_and_administrators_see_all_of_it(plan, role):
-    """As its owner does."""
+def test_reviewers_and_administrators_see_everything(plan, role):
     for rest in (Rest(person("other", role)), Rest(plan.author)):
         shown = rest.get(f"plans/{plan.public_id}/").json()["steps"]
         assert [each["description"] for each in shown if each["parent"]] == [
@@ -72,15 +69,13 @@ def test_reviewers_and_administrators_see_all_of_it(plan, role):
         assert shown[4]["parameters"] == {"value": SECRET}
 
 
-def test_what_the_agent_was_given_is_not_private(plan):
-    """Whoever wrote the plan wrote that, for everyone who may read plans."""
+def test_input_of_agent_is_not_private(plan):
     shown = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"]
     assert (shown[0]["parameters"], shown[0]["description"]) == ({"for": "the desk"}, "Step 1")
     assert (shown[2]["parameters"], shown[2]["description"]) == ({"value": "plain"}, "Step 3")
 
 
-def test_what_an_agent_is_given_of_private_values_is_private(script, stage, ada):
-    """As for any step that refers to them; there is no end to following an agent that refers to its own key."""
+def test_agent_with_private_input_is_private(script, stage, ada):
     make_agent()
     look = act(1, {"email": SECRET}, "private", expected_key="found")
     asked = agent_step(2, parameters={"who": "${found}", "why": "plain"}, dependencies=[1], expected_key="told")
@@ -91,8 +86,7 @@ def test_what_an_agent_is_given_of_private_values_is_private(script, stage, ada)
     assert hidden.keys == {"found", "told"}
 
 
-def test_why_an_agent_failed_is_masked_and_what_it_took_is_not(script, ada):
-    """The reason may hold what its model said."""
+def test_reason_of_failure_is_masked_but_usage_is_not(script, ada):
     make_agent(budget={"rounds": 1})
     script.says(calls(("safe", {"value": SECRET})))
     plan = work_off(agent_plan(ada))
@@ -105,15 +99,13 @@ def test_why_an_agent_failed_is_masked_and_what_it_took_is_not(script, ada):
     assert TOO_MANY_ROUNDS in step_of(plan).error
 
 
-def test_a_clone_is_made_by_who_may_not_read_what_the_agent_said(plan):
-    """The clone has the agent's step, and nothing of its work."""
+def test_clone_by_viewer_has_no_work_of_agent(plan):
     Agent.objects.update(enabled=True)
     copy = clone_plan(plan, by=Requester(person("other", "operator")))
     assert [each.description for each in copy.steps.all()] == ["Step 1", "Step 2", "Step 3"]
 
 
-def test_the_reply_is_composed_from_what_the_agent_wrote_in_the_end(plan):
-    """And not from its turns and calls: it was told of those."""
+def test_reply_uses_only_final_text_of_agent(plan):
     told = reply_prompt(ToolContext(plan_id=plan.public_id))
     assert WROTE in told
     assert [word in told for word in ("agent_turn", SAID, "Step 5")] == [False] * 3
@@ -121,7 +113,7 @@ def test_the_reply_is_composed_from_what_the_agent_wrote_in_the_end(plan):
 
 @pytest.fixture
 def composer(settings):
-    """Name the model that composes replies."""
+    """Set the model that composes replies."""
     settings.TOOLGATE_MODEL = "openai:scripted"
 
 
@@ -132,8 +124,7 @@ def composer(settings):
     ("", "private", True),
     ("openai:scripted", "private", True),
 ])  # fmt: skip
-def test_what_another_model_wrote_of_private_results_is_not_told_on(script, ada, model, tool, is_told):
-    """Neither to the model that composes the reply, nor through a step that its words were given to."""
+def test_text_of_other_model_about_private_results_is_withheld(script, ada, model, tool, is_told):
     make_agent(model=model)
     script.says(calls((tool, {"value": SECRET})), WROTE)
     asked = agent_step(expected_key="told", output_path=["results", "0"])
@@ -144,8 +135,7 @@ def test_what_another_model_wrote_of_private_results_is_not_told_on(script, ada,
 
 
 @pytest.mark.usefixtures("composer")
-def test_what_another_model_wrote_of_private_values_it_was_given_is_not_told_on(script, ada):
-    """It need not call anything."""
+def test_text_of_other_model_about_private_input_is_withheld(script, ada):
     make_agent(model="other:model")
     script.says(WROTE)
     look = act(1, {"email": SECRET}, "private", expected_key="found")
@@ -155,8 +145,7 @@ def test_what_another_model_wrote_of_private_values_it_was_given_is_not_told_on(
 
 
 @pytest.mark.parametrize(("role", "reads"), [("reviewer", True), ("administrator", True), ("viewer", False)])
-def test_the_queue_says_to_those_who_judge_what_an_agents_call_would_do(script, ada, workspace, role, reads):
-    """Its summary repeats what the agent wrote; whoever only looks on reads the tool's name."""
+def test_queue_shows_summary_of_agents_call_to_reviewers_only(script, ada, workspace, role, reads):
     make_agent()
     script.says(calls(("write_file", {"path": "notes.txt", "content": "Hello"})))
     work_off(agent_plan(ada))

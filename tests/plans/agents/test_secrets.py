@@ -1,4 +1,4 @@
-"""Secrets that an agent's model writes into its calls: the tool gets them, and nothing that is stored holds them."""
+"""Tests of secrets in calls that models request."""
 
 import json
 
@@ -20,8 +20,7 @@ ODD = "${memory}"
 """A password that looks like a reference."""
 
 
-def test_a_secret_that_a_model_writes_is_stored_nowhere(server, keepers, ada):
-    """The tool gets it; what the model said is told again without it."""
+def test_secret_written_by_model_is_not_stored(server, keepers, ada):
     make_agent()
     server.says(reply_with_calls(("sign_in", {"user": "ada", "password": PASSWORD})), "Done.")
     plan = work_off(agent_plan(ada))
@@ -33,15 +32,14 @@ def test_a_secret_that_a_model_writes_is_stored_nowhere(server, keepers, ada):
     assert PASSWORD not in json.dumps(server.asked)
 
 
-def test_a_password_that_looks_like_a_reference_is_what_the_tool_gets(server, keepers, ada):
-    """What a model writes refers to nothing."""
+def test_password_that_looks_like_reference_reaches_tool(server, keepers, ada):
     make_agent()
     server.says(reply_with_calls(("sign_in", {"user": "${ada}", "password": ODD})), "Done.")
     plan = work_off(agent_plan(ada))
     assert (plan.status, keepers) == ("completed", [ODD])
 
 
-def test_nothing_is_stored_of_it_while_people_are_asked(server, keepers, ada):
+def test_secret_is_not_stored_while_call_is_held(server, keepers, ada):
     make_agent()
     server.says(reply_with_calls(("wipe", {"host": "db1", "password": PASSWORD})), "Done.")
     plan = work_off(agent_plan(ada))
@@ -53,8 +51,7 @@ def test_nothing_is_stored_of_it_while_people_are_asked(server, keepers, ada):
 
 
 @pytest.mark.parametrize("wanted", [("sign_in", '{"password": "%s"'), ("sing_in", '{"password": "%s"}')])
-def test_a_call_that_cannot_be_made_is_not_kept_with_it(server, keepers, ada, wanted):
-    """Where it cannot be read, or there is no such tool, nobody knows what of it is a secret."""
+def test_arguments_of_impossible_call_are_not_kept(server, keepers, ada, wanted):
     make_agent()
     name, written = wanted
     server.says(Reply(tool_calls=(("c1", name, written % PASSWORD),)), "Done.")
@@ -63,8 +60,7 @@ def test_a_call_that_cannot_be_made_is_not_kept_with_it(server, keepers, ada, wa
     assert (rows_with(PASSWORD), kept()) == ([], 0)
 
 
-def test_a_call_whose_secrets_are_gone_is_refused(server, keepers, ada):
-    """It does not run with what only shows them."""
+def test_call_without_its_secrets_is_refused(server, keepers, ada):
     use = ToolUse(id="c1", tool="sign_in", arguments={"user": "ada", "password": PASSWORD})
     plan = agent_plan(ada)
     sealed = secrets.store_turn_secrets(TurnResult(calls=[use]), plan.public_id, 2)
@@ -74,7 +70,7 @@ def test_a_call_whose_secrets_are_gone_is_refused(server, keepers, ada):
     ]
 
 
-def test_nothing_is_kept_for_a_plan_that_has_ended(server, keepers, ada):
+def test_secrets_are_not_kept_for_ended_plan(server, keepers, ada):
     use = ToolUse(id="c1", tool="sign_in", arguments={"password": PASSWORD})
     plan = agent_plan(ada)
     cancel_plan(plan, by=Requester(ada))
@@ -82,6 +78,6 @@ def test_nothing_is_kept_for_a_plan_that_has_ended(server, keepers, ada):
     assert kept() == 0
 
 
-def test_a_secret_that_looks_like_a_reference_is_one(server, keepers):
+def test_secret_that_looks_like_reference_is_kept(server, keepers):
     (shown,) = secrets.redacted_calls([ToolUse(id="c1", tool="sign_in", arguments={"password": ODD})])
     assert shown.arguments == {"password": {"$secret": "password"}}

@@ -75,7 +75,7 @@ def test_long_lists_are_cut(plan):
         (["--effects", "not-there"], "cannot be read"),
         (["--grace", "-1"], "0 to 1,000,000"),
         (["--grace", "nan"], "0 to 1,000,000"),
-        (["--captures", "x"], "say with --canary"),
+        (["--captures", "x"], "--canary"),
         (["--canary", "abc"], "fewer than 6"),
         (["--secret", "half of a pair \udc80"], "characters that a database cannot store"),
         (["--canary", "long enough", "--captures", "not-there"], "cannot be read"),

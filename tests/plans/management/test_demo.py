@@ -1,4 +1,4 @@
-"""`manage.py demo`: its plans run for real and come to rest where they should, and a second run renews the keys."""
+"""Tests of `manage.py demo`."""
 
 import json
 import re
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("transactional_db", "catalog", "workspace")
 
 @pytest.fixture(autouse=True)
 def without_an_address(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """Let the command find its address by itself, and take it back afterwards."""
+    """Let the command set TOOLGATE_URL, and restore it afterwards."""
     monkeypatch.setenv("TOOLGATE_URL", "")
     monkeypatch.delenv("TOOLGATE_URL")
     settings.TOOLGATE_URL = "http://127.0.0.1:1"
@@ -50,7 +50,7 @@ def run(*flags: str) -> str:
 
 
 def run_for_json() -> dict[str, Any]:
-    """Run the command with --json and return what its one line says."""
+    """Run the command with --json and return the parsed output."""
     (line,) = run("--json").splitlines()
     said: dict[str, Any] = json.loads(line)
     return said
@@ -63,16 +63,13 @@ def plan_of(document: str) -> Plan:
 
 
 def approve(by: str) -> None:
-    """Approve what waits, as this person."""
+    """Approve the pending request as this person."""
     request = ApprovalRequest.objects.get(status=RequestStatus.PENDING)
     decide(request, by=User.objects.get(username=by), decision=Decision(ReviewVerdict.APPROVE, request.digest))
 
 
-def test_every_plan_comes_to_rest_where_it_should(workspace: Path) -> None:
-    """One completes, one skips a step, one fails on a value that a reference brought, one waits for a person.
-
-    The summary names everyone, and files of the workspace that are not the demo's stay.
-    """
+def test_plans_reach_expected_states(workspace: Path) -> None:
+    """The summary names all users, and other files in the workspace are kept."""
     (workspace / "notes.md").write_text("mine")
     said = run()
     assert plan_of("margins").status == "completed"
@@ -91,7 +88,7 @@ def test_every_plan_comes_to_rest_where_it_should(workspace: Path) -> None:
 
 
 def assert_request_shows_what_the_brief_replaces(workspace: Path) -> None:
-    """Check that the preview compares the draft on disk with figures that were looked up and computed."""
+    """Check that the preview compares the file on disk with computed figures."""
     shown = ApprovalRequest.objects.get(status=RequestStatus.PENDING).rounds.get().preview_json or {}
     assert shown["before"] == (workspace / BRIEF).read_text()
     assert "| Apple     | $394.3 B |  +7.8% |" in shown["after"]
@@ -100,8 +97,7 @@ def assert_request_shows_what_the_brief_replaces(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_approval_lets_the_brief_finish(workspace: Path) -> None:
-    """The file holds what was approved, the step after it read it back, and the next run makes a new request."""
+def test_approval_completes_brief_and_next_run_renews_it(workspace: Path) -> None:
     run()
     approve("rosa")
     brief = plan_of("brief")
@@ -117,8 +113,7 @@ def test_an_approval_lets_the_brief_finish(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_json_is_one_line_with_sign_ins_and_tokens_that_work() -> None:
-    """Passwords sign in, roles are held, tokens belong to whom they say."""
+def test_json_output_has_working_sign_ins_and_tokens() -> None:
     said = run_for_json()
     assert said.keys() == {"url", "users", "tokens"}
     for each in said["users"]:
@@ -133,8 +128,7 @@ def test_json_is_one_line_with_sign_ins_and_tokens_that_work() -> None:
 
 
 @pytest.mark.slow
-def test_a_second_run_renews_the_keys_and_keeps_the_rest() -> None:
-    """What waits goes on waiting; passwords and tokens of the first run are dead."""
+def test_second_run_renews_passwords_and_tokens_only() -> None:
     first, ids = run_for_json(), sorted(Plan.objects.values_list("public_id", flat=True))
     second = run_for_json()
     assert sorted(Plan.objects.values_list("public_id", flat=True)) == ids
@@ -146,8 +140,7 @@ def test_a_second_run_renews_the_keys_and_keeps_the_rest() -> None:
     assert all(authenticate_token(each["token"]) is not None for each in second["tokens"].values())
 
 
-def test_somebody_elses_password_is_never_reset() -> None:
-    """On a database with an admin of its own nothing is changed."""
+def test_password_of_other_user_is_not_reset() -> None:
     person("admin", "administrator")
     with pytest.raises(CommandError, match="'admin'"):
         run()
@@ -156,15 +149,13 @@ def test_somebody_elses_password_is_never_reset() -> None:
     assert not Plan.objects.exists()
 
 
-def test_the_documents_have_no_problems(catalog: None) -> None:
-    """Every document of the demo passes the check that any submitted plan has to pass."""
+def test_demo_documents_have_no_problems(catalog: None) -> None:
     for scene in scenes.SCENES:
         problems = check_plan(scene.plan, get_all_tools())
         assert {each.code for each in problems} <= {"waits_for_approval"}
 
 
-def test_a_taken_port_is_said_before_anything_is_reset() -> None:
-    """A demo that is being served keeps its passwords; the port that is advised is free."""
+def test_port_in_use_is_reported_before_reset() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -176,15 +167,13 @@ def test_a_taken_port_is_said_before_anything_is_reset() -> None:
     assert not Step.objects.exists()
 
 
-def test_the_address_is_that_of_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it is served at once or later."""
+def test_address_uses_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "make_plans", lambda token: None)
     assert json.loads(run("--json", "--port", "8123"))["url"] == "http://127.0.0.1:8123"
 
 
 @pytest.mark.slow
-def test_policies_are_shown_once_and_left_alone_afterwards() -> None:
-    """Whoever ends or changes one keeps it so."""
+def test_policies_are_created_once() -> None:
     run()
     names = [policy.name for policy in Policy.objects.order_by("order")]
     assert names[:3] == [document["name"] for document in POLICIES]

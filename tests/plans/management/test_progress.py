@@ -1,4 +1,4 @@
-"""What a shell shows of a plan: each step with its state and time, what it waits for, and how it ended."""
+"""Tests of the progress display in a terminal."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ HOSTILE = "a\x1b[31m\u202e\nb"
 
 
 class Screen:
-    """What was written, and how it was coloured."""
+    """Captured output and its styles."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -28,7 +28,7 @@ class Screen:
         self.text += text
 
     def show(self, plan: Plan) -> str:
-        """Show a plan; return what that wrote."""
+        """Show a plan; return the output."""
         before = len(self.text)
         self.progress.show(load_overview(Plan.objects.get(pk=plan.pk)))
         return self.text[before:]
@@ -36,12 +36,11 @@ class Screen:
 
 @pytest.fixture
 def held(stage: Any, ada: User) -> Plan:
-    """A plan of which a step is done, one waits for people, and one has not started."""
+    """A plan with a done step, a waiting step and one that has not started."""
     return work_off(make_plan(ada, act(1), act(2, tool="dangerous"), act(3, dependencies=[2])))
 
 
-def test_steps_are_written_when_they_move(held):
-    """Not the ones that have not started, and nothing twice."""
+def test_changed_steps_are_printed_once(held):
     screen = Screen()
     lines = screen.show(held).splitlines()
     assert len(lines) == 3 and "Done" in lines[0] and "Waiting for approval" in lines[1]
@@ -49,8 +48,7 @@ def test_steps_are_written_when_they_move(held):
     assert screen.show(held) == ""
 
 
-def test_a_plan_that_failed_by_its_deadline_says_so(stage, ada):
-    """No step did, so no step says why."""
+def test_plan_that_missed_its_deadline_says_so(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous"), deadline_seconds=60))
     Plan.objects.filter(pk=plan.pk).update(deadline_at=clock.now())
     end_overdue_plans(clock.now())
@@ -59,8 +57,8 @@ def test_a_plan_that_failed_by_its_deadline_says_so(stage, ada):
     assert screen.text.splitlines()[-1] == "<The plan's deadline passed.>"
 
 
-def test_the_end_says_how_many_and_why(stage, ada):
-    """What failed is named with its reason; nothing that came from outside steers the terminal."""
+def test_end_prints_counts_and_errors(stage, ada):
+    """Text from outside cannot control the terminal."""
     stage.acts["cautious"] = act_raising(ValueError("no"))
     plan = work_off(make_plan(ada, act(1, description=HOSTILE), act(2, tool="cautious")))
     screen = Screen()

@@ -1,4 +1,4 @@
-"""`run_plan`: a plan from a file, followed to its end, with an exit code that scripts can use."""
+"""Tests of `manage.py run_plan` and its exit codes."""
 
 import io
 import json
@@ -33,11 +33,11 @@ steps:
 
 @pytest.fixture
 def installation(transactional_db: None, catalog: None, workspace: Path, admin: User) -> None:
-    """Tools, a workspace and someone to ask."""
+    """Tools, a workspace and a requester."""
 
 
 def run(path: Path, *options: str) -> tuple[int, str, str]:
-    """Run the command; return its exit code and what it wrote."""
+    """Run the command; return its exit code and output."""
     out, err = io.StringIO(), io.StringIO()
     try:
         call_command("run_plan", str(path), *options, stdout=out, stderr=err)
@@ -57,8 +57,7 @@ def file_of(folder: Path, text: str | dict[str, Any], name: str = "plan.json") -
 
 @pytest.mark.usefixtures("installation")
 @pytest.mark.parametrize("address", ["", "https://tools.example"])
-def test_a_plan_runs_to_its_end(tmp_path, monkeypatch, settings, address):
-    """The goal and its address as far as that is known, a line for each step, a summary; 0."""
+def test_plan_runs_to_its_end_with_exit_code_0(tmp_path, monkeypatch, settings, address):
     monkeypatch.setenv("TOOLGATE_URL", address)
     if not address:
         monkeypatch.delenv("TOOLGATE_URL")
@@ -71,8 +70,7 @@ def test_a_plan_runs_to_its_end(tmp_path, monkeypatch, settings, address):
 
 
 @pytest.mark.usefixtures("installation")
-def test_a_plan_that_fails_ends_with_1(tmp_path):
-    """And says which step did, and why."""
+def test_failed_plan_ends_with_exit_code_1(tmp_path):
     document = {"goal": "a", "steps": [step(1, "read_file", parameters={"path": "no.txt"})]}
     code, out, _ = run(file_of(tmp_path, document), "--wait")
     assert code == 1
@@ -80,8 +78,7 @@ def test_a_plan_that_fails_ends_with_1(tmp_path):
 
 
 @pytest.mark.usefixtures("installation")
-def test_a_plan_that_waits_for_people_is_left_to_them(tmp_path):
-    """With the addresses of the request and of the plan; 3, as it is not done."""
+def test_waiting_plan_ends_with_exit_code_3(tmp_path):
     code, out, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}))
     plan = Plan.objects.get()
     assert (code, plan.status) == (3, "in_progress")
@@ -90,8 +87,7 @@ def test_a_plan_that_waits_for_people_is_left_to_them(tmp_path):
 
 
 @pytest.mark.usefixtures("installation")
-def test_a_stored_plan_is_followed_by_its_id(tmp_path, admin, rosa):
-    """As one is left that waits for people; --json says how it stands."""
+def test_stored_plan_is_followed_by_id(tmp_path, admin, rosa):
     run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}))
     plan = Plan.objects.get()
     pause_plan(plan, by=Requester(admin))
@@ -105,8 +101,7 @@ def test_a_stored_plan_is_followed_by_its_id(tmp_path, admin, rosa):
 
 @pytest.mark.usefixtures("installation")
 @pytest.mark.parametrize(("owner", "name"), [(overview, "load_overview"), (run_plan.Command, "wait")])
-def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch, owner, name):
-    """It says so, and how to follow it: also before anything was shown, for the plan may run by then."""
+def test_ctrl_c_leaves_plan_running(tmp_path, monkeypatch, owner, name):
     monkeypatch.setattr(owner, name, staticmethod(interrupted_once(getattr(owner, name))))
     code, _, err = run(file_of(tmp_path, {"goal": "a", "steps": [write_step(1)]}), "--wait")
     plan = Plan.objects.get()
@@ -115,7 +110,7 @@ def test_ctrl_c_leaves_the_plan_as_it_is(tmp_path, monkeypatch, owner, name):
 
 
 def interrupted_once(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the same, during whose first call someone presses Ctrl+C."""
+    """Return `act`, raising KeyboardInterrupt during its first call."""
     first = [KeyboardInterrupt]
 
     def act_at_last(*given: Any) -> Any:
@@ -127,8 +122,7 @@ def interrupted_once(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 @pytest.mark.usefixtures("installation")
-def test_as_json_there_is_one_object(tmp_path):
-    """The plan as the API shows it, or its problems."""
+def test_json_output_is_one_object(tmp_path):
     code, out, _ = run(file_of(tmp_path, GOOD, "plan.yml"), "--json")
     assert (code, json.loads(out)["status"]) == (0, "completed")
     code, out, _ = run(file_of(tmp_path, {"goal": "a", "steps": [step(1, "nothing")]}), "--json")
@@ -144,8 +138,7 @@ def test_as_json_there_is_one_object(tmp_path):
         ("[]", "object"),
     ],
 )
-def test_a_plan_with_problems_ends_with_2(tmp_path: Path, text: str, said: str) -> None:
-    """Each with its line; nothing is stored."""
+def test_invalid_plan_ends_with_exit_code_2(tmp_path: Path, text: str, said: str) -> None:
     code, _, err = run(file_of(tmp_path, text))
     assert code == 2
     assert said in err
@@ -153,8 +146,7 @@ def test_a_plan_with_problems_ends_with_2(tmp_path: Path, text: str, said: str) 
 
 
 @pytest.mark.usefixtures("installation")
-def test_who_asks_must_be_there(tmp_path):
-    """By name, else the first administrator."""
+def test_requester_must_exist(tmp_path):
     code, out, err = run(file_of(tmp_path, GOOD, "plan.yaml"), "--user", "nobody")
     assert (code, out, "nobody" in err) == (2, "", True)
     assert run(tmp_path / "none.json")[0] == 2
@@ -173,8 +165,7 @@ NOT_JSON = [
 ]
 
 
-def test_only_what_json_can_say_is_taken(tmp_path: Path) -> None:
-    """Nothing twice, nothing by reference, no objects."""
+def test_yaml_is_limited_to_json_types(tmp_path: Path) -> None:
     taken = {}
     for text in NOT_JSON:
         with suppress(MalformedJSON):
@@ -182,7 +173,6 @@ def test_only_what_json_can_say_is_taken(tmp_path: Path) -> None:
     assert taken == {}
 
 
-def test_a_file_may_be_as_large_as_a_body(tmp_path):
-    """And no larger."""
+def test_file_size_is_limited_like_request_body(tmp_path):
     with pytest.raises(TooLarge):
         read_document(file_of(tmp_path, "x" * (1024 * 1024 + 1)))

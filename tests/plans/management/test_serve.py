@@ -1,4 +1,4 @@
-"""The server as it is run: its own process, a real socket client, a signal at the end."""
+"""Tests of `manage.py serve` in a process of its own."""
 
 import json
 import os
@@ -25,7 +25,7 @@ PLAN["steps"][0]["parameters"] = {"template": "hello", "values": {}}  # type: ig
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The settings of an installation of its own, on SQLite."""
+    """Settings of a separate installation on SQLite."""
     home = tmp_path_factory.mktemp("installation")
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
     return {**kept, "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}", "TOOLGATE_WORKSPACE": str(home / "workspace")}
@@ -33,7 +33,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def server(environment: dict[str, str], migrated: Path) -> Iterator[tuple[str, str, subprocess.Popen[str]]]:
-    """A server's address, a token for it, and its process."""
+    """Address, token and process of a server."""
     copy(migrated, environment["DATABASE_URL"].removeprefix("sqlite:///"))
     token = manage(environment, "shell", "-v0", "-c", SET_UP).stdout.strip().splitlines()[-1]
     command = [sys.executable, "manage.py", "serve", "--port", "0"]
@@ -44,8 +44,7 @@ def server(environment: dict[str, str], migrated: Path) -> Iterator[tuple[str, s
             process.kill()
 
 
-def test_a_plan_is_submitted_and_followed(server: tuple[str, str, subprocess.Popen[str]]) -> None:
-    """Over REST and a real socket, through every layer."""
+def test_plan_is_submitted_and_followed(server: tuple[str, str, subprocess.Popen[str]]) -> None:
     url, token, _ = server
     headers = {"Authorization": f"Bearer {token}"}
     plan = httpx.post(f"{url}api/v1/plans/", json=PLAN, headers=headers, timeout=60).json()
@@ -57,8 +56,7 @@ def test_a_plan_is_submitted_and_followed(server: tuple[str, str, subprocess.Pop
 
 
 @pytest.mark.slow
-def test_a_request_waits_for_its_call(server: tuple[str, str, subprocess.Popen[str]]) -> None:
-    """And no longer than it takes."""
+def test_request_waits_for_its_call(server: tuple[str, str, subprocess.Popen[str]]) -> None:
     url, token, _ = server
     headers = {"Authorization": f"Bearer {token}"}
     body = {"tool": "render_text", "arguments": {"template": "hello", "values": {}}, "wait_seconds": 30}
@@ -66,8 +64,7 @@ def test_a_request_waits_for_its_call(server: tuple[str, str, subprocess.Popen[s
     assert call["status"] == "completed"
 
 
-def test_a_signal_ends_it_cleanly(server: tuple[str, str, subprocess.Popen[str]]) -> None:
-    """With sockets open, within the drain."""
+def test_signal_ends_server_cleanly(server: tuple[str, str, subprocess.Popen[str]]) -> None:
     url, token, process = server
     headers = {"Authorization": f"Bearer {token}"}
     with connect(f"{url.replace('http', 'ws')}ws/approvals/", additional_headers=headers, open_timeout=60):
@@ -77,14 +74,12 @@ def test_a_signal_ends_it_cleanly(server: tuple[str, str, subprocess.Popen[str]]
 
 @pytest.mark.parametrize(("workers", "named"), [(2, "REDIS_URL"), (0, "--workers"), (65, "--workers")])
 def test_unusable_number_of_workers_is_refused(settings: Any, workers: int, named: str) -> None:
-    """By the name of what to change."""
     settings.REDIS_URL = ""
     with pytest.raises(CommandError, match=named):
         call_command("serve", workers=workers)
 
 
 def test_unmigrated_database_is_refused(db: None) -> None:
-    """Nothing is served, and the command to run is named."""
     MigrationRecorder(connection).migration_qs.filter(app="plans").latest("pk").delete()
     with pytest.raises(CommandError, match=r"manage\.py migrate"):
         call_command("serve", port=0)
@@ -92,7 +87,6 @@ def test_unmigrated_database_is_refused(db: None) -> None:
 
 @pytest.mark.slow
 def test_unreachable_database_ends_the_command(tmp_path: Path) -> None:
-    """With a sentence in place of a traceback."""
     keys = dict.fromkeys(("SECRET_KEY", "TOOLGATE_AUDIT_KEY"), "for-a-database-that-is-not-there")
     away = {"DATABASE_URL": f"sqlite:///{tmp_path}", **keys}
     refusal = manage({**os.environ, **away}, "serve", "--port", "0")

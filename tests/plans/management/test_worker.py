@@ -1,4 +1,4 @@
-"""`manage.py worker`: what it refuses, and what it says of code that is not the catalog's."""
+"""Tests of `manage.py worker`."""
 
 import os
 import subprocess
@@ -20,18 +20,16 @@ POSTGRES = "postgres://nobody@127.0.0.1:1/nothing"
 KEYS = {"SECRET_KEY": "for-the-tests-only-" * 3, "TOOLGATE_AUDIT_KEY": "for-the-tests-only-" * 3}
 
 
-def test_it_refuses_where_servers_execute(settings) -> None:
-    """Two ways of hinting at once would leave one of them unheard."""
+def test_worker_needs_procrastinate_executor(settings) -> None:
     settings.TOOLGATE_EXECUTOR = "embedded"
     with pytest.raises(CommandError, match="TOOLGATE_EXECUTOR=procrastinate"):
         call_command("worker")
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 257])
-def test_it_refuses_a_senseless_number_of_threads(settings, concurrency: int) -> None:
-    """And names the option."""
+def test_invalid_number_of_threads_is_refused(settings, concurrency: int) -> None:
     settings.TOOLGATE_EXECUTOR = "procrastinate"
-    with pytest.raises(CommandError, match="--concurrency takes 1 to 256"):
+    with pytest.raises(CommandError, match="--concurrency"):
         call_command("worker", concurrency=concurrency)
 
 
@@ -45,8 +43,7 @@ def test_it_refuses_a_senseless_number_of_threads(settings, concurrency: int) ->
     ],
     ids=["executor", "sqlite", "redis"],
 )
-def test_a_cluster_needs_its_services(wrong: dict[str, str], named: str, tmp_path: Path) -> None:
-    """Every command refuses settings that are no cluster, before anything is read or written."""
+def test_cluster_needs_its_services(wrong: dict[str, str], named: str, tmp_path: Path) -> None:
     cluster = {"TOOLGATE_EXECUTOR": "procrastinate", "DATABASE_URL": POSTGRES, **KEYS}
     changed = {name: value.format(folder=tmp_path) for name, value in wrong.items()}
     command = [sys.executable, "manage.py", "worker"]
@@ -56,17 +53,15 @@ def test_a_cluster_needs_its_services(wrong: dict[str, str], named: str, tmp_pat
 
 
 @pytest.mark.django_db
-def test_code_that_is_not_the_catalogs_is_named(stage) -> None:
-    """The worker leaves its calls to others, so an administrator should know."""
+def test_drifted_tools_are_named(stage) -> None:
     said = StringIO()
     say_in_the_catalog("another", tool="safe")
     Command(stderr=said)._warn_of_drift()
-    assert "Other code than in the catalog: safe." in said.getvalue()
+    assert "safe" in said.getvalue()
 
 
 @pytest.mark.django_db
-def test_who_executes_is_known_while_it_says_so() -> None:
-    """A row for each executor, fresh by the database's clock, gone when it ends."""
+def test_executor_is_listed_while_it_runs() -> None:
     heartbeats.record_heartbeat("one", threads=4)
     heartbeats.record_heartbeat("two", threads=2)
     heartbeats.record_heartbeat("one", threads=4)
@@ -80,6 +75,5 @@ def test_who_executes_is_known_while_it_says_so() -> None:
     assert not Executor.objects.exists()
 
 
-def test_an_executing_process_says_that_it_lives(executor) -> None:
-    """By its ticker, from its first tick on."""
+def test_ticker_updates_heartbeat(executor) -> None:
     eventually(lambda: [row.owner for row in heartbeats.live_executors()] == [executor.owner], what="a sign of life")

@@ -1,4 +1,4 @@
-"""Agents in what the planner reads and answers: those that the requester may use, by name and first line."""
+"""Tests of agents in the planner's prompt and answers."""
 
 import pytest
 
@@ -13,12 +13,11 @@ pytestmark = pytest.mark.usefixtures("catalog")
 
 
 def read_by(user) -> str:
-    """Return what the planner reads for a person."""
+    """Return the planner's instructions for a person."""
     return instructions_for("Find out.", PlanningStrategy.REACT, by=Requester(user))
 
 
-def test_usable_agents_are_offered_by_their_first_line(ada):
-    """Neither those of others nor those that are switched off; nothing is said where there are none."""
+def test_usable_agents_are_listed_with_first_line(ada):
     assert "## Agents" not in read_by(ada)
     make_agent("finder", instructions="Finds things out.\nSecond line.")
     make_agent("theirs", groups=["reviewer"])
@@ -28,13 +27,11 @@ def test_usable_agents_are_offered_by_their_first_line(ada):
     assert not [each for each in ("Second line", "theirs", '"off"') if each in said]
 
 
-def test_the_planner_is_told_how_many_queries_are_run(ada):
-    """More are not."""
+def test_instructions_name_number_of_queries(ada):
     assert "the first 5 of them" in read_by(ada)
 
 
-def test_a_drafted_step_may_name_an_agent(ada, settings):
-    """One that its requester may use; another is sent back with the nearest name."""
+def test_drafted_step_may_name_agent(ada, settings):
     settings.TOOLGATE_MODEL = "openai:scripted"
     make_agent("finder")
     for name, errors in (("finder", 0), ("fnder", 1)):

@@ -1,7 +1,7 @@
-"""Contract C's conference, end to end: "please resend my badge", a question, a lookup, a held mail, a reply.
+"""End-to-end test of contract C's conference: "please resend my badge", a question, a lookup, a held mail, a reply.
 
-A process of its own serves and executes; the model is a server that the test scripts. Once it is killed while the
-question waits, and another one goes on.
+A server process executes the plan with a scripted model server. In one case the process is killed while the question
+waits, and another one continues.
 """
 
 import json
@@ -46,7 +46,7 @@ REPLY = "Your badge is on its way to the email you registered with."
 
 @pytest.fixture
 def model() -> Iterator[ModelServer]:
-    """The model, with all it says."""
+    """The model with scripted responses."""
     with model_server() as scripted:
         scripted.says(json.dumps(ASKS), json.dumps(SENDS), REPLY)
         yield scripted
@@ -56,7 +56,7 @@ def model() -> Iterator[ModelServer]:
 def process(
     transactional_db: None, configured: None, make_serving: MakeServing, model: ModelServer
 ) -> Iterator[Serving]:
-    """A process that serves, executes, asks that model and sends its mails into a folder."""
+    """A server process that executes, uses that model and writes mails to a folder."""
     serving = make_serving(
         {"OPENAI_BASE_URL": model.url},
         TOOLGATE_TOOLS="",
@@ -73,7 +73,7 @@ def process(
 
 
 def asked(by: Rest) -> Plan:
-    """Ask for it in words, start what is drafted, and return the plan once it waits for an answer."""
+    """Request a draft, start it, and return the plan once it waits for an answer."""
     answer = by.post("plans/draft/", {"request": REQUEST, "wait_seconds": 0})
     assert answer.status_code == 201, answer.content
     draft = answer.json()["id"]
@@ -93,7 +93,7 @@ def mails_in(process: Serving) -> str:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["goes on", "killed and started again"])
-def test_please_resend_my_badge(process: Serving, model: ModelServer, ada: User, rosa: User, killed: bool) -> None:
+def test_resend_badge_conversation(process: Serving, model: ModelServer, ada: User, rosa: User, killed: bool) -> None:
     client = Rest(ada)
     plan = asked(client)
     if killed:
@@ -112,7 +112,7 @@ def test_please_resend_my_badge(process: Serving, model: ModelServer, ada: User,
 
 
 def assert_whole(plan: Plan, shown: dict[str, Any], process: Serving, model: ModelServer) -> None:
-    """Check the plan, its history, the mail, and what the model was told."""
+    """Check the plan, its history, the mail, and the input of the model."""
     assert (shown["request"], shown["reply"]) == (REQUEST, REPLY)
     tools = ["ask_user", "plan_on", "lookup_registration", "send_registration_email", "compose_reply"]
     assert [step["tool"] for step in shown["steps"]] == tools
@@ -124,7 +124,7 @@ def assert_whole(plan: Plan, shown: dict[str, Any], process: Serving, model: Mod
     uses = ModelUse.objects.filter(plan=plan).order_by("pk").values_list("purpose", "call__tool_name")
     assert list(uses) == [("draft", "draft_plan"), ("continue", "plan_on"), ("reply", "compose_reply")]
     assert IDENTIFIER in model.read(1)
-    assert "Sample Attendee" not in model.read(2)  # private results are told by their message
+    assert "Sample Attendee" not in model.read(2)  # only the message of a private result is sent
     assert "It is on its way" in model.read(2)
     assert_gapless(plan)
     assert_invariants()

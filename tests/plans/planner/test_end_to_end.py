@@ -1,4 +1,4 @@
-"""A request in words, all the way: a server in its own process, a model behind HTTP, a plan that runs and replies."""
+"""End-to-end test of a request in words with a server process and a model server."""
 
 import json
 import os
@@ -51,8 +51,7 @@ def installation(
             process.kill()
 
 
-def test_a_request_becomes_a_plan_that_runs_and_replies(installation: httpx.Client, model: ModelServer) -> None:
-    """The answer to the POST waits for the model; nothing runs before the plan is started."""
+def test_request_becomes_plan_that_runs_and_replies(installation: httpx.Client, model: ModelServer) -> None:
     model.says("Let me think.", json.dumps(GREETING_PLAN), "Hello has been said.")
     draft = installation.post("plans/draft/", json={"request": "Say hello", "strategy": "plan_act_reflect"})
     assert draft.status_code == 201
@@ -66,8 +65,7 @@ def test_a_request_becomes_a_plan_that_runs_and_replies(installation: httpx.Clie
     assert installation.get("plans/").json()["results"][0]["id"] == plan["id"]
 
 
-def test_what_the_provider_does_is_the_answer(installation: httpx.Client) -> None:
-    """The script is empty, so the server refuses: a problem, not a draft."""
+def test_error_of_provider_is_returned(installation: httpx.Client) -> None:
     answer = installation.post("plans/draft/", json={"request": "Say hello"})
     assert (answer.status_code, answer.headers["content-type"]) == (502, "application/problem+json")
     assert answer.json()["type"] == "urn:toolgate:model_refused"

@@ -1,4 +1,4 @@
-"""What one person may ask of the planner: so often, and so much at once."""
+"""Tests of the planner's limits."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.plans.factories import send_request
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_who_asks_too_often_is_told_when_to_ask_again(ada, ben, configured, monkeypatch):
+def test_rate_limit_names_retry_time(ada, ben, configured, monkeypatch):
     at_once = clock.now()
     monkeypatch.setattr(clock, "now", lambda: at_once)
     pages = Pages(ada)
@@ -27,7 +27,7 @@ def test_who_asks_too_often_is_told_when_to_ask_again(ada, ben, configured, monk
     send_request(Pages(ben), request="Greet me")
 
 
-def test_of_many_queries_the_first_are_run():
+def test_only_first_queries_run():
     steps = steps_of_queries(
         [" ", *(f"q{number}" for number in range(100))], [("search_files", "query")], StepPlacement()
     )

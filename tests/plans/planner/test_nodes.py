@@ -1,4 +1,4 @@
-"""Contract C's nodes, and the plan that an answer of the planner makes."""
+"""Tests of contract C's nodes and of plans built from answers."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ from tests.catalogs import fill_catalog
 
 
 class Noting(BaseTool):
-    """Notes what it is given."""
+    """Tool that records its input."""
 
     name = "noting"
     description = "Note it."
@@ -39,14 +39,14 @@ class Noting(BaseTool):
 
 
 class Cautious(Noting):
-    """Changes something."""
+    """Cautious tool."""
 
     name = "cautious_noting"
     safety_level = "cautious"
 
 
 class Dangerous(Noting):
-    """Needs people."""
+    """Dangerous tool."""
 
     name = "dangerous_noting"
     safety_level = "dangerous"
@@ -79,16 +79,16 @@ def run(*calls, **state):
         ({}, "execute_queries"),
     ],
 )
-def test_tools_come_before_questions_and_those_before_searches(state, route):
+def test_tools_precede_questions_and_searches(state, route):
     assert should_execute_tools(state) == route
 
 
 @pytest.mark.parametrize("state", [{}, {"tool_calls": None}, {"tool_calls": []}])
-def test_no_calls_are_no_results(state):
+def test_no_calls_return_no_results(state):
     assert asyncio.run(execute_tools(state)) == {"tool_results": {}, "results": []}
 
 
-def test_each_runs_in_order_and_the_last_of_a_name_wins(noting):
+def test_calls_run_in_order_and_last_result_of_name_wins(noting):
     ran = run(call(value=1), call(value=2))
     assert [args for args, _ in noting.given] == [{"value": 1}, {"value": 2}]
     assert ran["tool_results"]["noting"]["data"] == 2
@@ -96,7 +96,7 @@ def test_each_runs_in_order_and_the_last_of_a_name_wins(noting):
     assert len({each["call"] for each in ran["results"]}) == 2
 
 
-def test_nothing_that_fails_stops_the_rest(noting):
+def test_failures_do_not_stop_other_calls(noting):
     ran = run(call("nowhere"), call(none=1), call(), call(value=3))
     told = [(each["result"]["success"], each["result"]["error"]) for each in ran["results"]]
     assert told == [
@@ -123,7 +123,6 @@ def test_malformed_calls_leave_other_results(noting):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fault", ["", "The database was set back."])
 def test_refused_call_leaves_other_results(noting, ada, monkeypatch, fault):
-    """Whatever refuses it: that the tool is unknown to the catalog, or that nothing begins at all."""
     monkeypatch.setattr(restore_guard, "_cached_fault", fault)
     ran = run(call(value=1), call("nowhere"), requester=Requester(ada))
     assert [each["result"]["success"] for each in ran["results"]] == [False, False]
@@ -133,13 +132,12 @@ def test_refused_call_leaves_other_results(noting, ada, monkeypatch, fault):
 
 
 @pytest.mark.parametrize("tool", ["cautious_noting", "dangerous_noting"])
-def test_only_safe_tools_run_without_anybody_who_asks(noting, tool):
+def test_only_safe_tools_run_without_requester(noting, tool):
     result = run(call(tool, value=1))["tool_results"][tool]
     assert (result["success"], result["error"]) == (False, nodes.REQUESTER_MISSING)
 
 
-def test_a_tool_is_given_the_ids_of_its_state(noting):
-    """One that the state lacks is None."""
+def test_tool_gets_ids_of_state(noting):
     state = {"conversation_context": {"conversation_id": 7}, "user_context": {"conference_id": 3}}
     asyncio.run(execute_tools({"tool_calls": [call(value=1)], **state}))
     run(call(value=2))
@@ -148,8 +146,7 @@ def test_a_tool_is_given_the_ids_of_its_state(noting):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_call_for_a_requester_is_given_the_ids_of_its_state(executor, noting, ada):
-    """Of the types that they have there, and None for one that the state lacks."""
+def test_call_for_requester_gets_ids_of_state(executor, noting, ada):
     fill_catalog()
     conversation, conference = {"conversation_id": 7}, UUID(int=3)
     state = {"conversation_context": conversation, "user_context": {"conference_id": conference}, "requester": ada}
@@ -162,8 +159,7 @@ def test_call_for_a_requester_is_given_the_ids_of_its_state(executor, noting, ad
 
 
 @pytest.mark.django_db(transaction=True)
-def test_each_call_is_recorded_for_whoever_asks(executor, workspace, ada, vera):
-    """A person, or a token with its scope; nobody else's call runs."""
+def test_calls_are_recorded_for_requester(executor, workspace, ada, vera):
     agent, _ = create_token(user=ada, kind="agent", scopes=["calls:create"])
     reads_only, _ = create_token(user=ada, kind="agent", scopes=["plans:read"])
     search, state = call("apropos_search", query="dumps"), {"conversation_context": {"conversation_id": "chat"}}
@@ -176,8 +172,7 @@ def test_each_call_is_recorded_for_whoever_asks(executor, workspace, ada, vera):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_for_a_requester_each_is_a_call_through_the_gate(executor, workspace, ada):
-    """A safe one has its result; a dangerous one waits, and its result says so."""
+def test_calls_for_requester_pass_the_gate(executor, workspace, ada):
     searching = call("apropos_search", query="dumps")
     writing = call("write_file", path="a.txt", content="b")
     wrong = call("apropos_search")
@@ -195,14 +190,14 @@ def output(**fields):
 
 
 def planned(by, **fields):
-    """Return the plan that an answer makes, having checked that it can be stored."""
+    """Return the plan built from an answer, after checking that it can be stored."""
     document = plan_document(output(**fields), by=Requester(by))
     assert [problem for problem in check_document(document) if problem.severity == "error"] == []
     return document
 
 
 @pytest.mark.django_db
-def test_calls_become_steps_in_order_with_keys_of_their_own(configured, ada):
+def test_calls_become_steps_with_unique_keys(configured, ada):
     search = {"tool": "apropos_search", "args": {"query": "dumps"}, "reason": "Look for it\nfirst"}
     document = planned(ada, needs_tools=True, tool_calls=[search, search | {"reason": ""}])
     assert document["goal"] == "Registration data request"
@@ -214,7 +209,7 @@ def test_calls_become_steps_in_order_with_keys_of_their_own(configured, ada):
 
 
 @pytest.mark.django_db
-def test_a_call_waits_for_the_one_whose_result_it_refers_to(configured, ada):
+def test_call_depends_on_referenced_call(configured, ada):
     search = {"tool": "apropos_search", "args": {"query": "dumps"}, "reason": "Look"}
     second = search | {"args": {"query": "${apropos_search.results.0.name} $${x}"}}
     steps = planned(ada, needs_tools=True, tool_calls=[search, search, second])["steps"]
@@ -224,7 +219,7 @@ def test_a_call_waits_for_the_one_whose_result_it_refers_to(configured, ada):
 
 
 @pytest.mark.django_db
-def test_a_question_is_asked_before_anything_else_is_planned(configured, ada):
+def test_question_precedes_everything_else(configured, ada):
     document = planned(ada, needs_user_input=True, input_request="Your ${email}?", queries=["badge"])
     asks, plans_on = document["steps"]
     assert (asks["tool"], asks["parameters"]) == ("ask_user", {"question": "Your $${email}?"})
@@ -242,7 +237,7 @@ def test_queries_run_over_every_search_tool(configured, ada):
 
 
 @pytest.mark.django_db
-def test_a_plan_of_its_own_keeps_its_references_and_gets_a_reply(configured, ada):
+def test_complete_plan_keeps_references_and_gets_reply(configured, ada):
     first = {"step_id": 1, "description": "a", "tool": "apropos_search", "parameters": {"query": "x1"}}
     second = first | {"step_id": 2, "dependencies": [1], "parameters": {"query": "${found}"}}
     other = first | {"step_id": 3}
@@ -253,12 +248,12 @@ def test_a_plan_of_its_own_keeps_its_references_and_gets_a_reply(configured, ada
 
 
 @pytest.mark.django_db
-def test_a_greeting_is_only_replied_to(configured, ada):
+def test_greeting_is_only_replied_to(configured, ada):
     assert [step["tool"] for step in planned(ada)["steps"]] == ["compose_reply"]
 
 
 @pytest.mark.django_db
-def test_a_plan_of_the_wrong_shape_is_left_to_the_check(configured, ada):
+def test_malformed_plan_is_left_to_validation(configured, ada):
     wrong = output(plan={"steps": [5, {"step_id": "1", "dependencies": "2"}, None]})
     document = plan_document(wrong, by=Requester(ada))
     assert [problem for problem in check_document(document) if problem.severity == "error"]

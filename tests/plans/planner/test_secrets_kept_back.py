@@ -1,4 +1,4 @@
-"""What a provider is never told: secrets of the plan that it plans on, and results of tools with private data."""
+"""Tests that secrets and private results are not sent to the provider."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ QUESTION = {"tool": "ask_user", "parameters": {"question": "Which word?"}, "expe
 
 
 def plan_of(*steps: dict[str, Any], by) -> Plan:
-    """Store a plan made of a request, and run it as far as it goes."""
+    """Store a plan made of a request, and run it as far as possible."""
     numbered = [{"step_id": number, "description": "x"} | step for number, step in enumerate(steps, 1)]
     document = PlanDocument.model_validate({"goal": "Find it", "steps": numbered})
     return work_off(create_plan(document, by=Requester(by), origin=Origin()))
 
 
-def test_a_model_that_mends_its_steps_is_not_shown_the_secrets_of_others(keepers, scripted, ada):
+def test_secrets_of_other_steps_are_not_shown_in_repair(keepers, scripted, ada):
     signing = {"tool": "sign_in", "parameters": {"user": "ada", "password": PASSWORD}, "dependencies": [2]}
     plan = plan_of(QUESTION, {"tool": "plan_on", "dependencies": [1]}, signing, by=ada)
     wrong = ANSWER_WITH_CALL | {"tool_calls": [{"tool": "nothing", "args": {}, "reason": "x"}]}
@@ -37,7 +37,7 @@ def test_a_model_that_mends_its_steps_is_not_shown_the_secrets_of_others(keepers
     assert PASSWORD not in "".join(map(scripted.read, range(len(scripted.asked)))) + kept
 
 
-def test_private_results_are_told_by_their_message_alone(scripted, workspace, ada):
+def test_only_messages_of_private_results_are_sent(scripted, workspace, ada):
     look = {"tool": "lookup_registration", "parameters": {"identifier": "one@example.org"}}
     scripted.says("I have found it.")
     plan = plan_of(look, {"tool": "compose_reply", "dependencies": [1]}, by=ada)

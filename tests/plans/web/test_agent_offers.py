@@ -1,4 +1,4 @@
-"""The page of an agent says when its model is offered fewer tools than the agent may call."""
+"""Test of the warning that a model is offered only some of the allowed tools."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize(("most", "is_told"), [(1, True), (128, False)])
-def test_it_says_when_fewer_are_offered(client, stage, admin, monkeypatch, *, most, is_told):
+def test_page_warns_when_fewer_tools_are_offered(client, stage, admin, monkeypatch, *, most, is_told):
     monkeypatch.setattr(tool_calls, "MOST_TOOLS", most)
     agent = make_agent()
     client.force_login(admin)

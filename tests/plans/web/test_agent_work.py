@@ -1,4 +1,4 @@
-"""A plan with an agent on its page: the agent's work under its step, its words for who may read them."""
+"""Tests of agents' work on the plan's page."""
 
 import pytest
 
@@ -18,21 +18,20 @@ WANTED = (("dangerous", {"value": 1}), ("safe", {"value": 2}))
 
 @pytest.fixture
 def plan(script, ada):
-    """Return a plan whose agent waits for an approval, before a step that waits for the agent."""
+    """Return a plan with an agent that waits for approval, and a step that depends on it."""
     make_agent()
     script.says(calls(*WANTED, text=THOUGHT))
     return work_off(agent_plan(ada, agent_step(), act(2, dependencies=[1])))
 
 
 def open_page(viewer, plan, more=""):
-    """Return the page of the plan as this person sees it."""
+    """Return the plan's page for this person."""
     pages = Pages(viewer)
     pages.open(f"/plans/{plan.public_id}/{more}")
     return pages
 
 
-def test_what_an_agent_calls_stands_under_its_step(plan):
-    """In the timeline; the graph and the numbers have the steps that somebody wrote."""
+def test_agents_calls_are_listed_below_its_step(plan):
     picture = load_overview(plan)
     assert [(each.number, each.parent, each.before) for each in picture.steps] == [
         (1, None, None), (3, 1, 2), (4, 1, 2), (5, 1, 2), (2, None, None),
@@ -43,25 +42,22 @@ def test_what_an_agent_calls_stands_under_its_step(plan):
     assert [(box.step_id, box.tool) for box in drawing.boxes] == [(1, "ann, 2 calls"), (2, "safe")]
 
 
-def test_what_an_agents_step_waits_for_is_said(plan, script, rosa):
-    """Its model, or so many calls; for people where one of them does."""
+def test_label_says_what_agent_waits_for(plan, script, rosa):
     agent = load_overview(plan).by_number[1]
-    assert (agent.label, agent.word.hue, agent.calls) == ("Waits for a call", "human", 2)
+    assert (agent.label, agent.word.hue, agent.calls) == ("Waiting for 1 call", "human", 2)
     script.says(ANSWER)
     approve(plan, rosa, 4)
     work_off(plan)
     assert load_overview(plan).by_number[1].label == "Done"
 
 
-def test_a_plan_works_while_its_agents_calls_do(plan):
-    """An agent that waits for people works as little as any step that does."""
+def test_plan_works_while_agents_calls_work(plan):
     picture = load_overview(plan)
     assert [bar.kind for bar in picture.timeline.bars if bar.step_id == 1] == ["agent"]
     assert picture.working_ms < 60_000
 
 
-def test_a_call_that_failed_is_not_looked_at_first(script, stage, ada):
-    """What came of it is the agent's to hear."""
+def test_failed_call_of_agent_is_not_opened_first(script, stage, ada):
     make_agent()
     script.says(calls(("safe", {"no_such_argument": 1})), ANSWER)
     plan = work_off(agent_plan(ada))
@@ -69,15 +65,13 @@ def test_a_call_that_failed_is_not_looked_at_first(script, stage, ada):
     assert default_step(load_overview(plan)) == 1
 
 
-def test_the_history_names_the_agent(plan):
-    """Nobody changed the plan."""
+def test_history_names_agent(plan):
     said = [event_line(event).said.text for event in plan.events.filter(type="plan.changed").order_by("seq")]
-    assert said == ["The agent ann asks its model in step 3", "The agent ann called steps 4, 5"]
+    assert said == ["The agent ann asks its model in step 3", "The agent ann added steps 4, 5"]
 
 
 @pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
-def test_the_work_is_read_by_who_may_see_private_values(plan, script, request, rosa, name):
-    """What the model said, what it called, and the way to what waits."""
+def test_work_is_shown_to_viewers_of_private_values(plan, script, request, rosa, name):
     viewer = request.getfixturevalue(name)
     pages = open_page(viewer, plan, "?step=1")
     assert THOUGHT in pages.html
@@ -90,8 +84,7 @@ def test_the_work_is_read_by_who_may_see_private_values(plan, script, request, r
 
 
 @pytest.mark.parametrize("name", ["vera", "ben"])
-def test_onlookers_see_no_text_of_an_agent(plan, script, request, rosa, name):
-    """On no card, nor in the part of the page that is drawn for everyone."""
+def test_viewers_see_no_text_of_agent(plan, script, request, rosa, name):
     script.says(ANSWER)
     approve(plan, rosa, 4)
     work_off(plan)
@@ -102,8 +95,7 @@ def test_onlookers_see_no_text_of_an_agent(plan, script, request, rosa, name):
     assert not [part for part in _render_plan(plan.public_id).fragments.values() if THOUGHT in part or ANSWER in part]
 
 
-def test_the_card_of_a_call_leads_to_its_agent(plan, ada):
-    """It says what the model said with it, and offers to skip it; it is not retried by itself."""
+def test_card_of_call_links_to_its_agent(plan, ada):
     pages = open_page(ada, plan, "?step=4")
     assert 'id="step" data-step="4"' in pages.html
     assert '<a href="?step=1">step 1</a>' in pages.html
@@ -112,8 +104,7 @@ def test_the_card_of_a_call_leads_to_its_agent(plan, ada):
     assert 'id="skip"' not in open_page(ada, plan, "?step=3").html
 
 
-def test_new_calls_come_into_the_page(plan, script, rosa):
-    """As rows before the next step, and the card of the agent's step is asked for again."""
+def test_new_calls_are_sent_to_page(plan, script, rosa):
     before = _render_plan(plan.public_id).fragments
     script.says(ANSWER)
     approve(plan, rosa, 4)
@@ -124,16 +115,14 @@ def test_new_calls_come_into_the_page(plan, script, rosa):
     assert after["look-1"] != before["look-1"]
 
 
-def test_the_list_of_plans_counts_the_steps_that_were_written(plan, ada):
-    """An agent that calls much makes no plan look far behind."""
+def test_list_counts_only_submitted_steps(plan, ada):
     pages = Pages(ada)
     pages.open("/plans/")
     assert "0 of 2" in pages.html
 
 
 @pytest.mark.parametrize("name", ["ada", "vera"])
-def test_calls_that_were_refused_are_shown_with_why(script, ada, vera, request, name):
-    """They have no step; those that were made stand beside them. Who may not read the model's words reads none."""
+def test_refused_calls_are_shown_with_reason(script, ada, vera, request, name):
     make_agent("bob", tools=ToolFilter(names=["safe"]))
     unreadable = {"id": "c9", "tool": "safe", "arguments": {"text": "{"}, "problem": "Its arguments are no JSON."}
     wanted = calls(("safe", {"value": 1}), ("dangerous", {"value": 2}), ("<b>odd", {}))

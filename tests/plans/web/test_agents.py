@@ -1,4 +1,4 @@
-"""The pages of agents: read by everyone with a role, changed by administrators, given tasks by who may use them."""
+"""Tests of the pages of agents."""
 
 import re
 from decimal import Decimal
@@ -36,12 +36,11 @@ def pages(admin) -> Pages:
 
 @pytest.fixture(autouse=True)
 def model(settings) -> None:
-    """A model that nobody asks."""
+    """Configure a model that is never used."""
     settings.TOOLGATE_MODEL = "openai:scripted"
 
 
-def test_the_list_begins_empty(pages, vera):
-    """Who may make one is led there."""
+def test_empty_list_links_to_form(pages, vera):
     pages.open("/agents/")
     assert 'href="/agents/new/"' in pages.html
     reader = Pages(vera)
@@ -49,8 +48,7 @@ def test_the_list_begins_empty(pages, vera):
     assert 'href="/agents/new/"' not in reader.html
 
 
-def test_an_agent_is_made_and_changed(pages):
-    """What was sent is what is stored; the page leads from one to the other."""
+def test_agent_is_created_and_changed(pages):
     pages.open("/agents/new/")
     said = pages.send("/agents/new/", FORM)
     assert describe_budget(AgentBudget(rounds=5, cost=Decimal("0.25"))) in said
@@ -61,8 +59,7 @@ def test_an_agent_is_made_and_changed(pages):
     assert "researcher" in pages.open("/agents/")
 
 
-def test_mistakes_are_shown_at_their_fields(pages):
-    """With what was typed."""
+def test_problems_are_shown_at_their_fields(pages):
     pages.open("/agents/new/")
     pages.send("/agents/new/", FORM | {"name": "Big Name", "rounds": "many", "cost": "1.1234567"}, status=422)
     assert mistaken_on(pages) == {"name", "rounds", "cost"}
@@ -73,17 +70,16 @@ def test_mistakes_are_shown_at_their_fields(pages):
 
 
 def mistaken_on(pages: Pages) -> set[str]:
-    """Return the fields beside which the open page shows a mistake."""
+    """Return the fields with a problem on the open page."""
     return set(re.findall(r'id="err-(\w+)"', pages.html))
 
 
 def offered_on(pages: Pages) -> list[str]:
-    """Return the tools that the open page says an agent would have."""
+    """Return the tools offered on the open page."""
     return re.findall(r'href="/tools/([^/"]+)/"', pages.html.split('id="offers"')[1].split("</section>")[0])
 
 
-def test_the_tools_it_would_have_are_shown_before_it_is_saved(pages):
-    """As ticked, up to the level."""
+def test_tools_are_previewed_before_saving(pages):
     pages.open("/agents/new/")
     pages.send("/agents/new/", FORM | {"do": "show"})
     assert offered_on(pages) == ["render_text"]
@@ -92,15 +88,13 @@ def test_the_tools_it_would_have_are_shown_before_it_is_saved(pages):
     assert not Agent.objects.exists()
 
 
-def test_pages_warn_that_private_data_goes_to_the_provider(pages, vera):
-    """On the form and to someone who only reads the agent: the text is the promise."""
+def test_pages_warn_that_provider_receives_private_data(pages, vera):
     assert "what these tools return, private data too" in pages.open("/agents/new/")
     make_agent()
     assert "what the tools it calls return, private data too" in Pages(vera).open("/agents/ann/")
 
 
-def test_a_change_meanwhile_is_told(pages, admin):
-    """Nobody writes over what they have not seen."""
+def test_concurrent_change_is_reported(pages, admin):
     make_agent("researcher")
     pages.open("/agents/researcher/")
     seen = pages.field("updated_at")
@@ -112,8 +106,7 @@ def test_a_change_meanwhile_is_told(pages, admin):
     assert agent_document(Agent.objects.get()).budget.rounds == 9
 
 
-def test_others_read_and_do_not_write(ada, vera, pages):
-    """Neither form nor button; a form that is sent anyway is refused."""
+def test_other_users_cannot_change_agents(ada, vera, pages):
     make_agent("researcher", instructions="Be thorough.")
     for reader in (ada, vera):
         others = Pages(reader)
@@ -127,8 +120,7 @@ def test_others_read_and_do_not_write(ada, vera, pages):
     assert agent_document(Agent.objects.get()).instructions == "Be thorough."
 
 
-def test_an_agent_is_ended(pages, ada):
-    """One that never ran is gone; one that did is kept, switched off."""
+def test_agent_is_deleted_or_switched_off(pages, ada):
     make_agent("unused")
     pages.open("/agents/unused/")
     pages.send("/agents/unused/end/")
@@ -136,8 +128,7 @@ def test_an_agent_is_ended(pages, ada):
     pages.open("/agents/unused/", status=404)
 
 
-def test_a_task_becomes_a_plan_of_one_step(ada):
-    """It starts at once; the same form makes it once."""
+def test_task_becomes_plan_of_one_step(ada):
     make_agent("researcher")
     pages = Pages(ada)
     pages.open("/agents/researcher/")
@@ -154,8 +145,7 @@ def test_a_task_becomes_a_plan_of_one_step(ada):
 
 
 @pytest.mark.parametrize("task", ["", "x" * 501, "Find \0 out"])
-def test_a_task_needs_words(ada, task):
-    """What was typed stays."""
+def test_empty_task_is_refused(ada, task):
     make_agent("researcher")
     pages = Pages(ada)
     pages.open("/agents/researcher/")
@@ -164,8 +154,7 @@ def test_a_task_needs_words(ada, task):
     assert not Plan.objects.exists()
 
 
-def test_who_may_not_use_it_is_told_why(ada, vera, rosa, settings):
-    """By role, by group, switched off, without a model."""
+def test_refused_task_shows_reason(ada, vera, rosa, settings):
     make_agent("ours", groups=["reviewer"])
     make_agent("off", enabled=False)
     make_agent("all")
@@ -186,8 +175,7 @@ def test_who_may_not_use_it_is_told_why(ada, vera, rosa, settings):
     assert "TOOLGATE_MODEL" in pages.send("/agents/all/task/", {"task": "Go.", "key": "k"}, status=503)
 
 
-def test_its_runs_say_why_they_stopped(script, ada, vera):
-    """To everyone who sees the plan."""
+def test_runs_show_why_they_stopped(script, ada, vera):
     make_agent("ann")
     script.says("All is well.")
     work_off(agent_plan(ada))
@@ -196,8 +184,7 @@ def test_its_runs_say_why_they_stopped(script, ada, vera):
     assert "Done" in said and "110 tokens" in said
 
 
-def test_who_has_no_role_sees_only_what_they_may_use():
-    """And may give it no task."""
+def test_user_without_role_sees_usable_agents():
     make_agent("all")
     make_agent("ours", groups=["reviewer"])
     pages = Pages(person("nobody"))

@@ -1,4 +1,4 @@
-"""Asking for a plan on its pages, without JavaScript: form, draft, what comes of it, earlier requests, prompts."""
+"""Tests of the pages for requests in words, without JavaScript."""
 
 import html
 import json
@@ -35,7 +35,7 @@ QUESTION = {"intent": "Send a badge", "needs_user_input": True, "input_request":
 
 
 def draft(pages: Pages, **fields: Any) -> Call:
-    """Ask, let the planner answer, open what came of it, and return the draft."""
+    """Request a draft, let the planner answer, open the page and return the draft."""
     send_request(pages, **fields)
     call = Call.objects.filter(tool_name=states.DRAFT_TOOL).latest("pk")
     work_off(Plan.objects.get(public_id=call.plan_ref))
@@ -44,7 +44,7 @@ def draft(pages: Pages, **fields: Any) -> Call:
 
 
 def uses_on(pages: Pages) -> int:
-    """Return how many uses of a model the open page shows."""
+    """Return how many model requests the open page shows."""
     return len(re.findall(r'id="use-\d+"', pages.html))
 
 
@@ -53,8 +53,7 @@ def count(pages: Pages) -> int:
     return len(re.findall(r"<li data-item>", pages.html))
 
 
-def test_a_request_becomes_a_preview(ada, scripted):
-    """Asking shows that it is being asked; then the steps with levels and reasons, and what it took."""
+def test_request_becomes_preview(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     send_request(pages, strategy="plan_act_reflect")
@@ -71,8 +70,7 @@ def test_a_request_becomes_a_preview(ada, scripted):
     assert not Plan.objects.filter(kind="plan").exists()
 
 
-def test_the_draft_is_started_once(ada, scripted):
-    """A second press, and a second tab, lead to the plan that is there."""
+def test_draft_is_started_once(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     call = draft(pages)
@@ -86,8 +84,7 @@ def test_the_draft_is_started_once(ada, scripted):
     assert 'id="goal"' in pages.html and Plan.objects.filter(kind="plan").count() == 1
 
 
-def test_the_same_form_sent_twice_asks_once(ada, scripted):
-    """Other words are another draft."""
+def test_form_submitted_twice_makes_one_draft(ada, scripted):
     pages = Pages(ada)
     pages.open("/ask/")
     key = pages.field("key")
@@ -97,7 +94,7 @@ def test_the_same_form_sent_twice_asks_once(ada, scripted):
     assert Call.objects.filter(tool_name=states.DRAFT_TOOL).count() == 2
 
 
-def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
+def test_earlier_request_shows_waiting_question(ada, scripted):
     scripted.says(QUESTION)
     pages = Pages(ada)
     call = draft(pages)
@@ -108,8 +105,7 @@ def test_an_earlier_request_that_asks_its_person_says_so(ada, scripted):
     assert asked.word.label in pages.open("/ask/")
 
 
-def test_unusable_requests_are_refused_beside_their_words(ada, configured):
-    """Nothing is asked."""
+def test_invalid_requests_are_refused(ada, configured):
     pages = Pages(ada)
     for fields in ({"request": " \n"}, {"request": "x" * 8001}, {"request": "a\0b"}, {"strategy": "magic"}):
         send_request(pages, 422, **fields)
@@ -118,14 +114,13 @@ def test_unusable_requests_are_refused_beside_their_words(ada, configured):
     assert not Call.objects.exists()
 
 
-def test_form_without_key_is_refused_with_another(ada, configured):
+def test_form_without_key_gets_new_key(ada, configured):
     pages = Pages(ada)
     send_request(pages, 409, key="")
     assert 'id="ask-wrong"' in pages.html and pages.field("key")
 
 
-def test_without_a_model_the_setting_is_named(ada, catalog, settings):
-    """On the page, and to who sends the form all the same; plans can be written by hand."""
+def test_missing_model_names_setting(ada, catalog, settings):
     settings.TOOLGATE_MODEL = ""
     pages = Pages(ada)
     said = pages.open("/ask/")
@@ -135,8 +130,7 @@ def test_without_a_model_the_setting_is_named(ada, catalog, settings):
     assert not Call.objects.exists()
 
 
-def test_a_question_comes_first(ada, scripted):
-    """The preview says what the plan will ask."""
+def test_preview_shows_question(ada, scripted):
     scripted.says(QUESTION)
     pages = Pages(ada)
     draft(pages, request="Please resend my badge.")
@@ -145,8 +139,7 @@ def test_a_question_comes_first(ada, scripted):
     assert 'id="draft-start"' in pages.html and 'id="draft-start" disabled' not in pages.html
 
 
-def test_what_could_not_be_mended_is_shown_and_can_be_edited(ada, scripted):
-    """After two repairs; the editor has the document, the plan keeps the request."""
+def test_draft_with_errors_can_be_edited(ada, scripted):
     scripted.says(BAD, BAD, BAD)
     pages = Pages(ada)
     call = draft(pages)
@@ -164,8 +157,8 @@ def test_what_could_not_be_mended_is_shown_and_can_be_edited(ada, scripted):
     assert Plan.objects.filter(kind="plan").count() == 1
 
 
-def test_a_failure_says_why(ada, scripted):
-    """In words that hold nothing of the provider's; the model's own text is not shown as the page's."""
+def test_failed_draft_shows_reason(ada, scripted):
+    """The reason contains no text of the provider."""
     scripted.says("no JSON", "no JSON", "<script>no</script>")
     pages = Pages(ada)
     call = draft(pages)
@@ -174,8 +167,7 @@ def test_a_failure_says_why(ada, scripted):
     assert 'id="asking"' in pages.html
 
 
-def test_a_draft_is_cancelled(ada, rosa, configured):
-    """By who asked; a reviewer may look on."""
+def test_draft_is_cancelled_by_requester(ada, rosa, configured):
     pages, other = Pages(ada), Pages(rosa)
     send_request(pages)
     call = Call.objects.get(tool_name=states.DRAFT_TOOL)
@@ -188,8 +180,7 @@ def test_a_draft_is_cancelled(ada, rosa, configured):
     assert 'id="no-draft"' in pages.html and Call.objects.get().status == "cancelled"
 
 
-def test_others_cannot_start_it(ada, ben, rosa, vera, scripted):
-    """Nor edit it; a request in words is private, so that most do not even find it."""
+def test_others_cannot_start_or_edit_draft(ada, ben, rosa, vera, scripted):
     scripted.says(GOOD)
     call = draft(Pages(ada))
     for person, status in ((rosa, 403), (ben, 404), (vera, 404)):
@@ -200,8 +191,7 @@ def test_others_cannot_start_it(ada, ben, rosa, vera, scripted):
     assert not Plan.objects.filter(kind="plan").exists()
 
 
-def test_who_may_not_call_may_not_ask(vera, configured):
-    """And is told which role it takes; the navigation does not lead there."""
+def test_asking_needs_role(vera, configured):
     pages = Pages(vera)
     pages.open("/ask/")
     assert 'id="no-role"' in pages.html and 'data-go="k"' not in pages.html
@@ -209,8 +199,7 @@ def test_who_may_not_call_may_not_ask(vera, configured):
     assert not Call.objects.exists()
 
 
-def test_whoever_waits_is_told_only_what_is_new(ada, scripted):
-    """Nothing while nothing has happened; then the draft, and a word for the live region."""
+def test_polling_returns_only_changes(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     send_request(pages)
@@ -227,8 +216,7 @@ def test_whoever_waits_is_told_only_what_is_new(ada, scripted):
         assert absent not in pages.html
 
 
-def test_earlier_requests_are_pages(ada, ben, configured, monkeypatch):
-    """Newest first, one's own; a cursor that is not ours is the beginning."""
+def test_earlier_requests_have_pages(ada, ben, configured, monkeypatch):
     monkeypatch.setattr(ask_form, "PAGE_SIZE", 2)
     pages = Pages(ada)
     pages.open("/ask/")
@@ -247,8 +235,7 @@ def test_earlier_requests_are_pages(ada, ben, configured, monkeypatch):
         assert count(pages) == 2
 
 
-def test_a_reply_stands_beside_its_request(ada, scripted):
-    """With the plan that gave it."""
+def test_reply_is_shown_with_its_request(ada, scripted):
     scripted.says(GOOD)
     pages = Pages(ada)
     pages.send(f"/ask/{draft(pages).public_id}/start/")
@@ -259,7 +246,6 @@ def test_a_reply_stands_beside_its_request(ada, scripted):
 
 @pytest.mark.parametrize("example", ask_form.EXAMPLES)
 def test_examples_fill_the_form(ada, catalog, example):
-    """The words, and the way that suits them."""
     pages = Pages(ada)
     pages.open(f"/ask/?example={example}")
     wanted = ask_form.EXAMPLES[example]
@@ -267,8 +253,7 @@ def test_examples_fill_the_form(ada, catalog, example):
     assert f'value="{wanted.strategy}" checked' in pages.html
 
 
-def test_prompts_are_read_by_the_owner_and_administrators(ada, ben, admin, scripted):
-    """Exactly as they were sent, and nothing in them does anything."""
+def test_prompts_are_shown_to_owner_and_administrators(ada, ben, admin, scripted):
     scripted.says(GOOD | {"intent": "<script>alert(1)</script>"})
     pages = Pages(ada)
     call = draft(pages, request="Greet </pre><b>Jo</b>")
@@ -288,8 +273,7 @@ def test_prompts_are_read_by_the_owner_and_administrators(ada, ben, admin, scrip
     assert "/prompts/" not in stranger.open(f"/plans/{plan.public_id}/") + stranger.html
 
 
-def test_a_plan_without_prompts(ada, catalog):
-    """Says so, and its page leads nowhere."""
+def test_plan_without_prompts_has_no_link(ada, catalog):
     plan, pages = make_plan(ada, step(1)), Pages(ada)
     pages.open(f"/plans/{plan.public_id}/")
     assert "/prompts/" not in pages.html
@@ -298,13 +282,12 @@ def test_a_plan_without_prompts(ada, catalog):
 
 
 def a_use(plan: Plan, call: Call, **fields: Any) -> ModelUse:
-    """Store one time a model was asked."""
+    """Store one model request."""
     told = {"purpose": "agent", "model": "m", "prompt": "[]", "latency_ms": 1, "at": plan.created_at} | fields
     return ModelUse.objects.create(plan=plan, call=call, **told)
 
 
-def test_prompts_come_in_pages_and_whole(ada: User, configured: None):
-    """Long messages are folded, never cut; what is not stored as expected is shown as it is."""
+def test_prompts_have_pages_and_are_complete(ada: User, configured: None):
     send_request(Pages(ada))
     call = Call.objects.get()
     plan = Plan.objects.get(public_id=call.plan_ref)

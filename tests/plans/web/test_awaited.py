@@ -1,4 +1,4 @@
-"""What a plan waits for is said alike in the list of plans and the sidebar: whoever is asked learns of it."""
+"""Tests of waiting statuses in the list of plans and the sidebar."""
 
 import pytest
 
@@ -12,20 +12,20 @@ pytestmark = pytest.mark.django_db
 
 
 def awaiting(plan: Plan, **each: str) -> None:
-    """Let steps wait, named by what they wait for."""
+    """Let the steps wait for the given things."""
     for step_id, waiting_for in enumerate(each.values(), 1):
         rows = Step.objects.filter(plan=plan, step_id=step_id)
         rows.update(status="in_progress", waiting_for=waiting_for, ready_at=None)
 
 
 def said_of(ada) -> tuple[str, str]:
-    """Return what the list and the sidebar say of the one plan."""
+    """Return the status of the plan in the list and the sidebar."""
     listed = plan_list(ada, PlanQuery()).rows[0].words[0].label
     shown = running_plans(ada)[0]
     return listed, status_badge(shown["status"], shown["waiting_for"]).label
 
 
-def test_a_plan_that_asks_its_person_says_so(stage, ada):
+def test_waiting_question_is_shown(stage, ada):
     work_off(make_plan(ada, step(1, "ask_user", parameters={"question": "Which one?"})))
     assert said_of(ada) == ("Waiting for an answer",) * 2
 
@@ -39,7 +39,7 @@ def test_a_plan_that_asks_its_person_says_so(stage, ada):
         ("retry", "calls", "Running"),
     ],
 )
-def test_of_two_waits_the_one_is_said_that_its_own_page_says(stage, ada, first, second, said):
+def test_status_equals_that_of_plan_page(stage, ada, first, second, said):
     plan = make_plan(ada, step(1), step(2))
     Plan.objects.filter(pk=plan.pk).update(status="in_progress")
     awaiting(plan, first=first, second=second)

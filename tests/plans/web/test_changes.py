@@ -1,4 +1,4 @@
-"""Retry, skip, clone and change on the plan's page: plain forms, shown to who may, with 409 and what was typed kept."""
+"""Tests of retry, skip, clone and change on the plan's page."""
 
 import html
 import json
@@ -22,13 +22,13 @@ from tests.plans.factories import act_raising
 
 
 def path_of(plan: Plan, rest: str = "") -> str:
-    """Return the address of the plan's page, or of something below it."""
+    """Return the URL of the plan's page, or of a path below it."""
     return f"/plans/{plan.public_id}/{rest}"
 
 
 @pytest.fixture
 def failed(stage: Any, ada: User) -> Plan:
-    """A plan of Ada's whose second step failed and whose third is in its way."""
+    """A plan whose second step failed and whose third step is blocked."""
     stage.acts["keeping"] = act_raising(ToolError("no"))
     plan = work_off(make_plan(ada, act(1), act(2, tool="keeping", dependencies=[1]), act(3, dependencies=[2])))
     stage.acts.clear()
@@ -37,12 +37,11 @@ def failed(stage: Any, ada: User) -> Plan:
 
 @pytest.fixture
 def waiting(stage: Any, ada: User) -> Plan:
-    """A plan of Ada's whose first step waits for people, with one after it."""
+    """A plan whose first step waits for approval, with one step after it."""
     return work_off(make_plan(ada, act(1, tool="dangerous"), act(2, "old", dependencies=[1])))
 
 
-def test_a_failed_plan_is_retried_by_its_owner(failed, ada):
-    """From the header; the page then shows it in progress."""
+def test_owner_retries_failed_plan(failed, ada):
     pages = Pages(ada)
     assert 'id="retry"' in (pages.open(path_of(failed)), pages.html)[1]
     pages.send(path_of(failed, "retry/"))
@@ -50,8 +49,7 @@ def test_a_failed_plan_is_retried_by_its_owner(failed, ada):
     assert (failed.status, step_of(failed, 2).status, 'id="retry"' in pages.html) == ("in_progress", "pending", False)
 
 
-def test_a_failed_step_is_retried_from_its_card(failed, ada):
-    """And what needs it goes on; it could be skipped, too."""
+def test_failed_step_is_retried_from_its_card(failed, ada):
     pages = Pages(ada)
     for number, is_offered in ((3, False), (2, True)):
         pages.open(path_of(failed, f"?step={number}"))
@@ -63,8 +61,7 @@ def test_a_failed_step_is_retried_from_its_card(failed, ada):
     assert step_of(failed, 2).status == "completed"
 
 
-def test_a_failed_step_is_retried_with_other_arguments(failed, ada, ben):
-    """From a form of what it ran with; what does not fit is said at its field, and only its person opens it."""
+def test_failed_step_is_retried_with_other_arguments(failed, ada, ben):
     pages, address = Pages(ada), path_of(failed, "steps/2/input/")
     pages.open(path_of(failed, "?step=2"))
     assert f'href="{address}"' in pages.html
@@ -78,8 +75,7 @@ def test_a_failed_step_is_retried_with_other_arguments(failed, ada, ben):
     Pages(ben).open(address, status=403)
 
 
-def test_a_step_is_skipped_with_a_reason(waiting, ada, vera):
-    """The card says then who did and why, to everyone."""
+def test_step_is_skipped_with_reason(waiting, ada, vera):
     pages = Pages(ada)
     pages.open(path_of(waiting, "?step=1"))
     assert 'id="skip"' in pages.html
@@ -91,8 +87,7 @@ def test_a_step_is_skipped_with_a_reason(waiting, ada, vera):
     pages.send(path_of(waiting, "steps/1/skip/"), {"comment": "Again"}, status=409)
 
 
-def test_a_plan_is_cloned_by_who_may_write(failed, ada, ben, vera):
-    """The two pages lead to each other."""
+def test_plan_is_cloned(failed, ada, ben, vera):
     pages = Pages(ben)
     pages.open(path_of(failed))
     pages.send(path_of(failed, "clone/"))
@@ -107,8 +102,7 @@ def test_a_plan_is_cloned_by_who_may_write(failed, ada, ben, vera):
     assert Plan.objects.count() == 2
 
 
-def test_a_clone_that_would_show_private_values_is_refused(stage, ada, ben):
-    """And not offered."""
+def test_clone_revealing_private_values_is_refused(stage, ada, ben):
     plan = work_off(make_plan(ada, act(1, "jo@example.org", "private")))
     pages = Pages(ben)
     assert 'id="clone"' not in (pages.open(path_of(plan)), pages.html)[1]
@@ -117,8 +111,7 @@ def test_a_clone_that_would_show_private_values_is_refused(stage, ada, ben):
     assert Plan.objects.get() == plan
 
 
-def test_a_clone_that_could_not_be_submitted_today_is_refused(failed, ada):
-    """The page shows the first reason, which names the tool."""
+def test_clone_of_invalid_plan_is_refused(failed, ada):
     failed.steps.filter(step_id=2).update(tool="gone")
     pages = Pages(ada)
     pages.open(path_of(failed))
@@ -127,7 +120,7 @@ def test_a_clone_that_could_not_be_submitted_today_is_refused(failed, ada):
 
 
 def text_of(pages: Pages, plan: Plan) -> dict[str, Any]:
-    """Open the page on which a plan is changed and return what is in the editor."""
+    """Open the change page of a plan and return the text of the editor."""
     pages.open(path_of(plan, "change/"))
     text = pages.html.partition('id="pj"')[2].partition(">")[2].partition("</textarea>")[0]
     document: dict[str, Any] = json.loads(html.unescape(text))
@@ -135,18 +128,17 @@ def text_of(pages: Pages, plan: Plan) -> dict[str, Any]:
 
 
 def codes_on(pages: Pages) -> list[str]:
-    """Return the codes of the errors on the page that is open."""
+    """Return the codes of the errors on the open page."""
     return re.findall(r'data-problem="(\w+)" data-severity="error"', pages.html)
 
 
 def send_change(pages: Pages, plan: Plan, document: Any, *, do: str = "change", status: int = 200) -> str:
-    """Send what was written with the hidden fields of the page that is open."""
+    """Submit a text with the hidden fields of the open page."""
     fields = {name: pages.field(name) for name in ("listed", "seen")}
     return pages.send(path_of(plan, "change/"), {**fields, "text": json.dumps(document, indent=1), "do": do}, status)
 
 
-def test_a_plan_is_changed_as_text(waiting, ada):
-    """Only what has not started is in it; what is sent becomes edits, additions and removals."""
+def test_plan_is_changed_as_text(waiting, ada):
     pages = Pages(ada)
     document = text_of(pages, waiting)
     assert [step["step_id"] for step in document["steps"]] == [2]
@@ -160,8 +152,7 @@ def test_a_plan_is_changed_as_text(waiting, ada):
     assert (list(step_documents(waiting)), Plan.objects.get().goal) == ([1, 3], "Try")
 
 
-def test_a_field_that_is_left_out_is_cleared(waiting, ada):
-    """The text is the whole step."""
+def test_omitted_field_is_cleared(waiting, ada):
     change_plan(waiting, read_plan_change({"edit": [{"step_id": 2, "expected_key": "x"}]}), by=Requester(ada))
     pages = Pages(ada)
     document = text_of(pages, waiting)
@@ -170,15 +161,13 @@ def test_a_field_that_is_left_out_is_cleared(waiting, ada):
     assert "expected_key" not in step_documents(waiting)[2]
 
 
-def test_nothing_that_changed_leads_back(waiting, ada):
-    """No event tells of it."""
+def test_unchanged_text_records_no_event(waiting, ada):
     pages = Pages(ada)
     send_change(pages, waiting, text_of(pages, waiting))
     assert not waiting.events.filter(type="plan.changed").exists()
 
 
-def test_problems_are_shown_where_they_stand(waiting: Plan, ada: User) -> None:
-    """A check shows each with its line and changes nothing."""
+def test_problems_are_shown_with_their_lines(waiting: Plan, ada: User) -> None:
     wrong: tuple[tuple[Any, str], ...] = (
         ({"steps": [act(2, tool="none_such", dependencies=[1])]}, "unknown_tool"),
         ({"steps": [act(2, dependencies=[9])]}, "unknown_dependency"),
@@ -197,8 +186,7 @@ def test_problems_are_shown_where_they_stand(waiting: Plan, ada: User) -> None:
     assert step_documents(waiting) == before
 
 
-def test_problems_refuse_a_change(waiting, ada):
-    """With 422, and what was typed."""
+def test_problems_prevent_change(waiting, ada):
     pages = Pages(ada)
     document = text_of(pages, waiting)
     document["steps"].append(act(3, "typed by hand", tool="none_such"))
@@ -206,8 +194,7 @@ def test_problems_refuse_a_change(waiting, ada):
     assert pages.send(path_of(waiting, "change/"), {"text": "{", "do": "change"}, status=422)
 
 
-def test_a_step_that_started_meanwhile(stage, ada):
-    """409 names it and keeps what was typed; left as it was, the rest is changed."""
+def test_edit_of_started_step_is_conflict(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     change_plan(plan, read_plan_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
     pages = Pages(ada)
@@ -222,8 +209,7 @@ def test_a_step_that_started_meanwhile(stage, ada):
     assert step_documents(plan)[3]["description"] == "Newer"
 
 
-def test_a_removed_step_that_started_meanwhile(stage, ada):
-    """It is not removed without a word; sent again, it stays."""
+def test_removal_of_started_step_is_conflict(stage, ada):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     change_plan(plan, read_plan_change({"add": [act(2), act(3, dependencies=[1])]}), by=Requester(ada))
     pages = Pages(ada)
@@ -236,8 +222,7 @@ def test_a_removed_step_that_started_meanwhile(stage, ada):
     assert (list(step_documents(plan)), step_documents(plan)[3]["description"]) == ([1, 2, 3], "Newer")
 
 
-def test_a_change_by_someone_else_meanwhile(waiting, ada):
-    """409 once; sent again, what they added stays."""
+def test_concurrent_change_is_conflict_once(waiting, ada):
     pages = Pages(ada)
     document = text_of(pages, waiting)
     change_plan(waiting, read_plan_change({"add": [act(5)]}), by=Requester(ada))
@@ -248,8 +233,7 @@ def test_a_change_by_someone_else_meanwhile(waiting, ada):
     assert (list(step_documents(waiting)), Plan.objects.get().goal) == ([1, 2, 5], "Another")
 
 
-def test_buttons_are_for_who_may(waiting, failed, ada, ben, request):
-    """Owner and administrators retry and change; who may write clones; others see none of them."""
+def test_buttons_depend_on_permissions(waiting, failed, ada, ben, request):
     seen = {}
     admin, vera = (request.getfixturevalue(name) for name in ("admin", "vera"))
     for who in (ada, admin, ben, vera):
@@ -270,8 +254,7 @@ def test_buttons_are_for_who_may(waiting, failed, ada, ben, request):
 
 
 @pytest.mark.parametrize("roles", [[], ["reviewer"]])
-def test_who_lost_the_role_takes_no_plan_of_theirs_further(waiting, failed, ada, roles):
-    """As over REST; a plan can still be paused and cancelled."""
+def test_owner_without_role_cannot_continue_plan(waiting, failed, ada, roles):
     pages = Pages(ada)
     document = text_of(pages, waiting)
     fields = {name: pages.field(name) for name in ("listed", "seen")} | {"text": json.dumps(document)}
@@ -285,8 +268,7 @@ def test_who_lost_the_role_takes_no_plan_of_theirs_further(waiting, failed, ada,
     assert ('id="pause"' in pages.html, events_of(waiting)[-1]) == (True, "1 step.waiting")
 
 
-def test_plans_that_cannot_be_changed(stage, ada):
-    """No link, and the page says so."""
+def test_unchangeable_plan_has_no_link(stage, ada):
     closed = make_plan(ada, act(1), can_modify=False, start=False)
     over = make_plan(ada, act(1), start=False)
     cancel_plan(over, by=Requester(ada))
@@ -296,8 +278,7 @@ def test_plans_that_cannot_be_changed(stage, ada):
         pages.open(path_of(plan, "change/"), status=409)
 
 
-def test_who_watches_sees_the_change(waiting, ada):
-    """Rows of removed steps go, new ones come, the open step and the goal are asked for again."""
+def test_changes_are_sent_to_open_pages(waiting, ada):
     before = plan_source(waiting.public_id).draw().fragments
     change = {"goal": "Other", "add": [act(3)], "remove": [2]}
     change_plan(waiting, read_plan_change(change), by=Requester(ada))

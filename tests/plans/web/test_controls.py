@@ -1,4 +1,4 @@
-"""Pausing, resuming and cancelling on the plan's page and over REST, without JavaScript."""
+"""Tests of pausing, resuming and cancelling on the plan's page and over REST."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,24 +19,23 @@ pytestmark = pytest.mark.usefixtures("workspace")
 
 @pytest.fixture
 def held(stage: Stage, ada: User) -> Plan:
-    """A plan of Ada's that waits for people."""
+    """A plan that waits for people."""
     return work_off(make_plan(ada, act(1, "x", tool="dangerous"), goal="Hold it"))
 
 
 def at(plan: Plan, viewer: User) -> Pages:
-    """Open the plan's page as someone."""
+    """Open the plan's page as this person."""
     pages = Pages(viewer)
     pages.open(path_of(plan))
     return pages
 
 
 def path_of(plan: Plan, more: str = "") -> str:
-    """Return the address of a plan, or of something below it."""
+    """Return the URL of a plan, or of a path below it."""
     return f"/plans/{plan.public_id}/{more}"
 
 
-def test_a_plan_is_paused_and_resumed_by_its_owner(held, ada):
-    """The page shows the pause beside what it waits for, and offers what can be done."""
+def test_owner_pauses_and_resumes_plan(held, ada):
     pages = at(held, ada)
     assert 'id="pause"' in pages.html and 'id="resume"' not in pages.html
     paused = pages.send(path_of(held, "pause/"))
@@ -48,8 +47,7 @@ def test_a_plan_is_paused_and_resumed_by_its_owner(held, ada):
     assert 'id="pause"' in pages.html and 'id="resume"' not in pages.html
 
 
-def test_an_approved_call_of_a_paused_plan_is_paused_too(held, ada, rosa):
-    """Nobody is waited for any more, and nothing runs."""
+def test_approved_call_of_paused_plan_is_shown_as_paused(held, ada, rosa):
     pause_plan(held, by=Requester(ada))
     approve(held, rosa)
     text = Pages(ada).open(path_of(held))
@@ -58,8 +56,7 @@ def test_an_approved_call_of_a_paused_plan_is_paused_too(held, ada, rosa):
     assert "Waiting for approval" not in Pages(ada).open("/plans/").partition("Results")[2]
 
 
-def test_others_see_the_pause_and_may_not_end_it(held, ada, ben, admin):
-    """An administrator may."""
+def test_only_owner_or_administrator_resumes(held, ada, ben, admin):
     pause_plan(held, by=Requester(ada))
     others = at(held, ben)
     assert 'id="resume"' not in others.html
@@ -69,8 +66,7 @@ def test_others_see_the_pause_and_may_not_end_it(held, ada, ben, admin):
     assert not Plan.objects.get().paused_at
 
 
-def test_a_control_that_comes_too_late_shows_the_plan_as_it_is(held, ada):
-    """With an alert."""
+def test_late_control_shows_current_plan(held, ada):
     pages = at(held, ada)
     pages.send(path_of(held, "resume/"), status=409)
     assert 'role="alert"' in pages.html and 'id="pause"' in pages.html
@@ -79,8 +75,7 @@ def test_a_control_that_comes_too_late_shows_the_plan_as_it_is(held, ada):
     assert 'role="alert"' in pages.html and 'id="resume"' in pages.html
 
 
-def test_a_paused_plan_has_its_chip_tab_and_mark(held, ada):
-    """In the list of plans, under its own tab, and among the running plans beside every page."""
+def test_paused_plan_is_marked_in_lists(held, ada):
     pause_plan(held, by=Requester(ada))
     pages = Pages(ada)
     rows = pages.open("/plans/?status=paused").partition("Results")[2]
@@ -90,8 +85,7 @@ def test_a_paused_plan_has_its_chip_tab_and_mark(held, ada):
     assert "Go on" not in pages.open("/plans/?status=paused").partition("Results")[2]
 
 
-def test_a_second_browser_is_sent_the_pause(held, ada):
-    """The chip, and word that the controls have changed."""
+def test_pause_is_sent_to_other_browsers(held, ada):
     subject = plan_source(held.public_id)
     before = subject.draw().fragments
     pause_plan(held, by=Requester(ada))
@@ -101,8 +95,7 @@ def test_a_second_browser_is_sent_the_pause(held, ada):
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_cancelling_asks_first(stage, ada, runs):
-    """Nothing is cancelled by the first press, whether or not a call runs; the second does it."""
+def test_cancelling_needs_confirmation(stage, ada, runs):
     plan = make_plan(ada, act(1))
     if runs:
         execution.claim_work(plan.pk, owner="someone")
@@ -114,8 +107,7 @@ def test_cancelling_asks_first(stage, ada, runs):
     assert Plan.objects.get(pk=plan.pk).status == "cancelled"
 
 
-def test_cancelling_asks_first_when_a_call_was_approved(held, ada, rosa):
-    """Someone has agreed to it."""
+def test_confirmation_mentions_approved_call(held, ada, rosa):
     approve(held, rosa)
     pages = at(held, ada)
     pages.send(path_of(held, "cancel/"))
@@ -123,28 +115,25 @@ def test_cancelling_asks_first_when_a_call_was_approved(held, ada, rosa):
     assert Plan.objects.get(pk=held.pk).status == "in_progress"
 
 
-def test_who_may_not_cancel_is_not_asked(held, ben, rosa):
-    """But refused."""
+def test_unauthorized_cancel_is_refused_without_confirmation(held, ben, rosa):
     approve(held, rosa)
     at(held, ben).send(path_of(held, "cancel/"), status=403)
     assert Plan.objects.get().status == "in_progress"
 
 
 def left_running(plan: Plan, **more: object) -> None:
-    """Make the plan's call one whose handler could not be stopped."""
+    """Mark the plan's call as one whose handler could not be stopped."""
     Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=call_of(plan).finished_at, **more)
 
 
-def test_the_handler_of_an_earlier_try_is_named_as_that(stage, ada):
-    """Not as that of the try which counts."""
+def test_running_handler_of_earlier_attempt_is_named(stage, ada):
     plan = work_off(make_plan(ada, act(1)))
     Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=plan.created_at)
     text = Pages(ada).open(path_of(plan))
     assert "handler of an earlier try" in text and "an earlier handler" in text
 
 
-def test_a_handler_that_was_left_running_is_named(stage, ada):
-    """On the page and over REST, until it has come back and after that."""
+def test_running_handler_is_named(stage, ada):
     plan = work_off(make_plan(ada, act(1)))
     left_running(plan)
     pages = Pages(ada)
@@ -160,7 +149,6 @@ def test_a_handler_that_was_left_running_is_named(stage, ada):
 
 
 def test_pause_and_resume_over_rest(held, ada):
-    """Each answers with the plan; again is 409, once more with the same key is the same answer."""
     rest, path = Rest(ada), f"plans/{held.public_id}"
     paused = rest.post(f"{path}/pause/")
     assert (paused.status_code, paused.json()["paused_by"], paused.json()["status"]) == (200, "ada", "in_progress")
@@ -171,8 +159,7 @@ def test_pause_and_resume_over_rest(held, ada):
     assert [each["paused_at"] for each in rest.get("plans/").json()["results"]] == [None]
 
 
-def test_who_may_pause_over_rest(held, ada, ben, vera, admin):
-    """The owner and administrators; an agent only what is its own, and the rest is not there for it."""
+def test_permissions_to_pause_over_rest(held, ada, ben, vera, admin):
     path = f"plans/{held.public_id}/pause/"
     assert [Rest(each).post(path).status_code for each in (ben, vera)] == [403, 403]
     assert agent(ada, "plans:write", "plans:read").post(path).status_code == 404

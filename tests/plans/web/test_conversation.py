@@ -1,4 +1,4 @@
-"""The plan's page: its question with the form for the answer, the request, the reply, and who reads them."""
+"""Tests of questions, answers, request and reply on the plan's page."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def asking(**fields):
 
 @pytest.fixture
 def plan(catalog, ada) -> Plan:
-    """A plan of a request that waits for an answer."""
+    """A plan from a request that waits for an answer."""
     document = PlanDocument.model_validate({"goal": "Find it", "steps": [asking()]})
     return work_off(create_plan(document, by=Requester(ada), origin=Origin()))
 
@@ -34,7 +34,7 @@ def page_of(plan: Plan) -> str:
     return f"/plans/{plan.public_id}/"
 
 
-def test_its_person_answers_on_the_page(plan, ada):
+def test_owner_answers_on_page(plan, ada):
     pages = Pages(ada)
     words = pages.open(page_of(plan))
     assert 'id="question-1"' in pages.html
@@ -47,7 +47,7 @@ def test_its_person_answers_on_the_page(plan, ada):
     assert work_off(plan).status == "completed"
 
 
-def test_an_answer_that_is_none_stays_with_the_reason(plan, ada):
+def test_invalid_answer_is_kept_with_reason(plan, ada):
     pages = Pages(ada)
     pages.open(page_of(plan))
     pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "y" * 4001}, status=422)
@@ -56,7 +56,7 @@ def test_an_answer_that_is_none_stays_with_the_reason(plan, ada):
     assert step_of(plan).waiting_for == "input"
 
 
-def test_a_second_answer_is_too_late(plan, ada):
+def test_second_answer_is_conflict(plan, ada):
     pages = Pages(ada)
     pages.open(page_of(plan))
     pages.send(f"{page_of(plan)}steps/1/answer/", {"text": "This one."})
@@ -64,7 +64,7 @@ def test_a_second_answer_is_too_late(plan, ada):
     assert pages.send(f"{page_of(plan)}steps/9/answer/", {"text": "x"}, status=404)
 
 
-def test_others_see_that_it_waits_and_not_what_for(plan, vera, ben, rosa):
+def test_others_do_not_see_question(plan, vera, ben, rosa):
     for who in (vera, ben):
         pages = Pages(who)
         words = pages.open(page_of(plan))
@@ -78,7 +78,7 @@ def test_others_see_that_it_waits_and_not_what_for(plan, vera, ben, rosa):
     assert step_of(plan).waiting_for == "input"
 
 
-def test_the_reply_is_shown_as_text(plan, ada, vera):
+def test_reply_is_escaped(plan, ada, vera):
     Plan.objects.filter(pk=plan.pk).update(reply="It is <b>fjord</b>.")
     pages = Pages(ada)
     pages.open(page_of(plan))
@@ -86,7 +86,7 @@ def test_the_reply_is_shown_as_text(plan, ada, vera):
     assert "fjord" not in Pages(vera).open(page_of(plan))
 
 
-def test_over_rest_it_is_read_by_whom_its_values_are(plan, ada, vera):
+def test_conversation_over_rest_is_private(plan, ada, vera):
     assert Rest(ada).get(f"plans/{plan.public_id}/").json()["reply"] is None
     Plan.objects.filter(pk=plan.pk).update(reply="It is fjord.")
     for answer in (Rest(ada).get(f"plans/{plan.public_id}/").json(), Rest(ada).get("plans/").json()["results"][0]):
@@ -95,22 +95,21 @@ def test_over_rest_it_is_read_by_whom_its_values_are(plan, ada, vera):
         assert (answer["request"], answer["reply"]) == (PRIVATE_NOTICE, PRIVATE_NOTICE)
 
 
-def test_a_part_is_asked_for_alone(plan, ada):
+def test_conversation_is_a_fragment(plan, ada):
     pages = Pages(ada)
     pages.open(page_of(plan), headers={"HX-Request": "true", "HX-Target": "said"})
     assert pages.html.lstrip().startswith('<div class="stack said')
     assert 'id="question-1"' in pages.html
 
 
-def test_the_words_of_agents_are_theirs(catalog, ada):
+def test_texts_of_agents_are_marked(catalog, ada):
     client = agent(ada, "plans:write", "plans:read")
     made = client.post("plans/", {"goal": "Ask", "steps": [asking()]}).json()
     work_off(Plan.objects.get(public_id=made["id"]))
     assert "Written by the agent" in Pages(ada).open(f"/plans/{made['id']}/")
 
 
-def test_a_question_of_an_agent_in_a_plan_is_the_agents(script, ada):  # noqa: F811
-    """Whoever wrote the plan, and its model's provider reads the answer; other questions are as they were."""
+def test_question_of_agent_names_author_and_reader(script, ada):  # noqa: F811
     make_agent(tools=ToolFilter(names=["ask_user"]))
     script.says(calls(("ask_user", {"question": HOSTILE})))
     plan = work_off(agent_plan(ada, agent_step(), step(2, "ask_user", parameters={"question": "And you?"})))
@@ -118,13 +117,13 @@ def test_a_question_of_an_agent_in_a_plan_is_the_agents(script, ada):  # noqa: F
     pages.open(f"/plans/{plan.public_id}/")
     theirs, agents = (words(each) for each in pages.html.split('id="question-4"'))
     # People decide by the requester and by the reader of the answer.
-    assert "Written by the agent ann, a language model. Tell it only what it needs, never a password." in agents
-    assert "and the provider of the model of ann reads it" in agents
-    assert "Written in the plan by whoever submitted it." in theirs
+    assert "by the agent ann, a language model" in agents
+    assert "the model provider of ann reads it" in agents
+    assert "Written in the plan by its submitter." in theirs
     assert "reads it" not in theirs
 
 
-def test_a_plan_without_words_shows_nothing_of_them(catalog, ada):
+def test_plan_without_conversation_shows_none(catalog, ada):
     pages = Pages(ada)
     pages.open(page_of(make_plan(ada, step(1), start=False)))
     assert "not-said" not in pages.html

@@ -1,4 +1,4 @@
-"""The page on which plans are written: checked while typing, refused with reasons, stored and started."""
+"""Tests of the plan editor."""
 
 import json
 from typing import Any
@@ -17,13 +17,12 @@ NEW = "/plans/new/"
 
 
 def text_of(*steps: dict[str, Any], **fields: Any) -> str:
-    """Return the text of a plan, a field a line."""
+    """Return a plan as text."""
     return json.dumps({"goal": "Try it", "steps": list(steps), **fields}, indent=1)
 
 
 @pytest.mark.parametrize("name", STARTERS)
-def test_every_starter_can_be_started_as_it_is(ada: User, name: str) -> None:
-    """It is in the editor, has no error, and runs."""
+def test_starter_can_be_started_unchanged(ada: User, name: str) -> None:
     pages = Pages(ada)
     pages.open(f"{NEW}?starter={name}")
     assert not has_errors(pages)
@@ -31,15 +30,14 @@ def test_every_starter_can_be_started_as_it_is(ada: User, name: str) -> None:
     assert work_off(Plan.objects.get()).status in ("completed", "in_progress")
 
 
-def test_an_empty_page_accuses_nobody(ada):
-    """Nothing is written, so nothing is wrong yet."""
+def test_empty_text_has_no_problems(ada):
     pages = Pages(ada)
     pages.open(NEW)
     assert not has_errors(pages)
 
 
 def has_errors(pages: Pages) -> bool:
-    """Say whether the open page shows an error in the plan that is written."""
+    """Return whether the open page shows an error."""
     return "sti danger" in pages.html.split('id="probs"')[1]
 
 
@@ -57,7 +55,6 @@ def has_errors(pages: Pages) -> bool:
     ],
 )
 def test_problems_are_shown_with_their_lines(ada: User, text: str, code: str, line: int | None) -> None:
-    """By the check, by a start that is refused, and in the editor; the text stays."""
     writing = PlanEditor(text)
     assert writing.errors
     assert code in {problem.code for problem in writing.problems}
@@ -70,8 +67,7 @@ def test_problems_are_shown_with_their_lines(ada: User, text: str, code: str, li
     assert not Plan.objects.exists()
 
 
-def test_a_plan_is_checked_while_it_is_typed(ada):
-    """htmx is sent the findings, with the editor's marks and the button beside them; the text is left alone."""
+def test_plan_is_checked_while_typing(ada):
     pages = Pages(ada)
     pages.open(NEW)
     part = pages.swap(NEW, "findings", {"text": text_of(step(1, "no_such_tool"))}).content.decode()
@@ -82,8 +78,7 @@ def test_a_plan_is_checked_while_it_is_typed(ada):
     assert "<textarea" not in part
 
 
-def test_starting_leads_to_the_plan(ada):
-    """Which is the writer's own."""
+def test_starting_redirects_to_plan(ada):
     pages = Pages(ada)
     pages.open(NEW)
     pages.send(NEW, {"text": text_of(step(1)).replace("\n", "\r\n"), "do": "start"})
@@ -92,7 +87,7 @@ def test_starting_leads_to_the_plan(ada):
     assert f"/plans/{plan.public_id}/start/" not in pages.html
 
 
-def test_whoever_may_not_start_may_still_check(vera):
+def test_viewer_may_check_without_starting(vera):
     pages = Pages(vera)
     pages.open(NEW)
     pages.send(NEW, {"text": text_of(step(1)), "do": "check"})
@@ -101,8 +96,7 @@ def test_whoever_may_not_start_may_still_check(vera):
     assert not Plan.objects.exists()
 
 
-def test_the_sketch_shows_what_could_be_read():
-    """Steps with an error stand out; circles are not drawn."""
+def test_graph_shows_parsed_steps():
     sketch = sketch_graph(PlanEditor(text_of(step(1), step(2, "no_such_tool", dependencies=[1]))))
     assert sketch is not None
     assert [(box.step_id, box.look) for box in sketch.boxes] == [(1, "idle"), (2, "bad")]

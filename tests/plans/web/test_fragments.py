@@ -1,4 +1,4 @@
-"""What the pages' sockets send: what has changed, once for everyone, and nothing of one person to another."""
+"""Tests of the fragments that page sockets send."""
 
 import asyncio
 from functools import partial
@@ -37,8 +37,7 @@ def view_of(drawn: Fragments, after: int | None = None) -> tuple[ViewerState, On
     return ViewerState(board, after), board  # type: ignore[arg-type] # it has what a view looks at
 
 
-def test_a_page_drawn_at_the_same_number_is_sent_nothing():
-    """Then what differs from there."""
+def test_page_with_current_number_gets_nothing():
     view, board = view_of(Fragments({"a": "1", "b": "2"}, seq=5, says="Running"), after=5)
     assert view.news() is None
     board.drawn = Fragments({"a": "1", "b": "3", "c": "4"}, seq=7, says="Done")
@@ -46,20 +45,17 @@ def test_a_page_drawn_at_the_same_number_is_sent_nothing():
     assert view.news() is None
 
 
-def test_an_older_page_is_sent_all_but_what_it_has():
-    """Numbered fragments never change: those it was drawn with are left out."""
+def test_older_page_gets_only_newer_fragments():
     drawn = Fragments({"a": "1", "e4": "4", "e5": "5"}, seq=5, numbers={"e4": 4, "e5": 5})
     assert view_of(drawn, after=4)[0].news() == {"seq": 5, "fragments": ["1", "5"]}
 
 
-def test_an_inexact_drawing_is_sent_without_a_number():
-    """It may hold more than its number says, so a page at that number takes it in too."""
+def test_inexact_rendering_is_sent_without_number():
     drawn = Fragments({"a": "1"}, seq=5, exact=False)
     assert view_of(drawn, after=5)[0].news() == {"fragments": ["1"]}
 
 
-def test_a_slow_client_skips_what_lies_between():
-    """It is brought up to date at once, and nothing waits for it in memory."""
+def test_slow_client_gets_latest_state():
     view, board = view_of(Fragments({"a": "1"}))
     view.news()
     for number in range(100):
@@ -68,7 +64,7 @@ def test_a_slow_client_skips_what_lies_between():
 
 
 async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 60) -> list[dict[str, Any]]:
-    """Return the messages up to the one that holds some text."""
+    """Return the messages up to the first that contains a text."""
     messages: list[dict[str, Any]] = []
     async with asyncio.timeout(seconds):
         while not messages or wanted not in "".join(messages[-1]["fragments"]):
@@ -76,8 +72,7 @@ async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 60)
     return messages
 
 
-async def test_a_plan_changes_without_reload(executor: ExecutorPool, ada: User, rosa: User) -> None:
-    """Rows, segments, graph, values and events come with numbers that never fall, each event once."""
+async def test_plan_changes_are_sent(executor: ExecutorPool, ada: User, rosa: User) -> None:
     plan = await apart(make_plan, ada, step(1, expected_key="note"), write_step(2, dependencies=[1]), start=False)
     path = f"/ws/pages/plans/{plan.public_id}/?after={plan.last_seq}"
     async with opened(path, await apart(by_session, rosa)) as caller:
@@ -92,8 +87,7 @@ async def test_a_plan_changes_without_reload(executor: ExecutorPool, ada: User, 
     assert "csrfmiddlewaretoken" not in sent
 
 
-async def test_a_board_is_drawn_once_for_everyone(executor: ExecutorPool, ada, rosa, monkeypatch) -> None:
-    """Two pages, one drawing."""
+async def test_plan_is_rendered_once_for_all_viewers(executor: ExecutorPool, ada, rosa, monkeypatch) -> None:
     monkeypatch.setattr("plans.live.feed.POLL_SECONDS", 3600.0)  # its look rings for what happened before it listened
     plan, drawings = await apart(make_plan, ada, step(1), start=False), []
 
@@ -113,11 +107,8 @@ async def test_a_board_is_drawn_once_for_everyone(executor: ExecutorPool, ada, r
     template_rendered.disconnect(count)
 
 
-async def test_the_inbox_and_the_counts_follow(executor: ExecutorPool, ada: User, rosa: User, vera: User) -> None:
-    """The row, the badge and the running plan appear; an answer elsewhere makes the page look again.
-
-    The badge counts what the person can answer: nothing, for who only looks on.
-    """
+async def test_inbox_and_counts_are_sent(executor: ExecutorPool, ada: User, rosa: User, vera: User) -> None:
+    """The badge counts requests that the user can decide."""
     async with (
         opened("/ws/pages/inbox/", await apart(by_session, rosa)) as inbox,
         opened("/ws/pages/shell/", await apart(by_session, rosa)) as shell,
@@ -139,8 +130,7 @@ async def test_the_inbox_and_the_counts_follow(executor: ExecutorPool, ada: User
         await heard(shell, 'data-waiting="0"')
 
 
-async def test_the_inbox_tells_what_happened_before_it_was_opened(transactional_db, ada: User, rosa: User) -> None:
-    """A page was drawn at a number; what changed after it is looked at again, what changed before it is not."""
+async def test_inbox_sends_changes_since_page_was_rendered(transactional_db, ada: User, rosa: User) -> None:
     changed, left_alone = await apart(ask, ada), await apart(ask, ada)
     drawn_at = (await apart(request_for, rosa, changed.public_id)).told_up_to  # type: ignore[attr-defined]
     await apart(partial(comment, changed, by=rosa, text="Is this right?"))
@@ -150,16 +140,14 @@ async def test_the_inbox_tells_what_happened_before_it_was_opened(transactional_
         assert f'id="look-{left_alone.public_id}"' not in str(said)
 
 
-async def test_the_inbox_tells_nobody_of_what_is_not_theirs(transactional_db, ada: User, rosa: User) -> None:
-    """Nor that it changed."""
+async def test_inbox_omits_requests_of_others(transactional_db, ada: User, rosa: User) -> None:
     stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
     request = await apart(ask, ada)
     async with opened("/ws/pages/inbox/?after=0", await apart(by_session, stranger)) as caller:
         assert request.public_id not in str(await caller.receive_json_from(timeout=60))
 
 
-async def test_a_board_rests_only_when_something_was_new(transactional_db) -> None:
-    """After a ring that brought nothing the next is heard at once, though the board rests for a day after news."""
+async def test_rendering_pauses_only_after_changes(transactional_db) -> None:
     drawings = [Fragments({"part": "one"}), Fragments({"part": "two"})]
     board = SharedRendering(
         current_feed(), RenderSource("still", lambda: drawings.pop(0), Feed.listen_to_all, rest_seconds=86_400)
@@ -173,8 +161,7 @@ async def test_a_board_rests_only_when_something_was_new(transactional_db) -> No
         board.task.cancel()
 
 
-async def test_someone_without_a_role_is_shown_their_own(executor: ExecutorPool, ada: User) -> None:
-    """Neither others' plans nor how many requests of theirs wait."""
+async def test_user_without_role_gets_own_plans(executor: ExecutorPool, ada: User) -> None:
     stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
     await apart(make_plan, ada, write_step(1), goal="A secret goal")
     for path in ("/ws/pages/inbox/", "/ws/pages/shell/", "/ws/pages/plans/"):
@@ -183,8 +170,7 @@ async def test_someone_without_a_role_is_shown_their_own(executor: ExecutorPool,
 
 
 @pytest.mark.parametrize("path", ["shell/", "inbox/", "plans/", "plans/plan_none/"])
-async def test_pages_are_for_people(transactional_db, catalog, ada: User, path: str) -> None:
-    """A token has none; a stranger's plan is not there."""
+async def test_sockets_need_signed_in_user(transactional_db, catalog, ada: User, path: str) -> None:
     assert await refused(f"/ws/pages/{path}", await apart(by_token, ada, "plans:read", "approvals:read")) == 4403
     assert await refused(f"/ws/pages/{path}", []) == 4401
     assert await refused(f"/ws/pages/{path}?after=x", await apart(by_session, ada)) == 4400

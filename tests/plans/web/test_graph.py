@@ -1,4 +1,4 @@
-"""The drawing of a plan: the prototype's geometry, nothing on top of anything, the same every time."""
+"""Tests of the layout of plan graphs."""
 
 import re
 from itertools import combinations
@@ -15,19 +15,19 @@ PROTOTYPE = {1: [], 2: [], 3: [], 4: [1, 2], 5: [3, 4], 6: [5], 7: [6]}
 
 @st.composite
 def acyclic(draw: st.DrawFn) -> dict[int, list[int]]:
-    """Return a graph in which every step waits for smaller numbers only."""
+    """Return a random acyclic graph."""
     size = draw(st.integers(1, 60))
     return {step: draw(st.lists(st.integers(1, step), max_size=4)) for step in range(1, size + 1)}
 
 
 def drawn(graph: dict[int, list[int]], done: frozenset[int] = frozenset()) -> Graph:
-    """Return a drawing that must exist."""
+    """Return a layout, which must exist."""
     drawing = lay_out(graph, done)
     assert drawing is not None
     return drawing
 
 
-def test_the_prototypes_plan_is_drawn_as_in_the_prototype() -> None:
+def test_layout_of_prototype_plan() -> None:
     drawing = drawn(PROTOTYPE)
     assert (drawing.width, drawing.height) == (854, 244)
     assert [(node.x, node.y) for node in drawing.nodes] == [
@@ -44,18 +44,18 @@ def test_the_prototypes_plan_is_drawn_as_in_the_prototype() -> None:
     assert paths[3, 5] == "M149 204 C163 204 161 163 175 163 L325 163 C339 163 337 122 351 122"
 
 
-def test_a_plan_of_one_step_is_drawn() -> None:
+def test_layout_of_one_step() -> None:
     drawing = drawn({5: []})
     assert (drawing.width, drawing.height, len(drawing.nodes), drawing.edges) == (150, 80, 1, ())
 
 
-def test_steps_are_ordered_to_avoid_crossings() -> None:
+def test_order_avoids_crossings() -> None:
     rows = {node.step_id: node.y for node in drawn({1: [], 2: [], 3: [2], 4: [1]}).nodes}
     assert (rows[1] < rows[2]) == (rows[4] < rows[3])
 
 
 @given(acyclic())
-def test_every_dependency_is_an_edge_from_left_to_right(graph: dict[int, list[int]]) -> None:
+def test_edges_run_from_left_to_right(graph: dict[int, list[int]]) -> None:
     drawing = drawn(graph)
     columns = {node.step_id: node.x for node in drawing.nodes}
     assert {(edge.source, edge.target) for edge in drawing.edges} == {
@@ -65,7 +65,7 @@ def test_every_dependency_is_an_edge_from_left_to_right(graph: dict[int, list[in
 
 
 @given(acyclic(), st.sets(st.integers(1, 60)))
-def test_no_box_covers_another_and_all_lie_inside(graph: dict[int, list[int]], done: set[int]) -> None:
+def test_boxes_do_not_overlap(graph: dict[int, list[int]], done: set[int]) -> None:
     drawing = drawn(graph, frozenset(done))
     for one, other in combinations(drawing.nodes, 2):
         assert one.x != other.x or abs(one.y - other.y) > one.height
@@ -74,13 +74,13 @@ def test_no_box_covers_another_and_all_lie_inside(graph: dict[int, list[int]], d
 
 
 @given(acyclic(), st.randoms())
-def test_the_drawing_depends_on_the_plan_alone(graph: dict[int, list[int]], random: Random) -> None:
+def test_layout_is_deterministic(graph: dict[int, list[int]], random: Random) -> None:
     shuffled = list(graph.items())
     random.shuffle(shuffled)
     assert lay_out(dict(shuffled)) == lay_out(graph)
 
 
-def test_over_forty_steps_the_finished_ones_of_a_layer_become_one() -> None:
+def test_finished_steps_are_merged_above_forty() -> None:
     graph = {1: [], **{step: [1] for step in range(2, 42)}, 42: list(range(2, 42))}
     drawing = drawn(graph, frozenset(range(1, 14)))
     together = next(node for node in drawing.nodes if node.step_id == 2)
@@ -89,7 +89,7 @@ def test_over_forty_steps_the_finished_ones_of_a_layer_become_one() -> None:
     assert sum(edge.target == 2 for edge in drawing.edges) == 1
 
 
-def test_up_to_forty_steps_nothing_is_collapsed() -> None:
+def test_nothing_is_merged_up_to_forty() -> None:
     graph: dict[int, list[int]] = {step: [] for step in range(1, 41)}
     assert len(drawn(graph, frozenset(graph)).nodes) == 40
 
@@ -103,19 +103,19 @@ def test_up_to_forty_steps_nothing_is_collapsed() -> None:
         {step: list(range(step)) for step in range(50)},
     ],
 )
-def test_what_cannot_be_drawn_well_is_not_drawn(graph: dict[int, list[int]]) -> None:
+def test_invalid_graph_has_no_layout(graph: dict[int, list[int]]) -> None:
     assert lay_out(graph) is None
 
 
-def test_unknown_steps_are_left_out() -> None:
+def test_unknown_steps_are_ignored() -> None:
     assert drawn({1: [9], 2: [1, 1, 2]}) == drawn({1: [], 2: [1]})
 
 
-def test_the_largest_drawing_is_made() -> None:
+def test_largest_graph_has_layout() -> None:
     drawing = drawn({step: list(range(max(1, step - 4), step)) for step in range(1, 201)})
     assert all(re.fullmatch(r"M[\d. ]+(?: [CL][\d. ]+)+", edge.d) for edge in drawing.edges)
 
 
-def test_a_plan_of_long_edges_is_drawn() -> None:
+def test_graph_of_long_edges_has_layout() -> None:
     drawing = drawn({step: [1, step - 1] for step in range(2, 201)} | {1: []})
     assert len(drawing.edges) == 2 * 199 - 1

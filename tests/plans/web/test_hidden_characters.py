@@ -1,4 +1,4 @@
-"""What hides in the words of plans, calls and threads is spelled out on every page that shows them, not on some."""
+"""Test that pages spell out hidden characters in texts from outside."""
 
 import re
 
@@ -19,7 +19,7 @@ FIELDS = re.compile(r'<textarea.*?</textarea>|\svalue="[^"]*"', re.DOTALL)
 
 @pytest.fixture
 def plan(stage, ada, rosa, tomas) -> Plan:
-    """A plan that waits, whose every text hides something; another like it was rejected and so failed."""
+    """A waiting plan with hidden characters in every text; a similar one was rejected."""
 
     def steps():
         first = act(1, HIDES, "dangerous", expected_key="kept") | {"description": HIDES}
@@ -36,7 +36,7 @@ def plan(stage, ada, rosa, tomas) -> Plan:
 
 
 def pages_about(plan: Plan) -> list[str]:
-    """Return the addresses of the pages on which something of this plan stands."""
+    """Return the URLs of pages that show this plan."""
     request, early = request_of(plan), request_of(plan, 2)
     rejected = ApprovalRequest.objects.get(status="rejected")
     item = f"/approvals/?item={request.public_id}"
@@ -55,15 +55,14 @@ def pages_about(plan: Plan) -> list[str]:
 
 
 def hidden_in(markup: str) -> list[str]:
-    """Return what does not show in a page, outside of fields."""
+    """Return the hidden characters in a page outside of fields."""
     plain = FIELDS.sub("", markup)
     found = re.finditer(r"[^ -~\n]", plain)
     return [plain[max(0, each.start() - 80) : each.end() + 20] for each in found if is_hidden(each[0])]
 
 
 @pytest.mark.parametrize("who", ["rosa", *(pytest.param(who, marks=pytest.mark.nightly) for who in ("ada", "admin"))])
-def test_no_page_shows_what_hides(plan, who, request):
-    """Nor makes markup of it; a page that is not for them shows nothing anyway."""
+def test_no_page_contains_hidden_characters(plan, who, request):
     browser = Pages(request.getfixturevalue(who))
     found, opened = {}, 0
     for path in pages_about(plan):

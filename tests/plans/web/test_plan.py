@@ -1,4 +1,4 @@
-"""The plan pages as people meet them without JavaScript: every state, every action, nothing hidden."""
+"""Tests of the list of plans and the plan's page, without JavaScript."""
 
 import asyncio
 import html
@@ -24,26 +24,24 @@ SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;"
 
 
 def path_of(plan: Plan, more: str = "") -> str:
-    """Return the address of a plan, or of something below it."""
+    """Return the URL of a plan, or of a path below it."""
     return f"/plans/{plan.public_id}/{more}"
 
 
 @pytest.fixture
 def unknown(stage: Stage, ada: User) -> Plan:
-    """A plan whose step's call hung until its deadline."""
+    """A plan whose step's call timed out."""
     stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
     return work_off(make_plan(ada, act(1, "x", "hasty_async")))
 
 
-def test_empty_list_of_plans_leads_on(ada):
-    """To where one is written."""
+def test_empty_list_links_to_editor(ada):
     pages = Pages(ada)
     pages.open("/plans/")
     assert plans_on(pages) == [] and 'href="/plans/new/"' in pages.html
 
 
-def test_plans_are_asked_for_and_written_by_who_may(ada, rosa, vera, admin):
-    """Nobody else is offered to."""
+def test_links_to_new_plans_need_role(ada, rosa, vera, admin):
     for viewer, may in ((ada, True), (admin, True), (rosa, False), (vera, False)):
         pages = Pages(viewer)
         pages.open("/plans/")
@@ -51,12 +49,11 @@ def test_plans_are_asked_for_and_written_by_who_may(ada, rosa, vera, admin):
 
 
 def plans_on(pages: Pages) -> list[str]:
-    """Return the plans to which the open page leads."""
+    """Return the plans that the open page links to."""
     return re.findall(r'href="/plans/(plan_[^/"]+)/"', pages.html)
 
 
-def test_the_list_says_how_far_plans_are(ada, vera):
-    """Newest first, with their state, progress and owner."""
+def test_list_shows_status_and_progress(ada, vera):
     work_off(make_plan(ada, step(1), goal="The first"))
     work_off(make_plan(ada, step(1), write_step(2, dependencies=[1]), goal="The second"))
     make_plan(ada, step(1), start=False, goal="The third")
@@ -81,8 +78,7 @@ LISTED: dict[str, list[str]] = {
 }
 
 
-def test_the_address_is_the_list(ada: User) -> None:
-    """What means nothing is left out, with a note."""
+def test_url_holds_filters(ada: User) -> None:
     work_off(make_plan(ada, step(1), goal="done"))
     work_off(make_plan(ada, write_step(1), goal="held"))
     pages, shown = Pages(ada), {}
@@ -92,8 +88,7 @@ def test_the_address_is_the_list(ada: User) -> None:
     assert shown == LISTED
 
 
-def test_older_plans_are_a_page_further(ada, monkeypatch):
-    """By keyset; no plan is skipped or shown twice."""
+def test_older_plans_have_pages(ada, monkeypatch):
     monkeypatch.setattr("plans.web.plan_list.PAGE_SIZE", 2)
     for number in range(5):
         make_plan(ada, step(1), start=False, goal=f"goal {number}")
@@ -105,8 +100,7 @@ def test_older_plans_are_a_page_further(ada, monkeypatch):
     assert seen == ["goal 4", "goal 3", "goal 2", "goal 1", "goal 0"]
 
 
-def test_what_is_not_ones_to_see_is_not_there(ada):
-    """Someone without a role sees their own plans."""
+def test_invisible_plans_are_not_found(ada):
     plan, stranger = make_plan(ada, step(1)), person("stranger")
     pages = Pages(stranger)
     pages.open("/plans/")
@@ -116,8 +110,7 @@ def test_what_is_not_ones_to_see_is_not_there(ada):
     Pages(ada).open("/plans/plan_none/", status=404)
 
 
-def test_the_step_that_waits_is_open(ada, rosa):
-    """With its wait and the way to its request, in every view of the plan."""
+def test_waiting_step_is_open(ada, rosa):
     plan = work_off(make_plan(ada, step(1, expected_key="note"), write_step(2, dependencies=[1])))
     pages = Pages(rosa)
     text = pages.open(path_of(plan))
@@ -128,23 +121,20 @@ def test_the_step_that_waits_is_open(ada, rosa):
     assert f'data-live="/ws/pages/plans/{plan.public_id}/" data-seq="{plan.last_seq}"' in pages.html
 
 
-def test_any_step_may_be_asked_for(ada: User) -> None:
-    """One that there is not leaves the choice to the page."""
+def test_step_in_query_is_open(ada: User) -> None:
     plan, pages = work_off(make_plan(ada, step(1), step(2))), Pages(ada)
     for query in ("step=1", "step=99", "step=x", "step=-1", "step=9999999999999", "tab=output", "tab=x"):
         assert "1. Step 1" in pages.open(path_of(plan, f"?{query}")), query
 
 
-def test_a_failed_plan_says_why_and_what_it_blocks(ada):
-    """In the step and in the rows behind it."""
+def test_failed_plan_shows_reason_and_blocked_steps(ada):
     plan = work_off(make_plan(ada, step(1, "read_file", parameters={"path": "no.txt"}), step(2, dependencies=[1])))
     pages = Pages(ada)
     assert step_of(plan).error in pages.open(path_of(plan))
     assert "Blocked by 1" in words(pages.html.split('id="s2"')[1])
 
 
-def test_nothing_that_agents_write_is_hidden_or_runs(ada):
-    """Goals, descriptions, arguments, keys and results are text, with what does not show spelled out."""
+def test_texts_of_agents_are_escaped(ada):
     parameters = {"template": HOSTILE, "values": {}}
     document = {**step(1, parameters=parameters, expected_key="kept"), "description": HOSTILE}
     plan = work_off(make_plan(ada, document, goal=HOSTILE))
@@ -157,8 +147,7 @@ def test_nothing_that_agents_write_is_hidden_or_runs(ada):
         assert "U+202E" in pages.html
 
 
-def test_a_large_value_is_shown_by_its_beginning(ada):
-    """With its size, and the way to all of it."""
+def test_large_value_is_truncated(ada):
     plan = work_off(make_plan(ada, step(1)))
     MemoryItem.objects.create(plan=plan, key="large", value=json.dumps("x" * 9000), at=plan.created_at)
     pages = Pages(ada)
@@ -169,8 +158,7 @@ def test_a_large_value_is_shown_by_its_beginning(ada):
     assert pages.client.get(path_of(plan, "values/none/")).status_code == 404
 
 
-def test_arguments_and_results_can_be_had_whole(ada):
-    """As JSON; what there is not is not found."""
+def test_whole_values_are_available_as_json(ada):
     plan, pages = work_off(make_plan(ada, step(1), step(2, None))), Pages(ada)
     assert json.loads(pages.client.get(path_of(plan, "steps/1/arguments/")).content)["template"] == "hello"
     assert json.loads(pages.client.get(path_of(plan, "steps/1/result/")).content)["results"] == ["hello"]
@@ -178,15 +166,13 @@ def test_arguments_and_results_can_be_had_whole(ada):
         assert pages.client.get(path_of(plan, missing)).status_code == 404
 
 
-def test_arguments_say_where_they_come_from(ada):
-    """From which step a reference takes its value."""
+def test_arguments_name_their_sources(ada):
     first = step(1, expected_key="note")
     plan = work_off(make_plan(ada, first, step(2, parameters={"template": "${note}", "values": {}}, dependencies=[1])))
     assert "note, from step 1" in Pages(ada).open(path_of(plan, "?step=2&tab=input"))
 
 
-def test_a_plan_is_started_and_cancelled_by_its_owner(ada):
-    """Each action is a form that leads back to the plan."""
+def test_owner_starts_and_cancels_plan(ada):
     plan, pages = make_plan(ada, write_step(1), start=False), Pages(ada)
     pages.open(path_of(plan))
     assert 'id="start"' in pages.html
@@ -199,8 +185,7 @@ def test_a_plan_is_started_and_cancelled_by_its_owner(ada):
 
 
 @pytest.mark.parametrize("action", ["start/", "cancel/"])
-def test_an_action_that_comes_too_late_is_answered_with_how_things_stand(ada: User, action: str) -> None:
-    """409, with the plan as it is now."""
+def test_late_action_is_conflict(ada: User, action: str) -> None:
     plan, pages = make_plan(ada, write_step(1), start=False), Pages(ada)
     pages.open(path_of(plan))
     cancel_plan(plan, by=Requester(ada))
@@ -208,8 +193,7 @@ def test_an_action_that_comes_too_late_is_answered_with_how_things_stand(ada: Us
     assert 'role="alert"' in pages.html
 
 
-def test_controls_are_the_owners_and_administrators(ada, ben, admin):
-    """The others have none of them."""
+def test_controls_depend_on_permissions(ada, ben, admin):
     plan = work_off(make_plan(ada, write_step(1)))
     others = Pages(ben)
     others.open(path_of(plan))
@@ -223,8 +207,7 @@ def test_controls_are_the_owners_and_administrators(ada, ben, admin):
     assert plan.status == "cancelled"
 
 
-def test_actions_need_a_token_a_post_and_a_person(ada):
-    """No link and no other page can act."""
+def test_actions_need_post_token_and_sign_in(ada):
     plan, pages = make_plan(ada, step(1), start=False), Pages(ada)
     assert pages.client.post(path_of(plan, "start/")).status_code == 403
     assert pages.client.get(path_of(plan, "start/")).status_code == 405
@@ -234,8 +217,7 @@ def test_actions_need_a_token_a_post_and_a_person(ada):
 @pytest.mark.parametrize(
     ("verdict", "then"), [("happened", "Done"), ("did_not_happen", "Failed"), ("request_again", "Running")]
 )
-def test_an_unknown_outcome_is_settled_by_its_owner(unknown: Plan, ada: User, verdict: str, then: str) -> None:
-    """With one of three answers and how they know."""
+def test_owner_settles_unknown_outcome(unknown: Plan, ada: User, verdict: str, then: str) -> None:
     pages = Pages(ada)
     pages.open(path_of(unknown))
     assert 'id="settle"' in pages.html
@@ -245,8 +227,7 @@ def test_an_unknown_outcome_is_settled_by_its_owner(unknown: Plan, ada: User, ve
 
 
 @pytest.mark.parametrize("kind", [Plan.Kind.PLAN, Plan.Kind.CALL])
-def test_an_unknown_outcome_stands_in_the_queue(unknown: Plan, ada: User, vera: User, kind: str) -> None:
-    """Before what waits, for everyone who sees the plan, until its owner has said what happened."""
+def test_unknown_outcome_is_in_queue(unknown: Plan, ada: User, vera: User, kind: str) -> None:
     Plan.objects.filter(pk=unknown.pk).update(kind=kind)
     address, pages = f'{path_of(unknown)}?step=1"', Pages(ada)
     assert address in Pages(vera).client.get("/approvals/").text
@@ -257,8 +238,7 @@ def test_an_unknown_outcome_stands_in_the_queue(unknown: Plan, ada: User, vera: 
     assert address not in pages.html
 
 
-def test_an_unknown_outcome_outlives_its_plan(unknown: Plan, ada: User) -> None:
-    """The list says so beside how the plan ended, and no button asks for what an ended plan refuses."""
+def test_unknown_outcome_is_shown_after_plan_ended(unknown: Plan, ada: User) -> None:
     cancel_plan(unknown, by=Requester(ada))
     pages = Pages(ada)
     listed = pages.open("/plans/?status=waiting")
@@ -276,8 +256,7 @@ def test_an_unknown_outcome_outlives_its_plan(unknown: Plan, ada: User) -> None:
         {},
     ],
 )
-def test_unusable_answer_is_sent_back(unknown: Plan, ada: User, fields: dict[str, str]) -> None:
-    """Nothing is settled, and what was written is still there."""
+def test_invalid_settlement_is_refused(unknown: Plan, ada: User, fields: dict[str, str]) -> None:
     pages = Pages(ada)
     pages.open(path_of(unknown))
     pages.send(path_of(unknown, "steps/1/outcome/"), fields, status=422)
@@ -285,8 +264,7 @@ def test_unusable_answer_is_sent_back(unknown: Plan, ada: User, fields: dict[str
     assert call_of(unknown).status == "outcome_unknown"
 
 
-def test_an_outcome_is_settled_once_and_by_nobody_else(unknown, ada, ben):
-    """Too late is 409, a stranger 403, a step that there is not 404."""
+def test_outcome_is_settled_once_by_authorized_users(unknown, ada, ben):
     answer, other = {"verdict": "happened", "comment": "I looked."}, Pages(ben)
     other.open(path_of(unknown))
     assert 'name="verdict"' not in other.html
@@ -301,14 +279,12 @@ def test_an_outcome_is_settled_once_and_by_nobody_else(unknown, ada, ben):
     pages.send(path_of(unknown, "steps/1/outcome/"), answer, status=409)
 
 
-def test_a_late_result_is_shown_as_evidence(unknown, ada):
-    """Beside the answers."""
+def test_late_result_is_shown_as_evidence(unknown, ada):
     Call.objects.filter(pk=call_of(unknown).pk).update(late_evidence='{"written": true}')
     assert '"written": true' in Pages(ada).open(path_of(unknown, "?tab=output"))
 
 
-def test_htmx_is_sent_the_part_it_asks_for(ada):
-    """The step alone, with the address to show; the controls alone; the rows alone."""
+def test_htmx_gets_requested_part(ada):
     plan, pages = work_off(make_plan(ada, step(1), write_step(2))), Pages(ada)
     part = {
         "HX-Request": "true",
@@ -327,8 +303,7 @@ def test_htmx_is_sent_the_part_it_asks_for(ada):
     assert rows["HX-Replace-Url"] == "/plans/?q=Try"
 
 
-def test_a_plan_goes_on_when_it_is_approved(ada, rosa):
-    """The page says what came of it."""
+def test_plan_continues_after_approval(ada, rosa):
     plan = work_off(make_plan(ada, write_step(1, expected_key="saved")))
     approve(plan, rosa)
     text = Pages(ada).open(path_of(work_off(plan)))

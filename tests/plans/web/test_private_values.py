@@ -1,4 +1,4 @@
-"""Private values on the plan's page: masked for everyone, revealed one at a time to who may see them."""
+"""Tests of masked and revealed values on the plan's page."""
 
 import json
 
@@ -18,18 +18,17 @@ RAW = ("values/found/", "steps/1/result/", "steps/1/arguments/", "steps/2/argume
 
 @pytest.fixture
 def plan(stage, ada):
-    """A plan of Ada's that looks somebody up, and hands on what it found."""
+    """A plan that looks up a person and passes on the result."""
     return private_plan(ada)
 
 
 def path_of(plan, more=""):
-    """Return the address of the plan, or of something below it."""
+    """Return the URL of the plan, or of a path below it."""
     return f"/plans/{plan.public_id}/{more}"
 
 
 @pytest.mark.parametrize("name", ["vera", "ben"])
-def test_onlookers_find_no_value(plan, request, name):
-    """On no tab and in no whole value; nor a button to reveal one."""
+def test_viewers_see_no_private_value(plan, request, name):
     pages = Pages(request.getfixturevalue(name))
     for more in (*VIEWS, *RAW):
         pages.open(path_of(plan, more))
@@ -38,8 +37,7 @@ def test_onlookers_find_no_value(plan, request, name):
 
 
 @pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
-def test_the_page_masks_and_offers_to_reveal(plan, request, name):
-    """Also for who may see it; whole values are theirs as they are."""
+def test_private_values_are_masked_until_revealed(plan, request, name):
     pages = Pages(request.getfixturevalue(name))
     pages.open(path_of(plan, "?step=1&tab=output"))
     assert PRIVATE_EMAIL not in pages.html
@@ -47,23 +45,20 @@ def test_the_page_masks_and_offers_to_reveal(plan, request, name):
     assert all(PRIVATE_EMAIL in pages.open(path_of(plan, more)) for more in RAW)
 
 
-def test_whole_values_are_masked_in_their_shape(plan, vera):
-    """As the API masks them."""
+def test_whole_values_are_masked_in_shape(plan, vera):
     shown = json.loads(Pages(vera).open(path_of(plan, "steps/1/result/")))
     assert shown["results"] == [{"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}]
     arguments = json.loads(Pages(vera).open(path_of(plan, "steps/2/arguments/")))
     assert arguments == {"value": {"to": {PRIVATE_MARKER: "string"}}}
 
 
-def test_what_everyone_is_sent_live_holds_no_value(plan):
-    """One drawing goes to all who look at the plan."""
+def test_live_fragments_contain_no_private_value(plan):
     fragments = "".join(_render_plan(plan.public_id).fragments.values())
     assert "private" in fragments
     assert PRIVATE_EMAIL not in fragments
 
 
-def test_a_value_is_revealed_without_scripts(plan, rosa):
-    """The form leads to the page with that value on it, and no other."""
+def test_value_is_revealed_without_scripts(plan, rosa):
     pages = Pages(rosa)
     pages.open(path_of(plan, "?step=1&tab=output"))
     text = pages.send(path_of(plan, "steps/1/reveal/"), {"path": PRIVATE_PATH})
@@ -72,8 +67,7 @@ def test_a_value_is_revealed_without_scripts(plan, rosa):
     assert AuditEntry.objects.get(action="call.revealed").actor == rosa
 
 
-def test_a_value_is_revealed_in_its_place(plan, rosa):
-    """Htmx is sent the row alone."""
+def test_value_is_revealed_in_place(plan, rosa):
     pages = Pages(rosa)
     pages.open(path_of(plan, "?step=1&tab=output"))
     response = pages.swap(path_of(plan, "steps/1/reveal/"), "field-2", {"path": PRIVATE_PATH})
@@ -86,8 +80,7 @@ def test_a_value_is_revealed_in_its_place(plan, rosa):
 @pytest.mark.parametrize(
     ("name", "path", "status"), [("vera", PRIVATE_PATH, 403), ("ada", "results.0", 422), ("ada", "", 422)]
 )
-def test_a_value_that_cannot_be_revealed(plan, request, name, path, status):
-    """The page says why; nothing is kept."""
+def test_unrevealable_value_shows_reason(plan, request, name, path, status):
     pages = Pages(request.getfixturevalue(name))
     pages.open(path_of(plan))
     pages.send(path_of(plan, "steps/1/reveal/"), {"path": path}, status=status)
@@ -96,17 +89,14 @@ def test_a_value_that_cannot_be_revealed(plan, request, name, path, status):
 
 
 @pytest.mark.parametrize("number", [1, 7])
-def test_a_step_without_a_call_has_nothing_to_reveal(stage, ada, number):
-    """Nor has a plan without that step."""
+def test_step_without_call_has_nothing_to_reveal(stage, ada, number):
     plan = make_plan(ada, act(1, "x", "private"), start=False)
     pages = Pages(ada)
     pages.open(path_of(plan))
     pages.send(path_of(plan, f"steps/{number}/reveal/"), {"path": PRIVATE_PATH}, status=404)
 
 
-def test_why_a_private_step_failed_is_for_those_who_may_see_it(stage, ada, vera):
-    """The words may quote what was asked for."""
-
+def test_reason_of_private_failure_is_masked(stage, ada, vera):
     def fail(value, context):
         raise ToolError(f"Nobody is called {PRIVATE_EMAIL}")
 
@@ -117,7 +107,6 @@ def test_why_a_private_step_failed_is_for_those_who_may_see_it(stage, ada, vera)
 
 
 @pytest.mark.parametrize(("name", "status"), [("ada", 200), ("vera", 404)])
-def test_a_private_call_is_tried_again_by_those_who_may_see_it(plan, request, name, status):
-    """Its arguments and its answer stand on that page."""
+def test_private_call_is_retried_by_viewers_of_private_values(plan, request, name, status):
     address = f"/tools/private/try/?call={call_of(plan).public_id}"
     assert (PRIVATE_EMAIL in Pages(request.getfixturevalue(name)).open(address, status)) == (status == 200)

@@ -1,4 +1,4 @@
-"""The pages of sessions, and what their socket sends."""
+"""Tests of the pages of sessions and their socket."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ def nobody(db: None) -> User:
 
 
 def text_of(response: Any) -> str:
-    """Return the page as it was sent."""
+    """Return the HTML of a page."""
     return str(response.content.decode())
 
 
-def test_a_session_shows_its_list_beside_its_calls(ada):
+def test_session_shows_list_and_calls(ada):
     agent = SessionAgent(ada)
     row = agent.setup("Find it", "Send it", objective="Resend the badge")
     call = agent.call("update_step", step_id=1, status="done")
@@ -40,7 +40,6 @@ def test_a_session_shows_its_list_beside_its_calls(ada):
 
 
 def test_empty_states(ada):
-    """No sessions, a session without a list, a list without steps, no older sessions."""
     client, agent = Pages(ada).client, SessionAgent(ada)
     shown = [text_of(client.get("/sessions/"))]
     call = agent.call("read_plan")
@@ -50,7 +49,7 @@ def test_empty_states(ada):
     assert ['class="empty"' in page for page in shown] == [True] * 4
 
 
-def test_the_list_of_sessions_names_each_once_by_its_list_of_now(ada):
+def test_list_names_each_session_once(ada):
     SessionAgent(ada).setup("a", objective="Old")
     SessionAgent(ada).setup("a", objective="New")
     SessionAgent(ada, "").setup(objective="Nameless")
@@ -59,13 +58,13 @@ def test_the_list_of_sessions_names_each_once_by_its_list_of_now(ada):
     assert "Default session" in page and "0 of 1" in page and "0 of 0" in page
 
 
-def test_the_page_of_a_list_as_a_plan_leads_to_its_session(ada):
+def test_page_of_list_redirects_to_session(ada):
     row = SessionAgent(ada).setup("a")
     response = Pages(ada).client.get(f"/plans/{row.public_id}/")
     assert (response.status_code, response["Location"]) == (302, f"/sessions/{row.public_id}/")
 
 
-def test_the_page_of_a_call_leads_to_its_session(ada):
+def test_page_of_call_links_to_session(ada):
     agent = SessionAgent(ada, "<i>night</i>")
     call = agent.call("read_plan")
     pages = Pages(ada)
@@ -75,14 +74,14 @@ def test_the_page_of_a_call_leads_to_its_session(ada):
     assert "/sessions/plan_" not in plain
 
 
-def test_its_forms_change_no_list(ada):
+def test_forms_do_not_change_list(ada):
     row = SessionAgent(ada).setup("a")
     Pages(ada).client.post(f"/plans/{row.public_id}/cancel/", {"confirmed": "1"})
     row.refresh_from_db()
     assert row.status == "in_progress"
 
 
-def test_who_sees_which_sessions(ada, vera, nobody):
+def test_sessions_visible_to_each_role(ada, vera, nobody):
     row = SessionAgent(ada).setup("a", objective="Mine")
     assert "Mine" in text_of(Pages(vera).client.get("/sessions/"))
     assert "Mine" not in text_of(Pages(nobody).client.get("/sessions/"))
@@ -90,21 +89,21 @@ def test_who_sees_which_sessions(ada, vera, nobody):
     assert Pages(ada).client.get("/sessions/plan_none/").status_code == 404
 
 
-def test_what_agents_write_is_escaped(ada):
+def test_texts_of_agents_are_escaped(ada):
     row = SessionAgent(ada, "<b>night</b>").setup("<script>alert(1)</script>", objective="<i>x</i>")
     for address in ("/sessions/", f"/sessions/{row.public_id}/"):
         page = text_of(Pages(ada).client.get(address))
         assert "<script>alert" not in page and "<i>x" not in page and "<b>night" not in page
 
 
-def test_a_plan_submitted_in_a_session_shows_its_calls_there(ada):
+def test_plan_of_session_shows_its_calls(ada):
     agent = SessionAgent(ada, "")
     row = agent.setup("a")
     work_off(make_plan(ada, step(1)))
     assert "render_text" in text_of(Pages(ada).client.get(f"/sessions/{row.public_id}/"))
 
 
-def test_the_page_costs_the_same_however_much_there_is(ada, django_assert_max_num_queries):
+def test_number_of_queries_is_constant(ada, django_assert_max_num_queries):
     agent, client = SessionAgent(ada), Pages(ada).client
     row = agent.setup(*"abcdefgh")
     for step_id in range(1, 5):
@@ -117,7 +116,7 @@ def test_the_page_costs_the_same_however_much_there_is(ada, django_assert_max_nu
         client.get("/sessions/")
 
 
-def test_the_socket_draws_the_parts_of_the_page_as_they_are_now(ada):
+def test_socket_sends_current_parts(ada):
     agent = SessionAgent(ada)
     row = agent.setup("a", "b")
     subject = session_source(row)
@@ -132,7 +131,7 @@ def test_the_socket_draws_the_parts_of_the_page_as_they_are_now(ada):
     assert "Other" in subject.draw().fragments["list"]
 
 
-def test_one_session_is_one_board_whichever_plan_leads_to_it(ada):
+def test_rendering_is_shared_by_plans_of_session(ada):
     agent, other = SessionAgent(ada), SessionAgent(ada, "day")
     row = agent.setup("a")
     call = agent.call("read_plan")
@@ -141,7 +140,7 @@ def test_one_session_is_one_board_whichever_plan_leads_to_it(ada):
     assert of_call.draw() == session_source(row).draw()
 
 
-def test_what_happens_elsewhere_does_not_draw_a_session_anew(ada, django_assert_num_queries):
+def test_unrelated_changes_do_not_render_session(ada, django_assert_num_queries):
     agent = SessionAgent(ada)
     subject = session_source(agent.setup("a"))
     before = subject.draw()
@@ -153,7 +152,7 @@ def test_what_happens_elsewhere_does_not_draw_a_session_anew(ada, django_assert_
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_socket_lets_in_who_may_see_the_session(ada, nobody):
+async def test_socket_checks_access(ada, nobody):
     row = await apart(SessionAgent(ada).setup, "a")
     path = f"/ws/pages/sessions/{row.public_id}/"
     assert await refused(path, await apart(by_session, nobody)) == 4404
@@ -163,7 +162,7 @@ async def test_the_socket_lets_in_who_may_see_the_session(ada, nobody):
     assert await apart(Plan.objects.count) > 0
 
 
-def test_sessions_of_a_token_and_the_token_of_a_session(ada, ben, admin):
+def test_sessions_are_filtered_by_token(ada, ben, admin):
     first, second = (create_token(user=ada, kind="agent", scopes=["calls:create"])[0] for _ in range(2))
     agent, other = SessionAgent(ada, token=first), SessionAgent(ada, token=second)
     call = agent.call("read_plan")

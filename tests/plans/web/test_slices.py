@@ -1,4 +1,4 @@
-"""The page of a plan slice as forms alone use it: what it shows, what it asks, what it refuses."""
+"""Tests of the page of a plan slice."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.pages import compact
 
 @pytest.fixture
 def plan(stage: Any, ada: User) -> Plan:
-    """A plan whose first step waits for people, with two such steps after it and one that is not known yet."""
+    """A plan whose first step waits for people, with two such steps and one with unknown arguments after it."""
     gated = [act(number, f"v{number}", "dangerous", dependencies=[1]) for number in (2, 3)]
     first = act(1, "v1", "dangerous", expected_key="first")
     return work_off(make_plan(ada, first, *gated, act(4, "${first}", "dangerous", dependencies=[1])))
@@ -34,7 +34,7 @@ def send(user: User, plan: Plan, **form: Any) -> Any:
 
 
 def boxes(*requests: ApprovalRequest) -> list[str]:
-    """Return what the boxes of these requests send."""
+    """Return the values of the checkboxes of these requests."""
     return [f"{each.public_id}:{each.digest}" for each in requests]
 
 
@@ -43,8 +43,7 @@ def text(response: Any) -> str:
     return compact(response.content.decode())
 
 
-def test_looking_changes_nothing(plan, rosa):
-    """It shows what waits now and what is to come; nothing is asked early."""
+def test_viewing_requests_nothing(plan, rosa):
     response = page_for(rosa).get(f"/plans/{plan.public_id}/slice/")
     shown = text(response)
     assert response.status_code == 200
@@ -54,8 +53,7 @@ def test_looking_changes_nothing(plan, rosa):
     assert not ApprovalRequest.objects.filter(is_early=True).exists()
 
 
-def test_asking_shows_the_next_steps_in_full(plan, rosa):
-    """As many more as were chosen, each with its effect and its digest."""
+def test_requested_steps_are_shown_in_full(plan, rosa):
     shown = text(send(rosa, plan, do="ask", count="2"))
     early = ApprovalRequest.objects.filter(is_early=True)
     assert [each.call.step_ref for each in early] == ["2", "3"]
@@ -63,8 +61,7 @@ def test_asking_shows_the_next_steps_in_full(plan, rosa):
     assert 'Do <code class="given">v2</code>' in shown
 
 
-def test_what_is_checked_is_approved_together(plan, rosa, settings):
-    """Each by the digest that was on the screen, with one comment; one that has changed is told so."""
+def test_checked_requests_are_approved_together(plan, rosa, settings):
     settings.TOOLGATE_UNDO_SECONDS = 0
     send(rosa, plan, do="ask", count="2")
     one, two, three = request_of(plan), request_of(plan, 2), request_of(plan, 3)
@@ -76,8 +73,7 @@ def test_what_is_checked_is_approved_together(plan, rosa, settings):
     assert 'id="slice-results"' in text(response)
 
 
-def test_nothing_is_approved_by_who_asked(plan, ada, rosa):
-    """The boxes are locked, and so is the door."""
+def test_requester_cannot_approve(plan, ada, rosa):
     assert send(ada, plan, do="ask", count="1").status_code == 403
     send(rosa, plan, do="ask", count="1")
     shown = text(page_for(ada).get(f"/plans/{plan.public_id}/slice/"))
@@ -86,8 +82,7 @@ def test_nothing_is_approved_by_who_asked(plan, ada, rosa):
     assert not Review.objects.exists()
 
 
-def test_what_cannot_be_undone_takes_a_second_press(plan, rosa):
-    """The first press asks again, with what was chosen and written."""
+def test_irreversible_step_needs_confirmation(plan, rosa):
     send(rosa, plan, do="ask", count="1")
     ToolVersion.objects.filter(tool__name="dangerous").update(reversibility="irreversible")
     chosen = boxes(request_of(plan, 2))
@@ -99,8 +94,7 @@ def test_what_cannot_be_undone_takes_a_second_press(plan, rosa):
     assert request_of(plan, 2).status == "approved"
 
 
-def test_what_hides_something_takes_a_second_press(stage, ada, rosa):
-    """As it does on its own page; a step beside it that hides nothing takes one."""
+def test_hidden_characters_need_confirmation(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, "v\u202e1", "dangerous"), act(2, "v2", "dangerous")))
     hiding, plain = boxes(request_of(plan, 1)), boxes(request_of(plan, 2))
     send(rosa, plan, do="approve", item=plain)
@@ -111,8 +105,7 @@ def test_what_hides_something_takes_a_second_press(stage, ada, rosa):
     assert Review.objects.filter(request=request_of(plan, 1)).exists()
 
 
-def test_a_policy_that_asks_for_a_closer_look_is_not_gone_round(plan, rosa):
-    """Such a request is approved on its own page."""
+def test_request_needing_individual_review_is_not_approved(plan, rosa):
     send(rosa, plan, do="ask", count="1")
     PolicyRevision.objects.update(min_review_seconds=30)
     send(rosa, plan, do="approve", item=boxes(request_of(plan, 2)), confirmed="1")
@@ -120,22 +113,19 @@ def test_a_policy_that_asks_for_a_closer_look_is_not_gone_round(plan, rosa):
     assert not Review.objects.exists()
 
 
-def test_nothing_chosen_is_said(plan, rosa):
-    """And a plan that one may not see is not there."""
+def test_empty_selection_is_refused(plan, rosa):
     assert send(rosa, plan, do="approve").status_code == 422
     rosa.groups.clear()
     assert page_for(rosa).get(f"/plans/{plan.public_id}/slice/").status_code == 404
 
 
-def test_the_page_is_linked_from_the_plan_and_from_a_request(plan, rosa):
-    """Whoever looks at one of them finds what comes next."""
+def test_page_is_linked_from_plan_and_request(plan, rosa):
     address = f"/plans/{plan.public_id}/slice/"
     assert address in text(page_for(rosa).get(f"/plans/{plan.public_id}/"))
     assert address in text(page_for(rosa).get(f"/approvals/?item={request_of(plan).public_id}"))
 
 
-def test_who_may_not_approve_has_no_box(plan, rosa, vera):
-    """The steps are shown to them all the same."""
+def test_unauthorized_viewer_has_no_checkbox(plan, rosa, vera):
     waiting = f'id="item-{request_of(plan, 1).public_id}"'
     for viewer, may in ((rosa, True), (vera, False)):
         shown = text(page_for(viewer).get(f"/plans/{plan.public_id}/slice/"))

@@ -1,4 +1,4 @@
-"""The timeline: work to scale, long waits short, labels that can be read."""
+"""Tests of the timeline's scale, intervals and labels."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,17 +20,17 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def at(seconds: float) -> datetime:
-    """Return the moment so many seconds after the start."""
+    """Return the time this many seconds after the start."""
     return START + timedelta(seconds=seconds)
 
 
 def ran(step: int, begin: float, end: float | None, kind: Kind = "working") -> Interval:
-    """Return an interval between two seconds."""
+    """Return an interval between two times in seconds."""
     return Interval(step, kind, at(begin), None if end is None else at(end))
 
 
 def drawn(*intervals: Interval, until: float, running: bool = False, compress: bool = True) -> Timeline:
-    """Return the timeline from the start until so many seconds later."""
+    """Return the timeline of this many seconds."""
     return draw_timeline(intervals, start=START, until=at(until), running=running, compress=compress)
 
 
@@ -49,7 +49,7 @@ PROTOTYPE = (
 )
 
 
-def test_the_prototypes_plan_is_drawn_as_in_the_prototype() -> None:
+def test_timeline_of_prototype_plan() -> None:
     timeline = drawn(*PROTOTYPE, until=340, running=True)
     assert labels(timeline) == ["0", "30 s", "1 min", "1:31", "now"]
     assert [tick.offset for tick in timeline.ticks] == pytest.approx([0, 20.4, 40.9, 62, 94], abs=1)
@@ -57,28 +57,28 @@ def test_the_prototypes_plan_is_drawn_as_in_the_prototype() -> None:
     assert timeline.now == 94
 
 
-def test_without_compression_a_wait_has_its_true_width() -> None:
+def test_uncompressed_wait_is_to_scale() -> None:
     wait = drawn(*PROTOTYPE, until=340, running=True, compress=False).bars[-1]
     assert wait.width == pytest.approx(94 * 249 / 340, abs=0.02)
 
 
-def test_a_wait_beside_work_is_not_compressed() -> None:
+def test_wait_during_work_is_not_compressed() -> None:
     timeline = drawn(ran(1, 0, 100), ran(2, 10, 90, "waiting"), until=100)
     assert [(bar.offset, bar.width) for bar in timeline.bars] == [(0, 100), (10, 80)]
 
 
-def test_a_day_of_waiting_leaves_the_work_readable() -> None:
+def test_long_wait_leaves_work_readable() -> None:
     timeline = drawn(ran(1, 0, 1), ran(2, 1, 86_401, "waiting"), ran(2, 86_401, 86_402), until=86_402)
     assert timeline.bars[0].width > 20
     assert timeline.bars[2].width > 20
 
 
-def test_only_waiting_fills_the_lane() -> None:
+def test_wait_without_work_fills_lane() -> None:
     (bar,) = drawn(ran(1, 0, None, "waiting"), until=5000, running=True).bars
     assert (bar.offset, bar.width) == (0, 94)
 
 
-def test_a_plan_without_intervals_has_an_axis() -> None:
+def test_plan_without_intervals_has_axis() -> None:
     assert labels(drawn(until=0)) == ["0", "0 s"]
 
 
@@ -94,7 +94,7 @@ def test_a_plan_without_intervals_has_an_axis() -> None:
         (259_200, "3 d"),
     ],
 )
-def test_times_are_written_as_people_say_them(seconds: float, label: str) -> None:
+def test_time_labels(seconds: float, label: str) -> None:
     assert labels(drawn(ran(1, 0, seconds), until=seconds))[-1] == label
 
 
@@ -107,9 +107,7 @@ INTERVALS = st.lists(
 
 
 @given(INTERVALS, st.floats(0, 1e6), st.booleans(), st.booleans())
-def test_bars_and_labels_stay_on_the_lane(
-    intervals: list[Interval], until: float, running: bool, compress: bool
-) -> None:
+def test_bars_and_labels_stay_on_lane(intervals: list[Interval], until: float, running: bool, compress: bool) -> None:
     timeline = drawn(*intervals, until=until, running=running, compress=compress)
     end = 94 if running else 100
     assert len(timeline.bars) == len(intervals)
@@ -120,25 +118,23 @@ def test_bars_and_labels_stay_on_the_lane(
 
 
 def room(left: Tick, right: Tick) -> float:
-    """Return how far apart two labels must stand: what the left one takes, and half of "now" around its line."""
+    """Return the minimum distance of two labels."""
     return max(20, 4.2 * len(left.label)) + (10 if right.label == "now" else 0)
 
 
-def test_a_moment_after_the_start_has_no_label() -> None:
-    """It would say 0 once more."""
+def test_tick_near_start_has_no_label() -> None:
     timeline = drawn(ran(1, 0, 0.04), ran(2, 0.04, None, "waiting"), until=120, running=True)
     assert labels(timeline) == ["0", "now"]
 
 
 @given(INTERVALS)
-def test_what_begins_later_is_drawn_later(intervals: list[Interval]) -> None:
+def test_offsets_keep_order(intervals: list[Interval]) -> None:
     ordered = sorted(intervals, key=lambda each: each.start)
     offsets = [bar.offset for bar in drawn(*ordered, until=1e6).bars]
     assert offsets == sorted(offsets)
 
 
-def test_no_label_is_said_twice() -> None:
-    """The round time beside the end, or beside the beginning of a wait, would repeat it."""
+def test_labels_are_not_repeated() -> None:
     for end in (30.2, 60.3, 119.7):
         timeline = drawn(ran(1, 0, end / 2), ran(2, end / 2, end), until=end)
         assert len(labels(timeline)) == len(set(labels(timeline)))
@@ -147,7 +143,7 @@ def test_no_label_is_said_twice() -> None:
 
 
 @pytest.mark.parametrize(("kind", "moves"), [("working", True), ("preparing", False), ("put_off", False)])
-def test_the_scale_moves_while_a_step_works(kind: Kind, moves: bool) -> None:
+def test_axis_shrinks_while_step_works(kind: Kind, moves: bool) -> None:
     timeline = drawn(ran(1, 0, 10), ran(2, 10, None, kind), until=20, running=True)
     assert (timeline.seconds == pytest.approx(20)) == moves
     assert [bar.is_open for bar in timeline.bars] == [False, True]
@@ -155,16 +151,14 @@ def test_the_scale_moves_while_a_step_works(kind: Kind, moves: bool) -> None:
 
 
 @pytest.mark.django_db
-def test_what_waits_for_people_has_not_worked(stage: Stage, ada: User) -> None:
-    """Its preview is no work, and nothing of it is red or green; once it is done its run is green."""
+def test_waiting_is_not_work(stage: Stage, ada: User) -> None:
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     assert load_overview(plan).working_ms == 0
     assert [stroke.look for stroke in load_overview(plan).steps[0].timeline_bars] == ["idle", "human"]
 
 
 @pytest.mark.django_db
-def test_what_failed_was_tried_and_what_was_put_off_has_not_failed(stage: Stage, ada: User) -> None:
-    """A try that failed is red, the time between tries and before a limit allows the next is not."""
+def test_failed_and_deferred_attempts_differ(stage: Stage, ada: User) -> None:
     stage.acts["cautious_patient"] = act_raising(ValueError("later"))
     plan = work_off(make_plan(ada, act(1, tool="cautious_patient")))
     began = clock.now() - timedelta(seconds=10)

@@ -1,4 +1,4 @@
-"""Trying a tool from its page without JavaScript: forms, edits, JSON, previews, calls, and what became of them."""
+"""Tests of trying a tool from its page, without JavaScript."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ BONN_FIELDS = {
 
 @pytest.fixture(autouse=True)
 def to_try(catalog):
-    """The tools that are tried, in the catalog."""
+    """The tools of these tests, in the catalog."""
     for each in TOOLS:
         register_tool(each)
     fill_catalog()
@@ -40,7 +40,7 @@ def to_try(catalog):
 
 
 def press(pages: Pages, path: str, do: str, status: Any = 200, **fields: Any) -> str:
-    """Open the page of a trial and send its form with these fields and this button."""
+    """Open the page of a tool and submit its form with these fields and this button."""
     pages.open(path)
     mode = fields.pop("mode", "form")
     sent = {"mode": mode, "key": pages.field("key"), "do": do} | fields
@@ -48,13 +48,12 @@ def press(pages: Pages, path: str, do: str, status: Any = 200, **fields: Any) ->
 
 
 def finished(call: Call) -> Call:
-    """Run a call here and return it as it is then."""
+    """Run a call and return it."""
     work_off(Plan.objects.get(public_id=call.plan_ref))
     return Call.objects.get(pk=call.pk)
 
 
-def test_a_call_from_the_form(ada):
-    """It goes the way of every direct call, in the name of who pressed; its address shows the result."""
+def test_call_from_form(ada):
     pages = Pages(ada)
     press(pages, TRIP, "call", **BONN_FIELDS)
     call = Call.objects.get()
@@ -66,8 +65,7 @@ def test_a_call_from_the_form(ada):
     assert 'value="Rhine"' in pages.html and pages.field("size:stops") == "1"
 
 
-def test_a_dangerous_call_is_held(ada, rosa):
-    """The result is the link to its request; approved, it runs."""
+def test_dangerous_call_is_held(ada, rosa):
     pages = Pages(ada)
     press(pages, BOOK, "call", **{"value:title": "Rome"})
     call = Call.objects.get()
@@ -77,8 +75,7 @@ def test_a_dangerous_call_is_held(ada, rosa):
     assert finished(call).response_json["results"] == ["Booked Rome"]
 
 
-def test_a_preview_runs_nothing(ada):
-    """It says what the call would do, and what would become of it."""
+def test_preview_runs_nothing(ada):
     pages = Pages(ada)
     said = press(pages, BOOK, "preview", **{"value:title": "Rome"})
     assert "A booking of Rome" in said and 'class="note human"' in pages.html.split('id="rehearsed"')[1]
@@ -87,16 +84,14 @@ def test_a_preview_runs_nothing(ada):
     assert not Call.objects.exists() and not Plan.objects.exists()
 
 
-def test_a_preview_without_a_text_is_its_sentence_alone(ada):
-    """No empty box stands under it."""
+def test_preview_without_text_has_no_box(ada):
     pages = Pages(ada)
     for title, boxes in (("Rome", 1), ("Nowhere", 0)):
         assert f"Book {title}" in press(pages, BOOK, "preview", **{"value:title": title})
         assert pages.html.partition('id="rehearsed"')[2].count("<pre") == boxes
 
 
-def test_the_same_form_sent_twice_is_one_call(ada):
-    """Another value, or a form opened anew, is another call."""
+def test_form_submitted_twice_makes_one_call(ada):
     pages = Pages(ada)
     pages.open(BOOK)
     sent = {"mode": "form", "key": pages.field("key"), "do": "call", "value:title": "Rome"}
@@ -107,8 +102,7 @@ def test_the_same_form_sent_twice_is_one_call(ada):
     assert Call.objects.count() == 3
 
 
-def test_problems_stand_at_their_fields(ada):
-    """As the server's one check sees them; nothing is stored."""
+def test_problems_are_shown_at_their_fields(ada):
     pages = Pages(ada)
     fields = BONN_FIELDS | {"value:title": "x" * 81, "value:stops.0.nights": "many", "value:stops.0.place.name": "B"}
     press(pages, TRIP, "call", 422, **fields)
@@ -119,8 +113,7 @@ def test_problems_stand_at_their_fields(ada):
     assert not Call.objects.exists()
 
 
-def test_checking_says_that_it_fits(vera):
-    """Who may not call may check."""
+def test_valid_arguments_are_confirmed(vera):
     pages = Pages(vera)
     press(pages, TRIP, "check", **BONN_FIELDS)
     assert 'id="try-wrong"' not in pages.html
@@ -131,8 +124,7 @@ def test_checking_says_that_it_fits(vera):
     assert not Call.objects.exists()
 
 
-def test_rows_and_variants_without_javascript(ada):
-    """Buttons draw the form again, with what was entered."""
+def test_rows_and_variants_work_without_scripts(ada):
     pages = Pages(ada)
     press(pages, TRIP, "add:stops", **BONN_FIELDS)
     assert pages.field("size:stops") == "2" and 'name="pick:stops.1.place"' in pages.html
@@ -149,8 +141,7 @@ def test_rows_and_variants_without_javascript(ada):
     assert 'name="key:labels.+0"' not in pages.html
 
 
-def test_form_and_json_show_the_same(ada):
-    """There and back again."""
+def test_form_and_json_are_equivalent(ada):
     pages = Pages(ada)
     press(pages, TRIP, "show:json", **BONN_FIELDS)
     assert pages.field("mode") == "json" and "&quot;Rhine&quot;" in pages.html
@@ -160,8 +151,7 @@ def test_form_and_json_show_the_same(ada):
     assert 'name="key:+0" value="odd"' in pages.html
 
 
-def test_json_is_called_as_it_is(ada):
-    """Its problems name their paths."""
+def test_json_problems_have_paths(ada):
     pages = Pages(ada)
     press(pages, TRIP, "call", mode="json", json=json.dumps(BONN))
     assert Call.objects.get().arguments_json == BONN
@@ -172,8 +162,7 @@ def test_json_is_called_as_it_is(ada):
         assert pages.field("mode") == "json"
 
 
-def test_an_example_fills_the_form(ada):
-    """From its link; a number that means nothing fills nothing."""
+def test_example_fills_form(ada):
     pages = Pages(ada)
     pages.open(f"{TRIP}?example=0")
     assert 'value="Rhine"' in pages.html
@@ -198,7 +187,6 @@ HOSTILE_FORMS: list[dict[str, str]] = [
 
 
 def test_hostile_forms_are_refused(ada, client):
-    """Never with an error of ours."""
     pages, faults = Pages(ada), {}
     client.force_login(ada)
     for sent in HOSTILE_FORMS:
@@ -210,8 +198,7 @@ def test_hostile_forms_are_refused(ada, client):
     assert not Call.objects.exists()
 
 
-def test_what_cannot_be_called_says_why(ada):
-    """Switched off, or offered by nobody."""
+def test_uncallable_tool_shows_reason(ada):
     Tool.objects.filter(name="plan_trip").update(enabled=False)
     pages = Pages(ada)
     sync_tools()
@@ -223,8 +210,7 @@ def test_what_cannot_be_called_says_why(ada):
     assert 'id="try-wrong"' in pages.html and not Call.objects.exists()
 
 
-def test_only_ones_own_calls_are_shown(ada, outsider):
-    """To who has no role; and only those of the tool."""
+def test_only_visible_calls_are_shown(ada, outsider):
     press(Pages(ada), BOOK, "call", **{"value:title": "Rome"})
     name = Call.objects.get().public_id
     Pages(ada).open(f"{BOOK}?call={name}")
@@ -241,8 +227,7 @@ def outsider(db) -> User:
     return User.objects.create_user("outsider")
 
 
-def test_htmx_is_sent_the_card_alone(ada):
-    """And while a call runs, the result that asks again."""
+def test_htmx_gets_only_the_card(ada):
     pages = Pages(ada)
     pages.open(TRIP)
     fields = BONN_FIELDS | {"mode": "form", "key": pages.field("key"), "do": "call"}
@@ -253,8 +238,7 @@ def test_htmx_is_sent_the_card_alone(ada):
     assert pages.html.lstrip().startswith('<div id="tried"') and "hx-get" not in pages.html
 
 
-def test_texts_of_tools_stay_texts(ada):
-    """Descriptions, names and results are nobody's markup."""
+def test_texts_of_tools_are_escaped(ada):
     hostile = "<script>alert(1)</script>\u202e"
     part = {"description": hostile, "enum": [hostile], "title": hostile, "default": hostile}
     document = {"type": "object", "properties": {hostile: part, "u": {"oneOf": [part, {"type": "string"}]}}}
@@ -265,12 +249,11 @@ def test_texts_of_tools_stay_texts(ada):
 
 
 def set_schema(document: dict[str, Any]) -> None:
-    """Let the page of the trip show another form."""
+    """Give the tool's page another schema."""
     ToolVersion.objects.filter(tool__name="plan_trip").update(input_schema=document)
 
 
-def test_a_form_that_would_be_too_large_is_json(ada):
-    """Three hundred parameters are a form; nine hundred are written."""
+def test_too_large_form_becomes_json(ada):
     pages, text = Pages(ada), {"type": "string"}
     set_schema({"type": "object", "properties": {f"p{number}": text for number in range(300)}})
     pages.open(TRIP)
@@ -287,8 +270,7 @@ ROWS = {"type": "array", "items": {"type": "array", "items": {"type": "string"}}
 
 
 @pytest.mark.parametrize("do", ["check", "call", "show:json", "add:a", "update"])
-def test_a_form_that_asks_for_very_many_rows_is_refused(vera, do):
-    """Whatever its button: the page that says so has no row of them."""
+def test_form_with_too_many_rows_is_refused(vera, do):
     set_schema({"type": "object", "properties": {"a": {"type": "array", "items": ROWS}}})
     sizes = {f"size:a.{n}.{m}": "200" for n in range(30) for m in range(30)}
     sizes |= {f"size:a.{n}": "30" for n in range(30)} | {"size:a": "30"}
@@ -297,8 +279,7 @@ def test_a_form_that_asks_for_very_many_rows_is_refused(vera, do):
     assert pages.field("mode") == "form" and "value:a." not in pages.html and "size:a." not in pages.html
 
 
-def test_an_edit_that_makes_a_form_too_large_loses_nothing(vera):
-    """One more row, or another variant: it is refused, and what was entered stays."""
+def test_edit_that_makes_form_too_large_keeps_input(vera):
     word = {"type": "string", "maxLength": 20}
     wide = {"type": "object", "properties": {f"p{n}": word for n in range(450)}}
     few = {"type": "object", "properties": {"word": word}}
@@ -314,8 +295,7 @@ def test_an_edit_that_makes_a_form_too_large_loses_nothing(vera):
     assert "&quot;p7&quot;: &quot;kept&quot;" in pages.html
 
 
-def test_a_deep_schema_ends_in_json(ada):
-    """Far above the depth at which templates would break."""
+def test_deep_schema_becomes_json(ada):
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(13):
         deep = {"type": "object", "properties": {"in": {"anyOf": [deep, {"type": "integer"}]}}, "required": ["in"]}
