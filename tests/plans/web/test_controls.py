@@ -129,8 +129,7 @@ def left_running(plan: Plan, **more: object) -> None:
 def test_running_handler_of_earlier_attempt_is_named(stage, ada):
     plan = work_off(make_plan(ada, act(1)))
     Call.objects.filter(pk=call_of(plan).pk).update(left_running_at=plan.created_at)
-    text = Pages(ada).open(path_of(plan))
-    assert "handler of an earlier try" in text and "an earlier handler" in text
+    assert "an earlier attempt is still running" in Pages(ada).open(path_of(plan))
 
 
 def test_running_handler_is_named(stage, ada):
@@ -138,7 +137,7 @@ def test_running_handler_is_named(stage, ada):
     left_running(plan)
     pages = Pages(ada)
     text = pages.open(path_of(plan))
-    assert 'class="note warn" id="left-running"' in pages.html and "its handler" in text
+    assert 'class="note warn" id="left-running"' in pages.html and "its tool is still running" in text
     step = Rest(ada).get(f"plans/{plan.public_id}/").json()["steps"][0]
     assert step["left_running"]["came_back_at"] is None and step["left_running"]["left_running_at"]
     left_running(plan, came_back_at=plan.created_at)

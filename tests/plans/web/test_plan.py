@@ -131,7 +131,7 @@ def test_failed_plan_shows_reason_and_blocked_steps(ada):
     plan = work_off(make_plan(ada, step(1, "read_file", parameters={"path": "no.txt"}), step(2, dependencies=[1])))
     pages = Pages(ada)
     assert step_of(plan).error in pages.open(path_of(plan))
-    assert "Blocked by 1" in words(pages.html.split('id="s2"')[1])
+    assert "Blocked by step 1" in words(pages.html.split('id="s2"')[1])
 
 
 def test_texts_of_agents_are_escaped(ada):
