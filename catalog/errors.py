@@ -246,7 +246,7 @@ class UpstreamUnavailable(ToolgateError):
 
 
 class SourceProblem(ToolgateError):
-    """What an upstream offers cannot be read. The message is for administrators and contains no secret."""
+    """An upstream's offer cannot be read. The message is for administrators and contains no secret."""
 
     kind = "source_problem"
 

@@ -85,7 +85,7 @@ class Source(models.Model):
 
     @property
     def is_imported(self) -> bool:
-        """Whether its tools are read from an upstream."""
+        """True if its tools are read from an upstream."""
         return self.kind in (self.Kind.MCP, self.Kind.OPENAPI)
 
     @property

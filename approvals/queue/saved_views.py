@@ -76,7 +76,7 @@ class Queues:
 
     @property
     def needed(self) -> int:
-        """How many requests the viewer can answer now."""
+        """Number of requests that the viewer can answer now."""
         return self.counts.needs_me
 
     @cached_property

@@ -32,7 +32,7 @@ MAX_REASON = 1000
 
 
 class ToolSettingBody(StrictSerializer):
-    """What an administrator sets about one tool of a source."""
+    """An administrator's settings for one tool of a source."""
 
     enabled = StrictBooleanField(required=False)
     safety_level = StrictChoiceField(choices=LEVELS, required=False)
@@ -115,7 +115,7 @@ class OfferedToolSerializer(serializers.Serializer[Any]):
 
 
 class SourcePreviewSerializer(serializers.Serializer[Any]):
-    """What a source would bring; nothing is stored."""
+    """The tools that a source would bring; nothing is stored."""
 
     tools = OfferedToolSerializer(many=True)
     problems = serializers.ListField(child=serializers.CharField())

@@ -50,7 +50,7 @@ class CallableTool:
     source: str
     drifted: bool
     held: bool = False
-    """Whether a change of its definition waits for acceptance; it cannot be called meanwhile."""
+    """True while a change of its definition waits for acceptance; it cannot be called meanwhile."""
     grant_limits: GrantLimits | None = None
     later: LoadedTool | None = None
     """The tool under the catalog's contract, if that is a later version than the loaded code; else None."""

@@ -87,7 +87,7 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class SourcePreview:
-    """What a source would bring, and what is wrong with it; nothing is stored."""
+    """The tools that a source would bring, and its problems; nothing is stored."""
 
     tools: tuple[OfferedTool, ...]
     problems: tuple[str, ...]

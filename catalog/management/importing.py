@@ -1,4 +1,4 @@
-"""What the two import commands share."""
+"""Shared steps of the two import commands."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -33,7 +33,7 @@ MAX_SHOWN_BODY = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """How arguments become a request. Each mapping is from an argument to its name in the request.
+    """The mapping of arguments to a request. Each dictionary maps an argument to its name in the request.
 
     `url` has the placeholders of the path, and of the query where an author wrote them there. `body` is the encoding of
     the body (`json`, `form` or none). `body_argument` names the argument that is the whole body; without it the body is

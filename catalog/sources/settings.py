@@ -1,4 +1,4 @@
-"""How to reach an upstream: the settings of a source with its secrets decrypted, and their checks."""
+"""Settings for reaching an upstream, with secrets decrypted, and their checks."""
 
 import json
 import re
@@ -25,7 +25,7 @@ MASK = "••••"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSettings:
-    """What a process needs to reach an upstream. `headers` and `env` are secret; the representation omits them."""
+    """Settings that a process needs to reach an upstream. `headers` and `env` are secret; the representation omits them."""
 
     pk: int
     name: str
