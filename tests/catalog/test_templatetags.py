@@ -9,6 +9,7 @@ from django.template import Context, Template
 
 from catalog.ui import labels
 from tests.corpus import faults
+from tests.pages import compact
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -153,7 +154,7 @@ def test_long_id_keeps_both_ends_and_copies_in_full() -> None:
 
 
 def test_diff_marks_the_words_that_changed() -> None:
-    drawn = draw("{% diff before after %}", before="keep\nthe old word\n", after="keep\nthe new word\n")
+    drawn = compact(draw("{% diff before after %}", before="keep\nthe old word\n", after="keep\nthe new word\n"))
 
     assert '<tr class="del">' in drawn
     assert "<td>the <del>old</del> word</td>" in drawn

@@ -17,7 +17,7 @@ from catalog.core.canonical_json import canonical_text
 from catalog.results import Preview
 from tests.approvals.factories import add_policy, ask, held_call, set_rule, setback_on
 from tests.builders import act, make_plan, request_of, work_off
-from tests.pages import Pages
+from tests.pages import Pages, compact
 from tests.rest import Rest, wrong_paths
 
 pytestmark = pytest.mark.django_db
@@ -100,7 +100,7 @@ def test_edit_check_shows_the_required_confirmations(stage, ada, rosa):
     pages.send(f"/approvals/{request.public_id}/edit/", form)
     assert "<code>prod</code></label>" in pages.html
     assert pages.html.count('data-wait-note="30"') == 1
-    part = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form).content.decode()
+    part = compact(pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form).content.decode())
     assert 'id="edit-asks" hx-swap-oob="true"' in part
     assert 'name="typed" autocomplete="off" spellcheck="false" value="pr"' in part
     back = pages.swap(f"/approvals/{request.public_id}/edit/", "edited", form | {"json": '{"value": "test"}'})
