@@ -25,7 +25,7 @@ MASK = "••••"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSettings:
-    """Settings that a process needs to reach an upstream. `headers` and `env` are secret; the representation omits them."""
+    """Settings for reaching an upstream. `headers` and `env` are secret; the representation omits them."""
 
     pk: int
     name: str

@@ -18,6 +18,8 @@ from catalog.access.learnt_waits import record_cut_off
 from catalog.access.tokens import create_token
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
+from catalog.inventory.sources import sync_source
+from catalog.models import Source
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan
 from plans.store.requesters import Requester
@@ -28,6 +30,7 @@ from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, open_inbox
 from tests.builders import act, approve, make_draft, make_plan, request_of, step, work_off, write_step
 from tests.catalogs import fill_catalog
+from tests.documents import SHOP
 from tests.plans.agents.scripted import make_agent
 from tests.plans.factories import SessionAgent
 from tests.routes import pages_without_parameters
@@ -140,6 +143,9 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
     )
     for _ in range(2):
         record_cut_off(token.pk, "client" * 20, 9.0)
+    shop = Source.objects.create(name="shop" * 10, kind=Source.Kind.OPENAPI, document=SHOP)
+    sync_source(shop)
+    Source.objects.create(name="gone", kind=Source.Kind.MCP, url="https://gone.invalid/mcp", error="Gone. " * 30)
     under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]
     views = [
@@ -150,6 +156,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
         View("/audit/", also=(900, 1000, 1180), own={"met by its time": rules.MET_BY_TIME}),
         View("", "/audit/ with the chain checked", act=check_chain),
         View("/audit/deliveries/"),
+        *(View(f"/sources/{path}") for path in ("", "new/", "http/new/", f"{shop.name}/", "gone/")),
         *(View(path, tabs=True) for path in ("/policies/", "/policies/new/")),
         View("", "/policies/new/ with mistakes", at=under_sentence, act=make_mistakes),
         View("/policies/simulator/"),

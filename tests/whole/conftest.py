@@ -1,7 +1,5 @@
 """Fixtures: the guide's example module in the catalog, and an object of each kind to read."""
 
-import json
-
 import pytest
 from django.contrib.auth.models import User
 
@@ -12,18 +10,9 @@ from catalog.models import Source
 from catalog.tools.registry import _TOOLS
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
 from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
+from tests.documents import SHOP
 from tests.plans.agents.scripted import make_agent
 from tests.whole.factories import CALLS, EXAMPLES
-
-SHOP = json.dumps(
-    {
-        "openapi": "3.1.0",
-        "info": {"title": "Shop", "version": "1"},
-        "servers": [{"url": "https://shop.invalid"}],
-        "paths": {"/orders/": {"get": {"operationId": "list_orders", "responses": {"200": {"description": "OK"}}}}},
-    }
-)
-"""An OpenAPI document: its source is synchronised without a network."""
 
 
 @pytest.fixture
