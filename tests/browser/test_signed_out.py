@@ -39,12 +39,12 @@ def test_a_long_form_keeps_what_is_typed(admin, catalog, page_as: PageAs):
     page.get_by_label("Name", exact=True).fill("researcher")
     page.get_by_label("Instructions").fill("Find it out.")
     sign_out(page)
-    page.get_by_role("button", name="Make the agent").click()
+    page.locator("#agent-form button.primary[value=save]").click()
     expect(page.locator("#net [data-sign-in]")).to_be_visible()
     expect(page.get_by_label("Instructions")).to_have_value("Find it out.")
     sign_in_elsewhere(page, admin)
     expect(page.locator("#net")).to_be_hidden()
-    page.get_by_role("button", name="Make the agent").click()
+    page.locator("#agent-form button.primary[value=save]").click()
     page.wait_for_url("**/agents/researcher/")
 
 
