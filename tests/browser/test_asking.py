@@ -60,7 +60,7 @@ def test_from_words_to_a_reply(ada, window_of: PageAs, model: ModelServer):
     expect(page.locator("#draft [data-since]")).to_be_visible()
     drafted.set()
     says(page, "#draft-plan", "It greets.")
-    expect(page.locator("#draft-said")).to_contain_text("The draft is here")
+    expect(page.locator("#draft-said")).to_contain_text("1 step")
     page.locator("#draft-start").focus()
     page.keyboard.press("Enter")
     says(page, "#standing", "Done")
@@ -69,7 +69,7 @@ def test_from_words_to_a_reply(ada, window_of: PageAs, model: ModelServer):
     says(page, "main", "Jo was greeted.")
     page.goto("/ask/")
     expect(page.locator("#asked")).to_contain_text("Jo was greeted.")
-    page.get_by_role("link", name="Its plan").click()
+    page.locator("#asked .led-to a").click()
     expect(page).to_have_url(f"/plans/{plan.public_id}/")
 
 

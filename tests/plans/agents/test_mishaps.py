@@ -24,7 +24,6 @@ from plans.spec import MAX_STEP_ID
 from plans.store import statements
 from plans.store.requesters import Requester, extra_requesters
 from tests.builders import act, approve, events_of, request_of, step_of, work_off
-from tests.pages import compact
 from tests.plans.agents.scripted import SCRIPT, agent_plan, agent_step, calls, make_agent, run_of, tools_of
 from tests.racing import at_once
 
@@ -61,8 +60,8 @@ def test_reviewers_read_text_of_model(script, stage, ada, rosa, client):
     plan = work_off(agent_plan(ada))
     request = request_of(plan, 3)
     client.force_login(rosa)
-    page = compact(client.get(f"/approvals/?item={request.public_id}").content.decode())
-    assert 'The disk is &lt;full&gt;.</span><div class="subtext margin-top-1">The agent\u2019s own words' in page
+    page = client.get(f"/approvals/?item={request.public_id}").content.decode()
+    assert "The disk is &lt;full&gt;." in page
     assert client.get(f"/api/v1/approvals/{request.public_id}/").json()["reason"] == "The disk is <full>."
     approve(plan, rosa, 3)
     work_off(plan)

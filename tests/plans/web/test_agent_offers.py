@@ -14,4 +14,4 @@ def test_page_warns_when_fewer_tools_are_offered(client, stage, admin, monkeypat
     agent = make_agent()
     client.force_login(admin)
     page = client.get(f"/agents/{agent.name}/").content.decode()
-    assert ("1 of " in page.split('id="offers"')[1].split("</header>")[0]) is is_told
+    assert ("data-limited" in page.split('id="offers"')[1].split("</header>")[0]) is is_told
