@@ -43,7 +43,7 @@ def says(page: Page, place: str, words: str | re.Pattern[str]) -> None:
 def ask(page: Page, words: str = "Greet Jo") -> None:
     """Write a request on the Ask page and send it."""
     page.goto("/ask/")
-    page.get_by_label("What would you like to have done?").fill(words)
+    page.locator("#request").fill(words)
     page.keyboard.press("Control+Enter")
     expect(page.get_by_role("heading", name=words)).to_be_visible(timeout=LONG)
 
@@ -60,7 +60,7 @@ def test_from_words_to_a_reply(ada, window_of: PageAs, model: ModelServer):
     expect(page.locator("#draft [data-since]")).to_be_visible()
     drafted.set()
     says(page, "#draft-plan", "It greets.")
-    expect(page.locator("#draft-said")).to_contain_text("1 step")
+    expect(page.locator("#draft-said")).to_contain_text("2 steps")
     page.locator("#draft-start").focus()
     page.keyboard.press("Enter")
     says(page, "#standing", "Done")
