@@ -62,7 +62,6 @@ class ChangeEditor(PlanEditor):
     plan: Plan
     listed: frozenset[int]
     button = "plans/_apply.html"
-    aim = gettext_lazy("change the plan")
     all_well = gettext_lazy("This change is valid.")
 
     @cached_property

@@ -32,7 +32,6 @@ class PlanEditor:
     text: str
     by: Requester | None = field(default=None, kw_only=True)
     button = "plans/_start.html"
-    aim = gettext_lazy("start")
     all_well = gettext_lazy("This plan can be started.")
 
     @cached_property
