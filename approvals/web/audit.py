@@ -3,19 +3,20 @@
 Filters come from the URL. Each action has a label, an icon and a hue.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib.auth.models import User
 from django.db.models import QuerySet, Subquery
-from django.http import HttpResponse, HttpResponseBadRequest, QueryDict, StreamingHttpResponse
+from django.forms.boundfield import BoundField
+from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
-from django.utils.dateparse import parse_date
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_http_methods, require_POST
 
 from approvals.audit.log import SYSTEM_ACTOR
@@ -29,8 +30,10 @@ from approvals.audit.queries import (
 )
 from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Instance
+from catalog.templatetags.toolgate import revealed
 from catalog.ui.labels import Badge
-from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, push_url, sign_in_required
+from catalog.ui.page_forms import PageForm
+from catalog.ui.requests import PageRequest, is_fragment_request, push_url, sign_in_required
 
 PAGE_SIZE = 100
 MAX_TEXT = 200
@@ -38,6 +41,8 @@ RECENT_ENTRIES = 5000
 """Number of newest entries that supply the choices of the filters."""
 MAX_CHOICES_SHOWN = 500
 MAX_COUNTED = 1000
+MAX_SEQ = 10**18
+DAY_FORMAT = "%Y-%m-%d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +76,88 @@ class AuditPageQuery(AuditTextFilters):
         return f"/audit/?{urlencode(parts)}" if parts else "/audit/"
 
 
-def parse_audit_query(params: QueryDict) -> AuditPageQuery:
-    """Return the query of a URL; invalid values are ignored."""
-    texts = {name: params.get(name, "").replace("\x00", "").strip()[:MAX_TEXT] for name in TEXT_FILTER_NAMES}
-    read: dict[str, Any] = texts | {name: parse_number(params.get(name, "")) for name in ("before", "after", "open")}
-    return AuditPageQuery(since=_day(params.get("from", "")), until=_day(params.get("to", "")), **read)
+class AuditFilterForm(PageForm):
+    """Filters and position of the audit log, from the URL. Invalid values are reported and not applied."""
+
+    q = forms.CharField(label=gettext_lazy("Search the log"), required=False, max_length=MAX_TEXT)
+    who = forms.CharField(label=gettext_lazy("Actor"), required=False, max_length=MAX_TEXT, widget=forms.Select)
+    action = forms.CharField(label=gettext_lazy("Action"), required=False, max_length=MAX_TEXT, widget=forms.Select)
+    tool = forms.CharField(label=gettext_lazy("Tool"), required=False, max_length=MAX_TEXT, widget=forms.Select)
+    plan = forms.CharField(label=gettext_lazy("Plan id"), required=False, max_length=MAX_TEXT)
+    object = forms.CharField(label=gettext_lazy("Object id"), required=False, max_length=MAX_TEXT)
+    since = forms.DateField(label=gettext_lazy("From"), required=False, input_formats=[DAY_FORMAT])
+    until = forms.DateField(label=gettext_lazy("To"), required=False, input_formats=[DAY_FORMAT])
+    before = forms.IntegerField(required=False, min_value=0, max_value=MAX_SEQ, widget=forms.HiddenInput)
+    after = forms.IntegerField(required=False, min_value=0, max_value=MAX_SEQ, widget=forms.HiddenInput)
+    open = forms.IntegerField(required=False, min_value=0, max_value=MAX_SEQ, widget=forms.HiddenInput)
+
+    COMPACT_FIELDS = ("who", "action", "tool", "plan", "object")
+    DATE_FIELDS = ("since", "until")
+    PARAMETERS: ClassVar = {"since": "from", "until": "to"}
+    """URL parameters whose names differ from the fields'."""
+
+    def __init__(self, params: QueryDict) -> None:
+        super().__init__(params, auto_id="f-%s")
+        search = self.fields["q"].widget
+        search.input_type = "search"
+        search.attrs |= {
+            "id": "q",
+            "form": "filters",
+            "autocomplete": "off",
+            "placeholder": _("Id, tool, person or reason"),
+        }
+        search.attrs |= {"hx-get": "/audit/", "hx-include": "#filters", "hx-trigger": "input changed delay:250ms"}
+        search.attrs |= {"hx-target": "#log", "hx-sync": "#filters:replace"}
+        for name in ("plan", "object", *self.DATE_FIELDS):
+            self.fields[name].widget.attrs["class"] = "input day"
+        for name in ("plan", "object"):
+            self.fields[name].widget.attrs |= {"placeholder": self.fields[name].label, "autocomplete": "off"}
+        for name in self.DATE_FIELDS:
+            self.fields[name].widget.input_type = "date"
+
+    def add_prefix(self, field_name: str) -> str:
+        """Return the name of the URL parameter."""
+        return self.PARAMETERS.get(field_name, field_name)
+
+    @property
+    def query(self) -> AuditPageQuery:
+        """The valid values."""
+        self.is_valid()
+        return AuditPageQuery(**{name: value for name, value in self.cleaned_data.items() if value not in ("", None)})
+
+    @property
+    def compact_fields(self) -> list[BoundField]:
+        """Fields whose label is only shown as their first choice or placeholder."""
+        return [self[name] for name in self.COMPACT_FIELDS]
+
+    @property
+    def date_fields(self) -> list[BoundField]:
+        """First and last day."""
+        return [self[name] for name in self.DATE_FIELDS]
+
+    @property
+    def fields_with_errors(self) -> list[BoundField]:
+        """Filters that are not applied."""
+        return [field for field in self.visible_fields() if field.errors]
+
+    def offer_choices(self, viewer: User) -> None:
+        """Offer the actors, actions and tools of the newest entries, and the current selection."""
+        head = Subquery(Instance.objects.filter(pk=1).values("audit_seq")[:1])
+        newest = entries_for(viewer).filter(seq__gt=head - RECENT_ENTRIES).order_by()
+        recent = list(newest.values_list("actor_name", "action", "tool_name").distinct()[:MAX_CHOICES_SHOWN])
+        every = {"who": _("Anyone"), "action": _("All actions"), "tool": _("All tools")}
+        columns = zip(*recent, strict=True) if recent else ((), (), ())
+        for (name, everything), column in zip(every.items(), columns, strict=True):
+            values = sorted({*column, self.cleaned_data.get(name, "")} - {""})
+            labels = [action_label(value).label if name == "action" else value for value in values]
+            choices = [(value, revealed(label)) for value, label in zip(values, labels, strict=True)]
+            self.fields[name].widget.choices = [("", everything), *choices]
+
+
+class AuditExportForm(forms.Form):
+    """Format of an export."""
+
+    format = forms.ChoiceField(choices=[("jsonl", "JSON Lines"), ("csv", "CSV")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +188,6 @@ class AuditPage:
     has_more: bool
     older: str | None
     newer: str | None
-    choices: Sequence[tuple[str, str, str, Sequence[tuple[str, str]]]]
 
 
 def audit_page(viewer: User, query: AuditPageQuery) -> AuditPage:
@@ -119,7 +200,7 @@ def audit_page(viewer: User, query: AuditPageQuery) -> AuditPage:
     found = fitting[: MAX_COUNTED + 1].count() if has_older or has_newer else len(shown)
     count, has_more = min(found, MAX_COUNTED), found > MAX_COUNTED
     lines = [_line(entry) for entry in shown]
-    return AuditPage(query, lines, count, has_more, older, newer, _choices(viewer, query))
+    return AuditPage(query, lines, count, has_more, older, newer)
 
 
 def _fetch_page(fitting: QuerySet[AuditEntry], query: AuditPageQuery) -> tuple[list[AuditEntry], bool, bool]:
@@ -136,35 +217,6 @@ def _line(entry: AuditEntry) -> AuditLine:
     word = action_label(entry.action, str(entry.details_json.get("verdict", "")))
     # Show the name that the chain covers: the account may have been renamed since.
     return AuditLine(entry, word, entry.actor_name, entry.actor_id is None and entry.actor_name == SYSTEM_ACTOR)
-
-
-def _choices(viewer: User, query: AuditPageQuery) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
-    """Return the filters' choices: actors, actions and tools of the newest entries, and the current selection."""
-    head = Subquery(Instance.objects.filter(pk=1).values("audit_seq")[:1])
-    newest = entries_for(viewer).filter(seq__gt=head - RECENT_ENTRIES).order_by()
-    recent = list(newest.values_list("actor_name", "action", "tool_name").distinct()[:MAX_CHOICES_SHOWN])
-    who, actions, tools = (set(column) for column in zip(*recent, strict=True)) if recent else (set(), set(), set())
-    return [
-        ("who", _("Anyone"), query.who, _options(who | {query.who})),
-        (
-            "action",
-            _("All actions"),
-            query.action,
-            [(action, action_label(action).label) for action in sorted(actions | {query.action}) if action],
-        ),
-        ("tool", _("All tools"), query.tool, _options(tools | {query.tool})),
-    ]
-
-
-def _options(values: Iterable[str]) -> list[tuple[str, str]]:
-    return [(value, value) for value in sorted(values) if value]
-
-
-def _day(text: str) -> date | None:
-    try:
-        return parse_date(text)
-    except ValueError:
-        return None
 
 
 def _midnight(day: date | None) -> datetime | None:
@@ -279,26 +331,39 @@ PARTS = {"log": "approvals/_log_answer.html", "chain": "approvals/_chain.html"}
 @sign_in_required
 def audit_log(request: PageRequest) -> HttpResponse:
     """Show the matching entries; a POST verifies the chain first."""
-    page = audit_page(request.user, parse_audit_query(request.GET))
-    shown = {"section": "audit", "log": page, "query": page.query}
+    context = _log_context(request, AuditFilterForm(request.GET))
     if request.method == "POST":
-        shown["verification"] = verify()
+        context["verification"] = verify()
     if not is_fragment_request(request, *PARTS):
-        return render(request, "approvals/audit.html", shown)
-    response = render(request, PARTS[request.headers["HX-Target"]], shown)
+        return render(request, "approvals/audit.html", context)
+    response = render(request, PARTS[request.htmx.target], context)
     if request.method != "POST":
-        push_url(request, response, page.query.address(before=page.query.before, after=page.query.after))
+        query = context["query"]
+        push_url(request, response, query.address(before=query.before, after=query.after))
     return response
+
+
+def _log_context(request: PageRequest, form: AuditFilterForm) -> dict[str, Any]:
+    query = form.query
+    page = audit_page(request.user, query)
+    form.offer_choices(request.user)
+    return {"section": "audit", "log": page, "query": query, "form": form, "export_form": AuditExportForm()}
 
 
 @require_POST
 @sign_in_required
-def export_audit_log(request: PageRequest) -> StreamingHttpResponse | HttpResponseBadRequest:
-    """Send the matching entries as a file and record the export in the log."""
-    form = request.POST.get("format", "")
-    if form not in FORMATS:
-        return HttpResponseBadRequest(_("Choose the format jsonl or csv."))
-    lines = export_entries(request.user, parse_audit_query(request.GET).filters, form)
-    response = StreamingHttpResponse(lines, content_type=FORMATS[form])
-    response["Content-Disposition"] = f'attachment; filename="audit.{form}"'
+def export_audit_log(request: PageRequest) -> StreamingHttpResponse | HttpResponse:
+    """Send the matching entries as a file and record the export in the log.
+
+    Invalid filters export nothing: without them the file would hold more than was requested.
+    """
+    filters, form = AuditFilterForm(request.GET), AuditExportForm(request.POST)
+    if not (filters.is_valid() and form.is_valid()):
+        problem = _("Nothing was exported. Correct the filters and choose one of the formats.")
+        context = _log_context(request, filters) | {"export_problem": problem}
+        return render(request, "approvals/audit.html", context, status=400)
+    name = form.cleaned_data["format"]
+    lines = export_entries(request.user, filters.query.filters, name)
+    response = StreamingHttpResponse(lines, content_type=FORMATS[name])
+    response["Content-Disposition"] = f'attachment; filename="audit.{name}"'
     return response

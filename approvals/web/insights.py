@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.http import HttpResponse, QueryDict
+from django import forms
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day, insights_for
 from catalog.ui.labels import format_timespan
-from catalog.ui.requests import PageRequest, parse_number, sign_in_required
+from catalog.ui.page_forms import PageForm
+from catalog.ui.requests import PageRequest, sign_in_required
 
 CHOICES = (7, USUAL_DAYS, MOST_DAYS)
 WIDTH, HEIGHT, FLOOR = 600, 90, 2
@@ -39,10 +41,16 @@ class AgeBar:
     length: float
 
 
-def parse_days(query: QueryDict) -> int:
-    """Return the requested number of days within the allowed range; the default if it is missing or invalid."""
-    days = parse_number(query.get("days", ""), most_digits=3)
-    return USUAL_DAYS if days is None else min(max(days, LEAST_DAYS), MOST_DAYS)
+class InsightsForm(PageForm):
+    """Number of days of the insights, from the URL."""
+
+    days = forms.IntegerField(required=False, min_value=LEAST_DAYS, max_value=MOST_DAYS)
+
+    @property
+    def chosen_days(self) -> int:
+        """The number of days; the default if it is missing or invalid."""
+        self.is_valid()
+        return self.cleaned_data.get("days") or USUAL_DAYS
 
 
 def day_bars(days: Sequence[Day]) -> list[DayBar]:
@@ -87,6 +95,13 @@ def _age_label(under: int | None, since: int | None) -> str:
 @sign_in_required
 def insights(request: PageRequest) -> HttpResponse:
     """Show review statistics."""
-    found = insights_for(request.user, parse_days(request.GET))
-    shown = {"found": found, "bars": day_bars(found.per_day), "ages": age_bars(found.ages), "choices": CHOICES}
+    form = InsightsForm(request.GET)
+    found = insights_for(request.user, form.chosen_days)
+    shown = {
+        "form": form,
+        "found": found,
+        "bars": day_bars(found.per_day),
+        "ages": age_bars(found.ages),
+        "choices": CHOICES,
+    }
     return render(request, "approvals/insights.html", {"section": "approvals", **shown})

@@ -1,16 +1,19 @@
 """Pages of notifications: a user's preferences, and the log of deliveries."""
 
+from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import Delivery
 from approvals.notifications.delivery import retry_delivery
 from approvals.notifications.preferences import change_choice, deliveries_for, preferences_page
 from catalog.errors import Conflict, ParameterError
-from catalog.ui.requests import PageRequest, parse_number, sign_in_required
+from catalog.ui.page_forms import PageForm
+from catalog.ui.requests import PageRequest, sign_in_required
 
 PAGE_SIZE = 100
 
@@ -33,14 +36,25 @@ def preferences(request: PageRequest) -> HttpResponse:
     return render(request, "approvals/notifications.html", shown, status=422 if problem else 200)
 
 
+class DeliveryFilterForm(PageForm):
+    """Filter and position of the log of deliveries, from the URL; invalid values are ignored."""
+
+    status = forms.ChoiceField(
+        label=gettext_lazy("Status"), required=False, choices=[("", gettext_lazy("All")), *Delivery.Status.choices]
+    )
+    before = forms.IntegerField(required=False, min_value=0, max_value=10**18, widget=forms.HiddenInput)
+
+
 @require_safe
 @sign_in_required
 def deliveries(request: PageRequest) -> HttpResponse:
     """Show administrators the deliveries, newest first."""
-    status, before = request.GET.get("status", ""), parse_number(request.GET.get("before", ""))
+    form = DeliveryFilterForm(request.GET)
+    form.is_valid()
+    status, before = form.cleaned_data.get("status", ""), form.cleaned_data.get("before")
     found = list(deliveries_for(request.user, status, before)[: PAGE_SIZE + 1])
     older = found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None
-    shown = {"deliveries": found[:PAGE_SIZE], "older": older, "status": status, "statuses": Delivery.Status.choices}
+    shown = {"deliveries": found[:PAGE_SIZE], "older": older, "form": form}
     return render(request, "approvals/deliveries.html", shown | {"section": "audit", "may_retry": True})
 
 
@@ -49,9 +63,9 @@ def deliveries(request: PageRequest) -> HttpResponse:
 def retry_delivery_page(request: PageRequest, number: int) -> HttpResponse:
     """Queue a failed delivery again and return to the list."""
     try:
-        retry_delivery(deliveries_for(request.user).get(pk=number), by=request.user)
+        retry_delivery(get_object_or_404(deliveries_for(request.user), pk=number), by=request.user)
         messages.success(request, _("Notification queued again."))
-    except (Delivery.DoesNotExist, OverflowError):
+    except OverflowError:
         raise Http404 from None
     except Conflict as error:
         messages.warning(request, error.message)

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django.utils.translation import gettext as _
+from django_htmx.middleware import HtmxDetails
 
 from catalog.access.roles import ADMINISTRATOR, SIGNED_IN_AT_KEY, has_role, mark_session_user
 
@@ -29,6 +30,7 @@ class PageRequest(HttpRequest):
     """A request of a signed-in user."""
 
     user: User
+    htmx: HtmxDetails
 
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib.auth.models import User
 from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery, prefetch_related_objects
 from django.db.models.functions import Left
@@ -26,7 +27,6 @@ from catalog.calls.privacy import can_see_private
 from catalog.core import clock
 from catalog.rest.pagination import Page, PageCursor, PageParameters, paginate
 from catalog.secrets.placeholders import describe_placeholders
-from catalog.ui.requests import parse_number
 
 ARGUMENT_VIEWS = ("json", "edit", "respond")
 """Alternative views of a request: arguments as JSON, edit form, form to answer instead of the tool."""
@@ -49,12 +49,43 @@ class InboxQuery:
     @classmethod
     def read(cls, params: QueryDict) -> "InboxQuery":
         """Return the query of a URL; invalid values are ignored."""
-        status = params.get("status", "")
-        known = status if status in SAVED_VIEWS else ""
-        item = params.get("item", "").replace("\x00", "")[:64]
-        view = params.get("view", "") if params.get("view") in ARGUMENT_VIEWS else ""
-        cursor = _parse_decided_cursor(params.get("before", "")) or _parse_waiting_cursor(params.get("after", ""))
-        return cls(known, item, view, cursor, "" if known else status)
+        return InboxForm(params).query
+
+
+class InboxForm(forms.Form):
+    """Query parameters of the inbox. `before` and `after` are cursors of decided and of open requests."""
+
+    status = forms.ChoiceField(required=False, choices=[(name, name) for name in SAVED_VIEWS])
+    item = forms.CharField(required=False, max_length=64)
+    view = forms.ChoiceField(required=False, choices=[(name, name) for name in ARGUMENT_VIEWS])
+    before = forms.IntegerField(required=False, min_value=0, max_value=10**18)
+    after = forms.CharField(required=False, max_length=1000)
+
+    def clean_before(self) -> PageCursor | None:
+        """Return the cursor of a list of decided requests."""
+        number = self.cleaned_data["before"]
+        return None if number is None else PageCursor(back=False, value=number, pk=number)
+
+    def clean_after(self) -> PageCursor | None:
+        """Return the cursor of a list of open requests; None if it holds no valid time."""
+        try:
+            cursor = PageCursor.read(self.cleaned_data["after"])
+            return cursor if cursor is not None and parse_datetime(str(cursor.value)) else None
+        except (ValidationError, ValueError):
+            return None
+
+    @property
+    def query(self) -> InboxQuery:
+        """The valid values. An invalid `item` is kept in part, since the page reports that there is no such request."""
+        self.is_valid()
+        valid = self.cleaned_data
+        return InboxQuery(
+            status=valid.get("status", ""),
+            item=valid.get("item", self.data.get("item", "").replace("\x00", "")[:64]),
+            view=valid.get("view", ""),
+            cursor=valid.get("before") or valid.get("after"),
+            ignored=self.data.get("status", "") if "status" in self.errors else "",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,20 +294,6 @@ def inbox_url(public_id: str = "", **more: str) -> str:
     """Return the URL of the inbox with this request open."""
     parts = {name: value for name, value in {"item": public_id, **more}.items() if value}
     return f"/approvals/?{urlencode(parts)}" if parts else "/approvals/"
-
-
-def _parse_decided_cursor(before: str) -> PageCursor | None:
-    number = parse_number(before)
-    return None if number is None else PageCursor(back=False, value=number, pk=number)
-
-
-def _parse_waiting_cursor(after: str) -> PageCursor | None:
-    """Return the cursor of a list of open requests; None if it holds no valid time."""
-    try:
-        cursor = PageCursor.read(after[:1000])
-        return cursor if cursor is not None and parse_datetime(str(cursor.value)) else None
-    except (ValidationError, ValueError):
-        return None
 
 
 LISTED_FIELDS = (

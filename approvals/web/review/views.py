@@ -10,6 +10,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django_htmx.http import replace_url
 
 from approvals.models import ApprovalRequest
 from approvals.queue.saved_views import DECIDED, OPEN_VIEWS, WAITING
@@ -145,7 +146,7 @@ def decision_response(
     request: PageRequest, public_id: str, outcome: DecisionResult | None = None, view: str = ""
 ) -> HttpResponse:
     """Return the inbox after a submission: fragments for htmx, a page after failures, otherwise a redirect."""
-    status, by_htmx = _list_view(request), "HX-Request" in request.headers
+    status, by_htmx = _list_view(request), bool(request.htmx)
     address = inbox_url(public_id, status=status.replace(WAITING, ""))
     if outcome is None and not by_htmx:
         return redirect(address)
@@ -155,9 +156,7 @@ def decision_response(
     }
     template = "approvals/_answer.html" if by_htmx else "approvals/inbox.html"
     response = render(request, template, shown, status=outcome.status if outcome else 200)
-    if by_htmx and outcome is None:
-        response["HX-Replace-Url"] = address
-    return response
+    return replace_url(response, address) if by_htmx and outcome is None else response
 
 
 def _list_view(request: PageRequest) -> str:
