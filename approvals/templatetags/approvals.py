@@ -115,7 +115,8 @@ def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
 def _secret_label(name: str) -> str:
     if not name:
         return ""
-    return format_html('<span class="was kept">{}secret {}</span>', icon("lock", "icon-small"), revealed(name))
+    said = format_html(_("secret {name}"), name=revealed(name))
+    return format_html('<span class="was kept">{}{}</span>', icon("lock", "icon-small"), said)
 
 
 @register.filter
@@ -125,16 +126,20 @@ def opaque_notes(runs: Iterable[EncodedRun]) -> str:
 
 
 def _opaque_note(run: EncodedRun) -> str:
-    kind = "what nobody can read" if run.kind == "random" else run.kind
-    decoded = (
-        format_html(', which hold the text <span class="verbatim given">{}</span>', revealed(run.decoded))
-        if run.decoded
-        else "; what is in them cannot be told"
-    )
-    return format_html(
-        '<span class="opaque">{}Opaque: {} characters of {}{}</span>',
-        icon("cautious", "icon-small text-warn"),
-        run.length,
-        kind,
-        decoded,
-    )
+    if run.kind == "random":
+        said = format_html(_("Opaque: {count} characters without readable text"), count=run.length)
+    elif run.decoded:
+        text = format_html('<span class="verbatim given">{}</span>', revealed(run.decoded))
+        said = format_html(
+            _("Opaque: {count} characters of {encoding}, decoded: {text}"),
+            count=run.length,
+            encoding=run.kind,
+            text=text,
+        )
+    else:
+        said = format_html(
+            _("Opaque: {count} characters of {encoding}, not readable when decoded"),
+            count=run.length,
+            encoding=run.kind,
+        )
+    return format_html('<span class="opaque">{}{}</span>', icon("cautious", "icon-small text-warn"), said)

@@ -1,4 +1,4 @@
-"""Deciding by keyboard and by thumb: what one press does, what takes two, what a key never does."""
+"""Decisions by keyboard, mouse and touch: single and double presses, keys without effect."""
 
 from datetime import timedelta
 
@@ -24,22 +24,22 @@ TELL = "heldBack.splice(0).forEach((each) => each())"
 
 @pytest.fixture(autouse=True)
 def undo_window(settings) -> None:
-    """Long enough for slow machines."""
+    """Set an undo window that is long enough for slow machines."""
     settings.TOOLGATE_UNDO_SECONDS = 60
 
 
 def wipe(by: User) -> ApprovalRequest:
-    """Ask for what cannot be undone."""
+    """Request a call that cannot be undone."""
     return ask(by, make_tool("wipe_note", reversibility="irreversible"))
 
 
 def is_unlocked(page: Page) -> bool:
-    """Say whether A would approve."""
+    """Return True if A would approve."""
     return page.locator(".button.go[data-unread]").count() == 0
 
 
-def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
-    """The next request opens by itself; counts follow. Each of one's last decisions is taken back, the last first."""
+def test_a_approves_and_z_undoes(ada, rosa, page_as: PageAs):
+    """The next request opens and the counts follow. Z undoes one's decisions, the last first."""
     first, second = ask(ada), ask(ada)
     page = page_as(rosa)
     open_inbox(page)
@@ -60,8 +60,8 @@ def test_a_approves_and_z_takes_it_back(ada, rosa, page_as: PageAs):
     expect(page).to_have_title("(2) Approvals · Toolgate")
 
 
-def test_a_second_press_is_none_for_the_request_that_opened_by_itself(ada, rosa, page_as: PageAs):
-    """For 700 ms, by key and by mouse."""
+def test_second_press_does_not_decide_the_next_request(ada, rosa, page_as: PageAs):
+    """Keys and clicks are ignored for 700 ms after the next request has opened."""
     first, second, page = ask(ada), ask(ada), page_as(rosa)
     page.clock.install()
     open_inbox(page)
@@ -79,8 +79,8 @@ def test_a_second_press_is_none_for_the_request_that_opened_by_itself(ada, rosa,
 
 
 @pytest.mark.layout
-def test_undo_leaves_a_decided_request_with_its_time(ada, rosa, settings, page_as: PageAs):
-    """On the list of what was decided no socket brings the end of the time; until then Z takes the decision back."""
+def test_undo_button_is_removed_after_the_undo_window(ada, rosa, settings, page_as: PageAs):
+    """The list of decided requests has no socket that would announce the end of the window."""
     held = ask(ada)
     decide(held, by=rosa, decision=rejection(held, "No.", channel="page"))
     page = page_as(rosa)
@@ -91,8 +91,8 @@ def test_undo_leaves_a_decided_request_with_its_time(ada, rosa, settings, page_a
     expect(page.locator("[data-undo]")).to_have_count(0)
 
 
-def test_what_cannot_be_undone_takes_two_presses(ada, rosa, page_as: PageAs):
-    """The first says so, and the button stays under the pointer; after four seconds it no longer counts."""
+def test_irreversible_call_needs_two_presses(ada, rosa, page_as: PageAs):
+    """The first press shows why, the button stays under the pointer, and after four seconds it is disarmed."""
     request, page = wipe(ada), page_as(rosa)
     page.clock.install()
     open_inbox(page)
@@ -110,8 +110,7 @@ def test_what_cannot_be_undone_takes_two_presses(ada, rosa, page_as: PageAs):
 
 
 @pytest.mark.layout
-def test_d_asks_for_the_reason_first(ada, rosa, page_as: PageAs):
-    """Then control and Enter reject."""
+def test_d_focuses_the_reason_and_control_enter_rejects(ada, rosa, page_as: PageAs):
     request, page = wipe(ada), page_as(rosa)
     open_inbox(page)
     page.keyboard.press("d")
@@ -125,8 +124,7 @@ def test_d_asks_for_the_reason_first(ada, rosa, page_as: PageAs):
     assert Review.objects.get().comment == "Not this one"
 
 
-def test_letters_typed_into_the_note_decide_nothing(ada, rosa, page_as: PageAs):
-    """Nor do any when single keys are switched off."""
+def test_letters_in_the_note_and_disabled_keys_decide_nothing(ada, rosa, page_as: PageAs):
     ask(ada)
     page = page_as(rosa)
     open_inbox(page)
@@ -145,8 +143,8 @@ def test_letters_typed_into_the_note_decide_nothing(ada, rosa, page_as: PageAs):
 
 
 @pytest.mark.layout
-def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page_as: PageAs):
-    """The note under their hands leaves with its request: until they pause, what they type on is no key."""
+def test_typing_while_a_decision_is_sent_decides_nothing(ada, rosa, page_as: PageAs):
+    """The focused note is replaced together with its request; letters count as keys again after a pause."""
     first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
     page.clock.install()
     page.route("**/decision/", lambda route: sent.append(route))
@@ -168,8 +166,8 @@ def test_who_types_while_an_answer_is_on_its_way_decides_nothing(ada, rosa, page
     expect(page.locator("#note")).to_be_focused()
 
 
-def test_a_key_pressed_before_the_next_request_is_there_answers_nothing(ada, rosa, page_as: PageAs, complaints):
-    """Neither the marked request nor the one in the pane may be approved unseen; if none comes, the mark goes back."""
+def test_keys_decide_nothing_while_a_request_loads(ada, rosa, page_as: PageAs, complaints):
+    """Neither the selected request nor the displayed one is approved unseen; a failed load restores the selection."""
     first, second, page, asked = ask(ada), ask(ada), page_as(rosa), []
     page.route(f"**/approvals/?item={second.public_id}", lambda route: asked.append(route))
     open_inbox(page)
@@ -204,7 +202,7 @@ WAIT = "Your answer is being sent. Press again when that is done."
 
 
 def told(page: Page) -> list[str]:
-    """Return what the live region told to wait for since the last time, once it has said all."""
+    """Return the announcements to wait since the last call, after all pending ones."""
     found: list[str] = page.evaluate(
         """text => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
         () => done(told.splice(0).filter((each) => each === text)))))""",
@@ -214,8 +212,8 @@ def told(page: Page) -> list[str]:
 
 
 @pytest.mark.layout
-def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, rosa, page_as: PageAs):
-    """What comes back finds its place: the list without what was answered, the next request and the way back."""
+def test_moving_while_a_decision_is_sent_keeps_its_undo(ada, rosa, page_as: PageAs):
+    """The response still updates the list, the next request and the undo message."""
     first, second, _third, page, sent = ask(ada), ask(ada), ask(ada), page_as(rosa), []
     page.route("**/decision/", lambda route: sent.append(route))
     open_inbox(page)
@@ -232,8 +230,7 @@ def test_a_step_in_the_list_while_an_answer_is_on_its_way_keeps_its_undo(ada, ro
 
 
 @pytest.mark.layout
-def test_whoever_steps_on_while_an_answer_is_on_its_way_is_told_to_wait_once(ada, rosa, page_as: PageAs):
-    """For each answer, by whichever key comes first."""
+def test_wait_is_announced_once_per_decision(ada, rosa, page_as: PageAs):
     first, second, page, sent = ask(ada), ask(ada), page_as(rosa), []
     page.route("**/decision/", lambda route: sent.append(route))
     open_inbox(page)
@@ -251,8 +248,8 @@ def test_whoever_steps_on_while_an_answer_is_on_its_way_is_told_to_wait_once(ada
         becomes(answered, "approved")
 
 
-def test_j_and_k_walk_through_the_list(ada, rosa, page_as: PageAs):
-    """The address follows, and a reload shows the same."""
+def test_j_and_k_move_through_the_list(ada, rosa, page_as: PageAs):
+    """The URL follows, and a reload shows the same request."""
     requests = [ask(ada) for _ in range(3)]
     page = page_as(rosa)
     open_inbox(page)
@@ -265,8 +262,7 @@ def test_j_and_k_walk_through_the_list(ada, rosa, page_as: PageAs):
     expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{requests[1].public_id}")
 
 
-def test_a_long_change_is_read_before_it_is_approved(ada, rosa, page_as: PageAs):
-    """The first press shows the rest."""
+def test_first_press_shows_the_rest_of_a_long_change(ada, rosa, page_as: PageAs):
     request, page = ask(ada, preview=LONG), page_as(rosa)
     open_inbox(page)
     expect(page.locator(".button.go")).to_contain_text("Read the rest of the change")
@@ -278,8 +274,8 @@ def test_a_long_change_is_read_before_it_is_approved(ada, rosa, page_as: PageAs)
 
 
 @pytest.mark.layout
-def test_what_is_told_late_of_the_request_before_leaves_the_next_one_watched(ada, rosa, page_as: PageAs):
-    """Where a busy machine tells only now what was on the screen, the end of the next one still counts."""
+def test_late_observer_events_of_the_previous_request(ada, rosa, page_as: PageAs):
+    """On a busy machine they arrive after the next request has opened; its end is still observed."""
     ask(ada)
     second, page = ask(ada, preview=LONG), page_as(rosa)
     page.add_init_script(HELD_BACK)
@@ -294,8 +290,8 @@ def test_what_is_told_late_of_the_request_before_leaves_the_next_one_watched(ada
     becomes(second, "approved")
 
 
-def test_someone_answered_first(ada, rosa, tomas, page_as: PageAs):
-    """The sentence stands above, and there is nothing left to press."""
+def test_request_decided_by_someone_else(ada, rosa, tomas, page_as: PageAs):
+    """The reason is shown, and the form is gone."""
     request, page = ask(ada), page_as(rosa)
     open_inbox(page)
     decide(request, by=tomas, decision=approval(request, channel="page"))
@@ -305,8 +301,7 @@ def test_someone_answered_first(ada, rosa, tomas, page_as: PageAs):
 
 
 @pytest.mark.layout
-def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, complaints):
-    """The request is still there to be answered again."""
+def test_unsaved_decision_is_reported_and_can_be_repeated(ada, rosa, page_as: PageAs, complaints):
     ask(ada)
     page = page_as(rosa)
     page.route("**/decision/", lambda route: route.abort())
@@ -318,8 +313,8 @@ def test_a_decision_that_cannot_be_saved_says_so(ada, rosa, page_as: PageAs, com
 
 
 @pytest.mark.layout
-def test_a_thumb_is_enough(ada, rosa, page_as: PageAs):
-    """List first, then the whole screen for one; back leads to the list."""
+def test_approval_on_a_phone(ada, rosa, page_as: PageAs):
+    """First the list, then the request on the entire screen; back leads to the list."""
     ask(ada)
     request, page = ask(ada, preview=LONG), page_as(rosa, **PHONE)
     open_inbox(page)
@@ -336,8 +331,8 @@ def test_a_thumb_is_enough(ada, rosa, page_as: PageAs):
 
 
 @pytest.mark.layout
-def test_on_a_phone_the_next_request_begins_at_its_top(ada, rosa, tomas, page_as: PageAs):
-    """However far down the answer before was given; and so does what stands in its way."""
+def test_next_request_on_a_phone_starts_at_its_top(ada, rosa, tomas, page_as: PageAs):
+    """So does the reason for which a decision was refused."""
     first, second = ask(ada, preview=LONG), ask(ada, preview=LONG)
     page = page_as(rosa, **PHONE)
     open_inbox(page, f"?item={first.public_id}")

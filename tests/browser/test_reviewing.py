@@ -1,4 +1,4 @@
-"""The whole desk in a browser: edit, answer, send back, ask, put off, hand on, select several; what a policy asks."""
+"""Other review actions in a browser: edits, answers, comments, snoozing, delegation, batches, policy requirements."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, seria
 
 @pytest.fixture
 def held(catalog: None, workspace: Path, ada: User, settings) -> Plan:
-    """A plan that waits for people before it writes a file; a step waits for that step."""
+    """A plan that waits for approval before it writes a file; another step depends on that."""
     settings.TOOLGATE_UNDO_SECONDS = 0
     steps = (step(1), write_step(2, "note.txt", "hello\nworld\n", dependencies=[1]), step(3, dependencies=[2]))
     return work_off(make_plan(ada, *steps))
 
 
 def test_edit_and_approve(held, rosa, workspace, page_as: PageAs):
-    """E opens the form, the change is checked while it is typed, the button counts it, and that is what runs."""
+    """The edit is checked while it is typed, its changes are counted on the button, and it is what runs."""
     page = page_as(rosa)
     open_inbox(page)
     page.keyboard.press("e")
@@ -37,7 +37,7 @@ def test_edit_and_approve(held, rosa, workspace, page_as: PageAs):
     expect(content).to_have_value("hello\nworld\n")
     content.fill("hello\nmoon\n")
     expect(page.locator("#edited ins").first).to_contain_text("moon")
-    expect(page.locator(".button.go")).to_contain_text("Approve with 1 change")
+    expect(page.locator("#edit-go")).to_have_attribute("data-changes", "1")
     page.locator("#diff-end").scroll_into_view_if_needed()
     expect(page.locator("#edited[data-clean]")).to_be_visible()
     expect(page.locator(".button.go:not([data-unread])")).to_be_visible()
@@ -48,14 +48,14 @@ def test_edit_and_approve(held, rosa, workspace, page_as: PageAs):
 
 
 def has_left(page: Page) -> bool:
-    """Press Escape, which is not heard while the pane loads; say whether the answer's form is gone."""
+    """Press Escape, which is ignored while the pane loads; return True if the form is gone."""
     page.keyboard.press("Escape")
     return page.locator("#response").count() == 0 and page.locator("#pane[aria-busy]").count() == 0
 
 
 @pytest.mark.layout
 def test_each_action_has_its_key(ada, rosa, tomas, page_as: PageAs):
-    """Ask, claim, answer in the tool's place, delegate, put off: none of them decides anything."""
+    """Comment, claim, answer, delegate and snooze; none of them decides anything."""
     request, page = ask(ada), page_as(rosa)
     open_inbox(page)
     page.keyboard.press("q")
@@ -69,7 +69,7 @@ def test_each_action_has_its_key(ada, rosa, tomas, page_as: PageAs):
     page.keyboard.press("Escape")
     eventually(lambda: has_left(page), what="leaving the form")
     page.keyboard.press("w")
-    page.get_by_label("Who may answer in your place").select_option("tomas")
+    page.locator(f"#to-{request.public_id}").select_option("tomas")
     page.get_by_role("button", name="Delegate", exact=True).click()
     eventually(Delegation.objects.filter(request=request, to=tomas).exists, what="the delegation")
     expect(page.locator("#thread")).to_contain_text("Tomas")
@@ -79,8 +79,8 @@ def test_each_action_has_its_key(ada, rosa, tomas, page_as: PageAs):
     assert (Comment.objects.get().text, request.reviews.count()) == ("Which note is this?", 0)
 
 
-def test_an_answer_in_the_tools_place_is_sent_by_its_key(ada, rosa, page_as: PageAs, complaints):
-    """One that could not be sent stays in its form."""
+def test_answer_instead_of_the_tool_is_sent_by_control_enter(ada, rosa, page_as: PageAs, complaints):
+    """An answer that could not be sent stays in its form."""
     request, page = ask(ada), page_as(rosa)
     page.route("**/decision/", lambda route: route.fulfill(status=500), times=1)
     open_inbox(page)
@@ -95,8 +95,7 @@ def test_an_answer_in_the_tools_place_is_sent_by_its_key(ada, rosa, page_as: Pag
 
 
 @pytest.mark.layout
-def test_u_revokes_and_p_opens_the_plan(held, rosa, settings, page_as: PageAs):
-    """After an approval, as long as the call has not started."""
+def test_u_revokes_an_unused_approval_and_p_opens_the_plan(held, rosa, settings, page_as: PageAs):
     settings.TOOLGATE_UNDO_SECONDS = 0
     request, page = request_of(held, 2), page_as(rosa)
     open_inbox(page, f"?item={request.public_id}")
@@ -111,8 +110,7 @@ def test_u_revokes_and_p_opens_the_plan(held, rosa, settings, page_as: PageAs):
 
 
 @pytest.mark.layout
-def test_the_last_reasons_are_offered_to_who_rejects(held, ada, rosa, page_as: PageAs):
-    """The reason given before is one press away; the step can be skipped instead."""
+def test_recent_reasons_are_offered_for_a_rejection(held, ada, rosa, page_as: PageAs):
     earlier = ask(ada)
     decide(earlier, by=rosa, decision=rejection(earlier, "Not on a Friday."))
     page = page_as(rosa)
@@ -121,14 +119,14 @@ def test_the_last_reasons_are_offered_to_who_rejects(held, ada, rosa, page_as: P
     page.get_by_role("button", name="Not on a Friday.").click()
     expect(page.locator("#note")).to_have_value("Not on a Friday.")
     page.locator("details.menu > summary").click()
-    page.get_by_role("button", name="Reject, and skip the step").click()
+    page.locator('[value="reject:skip"]').click()
     becomes(request_of(held, 2), "rejected")
     assert Review.objects.latest("id").effect == "skip"
 
 
 @pytest.mark.layout
-def test_what_a_policy_asks_before_an_approval_counts(ada, rosa, page_as: PageAs):
-    """Typing what it is about, and a look of some seconds; the words say which is missing."""
+def test_policy_requires_typing_the_target_and_reading_time(ada, rosa, page_as: PageAs):
+    """The error names the missing one."""
     set_rule(typed_target=True, min_review_seconds=3)
     request, page = ask(ada), page_as(rosa)
     open_inbox(page)
@@ -145,7 +143,7 @@ def test_what_a_policy_asks_before_an_approval_counts(ada, rosa, page_as: PageAs
 
 
 def read_all(page: Page) -> None:
-    """Press Approve, which shows what was not on the screen yet, until it is what it says."""
+    """Press Approve, which scrolls through the changes, until it is unlocked."""
     approving = page.locator("[data-several] [value=approve]")
     if approving.get_attribute("data-unread") is not None:
         approving.click()
@@ -153,8 +151,7 @@ def read_all(page: Page) -> None:
 
 
 @pytest.mark.layout
-def test_several_are_approved_once_they_were_seen_to_their_end(ada, rosa, page_as: PageAs):
-    """What each would do is shown, and until the last of it was on the screen the press leads there."""
+def test_batch_is_locked_until_all_changes_were_shown(ada, rosa, page_as: PageAs):
     set_rule(batchable=True)
     after = "".join(f"line {number}\n" for number in range(60))
     requests = [ask(ada, preview=Preview("Write note.txt", "diff", before="", after=after)) for _ in range(3)]
@@ -170,8 +167,8 @@ def test_several_are_approved_once_they_were_seen_to_their_end(ada, rosa, page_a
 
 
 @pytest.mark.layout
-def test_several_leave_no_request_current_and_the_keys_where_they_were(ada, rosa, page_as: PageAs):
-    """Neither opened from the list nor by a link: X selects nothing unseen; J opens the request that one was at."""
+def test_batch_page_selects_no_request_and_keeps_the_position(ada, rosa, page_as: PageAs):
+    """X selects nothing unseen, and J opens the request at the last position."""
     requests = [ask(ada) for _ in range(3)]
     page = page_as(rosa)
     current = page.locator("#queue [aria-current]")
@@ -191,8 +188,8 @@ def test_several_leave_no_request_current_and_the_keys_where_they_were(ada, rosa
     expect(current).to_have_id(f"q-{requests[0].public_id}")
 
 
-def test_several_at_once(ada, rosa, page_as: PageAs):
-    """X, Shift X, A, one table of what differs, one press, a result for each."""
+def test_several_requests_are_approved_together(ada, rosa, page_as: PageAs):
+    """X, Shift X and A open a table of the differences; one press gives a result for each."""
     set_rule(batchable=True)
     requests = [ask(ada) for _ in range(3)]
     page = page_as(rosa)
@@ -208,15 +205,14 @@ def test_several_at_once(ada, rosa, page_as: PageAs):
     expect(page.locator("#several .diff")).to_have_count(3)
     page.locator("[data-several] [name=item]").last.uncheck()
     read_all(page)
-    page.get_by_role("button", name="Approve 2 write_note").click()
+    page.locator("[data-several] [value=approve]").click()
     expect(page.locator(".results li")).to_have_count(2)
     statuses = ApprovalRequest.objects.filter(pk__in=[each.pk for each in requests]).order_by("id")
     assert list(statuses.values_list("status", flat=True)) == ["approved", "approved", "pending"]
 
 
 @pytest.mark.layout
-def test_a_claim_keeps_the_note_that_was_begun(ada, rosa, page_as: PageAs):
-    """The pane is drawn again with the same request; a sent question is used up."""
+def test_claim_and_comment_keep_the_unsent_note(ada, rosa, page_as: PageAs):
     request = ask(ada)
     page = page_as(rosa)
     open_inbox(page)
@@ -234,8 +230,8 @@ def test_a_claim_keeps_the_note_that_was_begun(ada, rosa, page_as: PageAs):
 
 
 @pytest.mark.layout
-def test_keys_that_answer_are_about_the_selection(ada, rosa, page_as: PageAs):
-    """They open it and lead to what answers it; Esc clears it and opens the request again that they are about then."""
+def test_decision_keys_apply_to_the_selection(ada, rosa, page_as: PageAs):
+    """They open the batch and focus its controls; Escape clears the selection and reopens the request."""
     set_rule(batchable=True)
     ask(ada)
     current = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
@@ -259,8 +255,8 @@ def test_keys_that_answer_are_about_the_selection(ada, rosa, page_as: PageAs):
     assert not Review.objects.exists()
 
 
-def test_what_is_asked_has_changed(held, rosa, tomas, page_as: PageAs):
-    """Nothing is recorded; the page shows what is different."""
+def test_changed_request_is_not_decided(held, rosa, tomas, page_as: PageAs):
+    """The page shows the difference."""
     request, page = request_of(held, 2), page_as(rosa)
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     open_inbox(page)
@@ -268,13 +264,13 @@ def test_what_is_asked_has_changed(held, rosa, tomas, page_as: PageAs):
     decide(request, by=tomas, decision=Decision(ReviewVerdict.APPROVE, request.digest, arguments=changed))
     press_approve(page)
     expect(page.locator("[role=alert]").first).to_contain_text("has changed since you")
-    page.get_by_text("Show what changed").click()
+    page.locator(".changed summary").click()
     expect(page.locator(".changed ins").first).to_contain_text("other")
 
 
 @pytest.mark.layout
 def test_mixed_requests_by_keyboard_alone(ada, rosa, page_as: PageAs):
-    """Approve, reject, send back, approve twice what cannot be undone: each answer opens the next request."""
+    """Each decision opens the next request."""
     wipes = make_tool("wipe_note", reversibility="irreversible")
     requests = [ask(ada, wipes if number % 4 == 3 else None) for number in range(5)]
     page = page_as(rosa)
@@ -288,7 +284,7 @@ def test_mixed_requests_by_keyboard_alone(ada, rosa, page_as: PageAs):
 
 
 def answer(page: Page, kind: int) -> None:
-    """Press what this kind of answer takes."""
+    """Press the keys of this kind of answer."""
     expect(page.locator("form:not([data-fresh]) > .button.go:not([data-unread])")).to_be_visible()
     if kind in (0, 3):
         page.keyboard.press("a")

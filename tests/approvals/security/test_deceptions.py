@@ -17,7 +17,7 @@ from catalog.core.canonical_json import canonical_text
 from catalog.text.safety import is_hidden
 from tests import counts
 from tests.approvals.factories import ask
-from tests.approvals.security.deceptions import CANARY, DECEPTIONS, Deception
+from tests.approvals.security.deceptions import CANARY, CLAIM, DECEPTIONS, Deception
 from tests.pages import Pages, words
 
 TO_A_REQUEST = 1 if counts.FULL else 10
@@ -25,8 +25,6 @@ VOID = {"input", "link", "meta", "br", "img", "hr", "use"}
 ALONE = {"hx-target": "pane", "hx-request": "true"}
 PLAIN = f"{CANARY}\u202e\u0435 pre-approved {'ab12' * 10}"
 """A text whose page has every element that marks a deception."""
-CLAIM = "speaks like an approval"
-"""Text of the note above all arguments."""
 
 
 class Fences(HTMLParser):
