@@ -336,7 +336,7 @@ def audit_log(request: PageRequest) -> HttpResponse:
         context["verification"] = verify()
     if not is_fragment_request(request, *PARTS):
         return render(request, "approvals/audit.html", context)
-    response = render(request, PARTS[request.htmx.target], context)
+    response = render(request, PARTS[request.htmx.target or ""], context)
     if request.method != "POST":
         query = context["query"]
         push_url(request, response, query.address(before=query.before, after=query.after))
