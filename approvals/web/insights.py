@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from django import forms
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Age, Day, insights_for
@@ -41,10 +43,18 @@ class AgeBar:
     length: float
 
 
+DAYS_ALLOWED = format_lazy(gettext_lazy("Choose {least} to {most} days."), least=LEAST_DAYS, most=MOST_DAYS)
+
+
 class InsightsForm(PageForm):
     """Number of days of the insights, from the URL."""
 
-    days = forms.IntegerField(required=False, min_value=LEAST_DAYS, max_value=MOST_DAYS)
+    days = forms.IntegerField(
+        required=False,
+        min_value=LEAST_DAYS,
+        max_value=MOST_DAYS,
+        error_messages=dict.fromkeys(("invalid", "min_value", "max_value"), DAYS_ALLOWED),
+    )
 
     @property
     def chosen_days(self) -> int:
