@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.forms.renderers import TemplatesSetting
 
-from catalog.errors import ParameterError, ToolgateError
+from catalog.errors import ToolError, ToolgateError
 
 WIDGET_CLASSES: dict[type[forms.Widget], str] = {
     forms.Select: "select",
@@ -39,7 +39,7 @@ class PageForm(forms.Form):
 
     def add_problems(self, error: ToolgateError) -> None:
         """Show what a service refused, at its field where it names one."""
-        details = error.details if isinstance(error, ParameterError) else {}
+        details = error.details if isinstance(error, ToolError) else {}
         for each in details.get("errors") or [{"path": "", "message": error.message}]:
             name = str(each["path"]).partition(".")[0]
             self.add_error(name if name in self.fields else None, each["message"])

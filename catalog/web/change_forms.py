@@ -1,79 +1,28 @@
-"""Administrators' forms on a tool's page, carried out by `inventory.overrides`.
+"""Administrators' forms on a tool's page. Each changes one setting and is named by its hidden field `what`."""
 
-Each form changes one setting, named by its hidden field `what`; errors are displayed at their field.
-"""
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
+from django import forms
 from django.contrib.auth.models import User
+from django.forms import BoundField
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from catalog.definitions.levels import MAX_GRANT_HOURS, MAX_GRANT_USES, SafetyLevel
-from catalog.errors import ToolgateError
-from catalog.inventory.overrides import MAX_WEIGHT, InvalidOverride, OverrideChange, apply_overrides
+from catalog.calls.statistics import ImplementationStats
+from catalog.definitions.levels import (
+    DEFAULT_GRANT_HOURS,
+    DEFAULT_GRANT_USES,
+    MAX_GRANT_HOURS,
+    MAX_GRANT_USES,
+    SafetyLevel,
+)
+from catalog.inventory.overrides import MAX_REASON, MAX_WEIGHT, OverrideChange, apply_overrides
 from catalog.inventory.sources import accept_version
 from catalog.models import Tool
-from catalog.rest.problems import problem_for
-from catalog.ui.requests import parse_number
-
-
-@dataclass(slots=True)
-class RejectedChange:
-    """A refused change: errors by field, and the input."""
-
-    what: str
-    status: int
-    problems: Mapping[str, str] = field(default_factory=dict)
-    entered: Mapping[str, str] = field(default_factory=dict)
-
-
-def submit_change(tool: Tool, sent: QueryDict, by: User) -> list[OverrideChange] | RejectedChange:
-    """Make the change of a submitted form; return the changed settings, or the errors."""
-    entered = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
-    what, reason = entered.get("what", ""), entered.get("reason", "").strip()
-    try:
-        if what == "version":
-            number = parse_number(entered.get("accept_version", ""), most_digits=7) or 0
-            accept_version(tool, number, by=by, reason=reason)
-            return [OverrideChange("tool.accepted", tool.current_version and tool.current_version.number, number)]
-        if what not in FORM_READERS:
-            raise InvalidOverride("", _("The form is incomplete. Reload the page."))
-        return apply_overrides(tool.name, FORM_READERS[what](entered), by=by, reason=reason)
-    except ToolgateError as error:
-        told = problem_for(error)
-        errors = (told.errors if told else ()) or [{"path": "", "message": error.message}]
-        problems = {_field_of(each["path"]): each["message"] for each in errors}
-        return RejectedChange(what, told.status if told else 422, problems, entered)
-
-
-def _field_of(path: str) -> str:
-    """Return the field that displays an error; empty for the form itself."""
-    field = path.removeprefix("grantable.").partition(".")[0]
-    return field if field in FORM_FIELDS or field.startswith("weight-") else ""
-
-
-FORM_FIELDS = (
-    "accept_version",
-    "safety_level",
-    "reason",
-    "description_override",
-    "categories",
-    "max_hours",
-    "max_uses",
-)
-
-
-def describe_changes(changes: list[OverrideChange]) -> str:
-    """Return a sentence about the changes."""
-    if not changes:
-        return _("Nothing changed.")
-    labels = (str(CHANGE_LABELS[each.kind]) if each.kind in CHANGE_LABELS else _("Changed") for each in changes)
-    return f"{', '.join(dict.fromkeys(labels))}."
-
+from catalog.ui.labels import safety_badge
+from catalog.ui.page_forms import PageForm
 
 CHANGE_LABELS = {
     "tool.accepted": gettext_lazy("Change accepted"),
@@ -87,65 +36,230 @@ CHANGE_LABELS = {
 }
 
 
-def _read_level(entered: Mapping[str, str]) -> dict[str, Any]:
-    level = entered.get("safety_level", "")
-    if level not in list(SafetyLevel):
-        raise InvalidOverride("safety_level", _("Choose safe, cautious or dangerous."))
-    return {"safety_level": level}
+class ChangeForm(PageForm):
+    """A form for one setting of a tool. `resets_by` is the value of the button that restores the default."""
+
+    what: ClassVar[str]
+    resets_by: ClassVar[str] = ""
+
+    def __init__(self, tool: Tool, data: QueryDict | None = None) -> None:
+        self.tool = tool
+        self.resets = bool(self.resets_by) and data is not None and data.get("do") == self.resets_by
+        super().__init__(data, initial=self.initial_values(), auto_id=f"set-{self.what}-%s")
+        if self.resets:
+            self.fields.clear()
+
+    def initial_values(self) -> dict[str, Any]:
+        """Return the tool's current setting."""
+        return {}
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the submitted setting as `apply_overrides` takes it."""
+        return dict(self.cleaned_data)
+
+    @property
+    def problem(self) -> str:
+        """The first error that no visible field displays; empty if there is none."""
+        hidden = [error for field in self.hidden_fields() for error in field.errors]
+        return next(iter([*self.non_field_errors(), *hidden]), "")
+
+    def save(self, by: User) -> list[OverrideChange]:
+        """Change the tool and return the changed settings. Raises ToolgateError."""
+        values = self.overrides()
+        return apply_overrides(self.tool.name, values, by=by, reason=values.pop("reason", ""))
 
 
-def _read_description(entered: Mapping[str, str]) -> dict[str, Any]:
-    return {"description_override": "" if entered.get("do") == "authors" else entered.get("description_override", "")}
+class AcceptForm(ChangeForm):
+    """Acceptance of a held version."""
+
+    what = "version"
+    accept_version = forms.IntegerField(min_value=1, max_value=9_999_999, widget=forms.HiddenInput)
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_REASON)
+
+    def initial_values(self) -> dict[str, Any]:
+        """Return the number of the held version."""
+        return {"accept_version": self.tool.held_version and self.tool.held_version.number}
+
+    def save(self, by: User) -> list[OverrideChange]:
+        """Accept the version. Raises ToolgateError."""
+        number, before = self.cleaned_data["accept_version"], self.tool.current_version
+        accept_version(self.tool, number, by=by, reason=self.cleaned_data["reason"])
+        return [OverrideChange("tool.accepted", before and before.number, number)]
 
 
-def _read_categories(entered: Mapping[str, str]) -> dict[str, Any]:
-    if entered.get("do") == "authors":
-        return {"categories": None}
-    return {"categories": sorted({name.strip() for name in entered.get("categories", "").split(",")} - {""})}
+class LevelForm(ChangeForm):
+    """The safety level, with the reason for lowering it."""
+
+    what = "level"
+    safety_level = forms.ChoiceField(label=gettext_lazy("Safety level"))
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        required=False,
+        max_length=MAX_REASON,
+        help_text=gettext_lazy("Required to lower the level."),
+    )
+
+    def __init__(self, tool: Tool, data: QueryDict | None = None) -> None:
+        super().__init__(tool, data)
+        self.fields["safety_level"].choices = [(str(level), self._label(level)) for level in SafetyLevel]  # type: ignore[attr-defined]
+
+    def _label(self, level: SafetyLevel) -> str:
+        label = str(safety_badge(level).label)
+        return _("%(level)s (set by the author)") % {"level": label} if level == self.tool.declared_level else label
+
+    def initial_values(self) -> dict[str, Any]:
+        """Return the current level."""
+        return {"safety_level": self.tool.current_version and self.tool.current_version.safety_level}
 
 
-def _read_enabled(entered: Mapping[str, str]) -> dict[str, Any]:
-    if entered.get("enabled") not in ("yes", "no"):
-        raise InvalidOverride("", _("The form is incomplete. Reload the page."))
-    return {"enabled": entered["enabled"] == "yes"}
+class DescriptionForm(ChangeForm):
+    """The description for models."""
+
+    what = "description"
+    resets_by = "authors"
+    description_override = forms.CharField(
+        label=gettext_lazy("Description for models"),
+        required=False,
+        widget=forms.Textarea({"class": "grows", "rows": 4}),
+    )
+
+    def initial_values(self) -> dict[str, Any]:
+        """Return the current description."""
+        return {"description_override": self.tool.current_version and self.tool.current_version.description}
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the description; empty restores the author's."""
+        return {"description_override": self.cleaned_data.get("description_override", "").replace("\r\n", "\n")}
 
 
-def _read_implementations(entered: Mapping[str, str]) -> dict[str, Any]:
-    """Return weight and switch of each implementation; an unchecked box is not sent."""
-    wanted = []
-    for name, text in entered.items():
-        word, _dash, number = name.partition("-")
-        if word != "weight":
-            continue
-        if not _is_whole_number(number, 2**53) or not _is_whole_number(text.strip(), MAX_WEIGHT):
-            raise InvalidOverride(
-                name, _("A weight must be a whole number from 0 to %(most)s.") % {"most": f"{MAX_WEIGHT:,}"}
+class CategoriesForm(ChangeForm):
+    """The categories, separated by commas."""
+
+    what = "categories"
+    resets_by = "authors"
+    categories = forms.CharField(
+        label=gettext_lazy("Categories"), required=False, help_text=gettext_lazy("Separated by commas.")
+    )
+
+    def initial_values(self) -> dict[str, Any]:
+        """Return the current categories."""
+        return {"categories": ", ".join(category.name for category in self.tool.categories.all())}
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the categories; None restores the author's."""
+        if self.resets:
+            return {"categories": None}
+        return {"categories": sorted({name.strip() for name in self.cleaned_data["categories"].split(",")} - {""})}
+
+
+class EnabledForm(ChangeForm):
+    """The switch of the tool."""
+
+    what = "enabled"
+    enabled = forms.ChoiceField(choices=[("yes", "yes"), ("no", "no")], widget=forms.HiddenInput)
+
+    def initial_values(self) -> dict[str, Any]:
+        """Return the state that the button sets."""
+        return {"enabled": "no" if self.tool.enabled else "yes"}
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the new state."""
+        return {"enabled": self.cleaned_data["enabled"] == "yes"}
+
+
+class GrantsForm(ChangeForm):
+    """The limits of grants."""
+
+    what = "grantable"
+    resets_by = "none"
+    max_hours = forms.IntegerField(
+        label=gettext_lazy("Maximum hours of a grant"), min_value=1, max_value=MAX_GRANT_HOURS
+    )
+    max_uses = forms.IntegerField(label=gettext_lazy("Maximum uses of a grant"), min_value=1, max_value=MAX_GRANT_USES)
+
+    def initial_values(self) -> dict[str, Any]:
+        """Return the current limits, or the default ones."""
+        limits = self.tool.grant_limits
+        return {
+            "max_hours": limits.max_hours if limits else DEFAULT_GRANT_HOURS,
+            "max_uses": limits.max_uses if limits else DEFAULT_GRANT_USES,
+        }
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the limits; None restores the level's."""
+        return {"grantable": None if self.resets else dict(self.cleaned_data)}
+
+
+class ImplementationsForm(ChangeForm):
+    """The weight and the switch of each implementation. A bound form has those that were sent."""
+
+    what = "implementations"
+
+    def __init__(self, tool: Tool, data: QueryDict | None = None) -> None:
+        super().__init__(tool, data)
+        self.numbers: list[int] = []
+        for each in tool.implementations.all():
+            if data is not None and f"weight-{each.pk}" not in data:
+                continue
+            self.numbers.append(each.pk)
+            self.fields[f"weight-{each.pk}"] = forms.IntegerField(
+                min_value=0,
+                max_value=MAX_WEIGHT,
+                initial=each.weight,
+                widget=forms.NumberInput({"class": "input numeric short", "autocomplete": "off"}),
             )
-        wanted.append({"id": int(number), "weight": int(text), "enabled": f"enabled-{number}" in entered})
-    return {"implementations": wanted}
+            self.fields[f"enabled-{each.pk}"] = forms.BooleanField(required=False, initial=each.enabled)
+
+    def clean(self) -> None:
+        """Refuse implementations that the tool does not have."""
+        sent = {name for name in self.data if name.startswith("weight-")}
+        if not sent <= self.fields.keys():
+            raise forms.ValidationError(_("An implementation no longer exists. Reload the page."))
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the weight and the switch of each implementation."""
+        data = self.cleaned_data
+        values = [{"id": pk, "weight": data[f"weight-{pk}"], "enabled": data[f"enabled-{pk}"]} for pk in self.numbers]
+        return {"implementations": values}
 
 
-def _read_grantable(entered: Mapping[str, str]) -> dict[str, Any]:
-    if entered.get("do") == "none":
-        return {"grantable": None}
-    limits = {}
-    for name, most in (("max_hours", MAX_GRANT_HOURS), ("max_uses", MAX_GRANT_USES)):
-        text = entered.get(name, "").strip()
-        if not _is_whole_number(text, most):
-            raise InvalidOverride(name, _("This must be a whole number from 1 to %(most)s.") % {"most": f"{most:,}"})
-        limits[name] = int(text)
-    return {"grantable": limits}
-
-
-def _is_whole_number(text: str, most: int) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) <= most
-
-
-FORM_READERS: Mapping[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
-    "level": _read_level,
-    "description": _read_description,
-    "categories": _read_categories,
-    "enabled": _read_enabled,
-    "implementations": _read_implementations,
-    "grantable": _read_grantable,
+FORMS: Mapping[str, type[ChangeForm]] = {
+    form.what: form
+    for form in (
+        AcceptForm,
+        LevelForm,
+        DescriptionForm,
+        CategoriesForm,
+        EnabledForm,
+        GrantsForm,
+        ImplementationsForm,
+    )
 }
+
+
+def change_forms(tool: Tool, bound: ChangeForm | None = None) -> dict[str, ChangeForm]:
+    """Return the forms of a tool's page by name, with `bound` in its place."""
+    return {what: bound if bound and bound.what == what else form(tool) for what, form in FORMS.items()}
+
+
+ImplementationRow = tuple[ImplementationStats, BoundField | None, BoundField | None]
+
+
+def implementation_rows(outcomes: Sequence[ImplementationStats], form: ChangeForm | None) -> list[ImplementationRow]:
+    """Return each implementation's outcomes with the fields for its weight and its switch, if the form has them."""
+
+    def field(name: str) -> BoundField | None:
+        return form[name] if form is not None and name in form.fields else None
+
+    return [
+        (outcome, field(f"weight-{outcome.implementation.pk}"), field(f"enabled-{outcome.implementation.pk}"))
+        for outcome in outcomes
+    ]
+
+
+def describe_changes(changes: list[OverrideChange]) -> str:
+    """Return a sentence about the changes."""
+    if not changes:
+        return _("Nothing changed.")
+    labels = (str(CHANGE_LABELS[each.kind]) if each.kind in CHANGE_LABELS else _("Changed") for each in changes)
+    return f"{', '.join(dict.fromkeys(labels))}."

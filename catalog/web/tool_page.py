@@ -7,7 +7,6 @@ from django.contrib.auth.models import User
 from django.http import Http404
 
 from catalog.calls.statistics import implementation_stats, last_calls, p95_ms, usage_by_tool
-from catalog.definitions.levels import SafetyLevel
 from catalog.exports.providers import PROVIDERS, export_for_page
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import can_override
@@ -16,6 +15,7 @@ from catalog.models import Tool
 from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
 from catalog.ui.requests import parse_number
+from catalog.web.change_forms import ChangeForm, change_forms, implementation_rows
 from catalog.web.version_changes import VersionChange, pair_versions
 
 VERSIONS_A_PAGE = 20
@@ -23,14 +23,19 @@ MOST_EXAMPLES = 20
 PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "gram": "gram", "json": "JSON"}
 
 
-def tool_page_context(tool: Tool, viewer: User, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the template context of a tool's page."""
+def tool_page_context(
+    tool: Tool, viewer: User, query: Mapping[str, str], refused: ChangeForm | None = None
+) -> dict[str, Any]:
+    """Return the template context of a tool's page; `refused` is a form with errors."""
     usage = usage_by_tool([tool.name])[tool.name]
     version = tool.current_version
     if version is None:
         raise Http404
     version.tool = tool
     chosen = query.get("schema", "")
+    outcomes = implementation_stats(tool)
+    may_change = can_override(viewer)
+    forms = change_forms(tool, refused) if may_change else {}
     return {
         "tool": tool,
         "version": version,
@@ -38,16 +43,17 @@ def tool_page_context(tool: Tool, viewer: User, query: Mapping[str, str]) -> dic
         "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), *export_for_page(key, version)) for key in PROVIDERS],
         "chosen": chosen if chosen in PROVIDERS else PROVIDERS[0],
         "examples": tool.examples[:MOST_EXAMPLES],
-        "outcomes": implementation_stats(tool),
+        "implementations": implementation_rows(outcomes, forms.get("implementations")),
         "usage": usage,
         "bars": usage_bars(usage),
         "p95": p95_ms(tool),
         "last_calls": last_calls(tool, viewer),
         "latest": pair_versions(list(tool_versions(tool).order_by("-number")[:2]))[:1],
         "held": VersionChange(version, tool.held_version) if tool.held_version else None,
-        "may_change": can_override(viewer),
+        "may_change": may_change,
+        "forms": forms,
+        "refused": refused,
         "loaded": _load_state(tool),
-        "levels": [level.value for level in SafetyLevel],
     }
 
 

@@ -1,13 +1,17 @@
 """Views of the tool pages: the list, one tool, its versions."""
 
 from django.contrib import messages
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from catalog.errors import ToolgateError
+from catalog.inventory.overrides import can_override
 from catalog.inventory.selectors import tool_or_404
 from catalog.ui.requests import PageRequest, is_fragment_request, push_url, sign_in_required
-from catalog.web.change_forms import RejectedChange, describe_changes, submit_change
+from catalog.web.change_forms import FORMS, describe_changes
 from catalog.web.tool_list import tool_list
 from catalog.web.tool_page import tool_page_context, versions_page_context
 
@@ -36,12 +40,22 @@ def tool_detail(request: PageRequest, name: str) -> HttpResponse:
 def change_tool(request: PageRequest, name: str) -> HttpResponse:
     """Change a tool's settings and redirect to it; on errors, display them at their fields."""
     row = tool_or_404(name)
-    changed = submit_change(row, request.POST, request.user)
-    if isinstance(changed, RejectedChange):
-        shown = tool_page_context(row, request.user, {}) | {"section": "tools", "refusal": changed}
-        return render(request, "catalog/tool.html", shown, status=changed.status)
-    messages.success(request, describe_changes(changed))
-    return redirect("tool", name)
+    if not can_override(request.user):
+        raise PermissionDenied(_("Only an administrator may change tools."))
+    kind = FORMS.get(request.POST.get("what", ""))
+    if kind is None:
+        raise BadRequest("This form does not exist.")
+    form = kind(row, request.POST)
+    if form.is_valid():
+        try:
+            changes = form.save(request.user)
+        except ToolgateError as error:
+            form.add_problems(error)
+        else:
+            messages.success(request, describe_changes(changes))
+            return redirect("tool", name)
+    shown = tool_page_context(row, request.user, {}, form) | {"section": "tools"}
+    return render(request, "catalog/tool.html", shown, status=422)
 
 
 @sign_in_required

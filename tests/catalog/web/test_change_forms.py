@@ -3,11 +3,9 @@
 from typing import Any
 
 import pytest
-from django.http import QueryDict
 
 from approvals.models import AuditEntry
 from catalog.models import Implementation, Tool, ToolVersion
-from catalog.web import change_forms
 from tests.corpus import faults
 from tests.pages import Pages
 
@@ -44,8 +42,7 @@ def test_lowering_a_level_needs_a_reason(admin):
     pages = Pages(admin)
     change(pages, what="level", safety_level="dangerous")
     change(pages, 422, what="level", safety_level="safe")
-    assert 'id="refused-reason"' in pages.html
-    assert pages.html.count('aria-invalid="true" autofocus aria-describedby="refused-reason"') == 1
+    assert 'id="set-level-reason_error"' in pages.html and pages.html.count('aria-invalid="true"') == 1
     assert version().safety_level == "dangerous" and 'data-declared="safe"' in pages.html
     change(pages, what="level", safety_level="safe", reason="It only reads.")
     assert version().safety_level == "safe"
@@ -83,7 +80,6 @@ def test_weights_and_switches_are_set(admin):
 
 
 def test_invalid_change_is_refused_at_its_field(admin):
-    """The input is kept; errors of the form itself have no field."""
     before, weight = tool().updated_at, f"weight-{Implementation.objects.get(tool__name='read_file').pk}"
     cases: list[tuple[str, dict[str, str]]] = [
         ("safety_level", {"what": "level", "safety_level": "x"}),
@@ -95,28 +91,36 @@ def test_invalid_change_is_refused_at_its_field(admin):
         ("categories", {"what": "categories", "categories": "a\u202eb"}),
         ("categories", {"what": "categories", "categories": "a\nb"}),
         ("categories", {"what": "categories", "categories": "a\u2028b"}),
-        ("", {"what": "enabled", "enabled": "perhaps"}),
+        ("enabled", {"what": "enabled", "enabled": "perhaps"}),
+        ("max_hours", {"what": "grantable", "max_hours": "0", "max_uses": "1"}),
+        ("accept_version", {"what": "version", "accept_version": "1", "reason": "r"}),
         (weight, {"what": "implementations", weight: "-1"}),
-        ("", {"what": "implementations", "weight-999999": "1"}),
-        ("", {"what": "nothing"}),
-        ("", {}),
+        ("__all__", {"what": "implementations", "weight-999999": "1"}),
     ]
+    pages = Pages(admin)
+    pages.open(PAGE)
 
-    def check(field: str, entered: dict[str, str]) -> None:
-        sent = QueryDict(mutable=True)
-        sent.update(entered)
-        refusal = change_forms.submit_change(tool(), sent, admin)
-        assert isinstance(refusal, change_forms.RejectedChange)
-        assert (refusal.status, [*refusal.problems], refusal.entered) == (422, [field], entered)
+    def check(field: str, sent: dict[str, str]) -> None:
+        pages.send(CHANGE, sent, 422)
+        form = pages.context["refused"]
+        assert [*form.errors] == [field]
+        assert ('id="problem"' in pages.html) == (field in ("__all__", "enabled", "accept_version"))
 
     assert faults(check, cases) == {}
     assert tool().updated_at == before
 
 
-def test_invalid_category_is_refused_at_its_field(admin):
+@pytest.mark.parametrize("fields", [{}, {"what": "nothing"}])
+def test_unknown_form_is_a_bad_request(admin, fields):
+    pages = Pages(admin)
+    pages.open(PAGE)
+    pages.send(CHANGE, fields, 400)
+
+
+def test_refused_change_keeps_the_input(admin):
     pages = Pages(admin)
     change(pages, 422, what="categories", categories="beta, " + "x" * 65)
-    assert 'aria-describedby="refused-categories"' in pages.html and f'value="beta, {"x" * 65}"' in pages.html
+    assert f'value="beta, {"x" * 65}"' in pages.html and "set-categories-categories_error" in pages.html
 
 
 @pytest.mark.parametrize("who", ["rosa", "ada", "vera"])
