@@ -55,7 +55,7 @@ def test_a_page_says_so_without_asking_the_database(ada):
         with failing(error):
             response = pages.client.get(path)
         assert (response.status_code, response.headers.get("Retry-After")) == (503, "5")
-        assert "The database is away" in response.content.decode()
+        assert "The database is unavailable" in response.content.decode()
         assert CANARY not in response.content.decode()
 
     assert faults(check, itertools.product(AWAY, ["/plans/", "/", "/approvals/", "/sign-in/", "/admin/"])) == {}
@@ -65,7 +65,7 @@ def test_other_database_errors_are_500(ada):
     rest, pages = Rest(ada), Pages(ada)
     with failing(ProgrammingError(CANARY)):
         assert rest.get("plans/").status_code == 500
-        assert "Something broke here" in pages.open("/plans/", status=500)
+        assert "Something went wrong" in pages.open("/plans/", status=500)
 
 
 def test_it_is_logged_as_what_it_is(ada, caplog):
