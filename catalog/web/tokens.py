@@ -34,6 +34,7 @@ from catalog.models import ApiToken, LearntWait
 from catalog.rest.idempotency import record_done, run_once
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge
+from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, parse_number, server_address, sign_in_required
 
 if TYPE_CHECKING:
@@ -67,25 +68,31 @@ STANDINGS: Mapping[str, Badge] = {
 }
 
 
-class TokenSettingsForm(forms.Form):
+class TokenSettingsForm(PageForm):
     """The editable fields of a token."""
 
-    name = forms.CharField(max_length=MAX_TOKEN_NAME)
-    hold_seconds = forms.IntegerField(required=False, min_value=0, max_value=MAX_HOLD_SECONDS)
-
-    def add_problems(self, error: ParameterError | Conflict) -> None:
-        """Add a service's error to the form, at its field if it names one."""
-        problems = error.details["errors"] if isinstance(error, ParameterError) else []
-        for each in problems or [{"path": "", "message": error.message}]:
-            self.add_error(each["path"] if each["path"] in self.fields else None, each["message"])
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=MAX_TOKEN_NAME,
+        widget=forms.TextInput({"autocomplete": "off"}),
+        help_text=_("Where it is used, such as “Claude Code on my laptop”."),
+    )
+    hold_seconds = forms.IntegerField(
+        label=_("Seconds an MCP call waits for a decision"),
+        required=False,
+        min_value=0,
+        max_value=MAX_HOLD_SECONDS,
+        widget=forms.NumberInput({"placeholder": _("4, or 50 with progress")}),
+        help_text=_("Then the client receives a pending response and checks again later. Leave empty for the default."),
+    )
 
 
 class NewTokenForm(TokenSettingsForm):
     """A new token, with the scopes that its owner's roles allow."""
 
-    kind = forms.ChoiceField(choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
+    kind = forms.ChoiceField(label=_("Kind"), choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
     scopes = forms.MultipleChoiceField(error_messages={"required": _("Choose at least one scope.")})
-    days = forms.TypedChoiceField(coerce=int)
+    days = forms.TypedChoiceField(label=_("Expires after"), coerce=int)
     key = forms.CharField(max_length=MAX_KEY, widget=forms.HiddenInput)
 
     def __init__(self, owner: User, data: Any = None) -> None:
@@ -285,7 +292,6 @@ def _render_detail(
         "row": TokenRow(token),
         "form": form or TokenSettingsForm(initial=stored),
         "is_own": token.user_id == request.user.pk,
-        "most_hold_seconds": MAX_HOLD_SECONDS,
     }
     return render(request, "tokens/token.html", shown, status=status)
 

@@ -43,7 +43,7 @@ def test_token_is_created_shown_once_changed_and_revoked(ada):
     token.refresh_from_db()
     assert (token.name, token.hold_seconds, LearntWait.objects.exists()) == ("desk", 7, False)
     pages.send(f"/tokens/{token.pk}/change/", {"name": "desk", "hold_seconds": "51"}, status=422)
-    assert 'id="err-hold_seconds"' in pages.html
+    assert 'id="id_hold_seconds_error"' in pages.html
     pages.open(f"/tokens/{token.pk}/")
     pages.send(f"/tokens/{token.pk}/revoke/")
     assert authenticate_token(text) is None
@@ -56,7 +56,7 @@ def test_invalid_field_is_marked_and_nothing_created(ada):
     for field, value in (("name", ""), ("scopes", "audit:read"), ("days", "366"), ("kind", "robot")):
         pages.open("/profile/tokens/new/")
         pages.send("/profile/tokens/new/", FIELDS | {"key": pages.field("key"), field: value}, status=422)
-        assert f'id="err-{field}"' in pages.html
+        assert f'id="id_{field}_error"' in pages.html
     assert not ApiToken.objects.exists()
 
 
