@@ -19,6 +19,8 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from catalog.access.roles import NotAllowed, user_display_name
@@ -28,6 +30,7 @@ from catalog.errors import Conflict, ToolgateError
 from catalog.models import ApiToken, Call
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
+from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, is_fragment_request, server_address, sign_in_required
 from plans.models import Plan
 from plans.web.access import error_status
@@ -40,23 +43,34 @@ SCOPES_BY_ACCESS = {
 }
 
 
-class TokenForm(forms.Form):
+class TokenForm(PageForm):
     """Form for a new token: its name, access and lifetime."""
 
-    name = forms.CharField(max_length=MAX_TOKEN_NAME)
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=MAX_TOKEN_NAME,
+        help_text=_("Reviewers see this name with each request of the client."),
+    )
     access = forms.ChoiceField(
-        choices=[("calls", "Call tools and read the results"), ("plans", "Also submit and control plans of its own")],
+        choices=[
+            ("calls", _("Call tools and read the results")),
+            ("plans", _("Also submit and control plans of its own")),
+        ],
     )
     days = forms.TypedChoiceField(
+        label=_("Expires after"),
         coerce=int,
-        choices=[(7, "7 days"), (30, "30 days"), (DEFAULT_TOKEN_DAYS, f"{DEFAULT_TOKEN_DAYS} days"), (365, "A year")],
+        choices=[(7, _("7 days")), (30, _("30 days")), (DEFAULT_TOKEN_DAYS, _("90 days")), (365, _("One year"))],
     )
     key = forms.RegexField(KEY.pattern)
 
 
 def new_form(client: McpClient, viewer: User) -> TokenForm:
     """Return an empty form with its initial values."""
-    name = f"{client.label} on the computer of {user_display_name(viewer)}"
+    name = gettext("%(client)s on the computer of %(name)s") % {
+        "client": client.label,
+        "name": user_display_name(viewer),
+    }
     return TokenForm(
         initial={
             "name": name[:MAX_TOKEN_NAME],
@@ -182,7 +196,7 @@ def _make_token(request: PageRequest, client: McpClient) -> HttpResponse:
         pk = _create_once(request.user, client, form.cleaned_data, texts)
     except ToolgateError as error:
         problem = (
-            "This form was sent before with other values. Open the page again."
+            gettext("This form was sent before with other values. Open the page again.")
             if isinstance(error, Conflict)
             else error.message
         )
