@@ -129,7 +129,7 @@ class ImplementationStats:
 
 def implementation_stats(tool: Tool) -> list[ImplementationStats]:
     """Return the statistics of each implementation, in two queries; `share` is its part of new plans, 0 to 1."""
-    implementations = list(tool.implementations.order_by("pk"))
+    implementations = sorted(tool.implementations.all(), key=lambda each: each.pk)
     seen: dict[int | None, list[_CallRow]] = defaultdict(list)
     for each in _newest_calls(tool):
         seen[each.implementation].append(each)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db.models import prefetch_related_objects
 from django.http import Http404
 
 from catalog.calls.statistics import implementation_stats, last_calls, p95_ms, usage_by_tool
@@ -33,6 +34,7 @@ def tool_page_context(
         raise Http404
     version.tool = tool
     chosen = query.get("schema", "")
+    prefetch_related_objects([tool], "implementations")  # for the statistics and the form
     outcomes = implementation_stats(tool)
     may_change = can_override(viewer)
     forms = change_forms(tool, refused) if may_change else {}
