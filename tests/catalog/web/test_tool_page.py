@@ -135,7 +135,7 @@ def test_examples_lead_to_the_form(rosa, db):
     assert "Examples <i>One</i> Use this example" in page and '{ "path": "a" }' in page
 
 
-def test_implementations_stand_with_their_outcomes(rosa, db):
+def test_implementations_have_statistics(rosa, db):
     tool = make_tool("odd")
     Implementation.objects.create(tool=tool, reference="there:b", digest="d" * 64, weight=30, enabled=False)
     page = Pages(rosa).open("/tools/odd/")
