@@ -364,8 +364,7 @@ class PolicyInWords(PolicyEndpoint):
     @extend_schema("policies_sentence", request=PolicyBody, responses=PolicySentenceSerializer)
     def post(self, request: Request) -> Response:
         """Describe a policy in words, with warnings about its terms. Nothing is stored. Administrators only."""
-        if not services.may_change_policy(self.user):
-            raise NotAllowed("Only administrators may change policies.")
+        services.require_policy_changes(self.user)
         body = self.body(PolicyBody)
         columns = term_columns(body | {"notify": []}) | {"notify": body.get("notify", [])}
         draft = draft_of(columns, name=body["name"], order=body.get("order", services.BEFORE_ALL_OTHERS))
@@ -383,8 +382,7 @@ class PolicyBackTest(PolicyEndpoint):
     )
     def post(self, request: Request) -> Response:
         """Replay recent calls with a policy: count the calls it would hold, allow and deny. Administrators only."""
-        if not services.may_change_policy(self.user):
-            raise NotAllowed("Only administrators may back-test policies.")
+        services.require_policy_changes(self.user)
         body = self.body(BackTestBody)
         books = rulebooks_for(self._revision(body["policy"]))
         return Response(_backtest_data(back_test(books, days=body["days"], before=body["before"])))

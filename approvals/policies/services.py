@@ -35,6 +35,12 @@ def may_change_policy(user: User) -> bool:
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
 
+def require_policy_changes(user: User) -> None:
+    """Raise NotAllowed if the user may not change policies."""
+    if not may_change_policy(user):
+        raise NotAllowed("Only administrators may change policies.")
+
+
 def policies_for(viewer: User, *, ended: bool = False) -> QuerySet[Policy]:
     """Return the policies in order, none for users without a role; `ended` selects the deleted ones."""
     seen = Policy.objects.all() if can_see_all(viewer) else Policy.objects.none()
@@ -126,8 +132,7 @@ def end_policy(policy: Policy, *, by: User) -> Policy:
 @contextmanager
 def _changing_policies(by: User) -> Iterator[None]:
     """Check the user's right, run the body in a transaction, and discard the cached rules after commit."""
-    if not may_change_policy(by):
-        raise NotAllowed("Only administrators may change policies.")
+    require_policy_changes(by)
     with transaction.atomic():
         yield
         transaction.on_commit(gate.invalidate_rules)

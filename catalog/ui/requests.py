@@ -92,7 +92,7 @@ def render_rejected_form(request: HttpRequest, template: str) -> HttpResponse:
         (name, text)
         for name, texts in request.POST.lists()
         for text in texts
-        if name not in NOT_TYPED_FIELDS and "password" not in name and text.strip()
+        if name not in NOT_TYPED_FIELDS and not name.endswith("_FORMS") and "password" not in name and text.strip()
     ]
     response = render(request, template, {"typed": typed}, status=403)
     add_never_cache_headers(response)

@@ -191,7 +191,7 @@ def create_a_token(page: Page) -> None:
 
 def make_mistakes(page: Page) -> None:
     """Fill in a policy so that the bar at the bottom says all it has to say."""
-    for label, wrong in (("Tool", "a b"), ("Source", "x"), ("Asked for by", "x"), ("During", "x"), ("How many", "0")):
+    for label, wrong in (("Tool", "a b"), ("Source", "x"), ("Requester", "x"), ("Hours", "x"), ("Number of approvals", "0")):
         page.get_by_label(label, exact=True).first.fill(wrong)
     expect(page.locator("#sentence li")).to_have_count(5)
 

@@ -1,4 +1,4 @@
-"""A policy is written in the browser: its sentence follows what is typed, also on a phone and in the dark."""
+"""Policy editor in the browser: live summary, warnings at fields, and fields that depend on the outcome."""
 
 import re
 
@@ -10,18 +10,18 @@ from tests.browser.conftest import PageAs
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 
 
-def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
-    """Then the policy is made, and moved by keyboard."""
+def test_summary_follows_input(admin, catalog, page_as: PageAs):
+    """The policy is then created, and moved by keyboard."""
     page = page_as(admin)
     page.goto("/policies/new/")
-    page.get_by_label("Name of the policy").fill("Large payments")
+    page.get_by_label("Name", exact=True).fill("Large payments")
     page.get_by_label("Tool", exact=True).fill("send_*")
     page.get_by_label("Argument 1").fill("amount")
-    page.get_by_label("How it is compared").first.select_option("greater_than")
-    page.get_by_label("With what").first.fill("much")
+    page.get_by_label("Comparison").first.select_option("greater_than")
+    page.get_by_label("Value", exact=True).first.fill("much")
     expect(page.locator("#sentence")).to_contain_text("This must be a number.")
-    page.get_by_label("With what").first.fill("1000")
-    page.get_by_label("How many").first.fill("2")
+    page.get_by_label("Value", exact=True).first.fill("1000")
+    page.get_by_label("Number of approvals").first.fill("2")
     expect(page.locator("#sentence .saying")).to_have_text(
         "Calls of send_* where amount is greater than 1000 need approval by 2 reviewers within 24 h."
     )
@@ -32,45 +32,45 @@ def test_the_sentence_follows_what_is_typed(admin, catalog, page_as: PageAs):
 
 
 @pytest.mark.layout
-def test_what_names_nothing_is_said_under_its_field_while_it_is_typed(admin, catalog, page_as: PageAs):
-    """And goes when it is mended; rows keep their own, also behind one that is empty."""
+def test_warnings_appear_at_their_fields_while_typing(admin, catalog, page_as: PageAs):
+    """They disappear when the name is fixed; rows keep their own, also after an empty row."""
     page = page_as(admin)
     page.goto("/policies/new/")
     with page.expect_navigation():
         page.get_by_role("button", name="Add a row").press("Enter")
     tool, rows = page.get_by_label("Tool", exact=True), page.get_by_label(re.compile("^Argument [0-9]"))
     tool.fill("write_fil")
-    expect(tool).to_have_accessible_description(re.compile("matches no tool today. Did you mean write_file"))
+    expect(tool).to_have_accessible_description(re.compile("matches no tool at present. Did you mean write_file"))
     tool.fill("write_file")
     expect(page.locator("#warn-tool")).to_be_hidden()
     rows.nth(0).fill("path")
-    page.get_by_label("With what").nth(0).fill("a")
+    page.get_by_label("Value", exact=True).nth(0).fill("a")
     with page.expect_navigation():
         page.get_by_role("button", name="Add a row").press("Enter")
     rows.nth(0).fill("")
-    page.get_by_label("With what").nth(0).fill("")
+    page.get_by_label("Value", exact=True).nth(0).fill("")
     rows.nth(1).fill("contnt")
-    expect(rows.nth(1)).to_have_accessible_description(re.compile("names an argument contnt. Did you mean content"))
+    expect(rows.nth(1)).to_have_accessible_description(re.compile("has an argument contnt. Did you mean content"))
     expect(rows.nth(0)).to_have_accessible_description("")
     rows.nth(1).fill("content")
-    expect(page.locator("#warn-row-1")).to_be_hidden()
+    expect(page.locator("#warn-row-1-path")).to_be_hidden()
 
 
 @pytest.mark.layout
-def test_only_what_the_effect_asks_for_is_shown(admin, catalog, page_as: PageAs):
-    """Whom to ask and how goes with waiting, the message with refusing; what is wrong is shown all the same."""
+def test_only_fields_of_the_outcome_are_shown(admin, catalog, page_as: PageAs):
+    """Fields with errors are shown anyway."""
     page = page_as(admin)
     page.goto("/policies/new/")
-    people, message = page.locator("#people"), page.get_by_label("What the agent is told when they are refused")
-    minutes, other = page.get_by_label("Minutes to answer"), page.get_by_label("Which other group")
+    people, message = page.locator("#people"), page.get_by_label("Message to the agent")
+    minutes, other = page.get_by_label("Minutes to answer"), page.get_by_label("Group to escalate to")
     for part, shown in ((people, True), (minutes, True), (other, False), (message, False)):
         expect(part).to_be_visible(visible=shown)
-    page.get_by_label("When nobody answers").select_option("escalate")
+    page.get_by_label("If nobody answers").select_option("escalate")
     expect(other).to_be_visible()
     minutes.fill("soon")
-    page.get_by_role("radio", name="They are refused").check()
+    page.get_by_role("radio", name="Calls are refused").check()
     for part, shown in ((people, False), (minutes, False), (other, False), (message, True)):
         expect(part).to_be_visible(visible=shown)
-    page.get_by_label("Name of the policy").fill("Never")
+    page.get_by_label("Name", exact=True).fill("Never")
     page.get_by_role("button", name="Create policy").click()
     expect(minutes).to_be_visible()

@@ -9,7 +9,18 @@ from tests.builders import act, make_plan, work_off
 from tests.plans.agents.scripted import make_agent
 
 AGENT = {"name": "researcher", "instructions": "Find it out.", "max_level": "cautious", "strategy": "react"}
-POLICY = {"name": "Payments", "tool": "send_*", "effect": "hold", "stage-0-count": "1", "stage-0-group": "reviewer"}
+POLICY = {
+    "name": "Payments",
+    "tool": "send_*",
+    "effect": "hold",
+    "on_expiry": "fail",
+    "row-TOTAL_FORMS": "0",
+    "row-INITIAL_FORMS": "0",
+    "stage-TOTAL_FORMS": "1",
+    "stage-INITIAL_FORMS": "0",
+    "stage-0-count": "1",
+    "stage-0-group": "reviewer",
+}
 FORMS = {
     "agent": ("/agents/new/", AGENT | {"rounds": "many", "do": "save"}, "f-rounds"),
     "agent, texts": (
@@ -19,10 +30,10 @@ FORMS = {
     ),
     "task": ("/agents/scout/task/", {"task": "", "key": "k"}, "task"),
     "policy, calls": ("/policies/new/", POLICY | {"name": "", "do": "save"}, "f-name"),
-    "policy, outcome": ("/policies/new/", POLICY | {"expires_minutes": "soon", "do": "save"}, "f-expires"),
-    "policy, people": ("/policies/new/", POLICY | {"fresh_sign_in_minutes": "soon", "do": "save"}, "f-fresh"),
+    "policy, outcome": ("/policies/new/", POLICY | {"expires_minutes": "soon", "do": "save"}, "f-expires_minutes"),
+    "policy, people": ("/policies/new/", POLICY | {"fresh_sign_in_minutes": "soon", "do": "save"}, "f-fresh_sign_in_minutes"),
     "simulator": ("/policies/simulator/", {"tool": "read_file", "arguments": "{"}, "s-arguments"),
-    "notifications": ("/profile/notifications/", {"quiet_from": "late", "quiet_until": "07:00"}, "quiet-from"),
+    "notifications": ("/profile/notifications/", {"quiet_from": "late", "quiet_until": "07:00"}, "id_quiet_from"),
     "new plan": ("/plans/new/", {"text": "{", "do": "check"}, "pj"),
     "change of a plan": ("/plans/{plan}/change/", {"text": "{", "do": "check"}, "pj"),
     "request": ("/ask/", {"request": "", "key": "k"}, "request"),

@@ -1,215 +1,551 @@
-"""Form of the policy editor: fields from a stored policy or a submission, and the document they describe.
+"""Forms of the policy pages: the editor with its rows of conditions and stages, and the simulator.
 
-Durations are in the units of the form (minutes, days), values as typed. Errors are kept by field.
+The editor describes a policy document, which the services validate; their problems are shown at the fields.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, ClassVar, cast
 
+from django import forms
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+from django.forms.formsets import BaseFormSet, formset_factory
 from django.http import QueryDict
+from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, ngettext
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policies.terms import term_columns
-from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS
+from approvals.policies.backtest import MAX_DAYS
+from approvals.policies.simulator import RefusedArguments
+from approvals.policies.terms import MAX_MESSAGE, TERM_COLUMNS, term_columns
+from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_PATH, MAX_VALUE, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
 from catalog.core.canonical_json import canonical_text, parse_json
-from catalog.errors import MalformedJSON, ParameterError, field_error
-from catalog.ui.requests import parse_number
+from catalog.errors import MalformedJSON, ParameterError, ToolgateError
+from catalog.models import Tool
+from catalog.ui.labels import SAFETY_BADGES
+from catalog.ui.page_forms import PageBoundField, PageForm
 
-TEXT_FIELDS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
-CHOICE_FIELDS = ("effect", "on_expiry", "escalate_to")
+MATCH_FIELDS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
+TEXT_FIELDS = ("message", "effect", "on_expiry", "escalate_to")
 FLAG_FIELDS = ("remind", "batchable", "allow_self_review", "editor_may_approve", "typed_target")
 LITERAL_OPERATORS = frozenset({"starts_with", "ends_with", "matches"})
 LIST_OPERATORS = frozenset({"in", "not_in"})
-FIELDS_WITH_WARNINGS = ("tool", "category", "source", "safety_level", "requester", "plan")
-ROW_KEY_FIELDS = {"row": "path", "stage": "group"}
-LABELS = {
-    "match.arguments": gettext_noop("Arguments"),
-    "stages": gettext_noop("Who must agree"),
-    "requester": gettext_noop("Asked for by"),
-    "plan": gettext_noop("In the plan"),
-    "hours": gettext_noop("During"),
-    "effect": gettext_noop("Outcome"),
-    "message": gettext_noop("What the agent is told"),
-    "expires_minutes": gettext_noop("Minutes to answer"),
-    "on_expiry": gettext_noop("When nobody answers"),
-    "escalate_to": gettext_noop("Which other group"),
-    "min_review_seconds": gettext_noop("Seconds on screen"),
-    "fresh_sign_in_minutes": gettext_noop("Minutes since they signed in"),
-    "min_role_age_days": gettext_noop("Days in the group"),
-    "notify": gettext_noop("Also tell"),
+MAX_ORDER = 999_999
+MAX_MENU_CHOICES = 500
+BACKTEST_DAYS = (1, 7, 30, MAX_DAYS)
+DEFAULT_BACKTEST_DAYS = 30
+EFFECT_CHOICES = [
+    (PolicyRevision.Effect.HOLD.value, gettext_lazy("Calls need approval")),
+    (PolicyRevision.Effect.DENY.value, gettext_lazy("Calls are refused")),
+    (PolicyRevision.Effect.ALLOW.value, gettext_lazy("Calls run without approval, except dangerous ones")),
+]
+EXPIRY_CHOICES = [
+    (PolicyRevision.OnExpiry.FAIL.value, gettext_lazy("The step fails")),
+    (PolicyRevision.OnExpiry.SKIP.value, gettext_lazy("The step is skipped")),
+    (PolicyRevision.OnExpiry.CANCEL_PLAN.value, gettext_lazy("The plan is cancelled")),
+    (PolicyRevision.OnExpiry.ESCALATE.value, gettext_lazy("Another group is asked as well")),
+]
+REASON_CHOICES = [
+    ("", gettext_lazy("Only if the call cannot be undone")),
+    ("yes", gettext_lazy("Always")),
+]
+OPERATOR_LABELS = {
+    "equals": gettext_lazy("equals"),
+    "not_equals": gettext_lazy("does not equal"),
+    "in": gettext_lazy("is one of"),
+    "not_in": gettext_lazy("is none of"),
+    "starts_with": gettext_lazy("starts with"),
+    "ends_with": gettext_lazy("ends with"),
+    "contains": gettext_lazy("contains"),
+    "matches": gettext_lazy("matches the pattern"),
+    "less_than": gettext_lazy("is less than"),
+    "greater_than": gettext_lazy("is greater than"),
+    "exists": gettext_lazy("exists"),
+    "missing": gettext_lazy("is missing"),
 }
-"""Labels of fields whose label is not their name."""
 UNITS = {
     "expires_seconds": ("expires_minutes", 60),
     "min_review_seconds": ("min_review_seconds", 1),
     "fresh_sign_in_seconds": ("fresh_sign_in_minutes", 60),
     "min_role_age_seconds": ("min_role_age_days", 86_400),
 }
+"""Field and seconds per unit of each duration of a policy."""
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
 
 
-@dataclass(slots=True)
-class PolicyForm:
-    """Values of the fields by name, rows of conditions and stages, and problems by field.
+class DurationField(forms.CharField):
+    """A duration in the unit of the form, as typed; its cleaned value is in whole seconds."""
 
-    `warnings` are about terms that match nothing at present, by field, or by `row-0` and `stage-0` for rows.
-    """
+    def __init__(self, *, unit_seconds: int, empty_seconds: int | None, **kwargs: Any) -> None:
+        widget = forms.TextInput(attrs={"inputmode": "decimal", "maxlength": 12})
+        super().__init__(required=False, widget=widget, **kwargs)
+        self.unit_seconds, self.empty_seconds = unit_seconds, empty_seconds
 
-    fields: dict[str, str]
-    rows: list[dict[str, str]]
-    stages: list[dict[str, str]]
-    problems: dict[str, str] = field(default_factory=dict)
-    warnings: dict[str, str] = field(default_factory=dict)
+    def clean(self, value: Any) -> Any:
+        """Return the seconds, `empty_seconds` for an empty field. Raises ValidationError."""
+        text = super().clean(value)
+        if not text:
+            return self.empty_seconds
+        if not NUMBER.fullmatch(text):
+            raise ValidationError(_("Enter a number, such as 15 or 1.5."))
+        return round(float(text) * self.unit_seconds)
 
-    @property
-    def warnings_by_field(self) -> dict[str, str]:
-        """Warning of each place in the submitted form that may have one; most are empty."""
-        beside = {name: self.warnings.get(name, "") for name in FIELDS_WITH_WARNINGS}
-        for kind, rows in (("row", self.rows), ("stage", self.stages)):
-            sent = {
-                f"{kind}-{n}": "" for n in range(MAX_CONDITIONS) if f"{kind}-{n}-{ROW_KEY_FIELDS[kind]}" in self.fields
-            }
-            shown = {each["at"]: self.warnings.get(f"{kind}-{n}", "") for n, each in enumerate(rows) if "at" in each}
-            beside |= sent | shown
-        return beside
+
+class WarningBoundField(PageBoundField):
+    """A field that may have a warning about a name that matches nothing at present."""
+
+    form: "WarningForm"
 
     @property
-    def row_numbers(self) -> list[tuple[int, dict[str, str], str]]:
-        """Conditions with their numbers and problems, followed by an empty row."""
-        shown = [*self.rows, {"path": "", "operator": "equals", "value": ""}]
-        return [(n, row, self._problem_of(f"match.arguments.{n}.")) for n, row in enumerate(shown[:MAX_CONDITIONS])]
+    def warning_id(self) -> str:
+        """Id of the element with the warning."""
+        return f"warn-{self.html_name}"
 
     @property
-    def stage_numbers(self) -> list[tuple[int, dict[str, str], str]]:
-        """Stages with their numbers and problems, followed by an empty row."""
-        shown = [*self.stages, {"group": "", "count": "1"}]
-        return [(n, stage, self._problem_of(f"stages.{n}.")) for n, stage in enumerate(shown[:MAX_STAGES])]
+    def warning(self) -> str:
+        """The warning; empty if there is none."""
+        return self.form.warnings.get(self.name, "")
 
     @property
-    def told(self) -> list[str]:
-        """All problems, each with the label of its field."""
-        return [f"{_label_of(path)}: {message}" if path else message for path, message in self.problems.items()]
+    def aria_describedby(self) -> str | None:
+        """Ids of hint, warning and error."""
+        described = super().aria_describedby
+        return f"{self.warning_id} {described or ''}".strip() if self.name in self.form.warned_fields else described
+
+
+class WarningForm(PageForm):
+    """A form with warnings by field."""
+
+    bound_field_class = WarningBoundField
+    warned_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.warnings: dict[str, str] = {}
+        for name in self.warned_fields:
+            self.fields[name].template_name = "policies/_field.html"
+
+
+class RowForm(WarningForm):
+    """One row of a list; a row whose main fields are empty is ignored."""
+
+    main_fields: ClassVar[tuple[str, ...]] = ()
+    row_label: Any = ""
+
+    def has_changed(self) -> bool:
+        """Return True if one of the main fields is filled in."""
+        return any(self[name].value() for name in self.main_fields)
 
     @property
-    def others(self) -> list[str]:
-        """Problems that belong to no field of the form."""
-        return [message for path, message in self.problems.items() if path == ""]
-
-    def _problem_of(self, start: str) -> str:
-        return " ".join(message for path, message in self.problems.items() if path.startswith(start))
+    def warned_field(self) -> Any:
+        """The field that shows the row's warning."""
+        return self[self.warned_fields[0]]
 
 
-def _label_of(path: str) -> str:
-    """Return the label of a problem's field; rows and groups are numbered from 1."""
-    number = next((int(part) + 1 for part in path.split(".") if part.isdecimal()), 0)
-    for start, label in (("match.arguments", _("Argument")), ("stages", _("Group"))):
-        if path.startswith(start):
-            return f"{label} {number}" if number else _(LABELS[start])
-    return _(LABELS.get(path, path.replace("_", " ").capitalize()))
+class ConditionForm(RowForm):
+    """A condition on one argument of a call."""
+
+    main_fields = ("path", "value")
+    warned_fields = ("path",)
+    row_label = gettext_lazy("Argument %(number)s")
+    path = forms.CharField(
+        required=False,
+        widget=forms.TextInput(attrs={"class": "mono", "maxlength": MAX_PATH, "placeholder": "amount"}),
+    )
+    operator = forms.ChoiceField(
+        label=gettext_lazy("Comparison"),
+        choices=[(each, OPERATOR_LABELS[each]) for each in OPERATORS],
+        initial="equals",
+    )
+    value = forms.CharField(
+        label=gettext_lazy("Value"),
+        required=False,
+        strip=False,
+        widget=forms.TextInput(attrs={"class": "mono", "maxlength": MAX_VALUE, "placeholder": "1000"}),
+    )
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the condition; a value that is not valid JSON is used as text."""
+        path, operator, text = (self.cleaned_data[name] for name in ("path", "operator", "value"))
+        if operator in ("exists", "missing"):
+            return {"path": path, "operator": operator}
+        value = text if operator in LITERAL_OPERATORS else _json_or_text(text)
+        if operator in LIST_OPERATORS and not isinstance(value, list):
+            value = [_json_or_text(part.strip()) for part in text.split(",") if part.strip()]
+        return {"path": path, "operator": operator, "value": value}
 
 
-def form_from_policy(policy: Policy, revision: PolicyRevision) -> PolicyForm:
-    """Return the form filled with a policy's terms; an unsaved policy has no id in it."""
-    fields = {"name": policy.name, "order": str(policy.order), "message": revision.message}
-    fields["policy"] = policy.public_id if policy.pk else ""
-    fields |= {name: getattr(revision, name) for name in (*TEXT_FIELDS, *CHOICE_FIELDS)}
-    fields |= {name: "yes" if getattr(revision, name) else "" for name in FLAG_FIELDS}
-    fields |= {named: _seconds_in_units(getattr(revision, name), size) for name, (named, size) in UNITS.items()}
-    fields |= {"reason_required": REASON_REQUIRED_VALUES[revision.reason_required]}
-    fields |= {"notify": "\n".join(each["shown"] for each in revision.notify)}
-    fields["revision"] = str(revision.number)
-    rows = [{**row, "value": _value_as_typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
-    stages = [{"group": stage["group"], "count": str(stage["count"])} for stage in revision.stages]
-    return PolicyForm(fields, rows, stages)
+class StageForm(RowForm):
+    """A number of approvals by members of one group."""
+
+    main_fields = ("group",)
+    warned_fields = ("group",)
+    row_label = gettext_lazy("Group %(number)s")
+    count = forms.IntegerField(
+        label=gettext_lazy("Number of approvals"),
+        required=False,
+        initial=1,
+        widget=forms.TextInput(attrs={"inputmode": "numeric", "maxlength": 2}),
+    )
+    group = forms.ChoiceField(required=False)
+
+    def __init__(self, *args: Any, groups: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        of_group = [(name, _("of %(group)s") % {"group": name}) for name in groups]
+        _set_choices(self, "group", [("", _("(no group)")), *of_group])
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the stage; a missing number is 0, which the service refuses."""
+        return {"group": self.cleaned_data["group"], "count": self.cleaned_data["count"] or 0}
 
 
-def parse_policy_form(sent: QueryDict) -> PolicyForm:
-    """Return the submitted form without its empty rows."""
-    fields = {name: value.replace("\r\n", "\n") for name, value in sent.dict().items() if isinstance(value, str)}
-    rows = [_numbered_fields(fields, f"row-{n}-", ("path", "operator", "value")) for n in range(MAX_CONDITIONS)]
-    stages = [_numbered_fields(fields, f"stage-{n}-", ("group", "count")) for n in range(MAX_STAGES)]
-    return PolicyForm(fields, [row for row in rows if row["path"] or row["value"]], [s for s in stages if s["group"]])
+class RowFormSet(BaseFormSet):  # type: ignore[type-arg]
+    """Rows of a list, numbered from 1 for people; rows that are not filled in are ignored."""
+
+    def add_fields(self, form: RowForm, index: int | None) -> None:
+        """Label the row with its number."""
+        super().add_fields(form, index)
+        form.empty_permitted = True
+        form.row_label = form.row_label % {"number": (index or 0) + 1}
+        form.fields[form.main_fields[0]].label = form.row_label
+
+    @property
+    def filled(self) -> list[Any]:
+        """The rows that are filled in, in the order of the document."""
+        return [form for form in self.forms if form.has_changed()]
+
+    def add_problem(self, path: Sequence[str], message: str) -> None:
+        """Show a problem at its field; `path` starts with the row's number, and is empty for the whole list."""
+        if not path:
+            self.non_form_errors().append(message)
+            return
+        form = self.filled[int(path[0])]
+        name = path[1] if len(path) > 1 and path[1] in form.fields else form.main_fields[0]
+        form.add_error(name, message)
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """Problems of the rows, each with the label of its row."""
+        for form in self.forms:
+            yield from (f"{form.row_label}: {message}" for errors in form.errors.values() for message in errors)
+        yield from self.non_form_errors()
 
 
-def document_from_form(form: PolicyForm) -> dict[str, Any]:
-    """Return the policy document of a form. Raises ParameterError with the fields that cannot be parsed."""
-    fields = form.fields
-    document: dict[str, Any] = {
-        "name": fields.get("name", ""),
-        "match": {name: fields.get(name, "").strip() for name in TEXT_FIELDS}
-        | {"arguments": list(map(_parse_condition, form.rows))},
-        "message": fields.get("message", "").strip(),
-        "stages": [
-            {"group": each["group"], "count": parse_number(each["count"], most_digits=5) or 0} for each in form.stages
-        ],
-        "notify": [line.strip() for line in fields.get("notify", "").split("\n") if line.strip()],
-        "reason_required": True if fields.get("reason_required") == "yes" else None,
-    }
-    document |= {name: fields.get(name, "") for name in CHOICE_FIELDS}
-    if document["on_expiry"] != PolicyRevision.OnExpiry.ESCALATE:
-        document["escalate_to"] = ""
-    document |= {name: fields.get(name) == "yes" for name in FLAG_FIELDS}
-    return document | {
-        name: _parse_seconds(fields.get(named, ""), size, named) for name, (named, size) in UNITS.items()
-    }
+ConditionFormSet = formset_factory(
+    ConditionForm, formset=RowFormSet, extra=1, max_num=MAX_CONDITIONS, absolute_max=MAX_CONDITIONS
+)
+StageFormSet = formset_factory(StageForm, formset=RowFormSet, extra=1, max_num=MAX_STAGES, absolute_max=MAX_STAGES)
 
 
-def policy_of_form(form: PolicyForm) -> Policy | None:
-    """Return the policy that a form edits; None for the form of a new policy."""
-    public_id = form.fields.get("policy", "").replace("\x00", "")[:40]
-    return Policy.objects.filter(public_id=public_id).select_related("revision").first() if public_id else None
+class PolicyForm(WarningForm):
+    """The policy editor: terms of one policy, with formsets for `conditions` and `stages`."""
 
+    warned_fields = ("tool", "category", "source", "safety_level", "requester", "plan")
+    revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        required=False,  # the live check describes policies without a name; saving requires one
+        widget=forms.TextInput(attrs={"maxlength": 128, "required": True}),
+    )
+    order = forms.IntegerField(
+        label=gettext_lazy("Order"),
+        required=False,
+        min_value=0,
+        max_value=MAX_ORDER,
+        widget=forms.TextInput(attrs={"inputmode": "numeric", "maxlength": 6}),
+        help_text=gettext_lazy(
+            "Lower numbers first; ties go to the older policy. Leave it empty to put a new policy first."
+        ),
+    )
+    tool = forms.CharField(
+        label=gettext_lazy("Tool"),
+        required=False,
+        widget=forms.TextInput(attrs={"class": "mono", "maxlength": 128, "placeholder": "send_*"}),
+        help_text=gettext_lazy("* matches any text."),
+    )
+    safety_level = forms.ChoiceField(
+        label=gettext_lazy("Safety level"),
+        required=False,
+        choices=[("", gettext_lazy("Any")), *((level, badge.text) for level, badge in SAFETY_BADGES.items())],
+    )
+    category = forms.CharField(
+        label=gettext_lazy("Category"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": 64, "list": "categories"}),
+    )
+    source = forms.CharField(
+        label=gettext_lazy("Source"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": 128, "list": "sources"}),
+    )
+    requester = forms.CharField(
+        label=gettext_lazy("Requester"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": 150, "placeholder": gettext_lazy("ada or group:operator")}),
+    )
+    plan = forms.CharField(
+        label=gettext_lazy("Plan"),
+        required=False,
+        widget=forms.TextInput(attrs={"class": "mono", "maxlength": 40, "placeholder": "plan_…"}),
+    )
+    hours = forms.CharField(
+        label=gettext_lazy("Hours"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": 64, "placeholder": "Mon-Fri 09:00-17:00 Europe/Berlin"}),
+        help_text=gettext_lazy("In UTC unless a time zone follows."),
+    )
+    effect = forms.ChoiceField(label=gettext_lazy("Outcome"), choices=EFFECT_CHOICES, widget=forms.RadioSelect)
+    expires_minutes = DurationField(
+        label=gettext_lazy("Minutes to answer"),
+        unit_seconds=60,
+        empty_seconds=None,
+        help_text=gettext_lazy("Leave empty for the installation's default."),
+    )
+    on_expiry = forms.ChoiceField(label=gettext_lazy("If nobody answers"), choices=EXPIRY_CHOICES)
+    escalate_to = forms.ChoiceField(label=gettext_lazy("Group to escalate to"), required=False)
+    message = forms.CharField(
+        label=gettext_lazy("Message to the agent"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "maxlength": MAX_MESSAGE}),
+    )
+    reason_required = forms.ChoiceField(
+        label=gettext_lazy("Reason for rejecting"), required=False, choices=REASON_CHOICES
+    )
+    min_review_seconds = DurationField(
+        label=gettext_lazy("Seconds on screen before approving"), unit_seconds=1, empty_seconds=0
+    )
+    fresh_sign_in_minutes = DurationField(
+        label=gettext_lazy("Minutes since sign-in, at most"),
+        unit_seconds=60,
+        empty_seconds=0,
+        help_text=gettext_lazy("0 for no limit."),
+    )
+    min_role_age_days = DurationField(
+        label=gettext_lazy("Days in the group, at least"),
+        unit_seconds=86_400,
+        empty_seconds=0,
+        help_text=gettext_lazy("0 for no minimum."),
+    )
+    notify = forms.CharField(
+        label=gettext_lazy("Also notify"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text=gettext_lazy("One address per line."),
+    )
+    typed_target = forms.BooleanField(
+        label=gettext_lazy("Reviewers must type the target's name to approve"), required=False
+    )
+    editor_may_approve = forms.BooleanField(
+        label=gettext_lazy("A reviewer who edits the arguments may approve them alone, if one approval is enough"),
+        required=False,
+    )
+    allow_self_review = forms.BooleanField(
+        label=gettext_lazy(
+            "Requesters may approve their own calls (for one-person installations; shown on every request)"
+        ),
+        required=False,
+    )
+    batchable = forms.BooleanField(label=gettext_lazy("Several requests can be approved together"), required=False)
+    remind = forms.BooleanField(label=gettext_lazy("Remind reviewers before the request expires"), required=False)
+    days = forms.TypedChoiceField(
+        label=gettext_lazy("Days"),
+        required=False,
+        coerce=int,
+        empty_value=DEFAULT_BACKTEST_DAYS,
+        initial=DEFAULT_BACKTEST_DAYS,
+    )
 
-def check_form(form: PolicyForm) -> tuple[PolicyForm, dict[str, Any]]:
-    """Return the form with its problems and the columns of a draft, which are empty if there are problems.
+    def __init__(self, data: QueryDict | None = None, *, policy: Policy | None = None) -> None:
+        """Create the form of a stored policy, or of a new one; `data` is a submission."""
+        self.policy = policy
+        self.stored = policy.revision if policy is not None else None
+        shown = self.stored or _blank_revision()
+        super().__init__(data, initial=_initial(policy, shown), auto_id="f-%s")
+        groups = list(Group.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES])
+        _set_choices(self, "escalate_to", [("", _("None")), *((name, name) for name in groups)])
+        _set_choices(self, "days", [(each, _days_label(each)) for each in BACKTEST_DAYS])
+        rows, stages = (None, None) if data is not None else (_condition_rows(shown), shown.stages)
+        self.conditions = ConditionFormSet(data, initial=rows, prefix="row", auto_id="f-%s")
+        self.stages = StageFormSet(data, initial=stages, prefix="stage", auto_id="f-%s", form_kwargs={"groups": groups})
 
-    Notification addresses are not validated here; saving does that and keeps the stored ones.
-    """
-    try:
-        document = document_from_form(form)
+    def is_valid(self) -> bool:
+        """Return True if the form and its rows have no errors."""
+        return all([super().is_valid(), self.conditions.is_valid(), self.stages.is_valid()])
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Columns of the policy that the form describes; empty if it has errors, which are added to their fields.
+
+        Notification addresses are not validated here; saving does that and keeps the stored ones.
+        """
+        if not self.is_bound:
+            return {name: getattr(self.stored or _blank_revision(), name) for name in TERM_COLUMNS}
+        if not self.is_valid():
+            return {}
+        document = self.document()
         notify = document.pop("notify")
-        stored = policy_of_form(form)
-        return form, term_columns(document, stored.revision if stored else None) | {"notify": notify}
-    except ParameterError as error:
-        return form_with_errors(form, error), {}
+        try:
+            return term_columns(document, self.stored) | {"notify": notify}
+        except ParameterError as error:
+            self.add_problems(error)
+            return {}
+
+    def document(self) -> dict[str, Any]:
+        """Return the policy document of a valid form, with an order only if one was entered."""
+        data = self.cleaned_data
+        match = {name: data[name] for name in MATCH_FIELDS}
+        document = {
+            "name": data["name"],
+            "match": match | {"arguments": [row.as_document() for row in self.conditions.filled]},
+            "stages": [row.as_document() for row in self.stages.filled],
+            "notify": [line.strip() for line in data["notify"].splitlines() if line.strip()],
+            "reason_required": True if data["reason_required"] == "yes" else None,
+        }
+        document |= {name: data[name].replace("\r\n", "\n") for name in TEXT_FIELDS}
+        if document["on_expiry"] != PolicyRevision.OnExpiry.ESCALATE:
+            document["escalate_to"] = ""
+        document |= {name: data[name] for name in FLAG_FIELDS}
+        document |= {name: data[field] for name, (field, _size) in UNITS.items()}
+        return document if data["order"] is None else document | {"order": data["order"]}
+
+    def add_problems(self, error: ToolgateError) -> None:
+        """Show the problems of a service at their fields and rows."""
+        details = error.details if isinstance(error, ParameterError) else {}
+        for each in details.get("errors") or [{"path": "", "message": error.message}]:
+            path = str(each["path"]).removeprefix("match.").split(".")
+            rows = {"arguments": self.conditions, "stages": self.stages}.get(path[0])
+            if rows is not None:
+                rows.add_problem(path[1:], each["message"])
+                continue
+            name = UNITS[path[0]][0] if path[0] in UNITS else path[0]
+            self.add_error(name if name in self.fields else None, each["message"])
+
+    def show_warnings(self, warnings: Mapping[str, str]) -> None:
+        """Show warnings at their fields; those of rows are keyed by `row-0` and `stage-0`."""
+        for place, text in warnings.items():
+            kind, _sep, number = place.partition("-")
+            rows = {"row": self.conditions, "stage": self.stages}.get(kind)
+            if rows is None:
+                self.warnings[place] = text
+            else:
+                form = rows.filled[int(number)]
+                form.warnings[form.warned_fields[0]] = text
+
+    @property
+    def fields_with_warnings(self) -> list[Any]:
+        """All fields that may have a warning."""
+        rows = [row.warned_field for row in (*self.conditions.forms, *self.stages.forms)]
+        return [*(self[name] for name in self.warned_fields), *rows]
+
+    @property
+    def problems(self) -> list[str]:
+        """All problems, each with the label of its field."""
+        found = [f"{field.label}: {message}" for field in self for message in field.errors]
+        return [*found, *self.conditions.problems, *self.stages.problems, *self.non_field_errors()]
 
 
-def form_with_errors(form: PolicyForm, error: ParameterError) -> PolicyForm:
-    """Return the form with the problems of an error at their fields."""
-    problems = {_field_for_path(each["path"]): each["message"] for each in error.details.get("errors", ())}
-    return replace(form, problems=problems or {"": error.message})
+class DateTimeLocalInput(forms.DateTimeInput):
+    """The browser's input of a date and a time."""
+
+    input_type = "datetime-local"
 
 
-def _field_for_path(path: str) -> str:
-    """Return the field that shows a problem at this path of the document."""
-    if path.startswith(("match.arguments", "stages")):
-        return path
-    if path.startswith("notify."):
-        return "notify"
-    name = path.removeprefix("match.")
-    return UNITS[name][0] if name in UNITS else name
+class SimulatorForm(PageForm):
+    """A hypothetical call."""
+
+    tool = forms.ChoiceField(label=gettext_lazy("Tool"))
+    arguments = forms.CharField(
+        label=gettext_lazy("Arguments, as JSON"),
+        required=False,
+        widget=forms.Textarea(attrs={"class": "mono", "rows": 5, "spellcheck": "false", "placeholder": "{}"}),
+    )
+    requester = forms.CharField(
+        label=gettext_lazy("Requester"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": 150}),
+        help_text=gettext_lazy("A username. Leave empty for anyone."),
+    )
+    at = forms.CharField(
+        label=gettext_lazy("Time, in UTC"),
+        required=False,
+        widget=DateTimeLocalInput,
+        help_text=gettext_lazy("Leave empty for now."),
+    )
+
+    def __init__(self, data: QueryDict | None = None) -> None:
+        super().__init__(data, auto_id="s-%s")
+        self.refused: Sequence[Mapping[str, Any]] = ()
+        names = Tool.objects.filter(registered=True).values_list("name", flat=True)[:MAX_MENU_CHOICES]
+        _set_choices(self, "tool", [("", _("Choose a tool")), *((name, name) for name in names)])
+
+    def clean_arguments(self) -> dict[str, Any]:
+        """Return the arguments. Raises ValidationError unless they are a JSON object."""
+        try:
+            arguments = parse_json(self.cleaned_data["arguments"] or "{}")
+        except MalformedJSON as problem:
+            message = _("The arguments are not valid JSON: %(problem)s") % {"problem": problem.message}
+            raise ValidationError(message) from None
+        if not isinstance(arguments, dict):
+            example = json.dumps({"path": "a.txt"})
+            raise ValidationError(_("The arguments must be a JSON object, such as %(example)s.") % {"example": example})
+        return arguments
+
+    def clean_at(self) -> datetime | None:
+        """Return the time, in UTC unless it has an offset; None if empty. Raises ValidationError."""
+        text = self.cleaned_data["at"]
+        try:
+            moment = parse_datetime(text)
+        except ValueError:  # well-formed, but not a valid date
+            moment = None
+        if text and moment is None:
+            raise ValidationError(_("Enter a date and a time, such as 2030-01-31 18:30."))
+        return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
+
+    def add_problems(self, error: ToolgateError) -> None:
+        """Show the problems of a service; those of refused arguments are listed with their paths."""
+        if isinstance(error, RefusedArguments):
+            self.refused = error.details["errors"]
+            self.add_error("arguments", _("The tool does not accept these arguments."))
+        else:
+            super().add_problems(error)
 
 
-def _numbered_fields(fields: Mapping[str, str], start: str, names: Sequence[str]) -> dict[str, str]:
-    return {name: fields.get(f"{start}{name}", "") for name in names} | {"at": start.removesuffix("-")}
+def _set_choices(form: forms.Form, name: str, choices: Sequence[tuple[Any, str]]) -> None:
+    cast("forms.ChoiceField", form.fields[name]).choices = choices
 
 
-def _parse_condition(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return one condition; a value that is not valid JSON is used as text."""
-    path, operator, text = row["path"].strip(), row["operator"], row["value"]
-    if operator in ("exists", "missing"):
-        return {"path": path, "operator": operator}
-    value = text if operator in LITERAL_OPERATORS else _json_or_text(text)
-    if operator in LIST_OPERATORS and not isinstance(value, list):
-        value = [_json_or_text(part.strip()) for part in text.split(",") if part.strip()]
-    return {"path": path, "operator": operator, "value": value}
+def _days_label(count: int) -> str:
+    return ngettext("%(count)s day", "%(count)s days", count) % {"count": count}
+
+
+def _blank_revision() -> PolicyRevision:
+    stages = [{"group": "reviewer", "count": 1}]
+    return PolicyRevision(effect=PolicyRevision.Effect.HOLD, stages=stages, number=0)
+
+
+def _initial(policy: Policy | None, revision: PolicyRevision) -> dict[str, Any]:
+    """Return the values of the form's fields for these terms."""
+    names = (*MATCH_FIELDS, *TEXT_FIELDS, *FLAG_FIELDS)
+    return {
+        **{name: getattr(revision, name) for name in names},
+        **{field: _in_units(getattr(revision, name), size) for name, (field, size) in UNITS.items()},
+        "name": policy.name if policy is not None else "",
+        "order": policy.order if policy is not None else None,
+        "revision": revision.number,
+        "reason_required": REASON_REQUIRED_VALUES[revision.reason_required],
+        "notify": "\n".join(each["shown"] for each in revision.notify),
+    }
+
+
+def _condition_rows(revision: PolicyRevision) -> list[dict[str, Any]]:
+    return [{**row, "value": _value_as_typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
 
 
 def _json_or_text(text: str) -> Any:
@@ -228,17 +564,5 @@ def _value_as_typed(operator: str, value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list) else canonical_text(value)
 
 
-def _seconds_in_units(seconds: int | None, size: int) -> str:
+def _in_units(seconds: int | None, size: int) -> str:
     return "" if seconds is None else f"{seconds / size:.6f}".rstrip("0").rstrip(".")
-
-
-def _parse_seconds(text: str, size: int, named: str) -> int | None:
-    text = text.strip()
-    if not text:
-        return None if named == "expires_minutes" else 0
-    if not NUMBER.fullmatch(text):
-        raise field_error(named, "invalid", _("Enter a number, such as 15 or 1.5."))
-    return round(float(text) * size)
-
-
-OPERATOR_WORDS = [(each, each.replace("_", " ")) for each in OPERATORS]

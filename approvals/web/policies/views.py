@@ -4,28 +4,29 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import Policy
 from approvals.policies import services
-from approvals.web.policies.forms import PolicyForm, document_from_form, form_with_errors, parse_policy_form
+from approvals.policies.simulator import simulate
+from approvals.web.policies.forms import PolicyForm, SimulatorForm
 from approvals.web.policies.pages import (
-    backtest_cursor,
-    new_policy_page,
     policy_list_page,
     policy_or_404,
     policy_page,
+    require_role,
     run_backtest,
-    simulator_page,
     summarise_policy_form,
-    typed_order,
 )
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.ui.requests import PageRequest, parse_number, sign_in_required
+from catalog.ui.requests import PageRequest, sign_in_required
+
+ROW_PREFIXES = {"rows": "row", "stages": "stage"}
+"""Prefix of the formset to which each of these buttons adds a row."""
 
 
 @require_safe
@@ -38,35 +39,69 @@ def policies_list(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def new_policy(request: PageRequest) -> HttpResponse:
-    """Show the form of a new policy; a POST creates it, or tests it on past calls."""
+    """Show the form of a new policy; a POST creates it, adds a row, or tests it on past calls."""
+    services.require_policy_changes(request.user)
     if request.method != "POST":
-        return render(request, "policies/policy.html", new_policy_page(request.user))
-    form = parse_policy_form(request.POST)
-    if form.fields.get("do") == "save":
-        made = create_from_form(form, by=request.user)
-        if not isinstance(made, PolicyForm):
-            messages.success(request, _("Policy “%(name)s” created. It applies from now on.") % {"name": made.name})
-            return redirect("policies")
-        form = made
-    shown = new_policy_page(request.user, form) | _backtest_context(request, form)
-    return render(request, "policies/policy.html", shown, status=_status(form))
+        return render(request, "policies/policy.html", policy_page(request.user, PolicyForm()))
+    return _submit(request, None)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def policy(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one policy; a POST saves it, or tests the change on past calls."""
+    """Show one policy; a POST saves it, adds a row, or tests the change on past calls."""
+    require_role(request.user)
+    found = policy_or_404(request.user, public_id)
     if request.method != "POST":
-        return render(request, "policies/policy.html", policy_page(request.user, public_id))
-    form = parse_policy_form(request.POST)
-    if form.fields.get("do") == "save":
-        saved = save_from_form(policy_or_404(request.user, public_id), form, by=request.user)
-        if not isinstance(saved, PolicyForm):
+        return render(request, "policies/policy.html", policy_page(request.user, PolicyForm(policy=found)))
+    services.require_policy_changes(request.user)
+    return _submit(request, found)
+
+
+def _submit(request: PageRequest, policy: Policy | None) -> HttpResponse:
+    """Perform the action of the pressed button; `test:CALL` continues a test with calls older than that one."""
+    do, _sep, before = request.POST.get("do", "").partition(":")
+    form = PolicyForm(_with_another_row(request.POST, do), policy=policy)
+    if do == "save":
+        saved = _save(form, by=request.user)
+        if saved is not None and policy is None:
+            message = _("Policy “%(name)s” created. It applies from now on.") % {"name": saved.name}
+            messages.success(request, message)
+            return redirect("policies")
+        if saved is not None:
             messages.success(request, _("Policy “%(name)s” saved.") % {"name": saved.name})
-            return redirect("policy", public_id)
-        form = saved
-    shown = policy_page(request.user, public_id, form) | _backtest_context(request, form, public_id)
-    return render(request, "policies/policy.html", shown, status=_status(form))
+            return redirect("policy", saved.public_id)
+    shown: dict[str, Any] = policy_page(request.user, form)
+    if do == "test":
+        before = before[:64]
+        shown |= {"tested": run_backtest(form, before=before), "tested_before": before}
+    failed = do in ("save", "test") and bool(form.problems)
+    return render(request, "policies/policy.html", shown, status=422 if failed else 200)
+
+
+def _with_another_row(sent: QueryDict, do: str) -> QueryDict:
+    """Return the submission, with one row more if one of the buttons that add rows was pressed."""
+    if do not in ROW_PREFIXES:
+        return sent
+    sent = sent.copy()
+    name = f"{ROW_PREFIXES[do]}-TOTAL_FORMS"
+    count = sent.get(name, "")
+    sent[name] = str(int(count) + 1) if count.isascii() and count.isdecimal() and len(count) < 5 else count
+    return sent
+
+
+def _save(form: PolicyForm, *, by: User) -> Policy | None:
+    """Create or change the policy of a form; return None after adding errors. Raises NotAllowed."""
+    if not form.columns:
+        return None
+    try:
+        if form.policy is None:
+            return services.create_policy(form.document(), by=by)
+        known = {"revision": form.cleaned_data["revision"] or 0}
+        return services.change_policy(form.policy, form.document() | known, by=by)
+    except (ParameterError, Conflict) as error:
+        form.add_problems(error)
+        return None
 
 
 @require_POST
@@ -90,65 +125,33 @@ def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def sentence(request: PageRequest) -> HttpResponse:
     """Show the summary of a form without saving it."""
-    if not services.may_change_policy(request.user):
-        raise NotAllowed("Only administrators may change policies.")
-    form = parse_policy_form(request.POST)
-    return render(request, "policies/_saying.html", {"said": summarise_policy_form(form), "form": form})
+    services.require_policy_changes(request.user)
+    public_id = request.POST.get("policy", "")
+    form = PolicyForm(request.POST, policy=policy_or_404(request.user, public_id) if public_id else None)
+    return render(request, "policies/_saying.html", {"summary": summarise_policy_form(form), "form": form})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def simulator(request: PageRequest) -> HttpResponse:
-    """Show the verdict of the policies on a hypothetical call."""
-    shown = simulator_page(request.user, request.POST.dict())
-    status = 422 if "refused" in shown or "problems" in shown else 200
-    return render(request, "policies/simulator.html", shown, status=status)
+    """Show the verdict of the policies on a hypothetical call.
 
-
-def _status(form: PolicyForm) -> int:
-    """Return 422 for a form that cannot be saved or tested; while it is being filled in, problems are no error."""
-    return 422 if form.problems and _requested_action(form) in ("save", "test") else 200
-
-
-def _requested_action(form: PolicyForm) -> str:
-    """Return the action of the pressed button; `test:CALL` continues the test with calls older than that one."""
-    return form.fields.get("do", "").partition(":")[0]
-
-
-def _backtest_context(request: PageRequest, form: PolicyForm, public_id: str = "") -> dict[str, object]:
-    if _requested_action(form) != "test":
-        return {}
-    row = policy_or_404(request.user, public_id) if public_id else None
-    return {"tested": run_backtest(request.user, form, row), "tried_before": backtest_cursor(form)}
-
-
-def create_from_form(form: PolicyForm, *, by: User) -> Policy | PolicyForm:
-    """Create the policy of a form; return it, or the form with its problems. Raises NotAllowed."""
-    try:
-        return services.create_policy(_document_to_save(form), by=by)
-    except ParameterError as error:
-        return form_with_errors(form, error)
-    except Conflict as error:
-        form.problems = {"": error.message}
-        return form
-
-
-def save_from_form(policy: Policy, form: PolicyForm, *, by: User) -> Policy | PolicyForm:
-    """Save a form, unless the policy has changed since it was loaded. Returns and raises like `create_from_form`."""
-    known = {"revision": parse_number(form.fields.get("revision", ""), most_digits=8) or 0}
-    try:
-        return services.change_policy(policy, _document_to_save(form) | known, by=by)
-    except ParameterError as error:
-        return form_with_errors(form, error)
-    except Conflict as error:
-        form.problems = {"": error.message}
-        return form
-
-
-def _document_to_save(form: PolicyForm) -> dict[str, Any]:
-    """Return the document of a form, with an order only if one was entered."""
-    order = typed_order(form)
-    return document_from_form(form) | ({} if order is None else {"order": order})
+    The call is submitted by POST so that its arguments do not end up in browser histories and access logs.
+    """
+    require_role(request.user)
+    form = SimulatorForm(request.POST if request.method == "POST" else None)
+    shown: dict[str, Any] = {
+        "section": "policies",
+        "may_change": services.may_change_policy(request.user),
+        "form": form,
+    }
+    if form.is_valid():
+        call = form.cleaned_data
+        try:
+            shown["found"] = simulate(call["tool"], call["arguments"], call["requester"], call["at"])
+        except ParameterError as error:
+            form.add_problems(error)
+    return render(request, "policies/simulator.html", shown, status=422 if form.errors else 200)
 
 
 def perform_policy_action(policy: Policy, do: str, *, by: User) -> str:

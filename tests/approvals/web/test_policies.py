@@ -10,13 +10,20 @@ from django.test import Client
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import backtest
+from approvals.web.policies.forms import PolicyForm
 from tests.approvals.factories import held_call
 from tests.pages import Pages, words
 from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
 WRITTEN = '{"path": "a", "content": "x"}'
-FORM = {
+ROWS = {
+    "row-TOTAL_FORMS": "2",
+    "row-INITIAL_FORMS": "0",
+    "stage-TOTAL_FORMS": "1",
+    "stage-INITIAL_FORMS": "0",
+}
+FORM = ROWS | {
     "name": "Large payments",
     "order": "5",
     "tool": "send_*",
@@ -49,7 +56,7 @@ def make(pages: Pages, **fields: str) -> Policy:
 
 def marked(markup: str) -> set[str]:
     """Return the fields that have a problem, by their ids."""
-    return set(re.findall(r'id="err-([\w-]+)"', markup))
+    return set(re.findall(r'id="[fs]-([\w-]+)_error"', markup))
 
 
 def message_levels(pages: Pages) -> list[str]:
@@ -60,6 +67,13 @@ def message_levels(pages: Pages) -> list[str]:
 def said_while_typing(pages: Pages, **fields: str) -> Any:
     """Return the response to the form's live check with its template context."""
     return pages.swap("/policies/sentence/", "said", FORM | fields)
+
+
+def wrong_fields(form: PolicyForm) -> list[str]:
+    """Return the names of the fields and lists of rows with errors."""
+    rows = (form.conditions, form.stages)
+    lists = [each.prefix for each in rows if each.non_form_errors()]
+    return [*form.errors, *lists, *(row.add_prefix(name) for each in rows for row in each for name in row.errors)]
 
 
 class Fields(HTMLParser):
@@ -78,7 +92,7 @@ class Fields(HTMLParser):
         name = named.get("name", "")
         is_off = named.get("type") in ("checkbox", "radio") and "checked" not in named
         if tag == "input" and name and not is_off:
-            self.sent[name] = named.get("value", "")
+            self.sent[name] = named.get("value", "on" if named.get("type") == "checkbox" else "")
         if tag in ("select", "textarea"):
             self._name, self._in_area = name, tag == "textarea"
         if tag == "option" and ("selected" in named or self._name not in self.sent):
@@ -116,7 +130,7 @@ def test_problems_are_shown_and_input_is_kept(pages):
     pages.send("/policies/new/", FORM | wrong, status=422)
     assert marked(pages.html) == {"expires_minutes"}
     pages.send("/policies/new/", FORM | wrong | {"expires_minutes": ""}, status=422)
-    assert marked(pages.html) == {"hours", "row-0"}
+    assert marked(pages.html) == {"hours", "row-0-value"}
     sent = Fields(pages.html).sent
     assert (sent["name"], sent["hours"], sent["row-0-value"]) == ("Kept name", "9 to 5", "much")
     assert Policy.objects.count() == 3
@@ -167,7 +181,7 @@ def test_second_change_of_the_same_revision_is_refused(pages):
     pages.send(f"/policies/{policy.public_id}/", first)
     pages.open(f"/policies/{policy.public_id}/")
     pages.send(f"/policies/{policy.public_id}/", first | {"message": "Two"}, status=422)
-    assert list(pages.context["form"].problems) == [""] and 'role="alert"' in pages.html
+    assert pages.context["form"].non_field_errors() and 'role="alert"' in pages.html
     assert Fields(pages.html).sent["message"] == "Two"
     assert policy.revisions.latest("number").message == "One"
 
@@ -202,13 +216,13 @@ def test_list_warns_without_a_policy_for_dangerous_calls(pages):
 def test_sentence_is_shown_while_editing(pages):
     pages.open("/policies/new/")
     complete = said_while_typing(pages, hours="Mon-Fri 09:00-17:00")
-    assert complete.context["said"].sentence in words(complete.content.decode())
+    assert complete.context["summary"].sentence in words(complete.content.decode())
     problems: dict[str, dict[str, str]] = {
         "hours": {"hours": "Friday"},
-        "match.arguments.0.value": {"row-0-value": "much"},
+        "row-0-value": {"row-0-value": "much"},
         "tool": {"tool": "a b"},
-        "stages": {"stage-0-group": ""},
-        "stages.0.count": {"stage-0-count": "0"},
+        "stage": {"stage-0-group": ""},
+        "stage-0-count": {"stage-0-count": "0"},
         "expires_minutes": {"expires_minutes": "soon"},
         "min_role_age_days": {"min_role_age_days": "900"},
     }
@@ -216,10 +230,10 @@ def test_sentence_is_shown_while_editing(pages):
     for place, fields in problems.items():
         response = said_while_typing(pages, **fields)
         form = response.context["form"]
-        assert response.context["said"].sentence == "" and all(
-            each in words(response.content.decode()) for each in form.told
+        assert response.context["summary"].sentence == "" and all(
+            each in words(response.content.decode()) for each in form.problems
         )
-        shown[place] = list(form.problems)
+        shown[place] = wrong_fields(form)
     assert shown == {place: [place] for place in problems}
     assert Policy.objects.count() == 3
 
@@ -250,7 +264,7 @@ def test_problems_of_a_simulation_are_shown_at_their_fields(pages):
     for field, bodies in asked.items():
         for body in bodies:
             pages.send("/policies/simulator/", {"tool": "write_file", "arguments": WRITTEN} | body, status=422)
-            described = re.findall(r'<(?:textarea|input|select)[^>]*aria-describedby="(?:h-at )?err-(\w+)"', pages.html)
+            described = re.findall(r'aria-describedby="(?:s-\w+_helptext )?s-(\w+)_error"', pages.html)
             assert (described, marked(pages.html), "found" in pages.context) == ([field], {field}, False), body
 
 
@@ -271,7 +285,7 @@ def test_editor_names_neighbouring_policies(pages):
     pages.open("/policies/new/")
 
     def beside(**fields: str) -> list[str]:
-        return re.findall("“(.+?)”", said_while_typing(pages, **fields).context["said"].place)
+        return re.findall("“(.+?)”", said_while_typing(pages, **fields).context["summary"].place)
 
     first, second, third = Policy.objects.order_by("order")
     assert beside(order="9") == [first.name]
@@ -279,7 +293,7 @@ def test_editor_names_neighbouring_policies(pages):
     assert beside(order="31") == [third.name]
     assert beside(order="30", policy=third.public_id) == [second.name]
     pages.open(f"/policies/{third.public_id}/")
-    assert re.findall("“(.+?)”", pages.context["said"].place) == [second.name]
+    assert re.findall("“(.+?)”", pages.context["summary"].place) == [second.name]
 
 
 @pytest.mark.usefixtures("catalog")
@@ -288,7 +302,7 @@ def test_allowing_policy_warns_about_dangerous_tools(pages):
     warnings = {}
     for tool in ("write_file", "*_file", "read_file"):
         response = said_while_typing(pages, effect="allow", tool=tool)
-        warnings[tool] = response.context["said"].warning
+        warnings[tool] = response.context["summary"].warning
         assert warnings[tool] in words(response.content.decode())
     assert len(set(warnings.values())) == 3 and warnings["read_file"] == ""
 
@@ -346,7 +360,7 @@ def test_backtest_has_pages(pages, ada, monkeypatch):
     buttons: list[list[str]] = []
     for do in ("test", None):
         pages.send("/policies/new/", refused | {"do": do or buttons[0][-1]})
-        buttons.append(re.findall(r'name="do" value="(test(?::[^"]+)?)" formaction="#tested"', pages.html))
+        buttons.append(re.findall(r'name="do"\s+value="(test(?::[^"]+)?)"\s+formaction="#tested"', pages.html))
         assert [each.call for each in pages.context["tested"].changed] == [calls.pop()]
     assert buttons == [["test", f"test:{buttons[0][-1][5:]}"], ["test", "test"]]
     assert len(buttons[0][-1]) > len("test:")
