@@ -1,20 +1,21 @@
 """Form that creates a grant from an approved request: its proposed values, their check against history, saving."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
+from django import forms
 from django.contrib.auth.models import User
-from django.utils.translation import gettext, gettext_noop
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from approvals.errors import GrantRefused
 from approvals.grants.conditions import check_grant_conditions, conditions_sentence
 from approvals.grants.proposals import (
     ArgumentProposal,
     CoverageHistory,
     GrantCondition,
-    Proposal,
     propose_grant,
     replay_history,
 )
@@ -23,85 +24,96 @@ from approvals.models import ApprovalRequest, Grant
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
-from catalog.errors import ToolgateError
-from catalog.rest.problems import problem_for
+from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.ui.page_forms import PageForm
 
 OPERATOR_LABELS = {
-    "": gettext_noop("Choose…"),
-    "equals": gettext_noop("is exactly"),
-    "in": gettext_noop("is one of (one per line)"),
-    "starts_with": gettext_noop("starts with"),
-    "ends_with": gettext_noop("ends with"),
-    "contains": gettext_noop("contains"),
-    "matches": gettext_noop("matches the pattern"),
-    "less_than": gettext_noop("is less than"),
-    "greater_than": gettext_noop("is greater than"),
-    "exists": gettext_noop("can be anything"),
+    "equals": gettext_lazy("is exactly"),
+    "in": gettext_lazy("is one of (one per line)"),
+    "starts_with": gettext_lazy("starts with"),
+    "ends_with": gettext_lazy("ends with"),
+    "contains": gettext_lazy("contains"),
+    "matches": gettext_lazy("matches the pattern"),
+    "less_than": gettext_lazy("is less than"),
+    "greater_than": gettext_lazy("is greater than"),
+    "exists": gettext_lazy("can be anything"),
 }
 TEXT_OPERATORS = ("equals", "in", "starts_with", "ends_with", "contains", "matches", "exists")
 NUMBER_OPERATORS = ("equals", "in", "less_than", "greater_than", "exists")
 OTHER_OPERATORS = ("equals", "exists")
 SCOPE_LABELS = {
-    "plan": gettext_noop("This plan only"),
-    "session": gettext_noop("Session %(name)s"),
-    "requester": gettext_noop("All calls of %(name)s"),
+    "plan": gettext_lazy("This plan only"),
+    "session": gettext_lazy("Session %(name)s"),
+    "requester": gettext_lazy("All calls of %(name)s"),
 }
-FIELD_BY_PATH = {"expires_at": "hours", "max_uses": "uses", "scope": "scope", "scope_ref": "scope"}
+FIELD_BY_PATH = {"expires_at": "hours", "max_uses": "uses", "scope_ref": "scope"}
+CHOOSE_A_CONDITION = gettext_lazy("Choose a condition.")
 
 
-@dataclass(slots=True)
-class ConditionField:
-    """Fields of one argument: the condition's operator and value."""
+class ArgumentForm(PageForm):
+    """The condition on one argument."""
 
-    number: int
-    part: ArgumentProposal
-    operator: str
-    value: str
-    problem: str = ""
+    operator = forms.ChoiceField(
+        error_messages={"required": CHOOSE_A_CONDITION, "invalid_choice": CHOOSE_A_CONDITION},
+    )
+    value = forms.CharField(
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={"class": "grows mono", "rows": 1, "spellcheck": "false"}),
+    )
 
-    @property
-    def is_text(self) -> bool:
-        """True if the argument is a string in the request."""
-        return isinstance(self.part.value, str)
-
-    @property
-    def operators(self) -> list[tuple[str, str]]:
-        """Operators to choose from, with labels; for a secret only `exists`."""
-        known: Sequence[str] = OTHER_OPERATORS
-        if self.is_text:
-            known = TEXT_OPERATORS
-        elif isinstance(self.part.value, int | float) and not isinstance(self.part.value, bool):
-            known = NUMBER_OPERATORS
-        elif isinstance(self.part.value, dict) and self.part.value:
-            known = ("exists",)
-        return [(word, gettext(OPERATOR_LABELS[word])) for word in ("", *known)]
+    def __init__(self, data: Mapping[str, Any] | None, *, number: int, part: ArgumentProposal) -> None:
+        super().__init__(data, initial=_initial(part), prefix=f"argument-{number}")
+        self.part = part
+        self.fields["operator"].label = _("Condition for %(path)s") % {"path": part.path}
+        self.fields["value"].label = _("Value for %(path)s") % {"path": part.path}
+        labels = [(each, OPERATOR_LABELS[each]) for each in self._operators()]
+        cast("forms.ChoiceField", self.fields["operator"]).choices = [("", _("Choose…")), *labels]
 
     @property
     def seen(self) -> list[str]:
         """The argument's values in similar calls, as texts."""
         return [value_as_text(value) for value in self.part.seen]
 
-    def row(self) -> GrantCondition:
-        """Return the condition as entered. Raises GrantRefused if a field is missing or invalid."""
-        if self.operator not in dict(self.operators) or not self.operator:
-            raise GrantRefused(f"arguments.{self.number}", gettext("Choose a condition."))
-        if self.operator == "exists":
-            return {"path": self.part.path, "operator": "exists"}
-        return {"path": self.part.path, "operator": self.operator, "value": self._read()}
+    @property
+    def condition(self) -> GrantCondition:
+        """The condition of a valid form."""
+        row: GrantCondition = {"path": self.part.path, "operator": self.cleaned_data["operator"]}
+        return row if row["operator"] == "exists" else row | {"value": self.cleaned_data["value"]}
 
-    def _read(self) -> Any:
-        if self.operator == "in":
-            return [self._one(line) for line in self.value.split("\n") if line.strip()]
-        return self._one(self.value)
+    def clean(self) -> dict[str, Any]:
+        """Return the operator, and the value as the condition has it. Raises ValidationError."""
+        data: dict[str, Any] = self.cleaned_data
+        operator, text = data.get("operator"), data.get("value", "").replace("\r\n", "\n")
+        if operator == "in":
+            data["value"] = [self._parse(line) for line in text.split("\n") if line.strip()]
+        elif operator != "exists":
+            data["value"] = self._parse(text)
+        return data
 
-    def _one(self, text: str) -> Any:
-        if self.is_text:
+    def _operators(self) -> Sequence[str]:
+        """Return the operators for the argument's type; for a secret only `exists`."""
+        value = self.part.value
+        if isinstance(value, str):
+            return TEXT_OPERATORS
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return NUMBER_OPERATORS
+        return ("exists",) if isinstance(value, dict) and value else OTHER_OPERATORS
+
+    def _parse(self, text: str) -> Any:
+        if isinstance(self.part.value, str):
             return text
         try:
             return parse_json(text)
         except ToolgateError:
-            message = gettext("This argument is not text. Write its value as JSON, such as 5 or true.")
-            raise GrantRefused(f"arguments.{self.number}", message) from None
+            message = _("This argument is not text. Write its value as JSON, such as 5 or true.")
+            raise ValidationError({"value": message}) from None
+
+
+def _initial(part: ArgumentProposal) -> dict[str, str]:
+    if part.row is None:
+        return {"operator": "", "value": value_as_text(part.value) if len(part.seen) == 1 else ""}
+    return {"operator": part.row["operator"], "value": value_as_text(part.row.get("value", ""))}
 
 
 def value_as_text(value: Any) -> str:
@@ -109,107 +121,95 @@ def value_as_text(value: Any) -> str:
     return value if isinstance(value, str) else canonical_text(value)
 
 
-@dataclass(slots=True)
-class GrantForm:
-    """Proposed or submitted values with their errors; `tested` compares them with past calls."""
+class GrantForm(PageForm):
+    """Terms of a grant that is created from a request, with an ArgumentForm for each argument in `rows`.
 
-    proposal: Proposal
-    rows: list[ConditionField]
-    scope: str
-    hours: str
-    uses: str
-    problems: dict[str, str] = field(default_factory=dict)
-    tested: CoverageHistory | None = None
-    answered_with: int = 200
+    Raises NotAllowed if `by` may not create a grant from this request.
+    """
 
-    @property
-    def request(self) -> ApprovalRequest:
-        """The request that the grant is created from."""
-        return self.proposal.request
+    scope = forms.ChoiceField(label=gettext_lazy("For"))
 
-    @property
-    def scopes(self) -> list[tuple[str, str]]:
-        """Scopes to choose from with their labels, narrowest first."""
-        scopes = self.proposal.scopes.items()
-        return [(scope, gettext(SCOPE_LABELS[scope]) % {"name": ref}) for scope, ref in scopes]
+    def __init__(self, request: ApprovalRequest, by: User, data: Mapping[str, Any] | None = None) -> None:
+        why_not = may_create_from(request, by)
+        if why_not is not None:
+            raise NotAllowed(why_not)
+        self.request, self.proposal = request, propose_grant(request, by)
+        found = self.proposal
+        super().__init__(data, initial={"scope": found.scope, "hours": found.hours, "uses": found.uses})
+        self.fields["hours"] = _limited_number(_("Hours"), found.limits.max_hours)
+        self.fields["uses"] = _limited_number(_("Uses"), found.limits.max_uses)
+        labels = [(scope, SCOPE_LABELS[scope] % {"name": ref}) for scope, ref in found.scopes.items()]
+        cast("forms.ChoiceField", self.fields["scope"]).choices = labels
+        self.rows = [ArgumentForm(data, number=number, part=part) for number, part in enumerate(found.parts)]
+
+    def is_valid(self) -> bool:
+        """Return True if the form and its rows have no errors."""
+        return all([super().is_valid(), *[row.is_valid() for row in self.rows]])
+
+    @cached_property
+    def conditions(self) -> list[GrantCondition]:
+        """Conditions in canonical form; empty if a row has errors, which are added to it, or without arguments."""
+        if not self.is_bound:
+            complete = all(part.row is not None for part in self.proposal.parts)
+            return self.proposal.rows if complete else []
+        if not all(row.is_valid() for row in self.rows):
+            return []
+        try:
+            return check_grant_conditions([row.condition for row in self.rows])
+        except ParameterError as error:
+            self.add_problems(error)
+            return []
 
     @property
     def in_words(self) -> str:
         """Sentence that describes the covered calls; empty while the form is incomplete."""
-        try:
-            return conditions_sentence(self.checked())
-        except ToolgateError:
-            return ""
+        return conditions_sentence(self.conditions) if len(self.conditions) == len(self.rows) else ""
 
-    def checked(self) -> list[GrantCondition]:
-        """Return the conditions in canonical form. Raises ParameterError that names the row."""
-        return check_grant_conditions([each.row() for each in self.rows])
+    @cached_property
+    def tested(self) -> CoverageHistory | None:
+        """Comparison with past calls; None while the form is incomplete."""
+        if not self.is_bound:
+            return self.proposal.history
+        if len(self.conditions) < len(self.rows) or "scope" in self.errors:
+            return None
+        return replay_history(self.request, self.conditions, self.cleaned_data["scope"])
 
-    def note(self, error: ToolgateError) -> None:
-        """Show an error at the field it is about."""
-        problem = problem_for(error)
-        self.answered_with = problem.status if problem else 422
-        errors = (problem.errors if problem else ()) or [{"path": "", "message": error.message}]
-        for each in errors:
-            path, _, rest = str(each["path"]).partition(".")
-            number = rest.partition(".")[0]
-            if path == "arguments" and number.isdecimal() and int(number) < len(self.rows):
-                self.rows[int(number)].problem = str(each["message"])
-            else:
-                self.problems[FIELD_BY_PATH.get(path, "")] = str(each["message"])
-
-
-def initial_grant_form(request: ApprovalRequest, by: User) -> GrantForm:
-    """Return the form with proposed values. Raises NotAllowed if `by` may not create a grant from this request."""
-    why_not = may_create_from(request, by)
-    if why_not is not None:
-        raise NotAllowed(why_not)
-    found = propose_grant(request, by)
-    rows = [_condition_field(number, part, part.row) for number, part in enumerate(found.parts)]
-    return GrantForm(found, rows, found.scope, str(found.hours), str(found.uses), tested=found.history)
-
-
-def _condition_field(number: int, part: ArgumentProposal, row: GrantCondition | None) -> ConditionField:
-    if row is None:
-        return ConditionField(number, part, "", value_as_text(part.value) if len(part.seen) == 1 else "")
-    return ConditionField(number, part, row["operator"], value_as_text(row.get("value", "")))
-
-
-def bind_grant_form(request: ApprovalRequest, by: User, sent: Mapping[str, str]) -> GrantForm:
-    """Return the submitted form with its comparison with past calls. Raises NotAllowed."""
-    form = initial_grant_form(request, by)
-    for each in form.rows:
-        each.operator = sent.get(f"operator-{each.number}", "")
-        each.value = sent.get(f"value-{each.number}", "").replace("\r\n", "\n")
-    form.scope, form.hours, form.uses = (sent.get(name, "").strip() for name in ("scope", "hours", "uses"))
-    form.tested = None
-    try:
-        form.tested = replay_history(request, form.checked(), form.scope)
-    except ToolgateError as error:
-        form.note(error)
-    return form
-
-
-def submit_grant_form(form: GrantForm, by: User) -> Grant | None:
-    """Create the grant and return it; return None after adding errors to the form."""
-    try:
-        request, hours = form.request, _whole_number("hours", form.hours)
+    def save(self, by: User) -> Grant | None:
+        """Create the grant and return it; return None after adding errors. Raises NotAllowed."""
+        if not self.is_valid() or len(self.conditions) < len(self.rows):
+            return None
+        data = self.cleaned_data
         terms = GrantTerms(
-            tool=request.tool_version.tool.name,
-            rows=form.checked(),
-            scope=form.scope,
-            scope_ref=form.proposal.scopes.get(form.scope, ""),
-            expires_at=clock.now() + timedelta(hours=hours),
-            max_uses=_whole_number("uses", form.uses),
+            tool=self.request.tool_version.tool.name,
+            rows=self.conditions,
+            scope=data["scope"],
+            scope_ref=self.proposal.scopes[data["scope"]],
+            expires_at=clock.now() + timedelta(hours=data["hours"]),
+            max_uses=data["uses"],
         )
-        return create_grant(terms, by=by, created_from=request)
-    except ToolgateError as error:
-        form.note(error)
-        return None
+        try:
+            return create_grant(terms, by=by, created_from=self.request)
+        except (ParameterError, Conflict) as error:
+            self.add_problems(error)
+            return None
+
+    def add_problems(self, error: ToolgateError) -> None:
+        """Show the problems of a service at their fields and rows."""
+        details = error.details if isinstance(error, ParameterError) else {}
+        for each in details.get("errors") or [{"path": "", "message": error.message}]:
+            path = str(each["path"]).split(".")
+            if path[0] == "arguments" and len(path) > 1:
+                self.rows[int(path[1])].add_error("value", each["message"])
+            else:
+                name = FIELD_BY_PATH.get(path[0], path[0])
+                self.add_error(name if name in self.fields else None, each["message"])
 
 
-def _whole_number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 7):
-        field_name = "expires_at" if name == "hours" else "max_uses"
-        raise GrantRefused(field_name, gettext("Enter a whole number of at least 1."))
-    return int(text)
+def _limited_number(label: str, most: int) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        min_value=1,
+        max_value=most,
+        help_text=_("At most %(most)s.") % {"most": most},
+        widget=forms.NumberInput(attrs={"class": "input", "autocomplete": "off"}),
+    )

@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.db.models import Prefetch, QuerySet
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -17,7 +17,7 @@ from approvals.grants.conditions import conditions_for, conditions_sentence
 from approvals.grants.services import GrantStatus, grant_status, grants_for, may_revoke_grant, revoke_grant
 from approvals.models import ApprovalRequest, Grant, GrantUse
 from approvals.requests.queries import request_for
-from approvals.web.grant_form import bind_grant_form, initial_grant_form, submit_grant_form
+from approvals.web.grant_form import GrantForm
 from catalog.access.roles import user_display_name
 from catalog.errors import Conflict
 from catalog.ui.requests import PageRequest, sign_in_required
@@ -105,11 +105,10 @@ def grants(request: PageRequest) -> HttpResponse:
 @sign_in_required
 def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Revoke a grant."""
+    grant = get_object_or_404(grants_for(request.user), public_id=public_id)
     try:
-        revoke_grant(grants_for(request.user).get(public_id=public_id), by=request.user)
+        revoke_grant(grant, by=request.user)
         messages.success(request, _("Grant revoked. Matching calls need approval again."))
-    except Grant.DoesNotExist:
-        raise Http404 from None
     except Conflict as error:
         messages.warning(request, error.message)
     return redirect("grants")
@@ -120,19 +119,14 @@ def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
 def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Show the form that creates a grant from an approved request; a POST checks it against history, or saves it."""
     held = _request_or_404(request, public_id)
-    form = (
-        bind_grant_form(held, request.user, request.POST.dict())
-        if request.method == "POST"
-        else initial_grant_form(held, request.user)
-    )
-    if (
-        request.method == "POST"
-        and request.POST.get("do") == "make"
-        and submit_grant_form(form, request.user) is not None
-    ):
+    form = GrantForm(held, request.user, request.POST if request.method == "POST" else None)
+    if request.POST.get("do") == "make" and form.save(request.user) is not None:
         messages.success(request, _("Grant created. Matching calls run without approval until it ends."))
         return redirect("grants")
-    return render(request, "approvals/grant.html", {"section": "approvals", "form": form}, status=form.answered_with)
+    tested = form.tested  # before the status: it adds errors to the form
+    status = 200 if not form.is_bound or form.is_valid() else 422
+    shown = {"section": "approvals", "form": form, "tested": tested}
+    return render(request, "approvals/grant.html", shown, status=status)
 
 
 def _request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:

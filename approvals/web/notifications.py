@@ -1,39 +1,120 @@
 """Pages of notifications: a user's preferences, and the log of deliveries."""
 
+from typing import Any, cast
+
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import Delivery
 from approvals.notifications.delivery import retry_delivery
-from approvals.notifications.preferences import change_choice, deliveries_for, preferences_page
+from approvals.notifications.preferences import PreferencesPage, change_choice, deliveries_for, preferences_page
 from catalog.errors import Conflict, ParameterError
+from catalog.templatetags.toolgate import revealed
 from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, sign_in_required
 
 PAGE_SIZE = 100
 
 
+class TimeInput(forms.TimeInput):
+    """The browser's input of a time."""
+
+    input_type = "time"
+
+
+class PreferencesForm(PageForm):
+    """Notification preferences of a user."""
+
+    by_mail = forms.BooleanField(required=False)
+    remove = forms.MultipleChoiceField(
+        label=gettext_lazy("Your addresses"), required=False, widget=forms.CheckboxSelectMultiple
+    )
+    address = forms.CharField(
+        label=gettext_lazy("Another address"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": 1000, "autocomplete": "off", "spellcheck": "false"}),
+        help_text=gettext_lazy(
+            "https://… for signed webhooks, or a chat: slack://…, workflows://… (Teams), ntfys://…, discord://…, "
+            "tgram://…. It is not shown again."
+        ),
+    )
+    quiet_from = forms.TimeField(
+        label=gettext_lazy("Quiet hours from"), required=False, widget=TimeInput(format="%H:%M")
+    )
+    quiet_until = forms.TimeField(label=gettext_lazy("until"), required=False, widget=TimeInput(format="%H:%M"))
+    time_zone = forms.CharField(
+        label=gettext_lazy("Time zone"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": 64, "autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    def __init__(self, data: QueryDict | None, page: PreferencesPage) -> None:
+        """Create the form; the mail option is disabled if no mail can reach the user."""
+        choice = page.choice
+        initial = {name: getattr(choice, name) for name in ("quiet_from", "quiet_until", "time_zone")}
+        super().__init__(data, initial=initial | {"by_mail": choice.by_mail and page.mail_reaches})
+        mail = self.fields["by_mail"]
+        mail.label = format_html(_("By mail to {address}"), address=revealed(page.mail)) if page.mail else _("By mail")
+        mail.disabled = not page.mail_reaches
+        mail.help_text = " ".join(_mail_hints(page))
+        cast("forms.MultipleChoiceField", self.fields["remove"]).choices = [
+            (str(number), format_html(_("Remove {address}"), address=format_html("<code>{}</code>", revealed(shown))))
+            for number, shown in enumerate(page.addresses)
+        ]
+
+    def values(self) -> dict[str, Any]:
+        """Return the preferences as `change_choice` takes them."""
+        data = self.cleaned_data
+        hours = {name: f"{data[name]:%H:%M}" if data[name] else "" for name in ("quiet_from", "quiet_until")}
+        return {name: data[name] for name in ("by_mail", "address", "time_zone")} | hours
+
+
+def _mail_hints(page: PreferencesPage) -> list[str]:
+    """Return sentences on why no mail can reach the user, and what to do; none if it can."""
+    if page.mail_reaches:
+        return []
+    hints = [
+        _("Your account has no mail address. An administrator can add one.")
+        if page.sends_mail
+        else _("This installation sends no mail. An administrator can set TOOLGATE_EMAIL_URL.")
+    ]
+    if page.choice.by_mail:
+        hints.append(_("You will get mail from then on."))
+    if not page.addresses:
+        hints.append(_("Until then, notifications only appear on these pages. Add an address below."))
+    return hints
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def preferences(request: PageRequest) -> HttpResponse:
     """Show and change the user's notification preferences."""
-    problem = None
-    if request.method == "POST":
+    page = preferences_page(request.user)
+    form = PreferencesForm(request.POST if request.method == "POST" else None, page)
+    if form.is_valid():
         try:
-            change_choice(request.user, request.POST.dict(), request.POST.getlist("remove"))
-            return redirect("/profile/notifications/?saved=1")
+            change_choice(request.user, form.values(), form.cleaned_data["remove"])
         except ParameterError as error:
-            problem = error.details["errors"][0] if error.details else {"message": error.message}
-    shown = {"page": preferences_page(request.user), "problem": problem, "saved": "saved" in request.GET}
-    shown |= {"section": "notifications"}
-    if problem:
-        shown |= {"typed": request.POST, "removed": request.POST.getlist("remove")}
-    return render(request, "approvals/notifications.html", shown, status=422 if problem else 200)
+            _add_problems(form, error)
+        else:
+            messages.success(request, _("Preferences saved."))
+            return redirect("notifications")
+    shown = {"section": "notifications", "page": page, "form": form}
+    return render(request, "approvals/notifications.html", shown, status=422 if form.errors else 200)
+
+
+def _add_problems(form: PreferencesForm, error: ParameterError) -> None:
+    """Show the problem at its field; one without a field is about the new address."""
+    if error.details.get("errors"):
+        form.add_problems(error)
+    else:
+        form.add_error("address", error.message)
 
 
 class DeliveryFilterForm(PageForm):
@@ -62,11 +143,14 @@ def deliveries(request: PageRequest) -> HttpResponse:
 @sign_in_required
 def retry_delivery_page(request: PageRequest, number: int) -> HttpResponse:
     """Queue a failed delivery again and return to the list."""
+    rows = deliveries_for(request.user)
     try:
-        retry_delivery(get_object_or_404(deliveries_for(request.user), pk=number), by=request.user)
-        messages.success(request, _("Notification queued again."))
-    except OverflowError:
+        delivery = get_object_or_404(rows, pk=number)
+    except OverflowError:  # larger than any key
         raise Http404 from None
+    try:
+        retry_delivery(delivery, by=request.user)
+        messages.success(request, _("Notification queued again."))
     except Conflict as error:
         messages.warning(request, error.message)
     return redirect("deliveries")
