@@ -101,20 +101,12 @@ def preferences(request: PageRequest) -> HttpResponse:
         try:
             change_choice(request.user, form.values(), form.cleaned_data["remove"])
         except ParameterError as error:
-            _add_problems(form, error)
+            form.add_problems(error)
         else:
             messages.success(request, _("Preferences saved."))
             return redirect("notifications")
     shown = {"section": "notifications", "page": page, "form": form}
     return render(request, "approvals/notifications.html", shown, status=422 if form.errors else 200)
-
-
-def _add_problems(form: PreferencesForm, error: ParameterError) -> None:
-    """Show the problem at its field; one without a field is about the new address."""
-    if error.details.get("errors"):
-        form.add_problems(error)
-    else:
-        form.add_error("address", error.message)
 
 
 class DeliveryFilterForm(PageForm):

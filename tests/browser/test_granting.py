@@ -1,4 +1,4 @@
-"""Remembering an approval: from the decided request to a grant, and its end in one press; on a phone too."""
+"""Grants in the browser: created from a decided request, used by a call, revoked."""
 
 from pathlib import Path
 
@@ -31,15 +31,15 @@ def approved(office, ada, rosa, admin) -> ApprovalRequest:
     return request_of(plan)
 
 
-def test_an_approval_is_remembered_and_forgotten(approved, ada, rosa, page_as: PageAs):
-    """What varied must be chosen; the grant lets the next call run, and ends in one press."""
+def test_grant_is_created_used_and_revoked(approved, ada, rosa, page_as: PageAs):
+    """A condition must be chosen for arguments that varied."""
     page = page_as(rosa)
     page.goto(f"/approvals/?status=decided&item={approved.public_id}")
     page.get_by_role("link", name="Remember this…").click()
-    expect(page.get_by_text("You approved 3 calls like this; only content and path (under reports/)")).to_be_visible()
+    expect(page.get_by_text("You approved 3 similar calls; only content and path (under reports/)")).to_be_visible()
     page.get_by_role("button", name="Remember", exact=True).click()
     expect(page.get_by_text("Choose a condition.")).to_be_visible()
-    page.get_by_label("content must").select_option("exists")
+    page.get_by_label("Condition for content").select_option("exists")
     page.get_by_label("For", exact=True).select_option("requester")
     page.get_by_role("button", name="Check against history").click()
     expect(page.get_by_text("covered 3 of 3 calls")).to_be_visible()

@@ -191,7 +191,13 @@ def create_a_token(page: Page) -> None:
 
 def make_mistakes(page: Page) -> None:
     """Fill in a policy so that the bar at the bottom says all it has to say."""
-    for label, wrong in (("Tool", "a b"), ("Source", "x"), ("Requester", "x"), ("Hours", "x"), ("Number of approvals", "0")):
+    for label, wrong in (
+        ("Tool", "a b"),
+        ("Source", "x"),
+        ("Requester", "x"),
+        ("Hours", "x"),
+        ("Number of approvals", "0"),
+    ):
         page.get_by_label(label, exact=True).first.fill(wrong)
     expect(page.locator("#sentence li")).to_have_count(5)
 
@@ -304,7 +310,7 @@ def test_pages_that_follow_a_decision(ada, rosa, workspace: Path, page_as: PageA
 
 def check_grant(page: Page) -> None:
     """Choose the terms of a grant and compare them with history."""
-    page.get_by_label("content must").select_option("exists")
+    page.get_by_label("Condition for content").select_option("exists")
     with page.expect_navigation():
         page.get_by_role("button", name="Check against history").click()
 

@@ -31,7 +31,11 @@ FORMS = {
     "task": ("/agents/scout/task/", {"task": "", "key": "k"}, "task"),
     "policy, calls": ("/policies/new/", POLICY | {"name": "", "do": "save"}, "f-name"),
     "policy, outcome": ("/policies/new/", POLICY | {"expires_minutes": "soon", "do": "save"}, "f-expires_minutes"),
-    "policy, people": ("/policies/new/", POLICY | {"fresh_sign_in_minutes": "soon", "do": "save"}, "f-fresh_sign_in_minutes"),
+    "policy, people": (
+        "/policies/new/",
+        POLICY | {"fresh_sign_in_minutes": "soon", "do": "save"},
+        "f-fresh_sign_in_minutes",
+    ),
     "simulator": ("/policies/simulator/", {"tool": "read_file", "arguments": "{"}, "s-arguments"),
     "notifications": ("/profile/notifications/", {"quiet_from": "late", "quiet_until": "07:00"}, "id_quiet_from"),
     "new plan": ("/plans/new/", {"text": "{", "do": "check"}, "pj"),
