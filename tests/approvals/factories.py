@@ -31,6 +31,14 @@ from plans.models import Plan
 from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.pages import Pages
 
+POLICY_ROWS = {
+    "row-TOTAL_FORMS": "2",
+    "row-INITIAL_FORMS": "0",
+    "stage-TOTAL_FORMS": "1",
+    "stage-INITIAL_FORMS": "0",
+}
+"""Fields of the policy editor that give the number of conditions and stages."""
+
 
 def page_of_request(request: ApprovalRequest, action: str = "") -> str:
     """Return the URL of a request's page, or of an action on it."""

@@ -209,7 +209,7 @@ PAGES: dict[str, str] = {
     "POST /plans/new/": "333++3+",
     "GET /policies/": "13+++++",
     "GET /policies/<slug:public_id>/": "13+++++",
-    "POST /policies/<slug:public_id>/": "343333+",
+    "POST /policies/<slug:public_id>/": "333333+",
     "POST /policies/<slug:public_id>/act/": "343333+",
     "GET /policies/new/": "133333+",
     "POST /policies/new/": "333333+",

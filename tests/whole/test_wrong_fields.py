@@ -5,19 +5,16 @@ from html.parser import HTMLParser
 import pytest
 from django.test import Client
 
+from tests.approvals.factories import POLICY_ROWS
 from tests.builders import act, make_plan, work_off
 from tests.plans.agents.scripted import make_agent
 
 AGENT = {"name": "researcher", "instructions": "Find it out.", "max_level": "cautious", "strategy": "react"}
-POLICY = {
+POLICY = POLICY_ROWS | {
     "name": "Payments",
     "tool": "send_*",
     "effect": "hold",
     "on_expiry": "fail",
-    "row-TOTAL_FORMS": "0",
-    "row-INITIAL_FORMS": "0",
-    "stage-TOTAL_FORMS": "1",
-    "stage-INITIAL_FORMS": "0",
     "stage-0-count": "1",
     "stage-0-group": "reviewer",
 }

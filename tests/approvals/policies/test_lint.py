@@ -11,12 +11,12 @@ from approvals.policies.lint import policy_warnings
 from approvals.policies.terms import term_columns
 from catalog.errors import ParameterError
 from catalog.models import Source, Tool
-from tests.approvals.factories import make_tool
+from tests.approvals.factories import POLICY_ROWS, make_tool
 from tests.pages import Pages
 from tests.rest import Rest, wrong_paths
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("catalog")]
-FORM = {"name": "x", "effect": "deny", "on_expiry": "fail", "do": "save"}
+FORM = POLICY_ROWS | {"name": "x", "effect": "deny", "on_expiry": "fail", "do": "save"}
 
 
 def warned(match: dict[str, Any] | None = None, **terms: Any) -> dict[str, str]:
@@ -101,7 +101,7 @@ def test_unknown_source_is_refused_with_a_suggestion(admin):
     pages.open("/policies/new/")
     sent = FORM | {"source": "catalog.toolset.workspace"}
     assert "catalog.toolsets.workspace" in pages.send("/policies/new/", sent, status=422)
-    assert 'id="err-source"' in pages.html
+    assert 'id="f-source_error"' in pages.html
     assert Policy.objects.count() == 3
 
 
@@ -121,9 +121,9 @@ def test_page_of_a_policy_with_a_removed_source(admin):
     pages = Pages(admin)
 
     def assert_is_complete() -> None:
-        form, said = pages.context["form"], pages.context["said"]
-        assert (form.problems, form.warnings.keys()) == ({}, {"source"})
-        assert said.sentence and said.place
+        form, summary = pages.context["form"], pages.context["summary"]
+        assert (form.problems, form.warnings.keys()) == ([], {"source"})
+        assert summary.sentence and summary.place
 
     pages.open(f"/policies/{policy.public_id}/")
     assert_is_complete()
@@ -146,9 +146,7 @@ def test_hidden_characters_of_names_are_spelled_out(admin):
 def test_policy_with_warnings_can_be_saved(admin):
     pages = Pages(admin)
     pages.open("/policies/new/")
-    pages.send(
-        "/policies/new/", {"name": "x", "effect": "deny", "tool": "wirte_file", "on_expiry": "fail", "do": "save"}
-    )
+    pages.send("/policies/new/", FORM | {"tool": "wirte_file"})
     policy = Policy.objects.get(name="x")
     said = pages.open(f"/policies/{policy.public_id}/")
     assert pages.context["form"].warnings["tool"] in said

@@ -11,19 +11,13 @@ from django.test import Client
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import backtest
 from approvals.web.policies.forms import PolicyForm
-from tests.approvals.factories import held_call
+from tests.approvals.factories import POLICY_ROWS, held_call
 from tests.pages import Pages, words
 from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
 WRITTEN = '{"path": "a", "content": "x"}'
-ROWS = {
-    "row-TOTAL_FORMS": "2",
-    "row-INITIAL_FORMS": "0",
-    "stage-TOTAL_FORMS": "1",
-    "stage-INITIAL_FORMS": "0",
-}
-FORM = ROWS | {
+FORM = POLICY_ROWS | {
     "name": "Large payments",
     "order": "5",
     "tool": "send_*",
