@@ -53,6 +53,8 @@ CHOOSE_A_CONDITION = gettext_lazy("Choose a condition.")
 class ArgumentForm(PageForm):
     """The condition on one argument."""
 
+    use_required_attribute = False  # the server explains what is missing
+
     operator = forms.ChoiceField(
         error_messages={"required": CHOOSE_A_CONDITION, "invalid_choice": CHOOSE_A_CONDITION},
     )
