@@ -130,7 +130,7 @@ class WarningForm(PageForm):
         super().__init__(*args, **kwargs)
         self.warnings: dict[str, str] = {}
         for name in self.warned_fields:
-            self.fields[name].template_name = "policies/_field.html"
+            self.fields[name].template_name = "policies/_field.html"  # type: ignore[attr-defined] # not in the stubs
 
 
 class RowForm(WarningForm):
@@ -235,13 +235,17 @@ class RowFormSet(BaseFormSet):  # type: ignore[type-arg]
         """Problems of the rows, each with the label of its row."""
         for form in self.forms:
             yield from (f"{form.row_label}: {message}" for errors in form.errors.values() for message in errors)
-        yield from self.non_form_errors()
+        yield from map(str, self.non_form_errors())
 
 
-ConditionFormSet = formset_factory(
-    ConditionForm, formset=RowFormSet, extra=1, max_num=MAX_CONDITIONS, absolute_max=MAX_CONDITIONS
+ConditionFormSet = cast(
+    "type[RowFormSet]",
+    formset_factory(ConditionForm, RowFormSet, extra=1, max_num=MAX_CONDITIONS, absolute_max=MAX_CONDITIONS),
 )
-StageFormSet = formset_factory(StageForm, formset=RowFormSet, extra=1, max_num=MAX_STAGES, absolute_max=MAX_STAGES)
+StageFormSet = cast(
+    "type[RowFormSet]",
+    formset_factory(StageForm, RowFormSet, extra=1, max_num=MAX_STAGES, absolute_max=MAX_STAGES),
+)
 
 
 class PolicyForm(WarningForm):
@@ -358,7 +362,6 @@ class PolicyForm(WarningForm):
         label=gettext_lazy("Days"),
         required=False,
         coerce=int,
-        empty_value=DEFAULT_BACKTEST_DAYS,
         initial=DEFAULT_BACKTEST_DAYS,
     )
 

@@ -14,7 +14,7 @@ from approvals.policies import services
 from approvals.policies.backtest import BackTest, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import matched_levels, policy_warnings
 from approvals.policy_language.sentences import extra_terms_in_words, policy_sentence
-from approvals.web.policies.forms import MAX_MENU_CHOICES, PolicyForm
+from approvals.web.policies.forms import DEFAULT_BACKTEST_DAYS, MAX_MENU_CHOICES, PolicyForm
 from catalog.access.roles import NotAllowed, can_see_all
 from catalog.models import Category, Source
 
@@ -78,7 +78,7 @@ def run_backtest(form: PolicyForm, *, before: str = "") -> BackTest | None:
     name = form.cleaned_data.get("name") or NEW_POLICY_NAME
     draft = draft_of(form.columns, name=name, order=_effective_order(form), policy=policy)
     books = rulebooks_for(draft, enabled=policy is None or policy.enabled)
-    return back_test(books, days=form.cleaned_data["days"], before=before)
+    return back_test(books, days=form.cleaned_data["days"] or DEFAULT_BACKTEST_DAYS, before=before)
 
 
 def summarise_policy_form(form: PolicyForm) -> PolicySummary:
