@@ -116,7 +116,7 @@ def test_d_focuses_the_reason_and_control_enter_rejects(ada, rosa, page_as: Page
     page.keyboard.press("d")
     expect(page.locator("#note")).to_be_focused()
     page.keyboard.press("Control+Enter")
-    expect(page.locator("#note-e")).to_contain_text("Say why")
+    expect(page.locator("#note-e[data-setback=comment]")).to_be_visible()
     page.locator("#note").fill("Not this one")
     page.keyboard.press("Escape")
     page.keyboard.press("d")
