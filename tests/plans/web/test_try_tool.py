@@ -1,6 +1,7 @@
 """Tests of trying a tool from its page, without JavaScript."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -128,7 +129,7 @@ def test_rows_and_variants_work_without_scripts(ada):
     pages = Pages(ada)
     press(pages, TRIP, "add:stops", **BONN_FIELDS)
     assert pages.field("size:stops") == "2" and 'name="pick:stops.1.place"' in pages.html
-    assert pages.html.count("autofocus") == 1 and 'autofocus aria-label="Form of stops.1.place"' in pages.html
+    assert re.findall(r'name="([^"]+)"[^>]*autofocus', pages.html) == ["pick:stops.1.place"]
     press(pages, TRIP, "update", **BONN_FIELDS | {"pick:stops.0.place": "0"})
     assert 'name="value:stops.0.place.x"' in pages.html and "Bonn" not in pages.html
     press(pages, TRIP, "remove:stops.0", **BONN_FIELDS)
@@ -302,6 +303,6 @@ def test_deep_schema_becomes_json(ada):
     set_schema(deep)
     pages = Pages(ada)
     pages.open(TRIP)
-    assert 'placeholder="JSON: texts in quotes"' in pages.html
+    assert 'placeholder="JSON' in pages.html
     pages.open("/tools/plan_trip/")
     assert TRIP in pages.html
