@@ -23,6 +23,8 @@ ALLOWED_PORTS = {80, 443, 8000, 8080, 8443}
 MAX_URL_LENGTH = 2000
 MAX_RESPONSE_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 100
+KEEPALIVE_SECONDS = 3.0
+"""How long an unused connection is kept: less than the 5 seconds after which many servers close it."""
 NOT_ACCEPTED_STATUS = 503
 """The one 5xx status that says the request was not processed."""
 EXTRA_RESERVED_NETWORKS = tuple(
@@ -208,8 +210,12 @@ class _AsyncGuardedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SocketOption] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the first checked address that answers. Raises RequestNotSent and httpcore2.ConnectError."""
-        *earlier, last = map(str, await resolve_allowed_addresses_async(host, port))
+        """As there. Raises also httpcore2.ConnectTimeout; resolving the name counts."""
+        try:
+            async with asyncio.timeout(timeout):
+                *earlier, last = map(str, await resolve_allowed_addresses_async(host, port))
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout from None
         for address in earlier:
             try:
                 return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
@@ -248,7 +254,10 @@ class AsyncGuardedTransport(httpx2.AsyncHTTPTransport):
         super().__init__(verify=_tls_context(), trust_env=False)
         self._max_bytes = max_bytes
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=_tls_context(), max_connections=MAX_CONNECTIONS, network_backend=_AsyncGuardedBackend()
+            ssl_context=_tls_context(),
+            max_connections=MAX_CONNECTIONS,
+            keepalive_expiry=KEEPALIVE_SECONDS,
+            network_backend=_AsyncGuardedBackend(),
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Case, F, Q, QuerySet, When
 
 from catalog import signals
 from catalog.access.roles import NotAllowed
@@ -53,7 +53,7 @@ from catalog.sources.definitions import (
 )
 from catalog.sources.documents import fetch_document
 from catalog.sources.loading import build_tool, judge_definition
-from catalog.sources.mcp_client import list_upstream, register_change_listener
+from catalog.sources.mcp_client import close_connections, keep_connections, list_upstream, register_change_listener
 from catalog.sources.settings import (
     UpstreamSettings,
     check_source,
@@ -68,9 +68,14 @@ RESYNC_AFTER = timedelta(minutes=15)
 """Age of the last synchronisation after which an enabled source is due again."""
 RETRY_AFTER = timedelta(minutes=1)
 """Age after which a failing source is due again."""
+MAX_READINGS = 3
+"""How often an upstream is read if its source is changed or synchronised by another process meanwhile."""
 FIELDS = ("name", "kind", "url", "command", "document", "base_url", "timeout", "trusted", "enabled")
 AUDITED = ("url", "command", "base_url", "timeout", "trusted", "enabled")
 """Fields whose values the audit log keeps; of others it keeps the names."""
+ADDRESS = ("url", "command", "document", "base_url")
+READ_WITH = (*ADDRESS, "secrets", "timeout", "trusted", "enabled", "last_sync_at")
+"""Fields that must not change between reading an upstream and writing what it offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +140,13 @@ def update_source(source: Source, values: Mapping[str, Any], *, by: User, any_co
         source.sync_requested_at = clock.now() if source.enabled else None
         source.save()
         _refresh_implementations(source)
+        _apply_tool_settings(source, by=by, only=values.get("tools"))
         bump_revision()
         changed = {
             name: [before.get(name), value] for name, value in _facts(source).items() if value != before.get(name)
         }
         signals.record_fact("source.changed", by=by, source=source.name, fields=sorted(values), changes=changed)
     snapshot.drop_snapshot()
-    _apply_tool_settings(source, by=by, only=values.get("tools"))
     return source
 
 
@@ -153,13 +158,16 @@ def end_source(source: Source, *, by: User) -> None:
 def preview_source(values: Mapping[str, Any], *, by: User, any_command: bool = False) -> SourcePreview:
     """Return what a source would bring; an upstream that fails is a problem of the preview.
 
+    Stored headers and environment are used only with the stored address: a preview leaves no entry in the audit log.
     Raises as `create_source`.
     """
     check_administrator(by)
-    stored = Source.objects.filter(name=values.get("name", "")).first()
-    source = _built_source(stored or Source(), values, any_command=any_command)
+    source = imported_sources().filter(name=values.get("name", "")).first() or Source()
+    if any(getattr(source, name) != values[name] for name in ADDRESS if name in values):
+        source.secrets = ""
+    source = _built_source(source, values, any_command=any_command)
     try:
-        listing = read_upstream(source)
+        listing = read_upstream(source, once=True)
     except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
         return SourcePreview((), (error.message,))
     reached = settings_of(source)
@@ -176,11 +184,14 @@ def preview_source(values: Mapping[str, Any], *, by: User, any_command: bool = F
     return SourcePreview(tuple(tools), tuple(problems))
 
 
-def read_upstream(source: Source) -> Listing:
-    """Return what an upstream offers now. Raises SourceProblem, UpstreamUnavailable and UpstreamError."""
+def read_upstream(source: Source, *, once: bool = False) -> Listing:
+    """Return what an upstream offers now; with `once`, over a connection of its own.
+
+    Raises SourceProblem, UpstreamUnavailable and UpstreamError.
+    """
     reached = settings_of(source)
     if source.kind == Source.Kind.MCP:
-        return list_upstream(reached)
+        return list_upstream(reached, once=once)
     text = source.document or fetch_document(reached)
     return openapi.list_operations(source.name, text, url=source.url, base_url=source.base_url, timeout=reached.timeout)
 
@@ -188,33 +199,56 @@ def read_upstream(source: Source) -> Listing:
 def sync_source(source: Source) -> SyncResult:
     """Read the upstream and write its tools into the catalog; return what changed.
 
+    What was read is dropped and read again if the source was changed, or another process synchronised it, meanwhile.
     Raises SourceProblem, UpstreamUnavailable or UpstreamError; the source is then `failing` with the same words.
     """
-    try:
-        listing = read_upstream(source)
-    except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
-        Source.objects.filter(pk=source.pk).update(
-            error=error.message[:1000], sync_requested_at=None, last_sync_at=clock.now()
-        )
-        raise
-    accepted, problems = _judged(listing, settings_of(source))
-    changes, told = SyncResult(), list[signals.Fact]()
-    with catalog_write_lock():
+    for _ in range(MAX_READINGS):
         source = Source.objects.get(pk=source.pk)
-        rows = _rows_by_upstream(source)
-        names = _names(source, accepted, rows)
+        try:
+            listing = read_upstream(source)
+        except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
+            _finish_sync(source, error=error.message[:1000])
+            raise
+        changes = _write_listing(source, listing)
+        if changes is not None:
+            snapshot.drop_snapshot()
+            return changes
+    raise SourceProblem(f"{source.name} was changed several times meanwhile. Synchronise it again.")
+
+
+def _write_listing(source: Source, listing: Listing) -> SyncResult | None:
+    """Write what an upstream offers; return what changed, or None if the source is not as it was when it was read."""
+    accepted, problems = _judged(listing, settings_of(source))
+    changes, told = SyncResult(problems=problems), list[signals.Fact]()
+    with catalog_write_lock():
+        now = Source.objects.get(pk=source.pk)
+        if any(getattr(now, name) != getattr(source, name) for name in READ_WITH):
+            return None
+        rows = _rows_by_upstream(now)
+        names = _names(now, accepted, rows)
         for definition in accepted:
             row = rows.pop(definition.upstream, None)
-            told += _sync_tool(source, names[definition.upstream], definition, row, changes)
+            told += _sync_tool(now, names[definition.upstream], definition, row, changes)
         told += _remove_tools(rows.values(), changes)
-        Source.objects.filter(pk=source.pk).update(error="", sync_requested_at=None, last_sync_at=clock.now())
+        _finish_sync(source)
         search.index_changed_tools()
         if changes or changes.drifted:
             bump_revision()
         for fact in told:  # last: each waits for the head of the audit log
             signals.record_fact(fact.kind, **fact.data)
-    snapshot.drop_snapshot()
-    return replace(changes, problems=[*changes.problems, *problems])
+    return changes
+
+
+def _finish_sync(source: Source, error: str = "") -> None:
+    """Store the outcome. A request that came after `source` was read stays, so that it is read again."""
+    is_same_request = When(sync_requested_at=source.sync_requested_at, then=None)
+    Source.objects.filter(pk=source.pk).update(
+        error=error,
+        last_sync_at=clock.now(),
+        sync_requested_at=Case(is_same_request, default=F("sync_requested_at"))
+        if source.sync_requested_at
+        else F("sync_requested_at"),
+    )
 
 
 def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
@@ -245,16 +279,21 @@ register_change_listener(request_sync)
 
 
 def sync_due_sources() -> int:
-    """Synchronise the sources that are due, each claimed by a conditional UPDATE; return how many were tried."""
+    """Synchronise the sources that are due; return how many were tried.
+
+    A conditional UPDATE claims each one by moving its time, so that another process tries again if this one is killed.
+    """
     now = clock.now()
-    due = Q(sync_requested_at__lte=now) | Q(kind=Source.Kind.MCP, last_sync_at__lte=now - RESYNC_AFTER)
-    due |= Q(last_sync_at__lte=now - RETRY_AFTER) & ~Q(error="")
+    is_stale = Q(kind=Source.Kind.MCP, last_sync_at__lte=now - RESYNC_AFTER)
+    is_stale |= Q(last_sync_at__lte=now - RETRY_AFTER) & ~Q(error="")
+    due = Q(sync_requested_at__lte=now) | Q(sync_requested_at=None) & is_stale
     tried = 0
     for source in imported_sources().filter(due, enabled=True):
         mine = Source.objects.filter(
             pk=source.pk, sync_requested_at=source.sync_requested_at, last_sync_at=source.last_sync_at
         )
-        if not mine.update(sync_requested_at=None, last_sync_at=now if source.last_sync_at else None):
+        claimed_until = clock.now() + RETRY_AFTER + timedelta(seconds=2 * source.timeout)
+        if not mine.update(sync_requested_at=claimed_until):
             continue
         tried += 1
         try:
@@ -263,9 +302,8 @@ def sync_due_sources() -> int:
             continue  # the source says so
         except Exception as error:  # noqa: BLE001 - one source must not keep the others waiting
             log_unexpected(error)
-            Source.objects.filter(pk=source.pk).update(
-                error="The synchronisation failed unexpectedly; the log has the reason.", last_sync_at=clock.now()
-            )
+            source.sync_requested_at = claimed_until
+            _finish_sync(source, error="The synchronisation failed unexpectedly; the log has the reason.")
     return tried
 
 
@@ -277,17 +315,20 @@ class SyncThread:
         self._stopping = threading.Event()
 
     def look(self) -> None:
-        """Start a round if something is due and none is running here."""
+        """Close connections to disabled sources; start a round unless one is running here."""
+        enabled = list(imported_sources().filter(enabled=True).values_list("pk", flat=True))
+        keep_connections(enabled)
         is_busy = self._thread is not None and self._thread.is_alive()
-        if not is_busy and not self._stopping.is_set() and imported_sources().filter(enabled=True).exists():
+        if enabled and not is_busy and not self._stopping.is_set():
             self._thread = threading.Thread(target=self._sync, name="toolgate-sources", daemon=True)
             self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Start nothing more, and wait a moment for the current round."""
+        """Start nothing more, wait a moment for the current round, and end the connections of this process."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
+        close_connections()
 
     def _sync(self) -> None:
         try:
@@ -306,15 +347,17 @@ def check_administrator(by: User) -> None:
 def _built_source(source: Source, values: Mapping[str, Any], *, any_command: bool) -> Source:
     """Return the source with the given fields set and checked. Raises ParameterError."""
     stored = read_secrets(source)
+    program = (source.command, stored["env"])
     headers = unmasked("headers", values.get("headers", stored["headers"]), stored["headers"])
     env = unmasked("env", values.get("env", stored["env"]), stored["env"])
     for name in FIELDS:
         if name in values:
             setattr(source, name, values[name])
     if "tools" in values:
-        source.tool_settings = dict(values["tools"])
+        source.tool_settings = {**source.tool_settings, **values["tools"]}
     check_source({name: getattr(source, name) for name in FIELDS} | {"headers": headers, "env": env})
-    if source.command and not any_command and source.command[0] not in settings.TOOLGATE_STDIO_COMMANDS:
+    is_listed = not source.command or source.command[0] in settings.TOOLGATE_STDIO_COMMANDS
+    if not is_listed and not any_command and (source.command, env) != program:
         message = "This program is not listed in TOOLGATE_STDIO_COMMANDS. An operator with a shell can use import_mcp."
         raise field_error("command", "not_allowed", message)
     source.secrets = encrypt_secrets(headers, env)
@@ -372,9 +415,13 @@ def _sync_tool(
 ) -> Iterator[signals.Fact]:
     """Write one tool that the upstream offers; yield what the audit log keeps of it."""
     if row is None:
-        row = _add_tool(source, name, definition)
+        row = _add_tool(source, name, definition, changes)
         changes.added.append(name)
         yield signals.Fact("tool.added", data=version_facts(row))
+        if row.level_override:
+            setting = source.tool_settings[definition.upstream]
+            levels = {"before": row.declared_level, "after": row.level_override, "reason": setting.get("reason", "")}
+            yield signals.Fact("tool.level_set", data={**version_facts(row), **levels})
         return
     known = Definition.from_json(row.definition or {})
     came_back = not row.registered
@@ -412,9 +459,16 @@ def _offer(definition: Definition) -> str:
     )
 
 
-def _add_tool(source: Source, name: str, definition: Definition) -> Tool:
+def _add_tool(source: Source, name: str, definition: Definition, changes: SyncResult) -> Tool:
+    """Add a tool with what was chosen for it; a lower level without a reason is not taken."""
     setting = source.tool_settings.get(definition.upstream, {})
-    level = setting.get("safety_level") or ""
+    level = setting.get("safety_level") or definition.safety_level
+    is_lower = SafetyLevel(level).rank < SafetyLevel(definition.safety_level).rank
+    if is_lower and not setting.get("reason", "").strip():
+        changes.problems.append(
+            f"{name} stays {definition.safety_level}: lowering its level to {level} needs a reason."
+        )
+        level = definition.safety_level
     row = Tool.objects.create(
         name=name,
         source=source,

@@ -46,6 +46,11 @@ class SyncResult:
         """Return the four lists of names."""
         return {name: names for name, names in asdict(self).items() if name != "problems"}
 
+    def merged(self, other: "SyncResult") -> "SyncResult":
+        """Return the changes of both."""
+        mine, others = asdict(self), asdict(other)
+        return SyncResult(**{name: [*mine[name], *others[name]] for name in mine})
+
     def lines(self) -> list[str]:
         """Return one line for each change: `added NAME`."""
         return [f"{word} {name}" for word, names in self.as_dict().items() for name in names]

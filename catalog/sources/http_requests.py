@@ -27,6 +27,8 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 BODYLESS = ("GET", "HEAD", "DELETE")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_REDIRECTS = 3
+CONNECT_SHARE = 0.5
+"""Part of a call's time that connecting may take."""
 MAX_ERROR_TEXT = 500
 MAX_SHOWN_BODY = 20_000
 
@@ -161,7 +163,7 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> ToolRes
     """
     try:
         async with asyncio.timeout(timeout):
-            response = await _exchange(request)
+            response = await _exchange(request, timeout * CONNECT_SHARE)
     except RequestNotSent as error:
         if error.again:
             raise UpstreamUnavailable(str(error)) from None
@@ -179,13 +181,26 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> ToolRes
     return _result(source, response)
 
 
-async def _exchange(request: PreparedRequest) -> httpx2.Response:
-    """Send a request, and again where it is redirected within its origin."""
+async def _exchange(request: PreparedRequest, connect_seconds: float) -> httpx2.Response:
+    """Send a request, and again where it is redirected within its origin.
+
+    Connecting has its own time, so that a server that cannot be reached is told apart from one that does not answer.
+    """
     method, url, body = request.method, request.url, request.body
+    limits = httpx2.Timeout(None, connect=connect_seconds, pool=connect_seconds)
     for _ in range(MAX_REDIRECTS + 1):
-        response = await _http_client().request(
-            method, url, content=body or None, headers={**request.headers, **request.secret_headers}
-        )
+        try:
+            response = await _http_client().request(
+                method,
+                url,
+                content=body or None,
+                headers={**request.headers, **request.secret_headers},
+                timeout=limits,
+            )
+        except (RequestNotSent, httpx2.TransportError):
+            if method != request.method:  # the request itself was answered with 303
+                raise httpx2.ReadError("The server of a redirect did not answer.") from None
+            raise
         target = urljoin(url, response.headers.get("Location", "")) if response.is_redirect else ""
         if not target or urlsplit(target)[:2] != urlsplit(request.url)[:2]:
             return response

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +23,8 @@ from catalog.sources.settings import UpstreamSettings, settings_of
 LoadedTool = Tool[Any, Any]
 
 logger = logging.getLogger("toolgate.sources")
+NUL = re.compile(r"(?<!\\)(\\\\)*\\u0000")
+"""The character NUL as JSON text writes it."""
 
 _built: dict[int, tuple[str, LoadedTool]] = {}
 
@@ -120,6 +123,8 @@ def implementation_digest(definition: Definition, settings: UpstreamSettings) ->
 def judge_definition(name: str, definition: Definition, settings: UpstreamSettings) -> str:
     """Return why a definition cannot be imported; empty if it can."""
     try:
+        if NUL.search(canonical_text(definition.as_json())):  # PostgreSQL cannot store it
+            raise ValueError("it contains the character NUL.")
         build_tool(name, definition, settings)
     except (ToolgateError, ValueError, TypeError, RecursionError) as error:
         return f"{definition.upstream[:80]!r} cannot be imported: {error}"

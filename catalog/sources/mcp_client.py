@@ -6,11 +6,12 @@ breaks is opened again by the next call, with growing pauses while it fails.
 """
 
 import asyncio
+import atexit
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -39,6 +40,9 @@ MAX_RESULT = 1024 * 1024
 MAX_PAGES = 50
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between attempts to connect to an upstream that fails."""
+NOTE_SECONDS = 1.0
+CLOSING_SECONDS = 8.0
+"""Seconds for ending connections: the SDK waits 2 before it terminates a program, and 2 more before it kills it."""
 
 logger = logging.getLogger("toolgate.sources")
 ChangeListener = Callable[[int], None]
@@ -62,16 +66,70 @@ def connection_to(settings: UpstreamSettings) -> "Connection":
     if known is not None and known.settings == settings:
         return known
     if known is not None:
-        known.close()
+        known.retire()
     _connections[settings.pk] = connection = Connection(settings)
     return connection
 
 
+def keep_connections(sources: Collection[int]) -> None:
+    """Close this process's connections to all other sources, once their calls have ended. For any thread."""
+    if _owner_pid != os.getpid():
+        return
+    for pk in _connections.keys() - set(sources):
+        known = _connections.pop(pk, None)
+        if known is not None:
+            background_loop().call_soon_threadsafe(known.retire)
+
+
+def close_connections() -> None:
+    """Close this process's connections and wait until the programs it started have ended. For any thread."""
+    if _owner_pid == os.getpid() and _connections:
+        with suppress(UpstreamUnavailable):
+            run_on_loop(_close_all(), CLOSING_SECONDS)
+
+
+atexit.register(close_connections)
+
+
+async def _close_all() -> None:
+    known = list(_connections.values())
+    _connections.clear()
+    await asyncio.gather(*(each.end() for each in known))
+
+
 async def close_connection(pk: int) -> None:
-    """Close this process's connection to a source that was changed, disabled or deleted."""
+    """Close this process's connection to a source."""
     known = _connections.pop(pk, None)
     if known is not None:
-        known.close()
+        await known.end()
+
+
+class _Session:
+    """One opened connection: the SDK's client, and the calls that use it."""
+
+    def __init__(self) -> None:
+        self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.closing = asyncio.Event()
+        self.owner: asyncio.Task[None] | None = None
+        self._users = 0
+        self._retired = False
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep the session open while the body runs, even if it is retired."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._retired:
+                self.retire()
+
+    def retire(self) -> None:
+        """Close the session as soon as no call uses it."""
+        self._retired = True
+        if not self._users:
+            self.closing.set()
 
 
 class Connection:
@@ -79,55 +137,77 @@ class Connection:
 
     def __init__(self, settings: UpstreamSettings) -> None:
         self.settings = settings
-        self._ready: asyncio.Future[Any] | None = None
-        self._closing = asyncio.Event()
-        self._owner: asyncio.Task[None] | None = None
+        self._session: _Session | None = None
+        self._owners: set[asyncio.Task[None]] = set()
         self._pause = 0.0
         self._next_attempt = 0.0
+        self._note: asyncio.TimerHandle | None = None
 
-    async def client(self) -> Any:
-        """Return the connected client of the SDK. Raises UpstreamUnavailable."""
-        if self._ready is None:
+    async def _opened(self) -> _Session:
+        """Return a session whose client is connected. Raises UpstreamUnavailable."""
+        if self._session is None:
             if time.monotonic() < self._next_attempt:
                 raise UpstreamUnavailable(f"{self.settings.name} could not be reached a moment ago.")
-            self._ready = asyncio.get_running_loop().create_future()
-            self._closing = asyncio.Event()
-            self._owner = asyncio.create_task(self._own(self._ready, self._closing), name=f"mcp {self.settings.name}")
+            self._session = _Session()
+            self._session.owner = asyncio.create_task(self._own(self._session), name=f"mcp {self.settings.name}")
+            self._owners.add(self._session.owner)
+            self._session.owner.add_done_callback(self._owners.discard)
+        session = self._session
         try:
             async with asyncio.timeout(self.settings.timeout):
-                return await asyncio.shield(self._ready)
+                await asyncio.shield(session.ready)
         except TimeoutError:
-            self._fail()
+            self._fail(session)
             raise UpstreamUnavailable(f"{self.settings.name} did not answer in time.") from None
+        return session
 
-    def close(self) -> None:
-        """End the connection; the next use opens another."""
-        self._closing.set()
-        self._ready = None
+    def retire(self) -> None:
+        """End the connection when its calls have ended; the next use opens another."""
+        if self._session is not None:
+            self._drop(self._session)
 
-    def _fail(self) -> None:
-        self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
-        self._next_attempt = time.monotonic() + self._pause
-        if self._owner is not None and self._ready is not None and not self._ready.done():
-            self._owner.cancel()
-        self.close()
+    async def end(self) -> None:
+        """End the connection now, and wait until it has ended."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.closing.set()
+            if not session.ready.done() and session.owner is not None:
+                session.owner.cancel()
+        if self._owners:
+            await asyncio.wait(self._owners, timeout=CLOSING_SECONDS)
 
-    async def _own(self, ready: asyncio.Future[Any], closing: asyncio.Event) -> None:
+    def _drop(self, session: _Session) -> None:
+        """Use another session from now on."""
+        if self._session is session:
+            self._session = None
+        session.retire()
+
+    def _fail(self, session: _Session) -> None:
+        """Use another session after a pause."""
+        if self._session is session:
+            self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
+            self._next_attempt = time.monotonic() + self._pause
+        if session.owner is not None and not session.ready.done():
+            session.owner.cancel()
+        self._drop(session)
+
+    async def _own(self, session: _Session) -> None:
         """Enter the connection, keep it until it is closed, and leave it, in this one task."""
         try:
             async with _connected(self.settings, self._note_change) as client:
                 self._pause = 0.0
-                ready.set_result(client)
+                session.ready.set_result(client)
                 listening = asyncio.create_task(self._listen(client))
-                await closing.wait()
+                await session.closing.wait()
                 listening.cancel()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever an upstream does, callers get one error
             logger.warning("upstream_failed source=%s error=%s", self.settings.name, type(error).__name__)
-            if not ready.done():
-                ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings, error)))
-                ready.exception()  # a caller that gave up does not ask for it
-                if self._ready is ready:
-                    self._fail()
+            if not session.ready.done():
+                session.ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings, error)))
+                session.ready.exception()  # a caller that gave up does not ask for it
+                self._fail(session)
+            else:
+                self._drop(session)
 
     async def _listen(self, client: Any) -> None:
         """Note changes that an upstream of protocol version 2026-07-28 announces; older ones send notifications."""
@@ -140,14 +220,45 @@ class Connection:
                     self._note_change()
 
     def _note_change(self) -> None:
+        """Tell the listeners, once for all changes of NOTE_SECONDS: an upstream may announce thousands."""
+        if self._note is None:
+            self._note = asyncio.get_running_loop().call_later(NOTE_SECONDS, self._tell_listeners)
+
+    def _tell_listeners(self) -> None:
+        self._note = None
         for listener in _listeners:
             asyncio.get_running_loop().run_in_executor(None, listener, self.settings.pk)
 
     async def list_tools(self) -> list[Any]:
-        """Return all tools of the upstream. Raises UpstreamUnavailable and SourceProblem."""
+        """Return all tools of the upstream. Raises UpstreamUnavailable and SourceProblem.
+
+        An upstream that was restarted does not know an older session, so such a failure is tried again in a new one.
+        """
+        was_open = self._session is not None
+        session = await self._opened()
+        try:
+            with session.used():
+                return await self._list(session)
+        except UpstreamUnavailable:
+            self._fail(session)
+            raise
+        except SourceProblem:
+            if not was_open:
+                self._fail(session)
+                raise
+        self._drop(session)
+        session = await self._opened()
+        try:
+            with session.used():
+                return await self._list(session)
+        except (UpstreamUnavailable, SourceProblem):
+            self._fail(session)
+            raise
+
+    async def _list(self, session: _Session) -> list[Any]:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
 
-        client = await self.client()
+        client = session.ready.result()
         found: list[Any] = []
         cursor: str | None = None
         try:
@@ -159,10 +270,8 @@ class Connection:
                     if cursor is None or len(found) > MAX_TOOLS:
                         break
         except MCPError as error:
-            self._fail()
             raise SourceProblem(f"{self.settings.name} answered tools/list with an error ({error.code}).") from None
         except TimeoutError:
-            self._fail()
             raise UpstreamUnavailable(f"{self.settings.name} did not list its tools in time.") from None
         except ValueError:
             raise SourceProblem(f"{self.settings.name} sent a list of tools that is not valid MCP.") from None
@@ -176,22 +285,33 @@ class Connection:
         With `is_verified` the upstream's tools are listed first and the call is refused if the tool's definition is not
         the imported one. Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
         """
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
-
-        client = await self.client()
         if is_verified:
             await self._verify(definition)
         try:
-            result = await client.call_tool(
-                definition.upstream, dict(arguments), read_timeout_seconds=self.settings.timeout
-            )
-        except MCPError as error:
-            raise self._call_error(error) from None
-        except (ValueError, RuntimeError, ResponseTooLarge):  # the SDK raises RuntimeError for a broken output schema
-            raise UpstreamError(
-                f"{self.settings.name} sent a result that is not valid.", "upstream_malformed"
-            ) from None
+            result = await self._send(definition, arguments)
+        except _SessionLost:
+            try:
+                result = await self._send(definition, arguments)
+            except _SessionLost:
+                raise UpstreamUnavailable(f"{self.settings.name} accepts no session.") from None
         return to_tool_result(self.settings.name, definition, result)
+
+    async def _send(self, definition: Definition, arguments: Mapping[str, Any]) -> Any:
+        """Send one call. Raises as `call`, and _SessionLost if the upstream did not know the session."""
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
+
+        session = await self._opened()
+        with session.used():
+            try:
+                return await session.ready.result().call_tool(
+                    definition.upstream, dict(arguments), read_timeout_seconds=self.settings.timeout
+                )
+            except MCPError as error:
+                raise self._call_error(session, error) from None
+            except (ValueError, RuntimeError, ResponseTooLarge):  # RuntimeError: a result that breaks its schema
+                raise UpstreamError(
+                    f"{self.settings.name} sent a result that is not valid.", "upstream_malformed"
+                ) from None
 
     async def _verify(self, definition: Definition) -> None:
         try:
@@ -206,20 +326,30 @@ class Connection:
                 "drifted",
             )
 
-    def _call_error(self, error: Any) -> Exception:
+    def _call_error(self, session: _Session, error: Any) -> Exception:
         """Return what an error of the protocol means for a call that was sent."""
-        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT  # noqa: PLC0415 - loaded with the SDK
+        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT  # noqa: PLC0415
 
         name = self.settings.name
         if error.code == REQUEST_TIMEOUT:
             return EffectUnknown(f"{name} did not answer within {self.settings.timeout:g} seconds.")
         if error.code == CONNECTION_CLOSED:
-            self.close()
+            self._drop(session)
             return EffectUnknown(f"The connection to {name} broke before it answered.")
         if error.code == INTERNAL_ERROR:
-            self.close()
+            self._drop(session)
             return EffectUnknown(f"{name} failed while it handled the call.")
+        if error.code == INVALID_REQUEST:
+            self._drop(session)
+            if "202" in error.message:  # of the SDK: the request was accepted, and no answer will follow
+                return EffectUnknown(f"{name} accepted the call and did not answer it.")
+            if "session" in error.message.lower():
+                return _SessionLost()
         return UpstreamError(f"{name} refused the call: {clean_text(error.message)[:500]}", "upstream_refused")
+
+
+class _SessionLost(Exception):
+    """The upstream does not know the session any more, so it ran nothing."""
 
 
 @asynccontextmanager
@@ -295,13 +425,22 @@ def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
     )
 
 
-def list_upstream(settings: UpstreamSettings) -> Listing:
-    """Return what a server offers, from any thread but that of the loop. Raises UpstreamUnavailable, SourceProblem."""
+def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
+    """Return what a server offers, from any thread but that of the loop. Raises UpstreamUnavailable, SourceProblem.
+
+    `once` uses a connection of its own and leaves that of calls alone.
+    """
 
     async def read() -> list[Any]:
-        return await connection_to(settings).list_tools()
+        if not once:
+            return await connection_to(settings).list_tools()
+        connection = Connection(settings)
+        try:
+            return await connection.list_tools()
+        finally:
+            await connection.end()
 
-    tools = run_on_loop(read(), 2 * settings.timeout + 5)
+    tools = run_on_loop(read(), 2 * settings.timeout + CLOSING_SECONDS)
     found: list[Definition] = []
     problems: list[str] = []
     for tool in tools:

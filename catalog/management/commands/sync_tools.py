@@ -1,4 +1,4 @@
-"""`manage.py sync_tools`: write the registered tools into the catalog and print the changes."""
+"""`manage.py sync_tools`: write the tools of code and sources into the catalog and print the changes."""
 
 import json
 from argparse import ArgumentParser
@@ -6,24 +6,33 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from catalog.errors import ToolgateError
+from catalog.inventory.sources import imported_sources, sync_source
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import broken_modules
 
 
 class Command(BaseCommand):
-    """Write the registered tools into the catalog."""
+    """Write the registered tools, and those of sources, into the catalog."""
 
-    help = "Write the registered tools into the catalog and print the changes."
+    help = "Write the tools of Python modules and of sources into the catalog and print the changes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add --json."""
         parser.add_argument("--json", action="store_true", help="Print one JSON object instead of lines.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Synchronise, print the changes, and print modules that could not be loaded to standard error."""
+        """Synchronise, print the changes, and print what could not be loaded to standard error."""
         changes = sync_tools()
         for name, why in broken_modules().items():
             self.stderr.write(f"broken {name}: {why}")
+        for source in imported_sources().filter(enabled=True):
+            try:
+                changes = changes.merged(sync_source(source))
+            except ToolgateError as error:
+                self.stderr.write(f"failing {source.name}: {error.message}")
+        for problem in changes.problems:
+            self.stderr.write(f"not imported: {problem}")
         if options["json"]:
             self.stdout.write(json.dumps(changes.as_dict()))
             return

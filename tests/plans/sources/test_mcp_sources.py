@@ -1,10 +1,6 @@
 """Tools of an upstream MCP server: imported, called, held when they change, and approved as they are."""
 
 import json
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db.models import F
@@ -18,44 +14,12 @@ from catalog.models import Call, Source, Tool, ToolVersion
 from catalog.sources import mcp_client
 from plans.engine.calls import prepare_call
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
-
-TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-READ = {"name": "read_page", "description": "Read a page", "inputSchema": TEXT, "annotations": {"readOnlyHint": True}}
-DROP = {"name": "drop_page", "description": "Delete a page", "inputSchema": TEXT}
-
-
-class Offer:
-    """An upstream: a call sets the tools it offers; `command` starts it."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.command = [sys.executable, "-m", "tests.upstream", str(file)]
-        self(READ, DROP)
-
-    def __call__(self, *tools: Mapping[str, Any]) -> None:
-        self.file.write_text(json.dumps(tools))
-
-
-@pytest.fixture
-def offer(tmp_path):
-    """Return an upstream with one safe and one dangerous tool."""
-    return Offer(tmp_path / "offered.json")
+from tests.plans.sources.conftest import DROP, READ, TEXT
 
 
 def current_version(name: str) -> ToolVersion:
     """Return the version of a tool that is called."""
     return ToolVersion.objects.get(tool__name=name, tool__current_version=F("pk"))
-
-
-@pytest.fixture
-def source(transactional_db, admin, offer):
-    """Return a source with the upstream's tools, imported."""
-    made = create_source(
-        {"name": "wiki", "kind": "mcp", "command": offer.command, "trusted": True}, by=admin, any_command=True
-    )
-    sync_source(made)
-    yield made
-    mcp_client.run_on_loop(mcp_client.close_connection(made.pk), 10)
 
 
 def test_level_follows_from_hints_and_trust(admin, db, offer):
