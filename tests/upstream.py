@@ -1,8 +1,10 @@
 """An MCP server for tests: its tools are read from a JSON file at each request, so that a test can change them.
 
-Run as `python -m tests.upstream FILE [PORT]`: over stdio, or over HTTP on a port of this machine. Each tool is an
+Run as `python -m tests.upstream FILE [PORT [sessions]]`: over stdio, or over HTTP on a port of this machine, with or
+without sessions. Each tool is an
 object with `name`, and optionally `description`, `inputSchema`, `outputSchema`, `annotations`, `does` and `sink`.
-`does` is what a call does: `echo` its arguments (the default), `fail`, `exit`, `hang`, `flood`, or `write and exit`.
+`does` is what a call does: `echo` its arguments (the default), `fail`, `exit`, `hang`, `pause`, `flood`, `announce`
+that the tools changed, or `write and exit`.
 Arguments are appended to the file `sink`.
 """
 
@@ -17,6 +19,7 @@ import uvicorn
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
 ANY_OBJECT = {"type": "object"}
 
@@ -39,9 +42,13 @@ def build(path: Path) -> Server[Any]:
 
     async def call_tool(context: Any, params: Any) -> types.CallToolResult:
         tool = next(each for each in offered(path) if each["name"] == params.name)
+        if tool.get("does") == "announce":
+            await bus.publish(ToolsListChanged())
         return await act(tool, params.arguments or {})
 
-    return Server("upstream", on_list_tools=list_tools, on_call_tool=call_tool)
+    bus = InMemorySubscriptionBus()
+    listen = ListenHandler(bus)
+    return Server("upstream", on_list_tools=list_tools, on_call_tool=call_tool, on_subscriptions_listen=listen)
 
 
 async def act(tool: dict[str, Any], arguments: dict[str, Any]) -> types.CallToolResult:
@@ -53,6 +60,8 @@ async def act(tool: dict[str, Any], arguments: dict[str, Any]) -> types.CallTool
         os._exit(1)
     if does == "hang":
         await asyncio.sleep(60)
+    if does == "pause":
+        await asyncio.sleep(1)
     if does == "flood":
         return types.CallToolResult(content=[types.TextContent(type="text", text="x" * 3_000_000)])
     if "sink" in tool:
@@ -75,7 +84,7 @@ async def over_stdio(path: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        app = build(Path(sys.argv[1])).streamable_http_app(stateless_http=True)
+        app = build(Path(sys.argv[1])).streamable_http_app(stateless_http="sessions" not in sys.argv)
         uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error")
     else:
         asyncio.run(over_stdio(Path(sys.argv[1])))

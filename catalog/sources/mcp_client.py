@@ -41,6 +41,7 @@ MAX_PAGES = 50
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between attempts to connect to an upstream that fails."""
 NOTE_SECONDS = 1.0
+LISTEN_AGAIN_SECONDS = 30.0
 CLOSING_SECONDS = 8.0
 """Seconds for ending connections: the SDK waits 2 before it terminates a program, and 2 more before it kills it."""
 
@@ -214,10 +215,13 @@ class Connection:
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost  # noqa: PLC0415 - loaded with the SDK
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415
 
-        with suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError):
-            async with client.listen(tools_list_changed=True) as subscription:
-                async for _ in subscription:
-                    self._note_change()
+        with suppress(ListenNotSupportedError, MCPError):
+            while True:
+                with suppress(SubscriptionLost, TimeoutError):
+                    async with client.listen(tools_list_changed=True) as subscription:
+                        async for _ in subscription:
+                            self._note_change()
+                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
 
     def _note_change(self) -> None:
         """Tell the listeners, once for all changes of NOTE_SECONDS: an upstream may announce thousands."""

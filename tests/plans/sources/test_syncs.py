@@ -1,0 +1,257 @@
+"""Synchronisation beside changes of the source, other processes and killed ones; settings of single tools."""
+
+import asyncio
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from approvals.models import AuditEntry
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
+from catalog.errors import ParameterError, SourceProblem, UpstreamUnavailable
+from catalog.inventory import sources
+from catalog.inventory.sources import create_source, preview_source, sync_due_sources, sync_source, update_source
+from catalog.models import Source, Tool
+from catalog.sources import http_requests, mcp_client
+from catalog.sources.definitions import Definition, Listing
+from catalog.sources.loading import judge_definition
+from catalog.sources.settings import UpstreamSettings, read_secrets
+from tests.builders import call_of, make_plan, step, work_off
+from tests.plans.sources.conftest import DROP, READ, wait_until
+from tests.rest import Rest, wrong_paths
+
+SHOP = {
+    "openapi": "3.1.0",
+    "info": {"title": "Shop", "version": "1"},
+    "servers": [{"url": "https://shop.example"}],
+    "paths": {
+        "/orders": {
+            "get": {"operationId": "list_orders", "responses": {"200": {"description": "OK"}}},
+            "delete": {"operationId": "drop_orders", "responses": {"200": {"description": "OK"}}},
+        }
+    },
+}
+VALUES = {
+    "name": "shop",
+    "kind": "openapi",
+    "document": json.dumps(SHOP),
+    "headers": {"Authorization": "Bearer s3cret"},
+}
+
+
+@pytest.fixture
+def shop(db, admin):
+    """Return a source that needs no network."""
+    return create_source(VALUES, by=admin)
+
+
+def at_reading(monkeypatch, *acts):
+    """Do one act, each time that the upstream was read."""
+    read, left = sources.read_upstream, list(acts)
+
+    def read_and_act(source, **options):
+        listing = read(source, **options)
+        if left:
+            left.pop(0)()
+        return listing
+
+    monkeypatch.setattr(sources, "read_upstream", read_and_act)
+
+
+def test_request_during_a_synchronisation_stays(shop, monkeypatch):
+    at_reading(monkeypatch, lambda: sources.Source.objects.filter(pk=shop.pk).update(sync_requested_at=clock.now()))
+    assert sync_due_sources() == 1
+    assert sync_due_sources() == 1
+    assert sync_due_sources() == 0
+
+
+def test_source_that_changes_while_it_is_read_is_read_again(shop, admin, monkeypatch):
+    other = json.dumps({**SHOP, "paths": {"/pets": {"get": {"operationId": "pets", "responses": {}}}}})
+    at_reading(monkeypatch, lambda: update_source(shop, {"document": other}, by=admin))
+    assert sync_source(shop).added == ["pets"]
+    assert list(Tool.objects.filter(source=shop).values_list("name", flat=True)) == ["pets"]
+
+
+def test_listing_older_than_that_of_another_process_is_dropped(shop, monkeypatch):
+    at_reading(monkeypatch, lambda: sync_source(Source.objects.get()))
+    assert sync_source(shop).as_dict() == {"added": [], "changed": [], "removed": [], "drifted": []}
+    assert Tool.objects.filter(source=shop).count() == 2
+
+
+def test_source_of_a_killed_process_is_due_again(shop, monkeypatch):
+    """The claim of a process that never came back runs out."""
+    monkeypatch.setattr(sources, "sync_source", lambda source: os.abort)
+    assert (sync_due_sources(), sync_due_sources()) == (1, 0)
+    monkeypatch.undo()
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(minutes=5))
+    assert sync_due_sources() == 1
+    assert Tool.objects.filter(source=shop).count() == 2
+
+
+def test_failure_of_an_upstream_is_tried_again_after_a_pause(shop, monkeypatch):
+    def fail(source, **options):
+        raise SourceProblem("It says nothing.")
+
+    monkeypatch.setattr(sources, "read_upstream", fail)
+    assert (sync_due_sources(), sync_due_sources()) == (1, 0)
+    monkeypatch.undo()
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(minutes=2))
+    assert sync_due_sources() == 1
+    shop.refresh_from_db()
+    assert shop.status == "connected"
+
+
+def test_lower_level_without_a_reason_is_not_taken(admin, db):
+    lower = {"safety_level": "safe"}
+    made = create_source({**VALUES, "tools": {"drop_orders": lower}}, by=admin)
+    changes = sync_source(made)
+    assert Tool.objects.get(name="drop_orders").level_override == "" and len(changes.problems) == 1
+
+    made = create_source({**VALUES, "name": "shop2", "tools": {"drop_orders": {**lower, "reason": "Trash"}}}, by=admin)
+    sync_source(made)
+    assert Tool.objects.get(name="shop2__drop_orders").level_override == "safe"
+    assert AuditEntry.objects.filter(action="tool.level_set").count() == 1
+
+
+def test_change_of_tools_happens_whole_or_not_at_all(shop, admin):
+    sync_source(shop)
+    tools = {"list_orders": {"enabled": False}, "drop_orders": {"safety_level": "safe"}}
+    with pytest.raises(ParameterError) as refused:
+        update_source(shop, {"trusted": True, "tools": tools}, by=admin)
+    assert refused.value.details["errors"][0]["path"] == "tools.drop_orders.reason"
+    shop.refresh_from_db()
+    assert Tool.objects.get(name="list_orders").enabled and not shop.trusted
+
+
+def test_preview_sends_stored_secrets_to_the_stored_address_only(shop, admin, monkeypatch):
+    sent = []
+    monkeypatch.setattr(
+        sources, "read_upstream", lambda source, once: sent.append(read_secrets(source)["headers"]) or Listing(())
+    )
+    plain = {name: VALUES[name] for name in ("name", "kind")}
+    preview_source(plain, by=admin)
+    preview_source({**plain, "base_url": "https://evil.example"}, by=admin)
+    assert sent == [VALUES["headers"], {}]
+    with pytest.raises(ParameterError):
+        preview_source({**plain, "base_url": "https://evil.example", "headers": {"Authorization": "••••"}}, by=admin)
+
+
+def test_definition_with_nul_is_left_out():
+    """PostgreSQL cannot store it."""
+    settings = UpstreamSettings(pk=1, name="wiki", kind="mcp")
+    for text, is_refused in (("a\0b", True), (r"a\u0000b", False), ("a\\\0", True)):
+        schema = {"type": "object", "properties": {"a": {"enum": [text]}}}
+        definition = Definition(kind="mcp", upstream="read", description="Read", input_schema=schema)
+        assert bool(judge_definition("read", definition, settings)) == is_refused, canonical_text(text)
+
+
+def test_sync_tools_reads_sources_too(shop):
+    out, errors = StringIO(), StringIO()
+    Source.objects.create(name="away", kind="openapi", document="{}")
+    call_command("sync_tools", json=True, stdout=out, stderr=errors)
+    assert {"list_orders", "drop_orders"} <= set(json.loads(out.getvalue())["added"])
+    assert "failing away: " in errors.getvalue()
+
+
+def test_program_that_is_not_listed_can_be_disabled_but_not_changed(source, admin):
+    """An operator imported it in a shell."""
+    rest = Rest(admin)
+    for body in ({"command": [*source.command, "8000"]}, {"env": {"PATH": "/srv"}}):
+        answer = rest.patch("sources/wiki/", body)
+        assert (answer.status_code, wrong_paths(answer)) == (422, ["command"])
+    assert rest.patch("sources/wiki/", {"timeout": 20}).status_code == 200
+    assert rest.delete("sources/wiki/").json()["status"] == "disabled"
+
+
+def children() -> set[str]:
+    """Return the upstreams that this process started, by their numbers."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(os.getpid()) and "tests.upstream" in (process / "cmdline").read_text():
+                found.add(process.name)
+    return found
+
+
+def test_programs_end_with_their_source(source, admin, offer):
+    running = children()
+    assert len(running) == 1
+    preview_source({"name": "other", "kind": "mcp", "command": offer.command}, by=admin, any_command=True)
+    assert children() == running
+    thread = sources.SyncThread()
+    thread.look()
+    assert children() == running
+    update_source(source, {"enabled": False}, by=admin)
+    thread.look()
+    wait_until(lambda: not children())
+
+
+def test_programs_end_with_the_process(source):
+    assert children()
+    sources.SyncThread().stop()
+    assert not children()
+
+
+def test_change_of_a_source_lets_its_calls_end(source, admin, offer, monkeypatch):
+    """The next call uses a new connection; a running one keeps its own."""
+    offer({**READ, "does": "pause"}, DROP)
+    definition = Definition.from_json(Tool.objects.get(name="read_page").definition)
+
+    async def both():
+        settings = sources.settings_of(source)
+        running = asyncio.create_task(
+            mcp_client.connection_to(settings).call(definition, {"text": "a"}, is_verified=False)
+        )
+        await asyncio.sleep(0.2)
+        changed = replace(settings, env={"NEW": "1"})
+        return await mcp_client.connection_to(changed).call(definition, {"text": "b"}, is_verified=False), await running
+
+    results = mcp_client.run_on_loop(both(), 30)
+    assert [result.value for result in results] == [{"text": "b"}, {"text": "a"}]
+    wait_until(lambda: len(children()) == 1)
+
+
+def test_announced_change_makes_a_synchronisation_due(source, ada, offer, monkeypatch):
+    monkeypatch.setattr(mcp_client, "NOTE_SECONDS", 0.1)
+    offer({**READ, "does": "announce"}, DROP)
+    Source.objects.filter(pk=source.pk).update(sync_requested_at=None)
+    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
+    assert call_of(plan).status == "completed"
+    wait_until(lambda: Source.objects.get(pk=source.pk).sync_requested_at is not None)
+
+
+def test_http_upstream_that_is_restarted_is_connected_to_again(web_source, ada):
+    source, upstream = web_source
+    for _ in range(2):
+        plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
+        assert call_of(plan).status == "completed", call_of(plan).message
+        upstream.restart()
+    assert sync_source(source).as_dict() == {"added": [], "changed": [], "removed": [], "drifted": []}
+
+
+def test_server_that_accepts_no_connection_was_sent_nothing(db, admin, settings, ada):
+    """A full backlog drops connections, as a firewall does."""
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    with socket.socket() as listening, socket.socket() as filler, socket.socket() as second:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for each in (filler, second):
+            each.setblocking(False)
+            each.connect_ex(listening.getsockname())
+        request = http_requests.PreparedRequest("POST", f"http://127.0.0.1:{listening.getsockname()[1]}/", {}, b"x")
+        began = time.monotonic()
+        with pytest.raises(UpstreamUnavailable):
+            mcp_client.run_on_loop(http_requests.send("shop", request, 1.0), 10)
+        assert time.monotonic() - began < 1
