@@ -1,0 +1,165 @@
+"""REST of sources: adding, reading with masks, changing, previewing, synchronising; who may, and which programs."""
+
+import json
+
+import pytest
+
+from approvals.models import AuditEntry
+from catalog.models import Source, Tool
+from catalog.sources.settings import read_secrets
+from tests.plans.sources.test_syncs import SHOP, VALUES
+from tests.rest import Rest, agent, wrong_paths
+
+EMPTY = {"added": [], "changed": [], "removed": [], "drifted": []}
+
+
+@pytest.fixture
+def rest(db, admin):
+    """Return the administrator's client, which has added the source `shop`."""
+    rest = Rest(admin)
+    made = rest.post("sources/", VALUES)
+    assert made.status_code == 201, made.content
+    return rest
+
+
+def test_source_is_added_with_masks_and_synchronised(rest):
+    shown = rest.get("sources/shop/").json()
+    assert (shown["status"], shown["tools"], shown["headers"]) == ("connecting", [], {"Authorization": "••••"})
+    assert rest.post("sources/shop/sync/").json() == {**EMPTY, "added": ["list_orders", "drop_orders"]}
+    assert rest.post("sources/shop/sync/").json() == EMPTY
+    shown = rest.get("sources/shop/").json()
+    assert (shown["status"], sorted(shown["tools"]), shown["drifted"]) == (
+        "connected",
+        ["drop_orders", "list_orders"],
+        [],
+    )
+    assert [each["name"] for each in rest.get("sources/").json()["results"]] == ["shop"]
+    assert {each["name"] for each in rest.get("tools/", source="shop").json()["results"]} == {
+        "list_orders",
+        "drop_orders",
+    }
+
+
+def test_masks_keep_what_is_stored(rest):
+    changes = [
+        {"trusted": True},
+        {"headers": {"Authorization": "••••", "X-Key": "other"}},
+        {"headers": {"X-Key": "••••"}},
+    ]
+    kept = []
+    for change in changes:
+        assert rest.patch("sources/shop/", change).status_code == 200
+        kept.append(read_secrets(Source.objects.get())["headers"])
+    token = VALUES["headers"]
+    assert kept == [token, {**token, "X-Key": "other"}, {"X-Key": "other"}]
+    refused = rest.patch("sources/shop/", {"headers": {"X-New": "••••"}})
+    assert (refused.status_code, wrong_paths(refused)) == (422, ["headers.X-New"])
+
+
+def test_no_secret_leaves(rest):
+    rest.post("sources/shop/sync/")
+    rest.patch("sources/shop/", {"headers": {"Authorization": "Bearer s3cret-2"}})
+    answers = [rest.get(path).content.decode() for path in ("sources/", "sources/shop/", "tools/drop_orders/")]
+    logged = json.dumps(list(AuditEntry.objects.values_list("details", flat=True)), default=str)
+    stored = json.dumps(list(Source.objects.values()), default=str)
+    assert all("s3cret" not in text for text in (*answers, logged, stored))
+
+
+def test_preview_shows_tools_and_stores_nothing(db, admin):
+    broken = {"post": {"operationId": "files", "requestBody": {"required": True, "content": {"image/png": {}}}}}
+    document = {**SHOP, "paths": {**SHOP["paths"], "/files": broken}}
+    shown = Rest(admin).post("sources/preview/", {**VALUES, "document": json.dumps(document)}).json()
+    assert [(each["name"], each["safety_level"], each["change"]) for each in shown["tools"]] == [
+        ("list_orders", "safe", "new"),
+        ("drop_orders", "dangerous", "new"),
+    ]
+    assert len(shown["problems"]) == 1 and "image/png" in shown["problems"][0]
+    assert not Source.objects.filter(name="shop").exists() and not Tool.objects.filter(name="list_orders").exists()
+
+
+def test_preview_of_a_known_source_names_the_changes(rest):
+    rest.post("sources/shop/sync/")
+    only = {"/orders": {"get": {**SHOP["paths"]["/orders"]["get"], "summary": "Other words"}}}
+    shown = rest.post("sources/preview/", {**VALUES, "document": json.dumps({**SHOP, "paths": only})}).json()
+    assert {each["name"]: each["change"] for each in shown["tools"]} == {
+        "list_orders": "changed",
+        "drop_orders": "removed",
+    }
+    assert sorted(rest.get("sources/shop/").json()["tools"]) == ["drop_orders", "list_orders"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "openapi", "document": '{"openapi": "2.0"}'},
+        {"kind": "openapi", "url": "http://127.0.0.1:9/openapi.json"},
+        {"kind": "openapi", "url": "http://169.254.169.254/latest/meta-data"},
+        {"kind": "mcp", "url": "http://10.0.0.1:8000/mcp"},
+    ],
+)
+def test_failing_upstream_is_a_problem_of_the_preview_and_502_of_the_synchronisation(db, admin, body):
+    rest, body = Rest(admin), {"name": "bad", **body}
+    shown = rest.post("sources/preview/", body).json()
+    assert shown["tools"] == [] and len(shown["problems"]) == 1
+    assert rest.post("sources/", body).status_code == 201
+    answer = rest.post("sources/bad/sync/")
+    assert answer.status_code == 502, answer.content
+    assert rest.get("sources/bad/").json()["status"] == "failing"
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"name": "Shop"}, "name"),
+        ({"name": "http"}, "name"),
+        ({"kind": "python"}, "kind"),
+        ({"url": "https://shop.example/openapi.json"}, "url"),
+        ({"document": ""}, "url"),
+        ({"command": ["npx"]}, "command"),
+        ({"env": {"A": "b"}}, "env"),
+        ({"headers": {"Host": "evil.example"}}, "headers.Host"),
+        ({"headers": {"A": "b\r\nC: d"}}, "headers.A"),
+        ({"base_url": "ftp://shop.example"}, "base_url"),
+        ({"base_url": "https://user:word@shop.example"}, "base_url"),
+        ({"timeout": 301}, "timeout"),
+        ({"tools": {"x": {"safety_level": "harmless"}}}, "tools.x.safety_level"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_bad_source_names_its_field(db, admin, change, path):
+    for place in ("sources/", "sources/preview/"):
+        answer = Rest(admin).post(place, {**VALUES, **change})
+        assert (answer.status_code, wrong_paths(answer)) == (422, [path])
+
+
+def test_only_listed_programs_are_started(db, admin, settings, offer):
+    rest, body = Rest(admin), {"name": "wiki", "kind": "mcp", "command": offer.command}
+    for place in ("sources/", "sources/preview/"):
+        answer = rest.post(place, body)
+        assert (answer.status_code, wrong_paths(answer)) == (422, ["command"])
+    settings.TOOLGATE_STDIO_COMMANDS = [offer.command[0]]
+    shown = rest.post("sources/preview/", body).json()
+    assert [each["name"] for each in shown["tools"]] == ["read_page", "drop_page"]
+
+
+def test_sources_are_for_administrators(rest, ada, rosa, admin):
+    for other in (Rest(ada), Rest(rosa), agent(admin), Rest(admin, "tools:read")):
+        for path in ("sources/", "sources/shop/"):
+            assert other.get(path).status_code == 403
+        assert other.post("sources/preview/", VALUES).status_code == 403
+        assert other.delete("sources/shop/").status_code == 403
+
+
+def test_ended_source_keeps_its_tools_disabled(rest):
+    rest.post("sources/shop/sync/")
+    assert rest.delete("sources/shop/").json()["status"] == "disabled"
+    assert rest.get("tools/drop_orders/").json()["status"] == "disabled"
+    assert rest.patch("sources/shop/", {"enabled": True}).json()["status"] == "connected"
+    assert rest.get("tools/drop_orders/").json()["status"] == "ready"
+
+
+def test_name_is_taken_once_and_a_repeated_request_is_answered_again(rest):
+    assert rest.post("sources/", VALUES).status_code == 409
+    other = {**VALUES, "name": "shop2"}
+    first, second = rest.post("sources/", other, key="k1"), rest.post("sources/", other, key="k1")
+    assert (first.status_code, second.json()) == (201, first.json())
