@@ -54,6 +54,9 @@ MANY_WAIT = {"TOOLGATE_MAX_PENDING_PER_REQUESTER": "0"}
 AT_ONCE = {**MANY_WAIT, "TOOLGATE_UNDO_SECONDS": "0"}
 """And nothing waits to be undone."""
 
+LOCAL_UPSTREAM = {"TOOLGATE_EGRESS_ALLOW": "127.0.0.1"}
+"""Requests may reach a server on this machine."""
+
 FIGURES = (
     Figure("chain_ms_per_step", "chain"),
     Figure("chain_ms_per_step_normal", "chain", settings={"TOOLGATE_SQLITE_SYNCHRONOUS": "NORMAL"}, only="sqlite"),
@@ -70,6 +73,8 @@ FIGURES = (
     Figure("mcp_calls_per_s", "mcp_call", unit="calls/s", function="per_second"),
     Figure("mcp_call_ratio_echo", "mcp_peers.compare", unit="", function="call_ratio"),
     Figure("mcp_rate_ratio_echo", "mcp_peers.compare", unit="", function="rate_ratio"),
+    Figure("mcp_upstream_ms", "upstream", settings=LOCAL_UPSTREAM),
+    Figure("mcp_upstream_per_s", "upstream", unit="calls/s", settings=LOCAL_UPSTREAM, function="per_second"),
     Figure("decide_to_start_ms", "decide_to_start", value="p95", settings=AT_ONCE),
     Figure("decide_to_screen_ms", "decide_to_screen", value="p95"),
     Figure("catalog_page_ms", "catalog_page", value="p95"),

@@ -4,7 +4,7 @@ Run as `python -m tests.upstream FILE [PORT [sessions]]`: over stdio, or over HT
 without sessions. Each tool is an
 object with `name`, and optionally `description`, `inputSchema`, `outputSchema`, `annotations`, `does` and `sink`.
 `does` is what a call does: `echo` its arguments (the default), `fail`, `exit`, `hang`, `pause`, `flood`, `announce`
-that the tools changed, or `write and exit`.
+that the tools changed, `write and exit`, or `write and wait` until the file `gate` is there.
 Arguments are appended to the file `sink`.
 """
 
@@ -69,6 +69,8 @@ async def act(tool: dict[str, Any], arguments: dict[str, Any]) -> types.CallTool
             sink.write(json.dumps(arguments) + "\n")
         if does == "write and exit":
             os._exit(1)
+        while does == "write and wait" and not Path(tool["gate"]).exists():
+            await asyncio.sleep(0.02)
     said = tool.get("result", arguments)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=json.dumps(said))], structured_content=said

@@ -87,14 +87,14 @@ def _servers() -> Iterator[dict[str, Callable[[], Caller]]]:
     token = token_for(prepare(), "calls:create")
     with ExitStack() as stack:
         toolgate = stack.enter_context(serving()).port
-        echo = stack.enter_context(_listening(lambda port: [sys.executable, str(HERE / "echo.py"), str(port)]))
+        echo = stack.enter_context(listening(lambda port: [sys.executable, str(HERE / "echo.py"), str(port)]))
         found: dict[str, Callable[[], Caller]] = {
             "toolgate": lambda: McpClient(toolgate, token).call,
             "echo": lambda: McpClient(echo, TOKEN, "echo").call,
         }
         if _install():
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentbarrier-", dir=ROOT / "var")))
-            barrier = stack.enter_context(_listening(lambda port: _barrier_command(folder, port)))
+            barrier = stack.enter_context(listening(lambda port: _barrier_command(folder, port)))
             found["agentbarrier"] = lambda: _barrier_call(McpClient(barrier, TOKEN, "echo"))
         yield found
 
@@ -139,7 +139,7 @@ def _barrier_command(folder: Path, port: int) -> list[str]:
 
 
 @contextmanager
-def _listening(command: Callable[[int], list[str]]) -> Iterator[int]:
+def listening(command: Callable[[int], list[str]]) -> Iterator[int]:
     """Run a server on a free port until the body is left; yield the port once it listens."""
     with socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -14,7 +14,7 @@ from catalog.models import Call, Source, Tool, ToolVersion
 from catalog.sources import mcp_client
 from plans.engine.calls import prepare_call
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
-from tests.plans.sources.conftest import DROP, READ, TEXT
+from tests.upstreams import DROP, READ, TEXT
 
 
 def current_version(name: str) -> ToolVersion:

@@ -26,8 +26,9 @@ from catalog.sources.definitions import Definition, Listing
 from catalog.sources.loading import judge_definition
 from catalog.sources.settings import UpstreamSettings, read_secrets
 from tests.builders import call_of, make_plan, step, work_off
-from tests.plans.sources.conftest import DROP, READ, wait_until
 from tests.rest import Rest, wrong_paths
+from tests.upstreams import DROP, READ
+from tests.waiting import eventually
 
 SHOP = {
     "openapi": "3.1.0",
@@ -195,7 +196,7 @@ def test_programs_end_with_their_source(source, admin, offer):
     assert children() == running
     update_source(source, {"enabled": False}, by=admin)
     thread.look()
-    wait_until(lambda: not children())
+    eventually(lambda: not children())
 
 
 def test_programs_end_with_the_process(source):
@@ -220,7 +221,7 @@ def test_change_of_a_source_lets_its_calls_end(source, admin, offer, monkeypatch
 
     results = mcp_client.run_on_loop(both(), 30)
     assert [result.value for result in results] == [{"text": "b"}, {"text": "a"}]
-    wait_until(lambda: len(children()) == 1)
+    eventually(lambda: len(children()) == 1)
 
 
 def test_announced_change_makes_a_synchronisation_due(source, ada, offer, monkeypatch):
@@ -229,7 +230,7 @@ def test_announced_change_makes_a_synchronisation_due(source, ada, offer, monkey
     Source.objects.filter(pk=source.pk).update(sync_requested_at=None)
     plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
     assert call_of(plan).status == "completed"
-    wait_until(lambda: Source.objects.get(pk=source.pk).sync_requested_at is not None)
+    eventually(lambda: Source.objects.get(pk=source.pk).sync_requested_at is not None)
 
 
 def test_http_upstream_that_is_restarted_is_connected_to_again(web_source, ada):

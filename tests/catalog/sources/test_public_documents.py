@@ -1,0 +1,55 @@
+"""Documents of public APIs, cut down to paths, parameters and schemas; each names its source in `info.description`."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from catalog.inventory import snapshot
+from catalog.inventory.sources import create_source, sync_source
+from catalog.models import Tool
+from catalog.schemas import compile_schema
+from catalog.sources.loading import judge_definition
+from catalog.sources.openapi import list_operations
+from catalog.sources.settings import UpstreamSettings
+
+DOCUMENTS = Path(__file__).parent / "documents"
+OPERATIONS = {"github": 400, "figma": 54, "readme": 54}
+
+
+def read(name):
+    """Return the text of a document."""
+    return (DOCUMENTS / f"{name}.json").read_text()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_becomes_a_tool(name):
+    listing = list_operations(name, read(name))
+    settings = UpstreamSettings(pk=1, name=name, kind="openapi")
+    problems = [problem for each in listing.definitions if (problem := judge_definition("tool", each, settings))]
+    assert (len(listing.definitions), listing.problems, problems) == (OPERATIONS[name], (), [])
+
+
+def test_levels_of_github_follow_from_its_methods():
+    paths = json.loads(read("github"))["paths"].values()
+    methods = Counter(method for item in paths for method in item if method != "parameters")
+    levels = Counter(each.safety_level for each in list_operations("github", read("github")).definitions)
+    assert levels == {
+        "safe": methods["get"],
+        "cautious": methods["post"] + methods["put"] + methods["patch"],
+        "dangerous": methods["delete"],
+    }
+
+
+def test_large_document_is_imported_once(db, admin):
+    source = create_source({"name": "github", "kind": "openapi", "document": read("github")}, by=admin)
+    changes = sync_source(source)
+    assert (len(changes.added), changes.problems) == (400, [])
+    assert not sync_source(source)
+    names = set(Tool.objects.filter(source=source).values_list("name", flat=True))
+    assert names <= snapshot.callable_tools().keys() and all(len(name) <= 64 for name in names)
+    create = Tool.objects.get(name="issues_create" if "issues_create" in names else "github__issues_create")
+    assert create.current_version is not None
+    problems = compile_schema(create.current_version.input_schema).problems({"owner": "o", "repo": "r"})
+    assert [problem.path for problem in problems] == ["title"]

@@ -1,0 +1,127 @@
+"""A tool of an upstream MCP server, called by an agent over MCP, whose serving process is killed around the call."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+
+from catalog.access.tokens import create_token
+from catalog.inventory.sources import create_source, sync_source
+from catalog.models import Call
+from catalog.sources import mcp_client
+from tests.chaos.serving import Serving
+from tests.chaos.test_kills import approve_what_waits
+from tests.invariants import assert_invariants
+from tests.upstreams import DROP, READ, Offer, WebUpstream
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+VERSION = "2026-07-28"
+ARGUMENTS = {"text": "a"}
+
+
+class Agent:
+    """Calls tools at `/mcp` of the process that serves at the moment."""
+
+    def __init__(self, serving: Serving, user: User) -> None:
+        self._serving = serving
+        token, text = create_token(user=user, kind="agent", scopes=["calls:create"])
+        token.hold_seconds = 0
+        token.save()
+        self._headers = {"Authorization": f"Bearer {text}", "Accept": "application/json, text/event-stream"}
+        self._numbers = itertools.count(1)
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the structured content of a call's result."""
+        meta = {"io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
+        params = {"name": tool, "arguments": arguments, "_meta": meta}
+        body = {"jsonrpc": "2.0", "id": next(self._numbers), "method": "tools/call", "params": params}
+        headers = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+        url = eventually(self._serving.url, what="the server")
+        answer = httpx.post(f"{url}/mcp", json=body, headers=self._headers | headers, timeout=30)
+        result: dict[str, Any] = answer.json()["result"]
+        return result
+
+    def outcome(self, approval: str) -> dict[str, Any]:
+        """Return what became of a call that waited for approval."""
+        return self.call("approval_result", {"approval_id": approval, "wait_seconds": 0})
+
+
+@pytest.fixture
+def upstream(chaos_tools: None, admin: User, tmp_path: Path, settings: Any) -> Iterator[WebUpstream]:
+    """An upstream over HTTP whose dangerous tool writes to the sink and waits for its gate; it is imported."""
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    offer = Offer(tmp_path / "offered.json")
+    offer(READ, {**DROP, "does": "write and wait", "sink": str(tmp_path / "done"), "gate": str(tmp_path / "gate")})
+    upstream = WebUpstream(offer)
+    sync_source(create_source({"name": "wiki", "kind": "mcp", "url": upstream.url, "trusted": True}, by=admin))
+    mcp_client.close_connections()
+    yield upstream
+    upstream.stop()
+
+
+@pytest.fixture
+def serving(chaos_tools: None, tmp_path: Path) -> Iterator[Serving]:
+    """A process that may reach the upstream."""
+    process = Serving(tmp_path, TOOLGATE_EGRESS_ALLOW="127.0.0.1")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def agent(serving: Serving, upstream: WebUpstream, ada: User) -> Agent:
+    """An agent of Ada's; the server is started."""
+    serving.start()
+    return Agent(serving, ada)
+
+
+def call_is(status: str) -> bool:
+    """Say whether the one call of the upstream's dangerous tool has this status."""
+    return Call.objects.get(tool_name="drop_page").status == status
+
+
+@pytest.mark.parametrize("kill", ["before", "during", "after"])
+@pytest.mark.usefixtures("upstream")
+def test_call_runs_once_whenever_the_process_is_killed(kill, serving, agent, tmp_path, rosa):
+    done, gate = tmp_path / "done", tmp_path / "gate"
+    held = agent.call("drop_page", ARGUMENTS)["structuredContent"]
+    assert held["status"] == "pending_approval" and not done.exists()
+    if kill == "before":
+        serving.kill()
+        gate.touch()
+    approve_what_waits(rosa)
+    if kill == "during":
+        eventually(done.exists, what="the upstream's effect")
+        serving.kill()
+        gate.touch()
+    if kill == "after":
+        gate.touch()
+        eventually(lambda: call_is("completed"), what="the call")
+        serving.kill()
+    serving.start()
+    expected = "outcome_unknown" if kill == "during" else "completed"
+    eventually(lambda: call_is(expected), what=expected)
+    outcome = agent.outcome(held["approval_id"])
+    assert outcome["isError"] == (kill == "during"), outcome
+    if kill != "during":
+        assert outcome["structuredContent"] == {"results": [ARGUMENTS]}
+    assert done.read_text().count("\n") == 1
+    assert_invariants()
+
+
+def test_upstream_that_is_away_after_the_approval_is_not_called(upstream, agent, tmp_path, rosa):
+    held = agent.call("drop_page", ARGUMENTS)["structuredContent"]
+    upstream.stop()
+    approve_what_waits(rosa)
+    eventually(lambda: call_is("failed"), what="the failure")
+    assert agent.outcome(held["approval_id"])["isError"]
+    assert Call.objects.get(tool_name="drop_page").error_kind == "upstream_unavailable"
+    assert not (tmp_path / "done").exists()
+    upstream.start()
+    eventually(lambda: not agent.call("read_page", ARGUMENTS).get("isError"), what="a new connection")
+    assert_invariants()
