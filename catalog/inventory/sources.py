@@ -6,6 +6,7 @@ source only changed words; the tool cannot be called meanwhile. What an upstream
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -70,6 +71,8 @@ RETRY_AFTER = timedelta(minutes=1)
 """Age after which a failing source is due again."""
 MAX_READINGS = 3
 """How often an upstream is read if its source is changed or synchronised by another process meanwhile."""
+TOOLS_AT_ONCE = 50
+"""Tools that one transaction writes."""
 FIELDS = ("name", "kind", "url", "command", "document", "base_url", "timeout", "trusted", "enabled")
 AUDITED = ("url", "command", "base_url", "timeout", "trusted", "enabled")
 """Fields whose values the audit log keeps; of others it keeps the names."""
@@ -202,6 +205,7 @@ def sync_source(source: Source) -> SyncResult:
     What was read is dropped and read again if the source was changed, or another process synchronised it, meanwhile.
     Raises SourceProblem, UpstreamUnavailable or UpstreamError; the source is then `failing` with the same words.
     """
+    changes = SyncResult()
     for _ in range(MAX_READINGS):
         source = Source.objects.get(pk=source.pk)
         try:
@@ -209,34 +213,66 @@ def sync_source(source: Source) -> SyncResult:
         except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
             _finish_sync(source, error=error.message[:1000])
             raise
-        changes = _write_listing(source, listing)
-        if changes is not None:
-            snapshot.drop_snapshot()
+        if _write_listing(source, listing, changes):
             return changes
     raise SourceProblem(f"{source.name} was changed several times meanwhile. Synchronise it again.")
 
 
-def _write_listing(source: Source, listing: Listing) -> SyncResult | None:
-    """Write what an upstream offers; return what changed, or None if the source is not as it was when it was read."""
+def _write_listing(source: Source, listing: Listing, changes: SyncResult) -> bool:
+    """Write what an upstream offers; return whether the source stayed as it was when it was read.
+
+    Each part is a transaction of its own: others can write in between, and what a killed process began is continued by
+    the next synchronisation.
+    """
     accepted, problems = _judged(listing, settings_of(source))
-    changes, told = SyncResult(problems=problems), list[signals.Fact]()
+    parts = [accepted[start : start + TOOLS_AT_ONCE] for start in range(0, len(accepted), TOOLS_AT_ONCE)]
+    for part in parts:
+        if not _write_part(source, part, changes):
+            return False
+    with _unchanged(source) as is_unchanged:
+        if not is_unchanged:
+            return False
+        offered = {each.upstream for each in accepted}
+        rows = _rows_by_upstream(source)
+        gone = [row for upstream, row in rows.items() if upstream not in offered and row.registered]
+        told = list(_remove_tools(gone, changes))
+        _finish_sync(source)
+        _publish(told, is_changed=bool(gone))
+    snapshot.drop_snapshot()
+    changes.problems.extend(problems)
+    return True
+
+
+def _write_part(source: Source, part: Sequence[Definition], changes: SyncResult) -> bool:
+    """Write some of the tools; return whether the source stayed as it was."""
+    with _unchanged(source) as is_unchanged:
+        if not is_unchanged:
+            return False
+        before = changes.count()
+        rows = _rows_by_upstream(source, [each.upstream for each in part])
+        names = _names(source, part, rows)
+        told: list[signals.Fact] = []
+        for definition in part:
+            told += _sync_tool(source, names[definition.upstream], definition, rows.get(definition.upstream), changes)
+        _publish(told, is_changed=changes.count() != before)
+    return True
+
+
+@contextmanager
+def _unchanged(source: Source) -> Iterator[bool]:
+    """Lock the catalog; yield whether the source is as it was when it was read."""
     with catalog_write_lock():
         now = Source.objects.get(pk=source.pk)
-        if any(getattr(now, name) != getattr(source, name) for name in READ_WITH):
-            return None
-        rows = _rows_by_upstream(now)
-        names = _names(now, accepted, rows)
-        for definition in accepted:
-            row = rows.pop(definition.upstream, None)
-            told += _sync_tool(now, names[definition.upstream], definition, row, changes)
-        told += _remove_tools(rows.values(), changes)
-        _finish_sync(source)
-        search.index_changed_tools()
-        if changes or changes.drifted:
-            bump_revision()
-        for fact in told:  # last: each waits for the head of the audit log
-            signals.record_fact(fact.kind, **fact.data)
-    return changes
+        yield all(getattr(now, name) == getattr(source, name) for name in READ_WITH)
+
+
+def _publish(told: Sequence[signals.Fact], *, is_changed: bool) -> None:
+    """Let processes read the catalog again if it changed, and record the facts."""
+    search.index_changed_tools()
+    if is_changed:
+        bump_revision()
+    for fact in told:  # last: each waits for the head of the audit log
+        signals.record_fact(fact.kind, **fact.data)
 
 
 def _finish_sync(source: Source, error: str = "") -> None:
@@ -389,15 +425,17 @@ def _judged(listing: Listing, reached: UpstreamSettings) -> tuple[list[Definitio
     return accepted, problems
 
 
-def _rows_by_upstream(source: Source) -> dict[str, Tool]:
+def _rows_by_upstream(source: Source, only: Sequence[str] | None = None) -> dict[str, Tool]:
     rows = source.tools.select_related("source", "current_version", "held_version").prefetch_related(
         "implementations", "categories"
     )
+    if only is not None:
+        rows = rows.filter(definition__upstream__in=list(only))
     return {row.definition["upstream"]: row for row in rows if row.definition is not None}
 
 
 def _names(source: Source, definitions: Sequence[Definition], rows: Mapping[str, Tool]) -> dict[str, str]:
-    kept = {upstream: row.name for upstream, row in rows.items()}
+    kept = {each.upstream: rows[each.upstream].name for each in definitions if each.upstream in rows}
     taken = {*Tool.objects.exclude(name__in=kept.values()).values_list("name", flat=True), *get_all_tools()}
     return catalog_names(source.name, [each.upstream for each in definitions], kept=kept, taken=taken)
 
@@ -438,6 +476,8 @@ def _sync_tool(
         take_up_definition(row, definition)
         changes.changed.append(name)
         yield signals.Fact("tool.changed", data=version_facts(row))
+    elif name in changes.drifted:
+        return  # it was written before the source was read again
     elif row.held_definition != definition.as_json():
         _hold(row, definition)
         changes.drifted.append(name)

@@ -51,6 +51,10 @@ class SyncResult:
         mine, others = asdict(self), asdict(other)
         return SyncResult(**{name: [*mine[name], *others[name]] for name in mine})
 
+    def count(self) -> int:
+        """Return how many names there are."""
+        return sum(map(len, self.as_dict().values()))
+
     def lines(self) -> list[str]:
         """Return one line for each change: `added NAME`."""
         return [f"{word} {name}" for word, names in self.as_dict().items() for name in names]

@@ -256,3 +256,30 @@ def test_server_that_accepts_no_connection_was_sent_nothing(db, admin, settings,
         with pytest.raises(UpstreamUnavailable):
             mcp_client.run_on_loop(http_requests.send("shop", request, 1.0), 10)
         assert time.monotonic() - began < 1
+
+
+def test_killed_import_is_continued(shop, monkeypatch):
+    """Each part of the tools is a transaction of its own."""
+    monkeypatch.setattr(sources, "TOOLS_AT_ONCE", 1)
+    write = sources._write_part
+
+    def die_after_one(source, part, changes):
+        if changes.added:
+            raise SystemExit
+        return write(source, part, changes)
+
+    monkeypatch.setattr(sources, "_write_part", die_after_one)
+    with pytest.raises(SystemExit):
+        sync_source(shop)
+    assert Tool.objects.filter(source=shop).count() == 1
+    monkeypatch.setattr(sources, "_write_part", write)
+    assert sync_source(shop).added == ["drop_orders"]
+
+
+def test_new_tool_never_gets_the_name_of_one_that_is_gone(shop, admin):
+    """The name stays with the tool's history."""
+    sync_source(shop)
+    Tool.objects.filter(name="list_orders").update(name="pets")
+    other = json.dumps({**SHOP, "paths": {"/pets": {"get": {"operationId": "pets", "responses": {}}}}})
+    update_source(shop, {"document": other}, by=admin)
+    assert sync_source(shop).added == ["shop__pets"]
