@@ -32,9 +32,7 @@ class WebUpstream:
 
     def __init__(self, offer: Offer) -> None:
         self._offer = offer
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -42,12 +40,7 @@ class WebUpstream:
     def start(self) -> None:
         """Start it and wait until it answers."""
         self._process = subprocess.Popen([*self._offer.command, str(self.port), "sessions"])
-
-        def answers() -> bool:
-            with socket.socket() as trial:
-                return trial.connect_ex(("127.0.0.1", self.port)) == 0
-
-        eventually(answers, what="the upstream")
+        wait_for_port(self.port)
 
     def stop(self) -> None:
         """Kill it."""
@@ -59,3 +52,20 @@ class WebUpstream:
         """Kill it and start another."""
         self.stop()
         self.start()
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int) -> None:
+    """Wait until something listens on a port of this machine."""
+
+    def answers() -> bool:
+        with socket.socket() as trial:
+            return trial.connect_ex(("127.0.0.1", port)) == 0
+
+    eventually(answers, what="the server")

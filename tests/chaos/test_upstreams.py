@@ -1,6 +1,7 @@
 """A tool of an upstream MCP server, called by an agent over MCP, whose serving process is killed around the call."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from django.contrib.auth.models import User
 
 from catalog.access.tokens import create_token
 from catalog.inventory.sources import create_source, sync_source
-from catalog.models import Call
+from catalog.models import Call, Tool
 from catalog.sources import mcp_client
+from tests.builders import call_of, make_plan, step, work_off
+from tests.chaos.client import signed_in
 from tests.chaos.serving import Serving
 from tests.chaos.test_kills import approve_what_waits
 from tests.invariants import assert_invariants
@@ -125,3 +128,19 @@ def test_upstream_that_is_away_after_the_approval_is_not_called(upstream, agent,
     upstream.start()
     eventually(lambda: not agent.call("read_page", ARGUMENTS).get("isError"), what="a new connection")
     assert_invariants()
+
+
+@pytest.mark.usefixtures("agent")
+def test_own_document_is_imported_and_called(serving, admin, ada, settings):
+    """Toolgate in front of itself, with a token of the author's."""
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    url = f"{eventually(serving.url, what='the server')}/api/v1/schema/?format=json"
+    values = {"name": "self", "kind": "openapi", "url": url, "headers": signed_in(ada)}
+    source = create_source(values, by=admin)
+    changes = sync_source(source)
+    assert len(changes.added) > 100 and changes.problems == []
+    tool = Tool.objects.get(source=source, definition__upstream="tools_list")
+    plan = work_off(make_plan(ada, step(1, tool.name, parameters={"q": "drop_page"})))
+    assert call_of(plan).status == "completed", call_of(plan).message
+    (answer,) = json.loads(call_of(plan).response)["results"]
+    assert [each["name"] for each in answer["results"]] == ["drop_page"]

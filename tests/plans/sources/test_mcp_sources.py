@@ -9,9 +9,11 @@ from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
 from catalog.errors import ToolHeld, UpstreamUnavailable
 from catalog.inventory import snapshot
+from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.sources import accept_version, create_source, preview_source, sync_source, update_source
 from catalog.models import Call, Source, Tool, ToolVersion
 from catalog.sources import mcp_client
+from plans.demo.sources import TIME_SERVER
 from plans.engine.calls import prepare_call
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
 from tests.upstreams import DROP, READ, TEXT
@@ -139,3 +141,17 @@ def test_approval_is_void_when_the_source_points_elsewhere(source, ada, rosa, ad
     update_source(source, {"command": [*source.command, "8000"]}, by=admin, any_command=True)
     work_off(plan)
     assert request_of(plan).status == "pending"
+
+
+def test_server_of_a_real_package_is_imported_and_called(transactional_db, admin, ada):
+    """`mcp-server-time` of PyPI, the upstream of the demo."""
+    made = create_source({**TIME_SERVER, "trusted": False}, by=admin, any_command=True)
+    assert sorted(sync_source(made).added) == ["convert_time", "get_current_time"]
+    for name in ("convert_time", "get_current_time"):
+        apply_overrides(name, {"safety_level": "safe"}, by=admin, reason="It reads a clock.")
+    times = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    plan = work_off(make_plan(ada, step(1, "convert_time", parameters=times)))
+    assert call_of(plan).status == "completed" and "21:00" in json.dumps(call_of(plan).response)
+    plan = work_off(make_plan(ada, step(1, "convert_time", parameters={**times, "time": "noon"})))
+    assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "upstream_error")
+    mcp_client.close_connections()
