@@ -137,8 +137,8 @@ def test_own_document_is_imported_and_called(serving, admin, ada, settings):
     url = f"{eventually(serving.url, what='the server')}/api/v1/schema/?format=json"
     values = {"name": "self", "kind": "openapi", "url": url, "headers": signed_in(ada)}
     source = create_source(values, by=admin)
-    changes = sync_source(source)
-    assert len(changes.added) > 100 and changes.problems == []
+    assert sync_source(source).problems == []  # the server may have done it before
+    assert Tool.objects.filter(source=source).count() > 80
     tool = Tool.objects.get(source=source, definition__upstream="tools_list")
     plan = work_off(make_plan(ada, step(1, tool.name, parameters={"q": "drop_page"})))
     assert call_of(plan).status == "completed", call_of(plan).message

@@ -10,7 +10,7 @@ from catalog.sources.settings import read_secrets
 from tests.plans.sources.test_syncs import SHOP, VALUES
 from tests.rest import Rest, agent, wrong_paths
 
-EMPTY = {"added": [], "changed": [], "removed": [], "drifted": []}
+EMPTY: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "drifted": []}
 
 
 @pytest.fixture

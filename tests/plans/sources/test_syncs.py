@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -24,13 +25,13 @@ from catalog.models import Source, Tool
 from catalog.sources import http_requests, mcp_client
 from catalog.sources.definitions import Definition, Listing
 from catalog.sources.loading import judge_definition
-from catalog.sources.settings import UpstreamSettings, read_secrets
+from catalog.sources.settings import UpstreamSettings, read_secrets, settings_of
 from tests.builders import call_of, make_plan, step, work_off
 from tests.rest import Rest, wrong_paths
 from tests.upstreams import DROP, READ
 from tests.waiting import eventually
 
-SHOP = {
+SHOP: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "Shop", "version": "1"},
     "servers": [{"url": "https://shop.example"}],
@@ -41,7 +42,7 @@ SHOP = {
         }
     },
 }
-VALUES = {
+VALUES: dict[str, Any] = {
     "name": "shop",
     "kind": "openapi",
     "document": json.dumps(SHOP),
@@ -69,7 +70,7 @@ def at_reading(monkeypatch, *acts):
 
 
 def test_request_during_a_synchronisation_stays(shop, monkeypatch):
-    at_reading(monkeypatch, lambda: sources.Source.objects.filter(pk=shop.pk).update(sync_requested_at=clock.now()))
+    at_reading(monkeypatch, lambda: Source.objects.filter(pk=shop.pk).update(sync_requested_at=clock.now()))
     assert sync_due_sources() == 1
     assert sync_due_sources() == 1
     assert sync_due_sources() == 0
@@ -137,9 +138,12 @@ def test_change_of_tools_happens_whole_or_not_at_all(shop, admin):
 
 def test_preview_sends_stored_secrets_to_the_stored_address_only(shop, admin, monkeypatch):
     sent = []
-    monkeypatch.setattr(
-        sources, "read_upstream", lambda source, once: sent.append(read_secrets(source)["headers"]) or Listing(())
-    )
+
+    def read(source, **options):
+        sent.append(read_secrets(source)["headers"])
+        return Listing(())
+
+    monkeypatch.setattr(sources, "read_upstream", read)
     plain = {name: VALUES[name] for name in ("name", "kind")}
     preview_source(plain, by=admin)
     preview_source({**plain, "base_url": "https://evil.example"}, by=admin)
@@ -208,10 +212,10 @@ def test_programs_end_with_the_process(source):
 def test_change_of_a_source_lets_its_calls_end(source, admin, offer, monkeypatch):
     """The next call uses a new connection; a running one keeps its own."""
     offer({**READ, "does": "pause"}, DROP)
-    definition = Definition.from_json(Tool.objects.get(name="read_page").definition)
+    definition = Definition.from_json(Tool.objects.get(name="read_page").definition or {})
 
     async def both():
-        settings = sources.settings_of(source)
+        settings = settings_of(source)
         running = asyncio.create_task(
             mcp_client.connection_to(settings).call(definition, {"text": "a"}, is_verified=False)
         )
