@@ -1,10 +1,31 @@
-"""Sources of these tests: an upstream MCP server over stdio, and one over HTTP."""
+"""Sources of these tests: an upstream MCP server over stdio and over HTTP, and a document that needs no network."""
+
+import json
+from typing import Any
 
 import pytest
 
 from catalog.inventory.sources import create_source, sync_source
 from catalog.sources import mcp_client
 from tests.upstreams import Offer, WebUpstream
+
+SHOP: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Shop", "version": "1"},
+    "servers": [{"url": "https://shop.example"}],
+    "paths": {
+        "/orders": {
+            "get": {"operationId": "list_orders", "responses": {"200": {"description": "OK"}}},
+            "delete": {"operationId": "drop_orders", "responses": {"200": {"description": "OK"}}},
+        }
+    },
+}
+VALUES: dict[str, Any] = {
+    "name": "shop",
+    "kind": "openapi",
+    "document": json.dumps(SHOP),
+    "headers": {"Authorization": "Bearer s3cret"},
+}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.models import Source, Tool
 from catalog.sources.settings import read_secrets
-from tests.plans.sources.test_syncs import SHOP, VALUES
+from tests.plans.sources.conftest import SHOP, VALUES
 from tests.rest import Rest, agent, wrong_paths
 
 EMPTY: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "drifted": []}

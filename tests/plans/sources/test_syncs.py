@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -27,27 +26,10 @@ from catalog.sources.definitions import Definition, Listing
 from catalog.sources.loading import judge_definition
 from catalog.sources.settings import UpstreamSettings, read_secrets, settings_of
 from tests.builders import call_of, make_plan, step, work_off
+from tests.plans.sources.conftest import SHOP, VALUES
 from tests.rest import Rest, wrong_paths
 from tests.upstreams import DROP, READ
 from tests.waiting import eventually
-
-SHOP: dict[str, Any] = {
-    "openapi": "3.1.0",
-    "info": {"title": "Shop", "version": "1"},
-    "servers": [{"url": "https://shop.example"}],
-    "paths": {
-        "/orders": {
-            "get": {"operationId": "list_orders", "responses": {"200": {"description": "OK"}}},
-            "delete": {"operationId": "drop_orders", "responses": {"200": {"description": "OK"}}},
-        }
-    },
-}
-VALUES: dict[str, Any] = {
-    "name": "shop",
-    "kind": "openapi",
-    "document": json.dumps(SHOP),
-    "headers": {"Authorization": "Bearer s3cret"},
-}
 
 
 @pytest.fixture
