@@ -88,7 +88,7 @@ def test_files_are_read_and_written_after_approval(modules, admin, ada, rosa, tm
         {"name": "files", "kind": "mcp", "command": command, "trusted": True}, by=admin, any_command=True
     )
     assert sync_source(source).problems == []
-    names = {tool.definition["upstream"]: tool.name for tool in Tool.objects.filter(source=source)}
+    names = {(tool.definition or {})["upstream"]: tool.name for tool in Tool.objects.filter(source=source)}
     wrote = run(ada, rosa, names["write_file"], {"path": str(tmp_path / "a.txt"), "content": "hello"})
     assert wrote.status == "completed" and (tmp_path / "a.txt").read_text() == "hello"
     assert "hello" in json.dumps(run(ada, rosa, names["read_text_file"], {"path": str(tmp_path / "a.txt")}).response)
