@@ -126,7 +126,7 @@ def extra_terms_in_words(terms: Any) -> list[str]:
             terms.min_role_age_seconds,
             f"Reviewers must have been in the group for {format_timespan(terms.min_role_age_seconds)}.",
         ),
-        (terms.allow_self_review, "Requesters may decide their own calls; this is shown on every request."),
+        (terms.allow_self_review, "Requesters may decide their own requests; this is shown on every request."),
         (not terms.editor_may_approve, "Reviewers who edit the arguments may not approve them."),
         (terms.batchable, "Several requests can be approved together."),
         (not terms.remind, "No reminders are sent."),

@@ -65,8 +65,18 @@ def _verdict_sentences(verdict: GateDecision, level: str) -> dict[str, str]:
 def _rule_sentence(rule: Rule) -> str:
     words = {"people": people_in_words(rule.stages), "time": format_timespan(rule.expires_seconds)}
     if rule.allow_self_review:
-        return _("By %(people)s within %(time)s. If nobody answers, the call fails.") % words
-    return _("By %(people)s other than the requester, within %(time)s. If nobody answers, the call fails.") % words
+        sentence = _("By %(people)s within %(time)s.") % words
+    else:
+        sentence = _("By %(people)s other than the requester, within %(time)s.") % words
+    return f"{sentence} {_(EXPIRY_SENTENCES[rule.on_expiry])}"
+
+
+EXPIRY_SENTENCES = {
+    "fail": gettext_noop("If nobody answers, the call fails."),
+    "skip": gettext_noop("If nobody answers, the step is skipped."),
+    "cancel_plan": gettext_noop("If nobody answers, the plan is cancelled."),
+    "escalate": gettext_noop("If nobody answers, others are asked."),
+}
 
 
 NO_VALUE = "\N{EN DASH}"

@@ -18,7 +18,9 @@ def administrator(username: str | None) -> User:
     for person in people.filter(username=username) if username else people:
         if has_role(person, ADMINISTRATOR):
             return person
-    raise CommandError(f"{username or 'No one'} is an administrator here; createsuperuser makes one.")
+    if username:
+        raise CommandError(f"{username} is not an active administrator.")
+    raise CommandError("There is no administrator. Create one with createsuperuser.")
 
 
 def import_source(values: Mapping[str, Any], *, by: User, write: Callable[[str], Any]) -> int:

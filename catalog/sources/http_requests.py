@@ -229,11 +229,11 @@ FAILURES: Mapping[int, tuple[str, str]] = {
     400: ("upstream_invalid", "refused the arguments"),
     401: ("upstream_denied", "did not accept the stored credential"),
     403: ("upstream_denied", "does not allow this"),
-    404: ("upstream_not_found", "found nothing there"),
+    404: ("upstream_not_found", "has no such resource"),
     409: ("upstream_conflict", "reports a conflict"),
-    410: ("upstream_not_found", "found nothing there"),
+    410: ("upstream_not_found", "has no such resource"),
     422: ("upstream_invalid", "refused the arguments"),
-    429: ("upstream_rate_limited", "asks to wait before the next call"),
+    429: ("upstream_rate_limited", "is rate-limiting requests"),
 }
 
 

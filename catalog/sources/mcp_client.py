@@ -313,9 +313,7 @@ class Connection:
             except MCPError as error:
                 raise self._call_error(session, error) from None
             except (ValueError, RuntimeError, ResponseTooLarge):  # RuntimeError: a result that breaks its schema
-                raise UpstreamError(
-                    f"{self.settings.name} sent a result that is not valid.", "upstream_malformed"
-                ) from None
+                raise UpstreamError(f"{self.settings.name} sent an invalid result.", "upstream_malformed") from None
 
     async def _verify(self, definition: Definition) -> None:
         try:
@@ -449,7 +447,7 @@ def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
     problems: list[str] = []
     for tool in tools:
         if any(each.upstream == tool.name for each in found):
-            problems.append(f"{settings.name} offers {tool.name[:80]!r} twice; the first one counts.")
+            problems.append(f"{settings.name} offers {tool.name[:80]!r} twice; the first definition is used.")
             continue
         try:
             found.append(definition_from(tool, settings))
@@ -472,7 +470,7 @@ def to_tool_result(source: str, definition: Definition, result: Any) -> ToolResu
     """Return an MCP result as a tool's result. Raises UpstreamError for an error or an invalid result."""
     text = "\n".join(block.text for block in result.content if block.type == "text")
     if result.is_error:
-        raise UpstreamError(clean_text(text)[:MAX_ERROR_TEXT] or f"{source} reported an error without words.")
+        raise UpstreamError(clean_text(text)[:MAX_ERROR_TEXT] or f"{source} reported an error without a message.")
     value: Any = result.structured_content
     if value is None:
         others = [block for block in result.content if block.type != "text"]

@@ -81,7 +81,7 @@ def unmasked(field_name: str, given: Mapping[str, str], stored: Mapping[str, str
     for name, value in given.items():
         if value == MASK:
             if name not in stored:
-                raise field_error(f"{field_name}.{name}", "invalid", "Enter the value: there is no stored one.")
+                raise field_error(f"{field_name}.{name}", "invalid", "Enter a value: none is stored under this name.")
             value = stored[name]
         result[name] = value
     return result
@@ -90,7 +90,7 @@ def unmasked(field_name: str, given: Mapping[str, str], stored: Mapping[str, str
 def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern[str]) -> None:
     """Raise ParameterError unless names and values can be sent as headers, or set as environment."""
     if len(values) > MAX_VALUES:
-        raise field_error(field_name, "too_many", f"At most {MAX_VALUES} are accepted.")
+        raise field_error(field_name, "too_many", f"At most {MAX_VALUES} entries are accepted.")
     for name, value in values.items():
         place = f"{field_name}.{name}"
         if not pattern.fullmatch(name) or name.lower() in RESERVED_HEADERS:
@@ -110,7 +110,9 @@ def check_address(field_name: str, url: str) -> None:
 def check_source(values: Mapping[str, Any]) -> None:
     """Raise ParameterError unless a source's fields make sense together."""
     if not SOURCE_NAME.fullmatch(values["name"]) or values["name"] in RESERVED_SOURCES:
-        raise field_error("name", "invalid", "A name is 1 to 40 of a-z, 0-9, '_' and '-', and not 'http'.")
+        raise field_error(
+            "name", "invalid", "Use 1 to 40 characters from a-z, 0-9, '_' and '-'. The name 'http' is reserved."
+        )
     check_values("headers", values.get("headers", {}), HEADER_NAME)
     check_values("env", values.get("env", {}), ENVIRONMENT_NAME)
     if not 1 <= values.get("timeout", 30) <= 300:
@@ -128,10 +130,10 @@ def _check_mcp(values: Mapping[str, Any]) -> None:
     if len(command) > MAX_ARGUMENTS or not all(
         isinstance(each, str) and 0 < len(each) <= MAX_VALUE and each.isprintable() for each in command
     ):
-        raise field_error("command", "invalid", f"A command is a list of at most {MAX_ARGUMENTS} texts of one line.")
+        raise field_error("command", "invalid", f"A command is a list of at most {MAX_ARGUMENTS} single-line strings.")
     for name in ("document", "base_url"):
         if values.get(name):
-            raise field_error(name, "invalid", "An MCP server has none.")
+            raise field_error(name, "invalid", "This field does not apply to MCP servers.")
     _refuse(values, "env" if values.get("url") else "headers")
 
 
@@ -146,7 +148,7 @@ def _check_openapi(values: Mapping[str, Any]) -> None:
 
 def _refuse(values: Mapping[str, Any], name: str) -> None:
     if values.get(name):
-        raise field_error(name, "invalid", "This source has none.")
+        raise field_error(name, "invalid", "This field does not apply to this source.")
 
 
 _CHECKS = {"mcp": _check_mcp, "openapi": _check_openapi}

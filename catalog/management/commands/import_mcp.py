@@ -17,10 +17,10 @@ class Command(BaseCommand):
         """Take the name, and a URL or a command."""
         parser.add_argument("name", help="1 to 40 of a-z, 0-9, '_' and '-'")
         parser.add_argument("--url", help="address of a Streamable HTTP server")
-        parser.add_argument("--trusted", action="store_true", help="take its hints about safety at their word")
+        parser.add_argument("--trusted", action="store_true", help="trust its safety hints")
         parser.add_argument("--timeout", type=int, default=30, help="seconds for connecting, listing and each call")
-        parser.add_argument("--user", help="the administrator in whose name it is done; default: the first one")
-        parser.add_argument("--command", dest="program", nargs="...", help="everything after it is the command")
+        parser.add_argument("--user", help="administrator to record as the actor (default: the first one)")
+        parser.add_argument("--command", dest="program", nargs="...", help="command and arguments; must come last")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Import and print what changed."""

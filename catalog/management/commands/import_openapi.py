@@ -23,7 +23,7 @@ class Command(BaseCommand):
             "--header", action="append", default=[], metavar="NAME=VALUE", help="sent with each request"
         )
         parser.add_argument("--timeout", type=int, default=30, help="seconds for fetching and each call")
-        parser.add_argument("--user", help="the administrator in whose name it is done; default: the first one")
+        parser.add_argument("--user", help="administrator to record as the actor (default: the first one)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Import and print what changed."""

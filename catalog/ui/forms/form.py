@@ -348,7 +348,9 @@ class _FormReader:
 
     def _has_unused_name(self, row: FormNode, members: Mapping[str, Any]) -> bool:
         if row.key in members:
-            self.problems.append(ArgumentProblem(row.path, "duplicate_key", _("A member with this name exists.")))
+            self.problems.append(
+                ArgumentProblem(row.path, "duplicate_key", _("There is already a field with this name."))
+            )
         elif not row.key:
             self.problems.append(ArgumentProblem(row.path, "required", _("Enter a name or remove it.")))
         return bool(row.key) and row.key not in members

@@ -84,11 +84,13 @@ def end(request: PageRequest, public_id: str) -> HttpResponse:
     """Delete an agent, or switch it off if it was ever used."""
     row = agent_or_404(request.user, public_id)
     try:
-        administration.end_agent(row, by=request.user)
+        ended = administration.end_agent(row, by=request.user)
     except Conflict as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, _("Deleted %(agent)s.") % {"agent": row.name})
+        kept = Agent.objects.filter(name=ended.name).exists()
+        done = _("Switched off %(agent)s. It was used, so it is kept.") if kept else _("Deleted %(agent)s.")
+        messages.success(request, done % {"agent": row.name})
     return redirect("agents")
 
 
