@@ -65,8 +65,8 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     `level` is the level in force: before an MCP call above `safe`, the upstream's definition is verified. Raises
     ToolDefinitionError, and SchemaProblem for a schema that Toolgate does not accept.
     """
-    is_verified = (level or definition.safety_level) != SafetyLevel.SAFE
-    handler = _mcp_handler(definition, settings, is_verified=is_verified)
+    verify_first = (level or definition.safety_level) != SafetyLevel.SAFE
+    handler = _mcp_handler(definition, settings, verify_first=verify_first)
     previewer = None
     if definition.http is not None:
         handler, previewer = _http_handlers(definition, Operation.from_json(definition.http), settings)
@@ -88,9 +88,9 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     return tool
 
 
-def _mcp_handler(definition: Definition, settings: UpstreamSettings, *, is_verified: bool) -> Handler:
+def _mcp_handler(definition: Definition, settings: UpstreamSettings, *, verify_first: bool) -> Handler:
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
-        return await connection_to(settings).call(definition, arguments, is_verified=is_verified)
+        return await connection_to(settings).call(definition, arguments, verify_first=verify_first)
 
     return call
 

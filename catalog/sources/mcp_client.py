@@ -283,21 +283,26 @@ class Connection:
             raise SourceProblem(f"{self.settings.name} offers more than {MAX_TOOLS:,} tools.")
         return found
 
-    async def call(self, definition: Definition, arguments: Mapping[str, Any], *, is_verified: bool) -> ToolResult[Any]:
+    async def call(
+        self, definition: Definition, arguments: Mapping[str, Any], *, verify_first: bool
+    ) -> ToolResult[Any]:
         """Call a tool and return its result.
 
-        With `is_verified` the upstream's tools are listed first and the call is refused if the tool's definition is not
+        With `verify_first`, the upstream's tools are listed first and the call is refused if the tool's definition is not
         the imported one. Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
         """
-        if is_verified:
+        if verify_first:
             await self._verify(definition)
         try:
             result = await self._send(definition, arguments)
         except _SessionLost:
+            # The upstream only says that it ran nothing, so a call that must not run twice is not sent again.
+            if not definition.retry_safe:
+                raise UpstreamError(f"{self.settings.name} lost the session.", "upstream_refused") from None
             try:
                 result = await self._send(definition, arguments)
             except _SessionLost:
-                raise UpstreamUnavailable(f"{self.settings.name} accepts no session.") from None
+                raise UpstreamUnavailable(f"{self.settings.name} did not accept a new session.") from None
         return to_tool_result(self.settings.name, definition, result)
 
     async def _send(self, definition: Definition, arguments: Mapping[str, Any]) -> Any:
