@@ -199,11 +199,11 @@ def test_change_of_a_source_lets_its_calls_end(source, admin, offer, monkeypatch
     async def both():
         settings = settings_of(source)
         running = asyncio.create_task(
-            mcp_client.connection_to(settings).call(definition, {"text": "a"}, is_verified=False)
+            mcp_client.connection_to(settings).call(definition, {"text": "a"}, verify_first=False)
         )
         await asyncio.sleep(0.2)
         changed = replace(settings, env={"NEW": "1"})
-        return await mcp_client.connection_to(changed).call(definition, {"text": "b"}, is_verified=False), await running
+        return await mcp_client.connection_to(changed).call(definition, {"text": "b"}, verify_first=False), await running
 
     results = mcp_client.run_on_loop(both(), 30)
     assert [result.value for result in results] == [{"text": "b"}, {"text": "a"}]
