@@ -288,8 +288,8 @@ class Connection:
     ) -> ToolResult[Any]:
         """Call a tool and return its result.
 
-        With `verify_first`, the upstream's tools are listed first and the call is refused if the tool's definition is not
-        the imported one. Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
+        With `verify_first`, the upstream's tools are listed first, and the call is refused if the tool's definition
+        differs from the imported one. Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
         """
         if verify_first:
             await self._verify(definition)

@@ -203,7 +203,8 @@ def test_change_of_a_source_lets_its_calls_end(source, admin, offer, monkeypatch
         )
         await asyncio.sleep(0.2)
         changed = replace(settings, env={"NEW": "1"})
-        return await mcp_client.connection_to(changed).call(definition, {"text": "b"}, verify_first=False), await running
+        later = mcp_client.connection_to(changed).call(definition, {"text": "b"}, verify_first=False)
+        return await later, await running
 
     results = mcp_client.run_on_loop(both(), 30)
     assert [result.value for result in results] == [{"text": "b"}, {"text": "a"}]
