@@ -35,7 +35,7 @@ def test_grant_is_created_used_and_revoked(approved, ada, rosa, page_as: PageAs)
     """A condition must be chosen for arguments that varied."""
     page = page_as(rosa)
     page.goto(f"/approvals/?status=decided&item={approved.public_id}")
-    page.get_by_role("link", name="Remember this…").click()
+    page.get_by_role("link", name="Remember this approval…").click()
     expect(page.get_by_text("You approved 3 similar calls; only content and path (under reports/)")).to_be_visible()
     page.get_by_role("button", name="Remember", exact=True).click()
     expect(page.get_by_text("Choose a condition.")).to_be_visible()

@@ -67,5 +67,5 @@ def test_worker_serves_metrics_on_its_port():
             measure_at(port)
     measure_at(port)
     assert b"toolgate_leases_lost_total" in urlopen(f"http://127.0.0.1:{port}/metrics").read()
-    with pytest.raises(CommandError, match="takes 1 to 65535"):
+    with pytest.raises(CommandError, match="1 to 65535"):
         measure_at(70_000)

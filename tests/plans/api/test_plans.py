@@ -126,7 +126,7 @@ def test_queries_of_a_list_do_not_grow_with_its_length(ada, django_assert_num_qu
     for plans in (1, 3):
         for _ in range(plans):
             make_plan(ada, step(1), step(2), start=False)
-        with django_assert_num_queries(4):  # token, roles, plans, their counts
+        with django_assert_num_queries(3):  # token, plans, their counts
             rest.get("plans/")
 
 
@@ -135,7 +135,7 @@ def test_queries_of_a_plan_do_not_grow_with_its_steps(ada, django_assert_num_que
     for count in (1, 20):
         plan = make_plan(ada, *(step(number) for number in range(1, count + 1)), start=False)
         rest.get(f"plans/{plan.public_id}/")
-        with django_assert_num_queries(7):  # token, roles, plan, counts, its kin, steps, their dependencies
+        with django_assert_num_queries(6):  # token, plan, counts, its kin, steps, their dependencies
             rest.get(f"plans/{plan.public_id}/")
 
 

@@ -138,10 +138,10 @@ def test_positions_are_counted_in_utf16() -> None:
 
 def press(pages: Pages, path: str, label: str, **fields: str) -> str:
     """Press a button of the open page like a browser without JavaScript; return the text in the new page."""
-    found = re.search(rf'name="fix" value="([^"]*)"[^>]*>{re.escape(label)}<', pages.html)
+    found = re.search(rf'name="fix" value="([^"]*)"[^>]*>\s*{re.escape(label)}\s*<', pages.html)
     assert found is not None, label
     pages.send(path, {**fields, "fix": html.unescape(found[1])})
-    area = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", pages.html, re.DOTALL)
+    area = re.search(r"<textarea[^>]*>\s*(.*?)</textarea>", pages.html, re.DOTALL)
     assert area is not None
     return html.unescape(area[1])
 
@@ -177,7 +177,7 @@ def test_fixes_work_for_changes_of_a_plan(stage: Any, ada: User) -> None:
     pages = Pages(ada)
     pages.open(path)
     kept = {name: pages.field(name) for name in ("listed", "seen")}
-    area = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", pages.html, re.DOTALL)
+    area = re.search(r"<textarea[^>]*>\s*(.*?)</textarea>", pages.html, re.DOTALL)
     document = json.loads(html.unescape(area[1] if area else ""))
     document["steps"][1]["dependencies"] = [1, 9]
     pages.send(path, {**kept, "text": json.dumps(document), "do": "check"})
