@@ -143,7 +143,6 @@ class NewSourceForm(SourceSettingsForm):
         label=gettext_lazy("Kind"),
         choices=[(kind.value, kind.label) for kind in (Source.Kind.MCP, Source.Kind.OPENAPI)],
         initial=Source.Kind.MCP,
-        widget=forms.RadioSelect,
     )
     document = forms.FileField(
         label=gettext_lazy("OpenAPI document"),

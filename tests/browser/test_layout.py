@@ -335,7 +335,7 @@ def test_pages_without_a_person(page_as: PageAs):
 
 def check_chain(page: Page) -> None:
     """Ask whether the chain of the audit log is intact."""
-    page.get_by_role("button", name="Check the chain").click()
+    page.get_by_role("button", name="Verify chain").click()
     page.wait_for_selector("#chain .status")
 
 

@@ -57,7 +57,7 @@ def test_an_audit_entry_opens_and_the_chain_is_checked(admin, page_as: PageAs):
     expect(page.locator(f"#x-{entry.seq}")).to_be_hidden()
     page.get_by_label(f"Details of entry {entry.seq}").click()
     expect(page.locator(f"#x-{entry.seq}")).to_contain_text(entry.hash)
-    page.get_by_role("button", name="Check the chain").click()
+    page.get_by_role("button", name="Verify chain").click()
     expect(page.locator("#chain")).to_contain_text("Chain intact")
 
 
