@@ -1,1 +1,1 @@
-"""What `/mcp` is compared with: the SDK's bare echo server, and AgentBarrier in an environment of its own."""
+"""Peers of `/mcp` in benchmarks: the SDK's bare echo server, and AgentBarrier in an environment of its own."""

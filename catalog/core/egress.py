@@ -24,7 +24,7 @@ MAX_URL_LENGTH = 2000
 MAX_RESPONSE_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 100
 KEEPALIVE_SECONDS = 3.0
-"""How long an unused connection is kept: less than the 5 seconds after which many servers close it."""
+"""Lifetime of an unused connection: less than the 5 seconds after which many servers close it."""
 NOT_ACCEPTED_STATUS = 503
 """The one 5xx status that says the request was not processed."""
 EXTRA_RESERVED_NETWORKS = tuple(

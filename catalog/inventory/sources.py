@@ -70,7 +70,7 @@ RESYNC_AFTER = timedelta(minutes=15)
 RETRY_AFTER = timedelta(minutes=1)
 """Age after which a failing source is due again."""
 MAX_READINGS = 3
-"""How often an upstream is read if its source is changed or synchronised by another process meanwhile."""
+"""Attempts to read an upstream whose source is changed or synchronised by another process meanwhile."""
 TOOLS_AT_ONCE = 50
 """Tools that one transaction writes."""
 FIELDS = ("name", "kind", "url", "command", "document", "base_url", "timeout", "trusted", "enabled")
