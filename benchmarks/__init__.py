@@ -1,1 +1,1 @@
-"""How fast it is: one module a figure, each measured on what a user would run; `python -m benchmarks [name…]`."""
+"""Speed measurements: one module for each figure, run as `python -m benchmarks [name…]`."""

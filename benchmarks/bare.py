@@ -60,7 +60,7 @@ class Bare:
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement changed."""
+        """The number of rows that the last statement changed."""
         return int(self._cursor.rowcount)
 
     def execute(self, statement: str, parameters: Any = ()) -> None:

@@ -14,7 +14,7 @@ WAITING = 1000
 STEPS = 100
 DECISIONS = 40
 HOLD_SECONDS = 0.05
-"""What one held call may take on a slow machine; how long they take is not measured."""
+"""Time limit of one held call on a slow machine; it is not part of the measurement."""
 
 
 def measure(runs: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""What the figures stand on: a migrated database with people and tools, an executor, a real server."""
+"""Setup of the measurements: a migrated database with people and tools, an executor, a real server."""
 
 import re
 import subprocess
