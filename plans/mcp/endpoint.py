@@ -51,6 +51,7 @@ class McpEndpoint:
         self._changes = ListChanges()
         self._server = build_server(self._changes.listen)
         self._manager: StreamableHTTPSessionManager | None = None
+        self._cancellations: waiting.Cancellations | None = None
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -59,12 +60,13 @@ class McpEndpoint:
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call] # it has no types
         manager = StreamableHTTPSessionManager(self._server, stateless=True, max_request_body_size=MAX_JSON_BYTES)
         async with manager.run():
-            self._manager = manager
+            self._manager, self._cancellations = manager, waiting.Cancellations()
             jobs = [asyncio.ensure_future(self._changes.watch()), asyncio.ensure_future(self._end_waits())]
             try:
                 yield
             finally:
                 self._manager = None
+                self._cancellations.stop()
                 for job in jobs:
                     job.cancel()
                 await asyncio.gather(*jobs, return_exceptions=True)
@@ -99,13 +101,20 @@ class McpEndpoint:
             return
         # The SDK parses the body again; it takes no parsed messages, and its own parser accepts more than strict JSON.
         message = parse_message(first.get("body", b"")) if scope["method"] == "POST" else None
-        record_cancellation(caller, message)
+        self._end_cancelled(caller, message)
         serve = partial(self._manager.handle_request, scope, replay(first, receive), send)
         if isinstance(message, dict) and message.get("method") == LISTEN:
             async with self._open_stream(scope) as stream:
                 await until_one_ends(serve(), stream.ended.wait())
         else:
             await serve()
+
+    def _end_cancelled(self, caller: Caller, message: Any) -> None:
+        """End the wait that a client of the handshake era cancels; its notification is a separate request."""
+        if isinstance(message, dict) and message.get("method") == "notifications/cancelled":
+            params = message.get("params")
+            if isinstance(params, dict) and self._cancellations is not None:
+                self._cancellations.cancel(caller, params.get("requestId"))
 
     async def _authenticate(self, headers: Mapping[str, str]) -> Caller:
         kind, _, text = headers.get("authorization", "").partition(" ")
@@ -198,14 +207,6 @@ def parse_message(body: bytes) -> Any:
         raise Refusal(413, INVALID_REQUEST, error.message) from None
     except MalformedJSON as error:
         raise Refusal(400, PARSE_ERROR, f"Parse error: {error.message}") from None
-
-
-def record_cancellation(caller: Caller, message: Any) -> None:
-    """End the wait that a client of the handshake era cancels; its notification is a separate request."""
-    if isinstance(message, dict) and message.get("method") == "notifications/cancelled":
-        params = message.get("params")
-        if isinstance(params, dict):
-            waiting.cancel(caller, params.get("requestId"))
 
 
 def replay(first: Message, receive: Receive) -> Receive:

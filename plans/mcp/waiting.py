@@ -5,6 +5,7 @@ A client that closes the connection while it waits gets shorter waits (`catalog.
 """
 
 import asyncio
+import json
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from catalog.access.roles import NotAllowed
 from catalog.core.asgi import Scope, measure_as
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.models import LearntWait
+from plans.live.broadcast import BroadcastChannel
 from plans.live.feed import current_feed
 from plans.mcp import calls
 from plans.mcp.callers import CHECK_SECONDS, SCOPE_KEY, Caller, TokenEnded, in_thread
@@ -37,6 +39,8 @@ PAUSE_SECONDS = 0.1
 """The shortest time between two reads of one call."""
 CANCELLATION_SECONDS = 2.0
 """Time after a closed connection in which the client's cancellation of the same request may still arrive."""
+MAX_SHARED_KEY = 1_000
+"""Limit in characters; a cancellation with a longer id ends waits of the process that receives it only."""
 
 
 def caller_of(context: Context) -> Caller:
@@ -76,9 +80,11 @@ class Wait:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-_waits: dict[tuple[int, str, str], set[Wait]] = {}
-"""By token, User-Agent and JSON-RPC id: clients that share a token often count their requests from 1."""
-_hung_up: dict[tuple[int, str, str], set[Wait]] = {}
+WaitKey = tuple[int, str, str]
+"""Token, User-Agent and JSON-RPC id: clients that share a token often count their requests from 1."""
+
+_waits: dict[WaitKey, set[Wait]] = {}
+_hung_up: dict[WaitKey, set[Wait]] = {}
 """Waits whose connection was closed a moment ago, likewise."""
 _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 """Event loops whose server is stopping."""
@@ -86,7 +92,7 @@ _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 @contextmanager
 def _listed(caller: Caller, request_id: object) -> Iterator[Wait]:
-    """Register a wait that `cancel` and `end_waits_here` can end."""
+    """Register a wait that `Cancellations` and `end_waits_here` can end."""
     key, wait = _key(caller, request_id), Wait()
     _waits.setdefault(key, set()).add(wait)
     if wait.loop in _stopped:
@@ -99,13 +105,38 @@ def _listed(caller: Caller, request_id: object) -> Iterator[Wait]:
             del _waits[key]
 
 
-def _key(caller: Caller, request_id: object) -> tuple[int, str, str]:
+def _key(caller: Caller, request_id: object) -> WaitKey:
     return caller.token.pk, caller.user_agent, str(request_id)
 
 
-def cancel(caller: Caller, request_id: object) -> None:
-    """End the waits of a token's request: they are answered with the current state of their calls."""
-    key = _key(caller, request_id)
+class Cancellations:
+    """Cancelled requests of one event loop and, if Redis is configured, of the other processes behind the same address.
+
+    A client sends its cancellation as a request of its own, which may reach another process than the one that waits.
+    """
+
+    def __init__(self) -> None:
+        self._others: BroadcastChannel[int] = BroadcastChannel(self._hear, "cancellations")
+
+    def stop(self) -> None:
+        """Stop sending and receiving."""
+        self._others.stop()
+
+    def cancel(self, caller: Caller, request_id: object) -> None:
+        """End the waits of a token's request: they are answered with the current state of their calls."""
+        key = _key(caller, request_id)
+        _cancel(key)
+        text = json.dumps(key)
+        if len(text) <= MAX_SHARED_KEY:
+            self._others.send({text: 1})
+
+    def _hear(self, cancelled: dict[str, int]) -> None:
+        for text in cancelled:
+            token_pk, user_agent, request_id = json.loads(text)
+            _cancel((token_pk, user_agent, request_id))
+
+
+def _cancel(key: WaitKey) -> None:
     for wait in (*_waits.get(key, ()), *_hung_up.get(key, ())):
         wait.over.set()
 
@@ -144,7 +175,7 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
     return state
 
 
-def _record_hang_up(key: tuple[int, str, str], wait: Wait, client: str, seconds: float) -> None:
+def _record_hang_up(key: WaitKey, wait: Wait, client: str, seconds: float) -> None:
     """Record that the client closed the connection, unless its cancellation of the request arrives in a moment.
 
     A client that cancels closes the connection as well, and which of the two arrives first is a matter of chance.
