@@ -171,6 +171,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "config.operations.restored_database.RestoredDatabaseMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
 FORM_RENDERER = "catalog.ui.page_forms.PageFormRenderer"

@@ -76,7 +76,7 @@ class BatchBody(StrictSerializer):
 
 
 class ItemResultSerializer(serializers.Serializer[Any]):
-    """The result of one item: the request's status, or `conflict`, `forbidden`, `invalid`, `not_found`, `restored`."""
+    """The result of one item: the request's status, or `conflict`, `forbidden`, `invalid`, `not_found`."""
 
     id = serializers.CharField()
     status = serializers.CharField()

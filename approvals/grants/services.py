@@ -14,7 +14,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.errors import GrantRefused
 from approvals.grants.conditions import check_grant_conditions
 from approvals.models import ApprovalRequest, Grant, Instance, Review
@@ -65,9 +64,8 @@ def create_grant(
 ) -> Grant:
     """Create a grant. `as_administrator` False: the token used lacks the administrator's right.
 
-    Raises NotAllowed, GrantRefused (a ParameterError) with the field, and RestoredDatabase.
+    Raises NotAllowed, and GrantRefused (a ParameterError) with the field.
     """
-    ensure_not_restored()
     administers = has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator
     _check_maker(by, terms, created_from, administers=administers)
     rows = check_grant_conditions(terms.rows)
@@ -276,8 +274,7 @@ def may_revoke_grant(user: User) -> bool:
 
 @retry_on_deadlock
 def revoke_grant(grant: Grant, *, by: User) -> Grant:
-    """Revoke a grant. Raises NotAllowed, and Conflict if it has ended already or the database was restored."""
-    ensure_not_restored()
+    """Revoke a grant. Raises NotAllowed, and Conflict if it has ended already."""
     if not may_revoke_grant(by) and grant.created_by_id != by.pk:
         raise NotAllowed("Only reviewers and administrators may revoke grants.")
     with transaction.atomic():

@@ -12,7 +12,6 @@ from typing import Literal, TypeVar
 from django.contrib.auth.models import User
 from django.db.models import Prefetch
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.requests.queries import requests_for
 from approvals.reviews import coordination
@@ -21,7 +20,7 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
-from catalog.errors import Conflict, ParameterError, RestoredDatabase, ToolgateError, field_error
+from catalog.errors import Conflict, ParameterError, ToolgateError, field_error
 from catalog.models import ToolVersion
 
 ItemT = TypeVar("ItemT", bound="BatchItem")
@@ -30,7 +29,6 @@ SNOOZE = "snooze"
 VERDICTS = (ReviewVerdict.APPROVE.value, ReviewVerdict.REJECT.value, SNOOZE)
 NOT_FOUND_MESSAGE = "Request not found, or you may not see it."
 RESULT_BY_ERROR = {
-    RestoredDatabase: "restored",
     Conflict: "conflict",
     NotAllowed: "forbidden",
     ParameterError: "invalid",
@@ -63,7 +61,6 @@ def decide_many(
     Raises ParameterError without deciding anything for too many items, duplicates, and requests that cannot be decided
     together.
     """
-    ensure_not_restored()
     verdict = ReviewVerdict(verdict)
     held = _load_requests(by, items)
     waiting = [request for request in held.values() if request.status == RequestStatus.PENDING]
@@ -88,7 +85,6 @@ def batch_status(by: User, items: Sequence[BatchItem]) -> list[BatchItemResult]:
 
 def snooze_many(by: User, until: datetime, items: Sequence[BatchItem]) -> list[BatchItemResult]:
     """Snooze several requests for oneself. Raises the same exceptions as `decide_many`."""
-    ensure_not_restored()
     held = _load_requests(by, items)
     return [_result(item, held, lambda each: coordination.snooze(held[each.id], by=by, until=until)) for item in items]
 

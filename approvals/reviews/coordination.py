@@ -1,7 +1,6 @@
 """Coordination of reviewers around a request: claims, snoozes, delegations and comments.
 
-Nothing here decides a request. A claim is a lease that others see; it prevents nobody from deciding. On a restored
-database every change raises RestoredDatabase, since the requests may have been answered after the backup.
+Nothing here decides a request. A claim is a lease that others see; it prevents nobody from deciding.
 """
 
 from datetime import datetime, timedelta
@@ -10,7 +9,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
 from approvals.policies.eligibility import deciders_sentence, delegator_of, may_decide
 from approvals.policies.rulebook import rule_for
@@ -44,7 +42,6 @@ def claim(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
 
     Raises NotAllowed if `by` may not decide it, and Conflict if it is answered or claimed by someone else.
     """
-    ensure_not_restored()
     _check_not_expired(request)
     return _claim(request, by)
 
@@ -66,7 +63,6 @@ def _claim(request: ApprovalRequest, by: User) -> ApprovalRequest:
 @retry_on_deadlock
 def release(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Release one's own claim. Raises Conflict if the request is not claimed by `by`."""
-    ensure_not_restored()
     with transaction.atomic():
         current = lock_request(request)
         if not _pending_row(current).filter(claimed_by=by).update(claimed_by=None, claimed_until=None):
@@ -83,7 +79,6 @@ def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     Raises NotAllowed if `by` may not decide it, and Conflict if it is answered, has more than an hour left, or was
     extended ten times.
     """
-    ensure_not_restored()
     _check_not_expired(request)
     return _extend(request, by)
 
@@ -132,7 +127,6 @@ def snooze(request: ApprovalRequest, *, by: User, until: datetime) -> ApprovalRe
 
     Raises ParameterError for any other time, Conflict if the request is closed, and NotAllowed for agent tokens.
     """
-    ensure_not_restored()
     if agent_token_of(by) is not None:
         raise NotAllowed("Agent tokens cannot snooze requests.")
     _check_not_expired(request)
@@ -155,7 +149,6 @@ def _snooze(request: ApprovalRequest, by: User, until: datetime) -> ApprovalRequ
 
 def unsnooze(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """End one's own snooze of a request, if there is one."""
-    ensure_not_restored()
     Snooze.objects.filter(request=request, person=by).delete()
     return request
 
@@ -166,7 +159,6 @@ def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> Approv
     Raises NotAllowed if `by` may not decide it in their own right, ParameterError if `to` may not decide it, and
     Conflict if it is answered or there is no delegation to end.
     """
-    ensure_not_restored()
     _check_not_expired(request)
     return _end_delegation(request, by) if to is None or to.pk == by.pk else _delegate(request, by, to)
 
@@ -212,7 +204,6 @@ def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
     Text that looks like a secret is redacted.
     Raises ParameterError for a text that is blank, too long or cannot be stored, and Conflict if there are too many.
     """
-    ensure_not_restored()
     _check_text(text)
     return _comment(request, by, redact_text(text))
 

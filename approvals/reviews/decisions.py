@@ -15,7 +15,6 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Prefetch, prefetch_related_objects
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest, Comment, Review, Round
 from approvals.policies.eligibility import (
     delegator_of,
@@ -168,7 +167,6 @@ def decide(
     Raises Conflict (the request is closed or has changed), NotAllowed, and ParameterError, whose paths are relative to
     the arguments for errors in those, and otherwise name the field of the decision.
     """
-    ensure_not_restored()
     decision = normalise_decision(decision)
     if expire_if_due(request, clock.now()):
         raise Conflict(f"{EXPIRED_UNANSWERED} {NOT_RECORDED}")
@@ -290,7 +288,6 @@ def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
 
     Raises Conflict if there is nothing to undo, and NotAllowed if someone else decided.
     """
-    ensure_not_restored()
     with transaction.atomic():
         current = lock_request(request)
         review = last_review(current)
@@ -324,7 +321,6 @@ def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> Approval
     Raises NotAllowed if `by` may not revoke it, Conflict if there is no approval to revoke, and ParameterError for an
     invalid comment.
     """
-    ensure_not_restored()
     check_text(comment)
     comment = redact_text(comment)
     expire_if_due(request, clock.now())

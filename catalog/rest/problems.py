@@ -249,7 +249,7 @@ class ProblemDetailsMiddleware(MiddlewareMixin):
         """Return 404 for a write to a path without its final slash; a redirect would lose the body."""
         path = request.path_info
         if path.startswith(API_PREFIX) and not path.endswith("/") and request.method not in SAFE_METHODS:
-            return _problem_response(ProblemDetails(404, f"This path does not exist. Paths end with a slash: {path}/"))
+            return problem_response(ProblemDetails(404, f"This path does not exist. Paths end with a slash: {path}/"))
         return None
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -260,8 +260,9 @@ class ProblemDetailsMiddleware(MiddlewareMixin):
         detail = STATUS_DETAILS.get(response.status_code, "An unexpected error occurred. It has been logged.")
         kept = {name: response[name] for name in KEPT_HEADERS if name in response}
         code = DATABASE_UNAVAILABLE.code if response.status_code == DATABASE_UNAVAILABLE.status else ""
-        return _problem_response(ProblemDetails(response.status_code, detail, code, headers=kept))
+        return problem_response(ProblemDetails(response.status_code, detail, code, headers=kept))
 
 
-def _problem_response(problem: ProblemDetails) -> JsonResponse:
+def problem_response(problem: ProblemDetails) -> JsonResponse:
+    """Return the response of a middleware."""
     return JsonResponse(problem.as_json(), status=problem.status, content_type=MEDIA_TYPE, headers=problem.headers)

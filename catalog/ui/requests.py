@@ -83,10 +83,10 @@ def _redirect_to_sign_in(request: HttpRequest) -> HttpResponse:
     return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
 
 
-def render_rejected_form(request: HttpRequest, template: str) -> HttpResponse:
+def render_rejected_form(request: HttpRequest, template: str, *, status: int = 403, more: str = "") -> HttpResponse:
     """Return a refused form with its input filled in again, except for passwords.
 
-    Nothing of it is stored.
+    Nothing of it is stored. `more` is the template's further text.
     """
     typed = [
         (name, text)
@@ -94,7 +94,7 @@ def render_rejected_form(request: HttpRequest, template: str) -> HttpResponse:
         for text in texts
         if name not in NOT_TYPED_FIELDS and not name.endswith("_FORMS") and "password" not in name and text.strip()
     ]
-    response = render(request, template, {"typed": typed}, status=403)
+    response = render(request, template, {"typed": typed, "more": more}, status=status)
     add_never_cache_headers(response)
     return response
 

@@ -92,7 +92,7 @@ class CallOrder:
 def create_call(order: CallOrder, *, by: Requester) -> Call:
     """Store a direct call as a plan of one step, or as one more step of a plan, and start it or let it wait.
 
-    Raises RestoredDatabase first, like every action that starts something. Raises UnknownTool, ToolDisabled,
+    Raises RestoredDatabase first, because calls also arrive by MCP. Raises UnknownTool, ToolDisabled,
     ParameterError, QueryTypeUnsupported, PolicyRefusal and RateLimited before anything is stored; Conflict if the plan
     accepts no more steps; Plan.DoesNotExist if the requester may not see it; NotAllowed if they may not control it.
     """

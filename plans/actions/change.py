@@ -14,7 +14,6 @@ from typing import Annotated, Any
 from django.db.models import Max, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from approvals.audit.restore_guard import ensure_not_restored
 from catalog.access.roles import user_display_name
 from catalog.calls import vault
 from catalog.calls.vault import RestoredArguments
@@ -105,7 +104,6 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     Raises Conflict if it is too late for the plan or for a step, and PlanProblems with all problems of the resulting
     plan. Nothing is changed then.
     """
-    ensure_not_restored()
     standing = _judgement_basis(plan)
     document = _validated(plan, change)
     with plan_transaction(plan.pk, plan.public_id) as tx:

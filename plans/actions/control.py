@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.states import RequestStatus
 from catalog.access.roles import user_display_name
 from catalog.core.transactions import retry_on_deadlock
@@ -35,7 +34,6 @@ def pause_plan(plan: Plan, *, by: Requester) -> None:
 @retry_on_deadlock
 def resume_plan(plan: Plan, *, by: Requester) -> None:
     """Resume a paused plan. Raises Conflict if it is not paused."""
-    ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         if not paused.update(paused_at=None, paused_by=None):

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
-from approvals.audit.restore_guard import ensure_not_restored
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
 from catalog.core import clock, tracing
@@ -64,7 +63,6 @@ def create_plan(
 
     Raises PlanProblems, and what `origin.become` raises. The origin's request is stored with the plan.
     """
-    ensure_not_restored()
     problems = [problem for problem in check_document(document, by=by) if problem.severity == "error"]
     if problems:
         raise PlanProblems(problems)
@@ -132,7 +130,6 @@ def _step_row(plan: Plan, step: StepDocument) -> Step:
 @retry_on_deadlock
 def start_plan(plan: Plan, *, by: Requester) -> None:
     """Start a plan. Raises Conflict if it has already started."""
-    ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         start_in_transaction(plan, tx)
 

@@ -8,7 +8,6 @@ address; `plans.engine.questions` handles them.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.requests.resolution import SENT_BACK
 from catalog.access.roles import user_display_name
 from catalog.calls import vault
@@ -83,7 +82,6 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
 
     Raises ParameterError with paths relative to the arguments, and what `step_waiting_for_arguments` raises.
     """
-    ensure_not_restored()
     step = step_waiting_for_arguments(plan, step_id)
     _store_revision(plan, step, prepare_revision(plan, step, arguments), by)
 

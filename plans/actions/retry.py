@@ -15,7 +15,6 @@ from typing import Any
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.db.models.functions import Coalesce
 
-from approvals.audit.restore_guard import ensure_not_restored
 from catalog import signals
 from catalog.access.roles import user_display_name
 from catalog.calls import vault
@@ -51,7 +50,6 @@ def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None
     A failed plan gets its full deadline again from now on. Raises Step.DoesNotExist, and Conflict if there is nothing
     to retry or a person must first settle an unknown outcome.
     """
-    ensure_not_restored()
     with plan_transaction(plan.pk, plan.public_id) as tx:
         reset_stopped_steps(plan, step_id, tx, by=by)
         finishing.settle_plan(tx)
@@ -63,7 +61,6 @@ def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *,
     Raises ParameterError with paths relative to the arguments, or for `step_id` if several steps have failed and none
     is named; and everything that `retry_plan` raises.
     """
-    ensure_not_restored()
     step = stopped_step(plan, step_id)
     _retry_edited(plan, step, prepare_edit(plan, step, arguments), by)
 

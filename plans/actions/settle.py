@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from approvals.audit.restore_guard import ensure_not_restored
 from catalog import signals
 from catalog.core.transactions import move, retry_on_deadlock
 from catalog.errors import Conflict
@@ -35,7 +34,6 @@ class Settlement:
 @retry_on_deadlock
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
     """Settle a call of unknown outcome. Raises Step.DoesNotExist, and Conflict if there is nothing to settle."""
-    ensure_not_restored()
     redacted = replace(settlement, result=redact_value(settlement.result), comment=redact_text(settlement.comment))
     with plan_transaction(plan.pk, plan.public_id) as tx:
         row = plan.steps.select_related("call", "parent").get(step_id=step_id)

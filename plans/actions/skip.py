@@ -7,7 +7,6 @@ agent waits for. A call of an agent is skipped like any step, and the agent lear
 
 from django.db.models import Q
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.requests import lifecycle
 from approvals.states import OPEN
 from catalog import signals
@@ -56,7 +55,6 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
 
     Raises Step.DoesNotExist, ParameterError without a reason, and Conflict if it is too late.
     """
-    ensure_not_restored()
     reason = _validate_reason(reason)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         _reopen_failed(plan, step_id, reason, tx, by)

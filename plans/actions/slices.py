@@ -11,7 +11,6 @@ from typing import Literal
 
 from django.contrib.auth.models import User
 
-from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import may_pre_approve
 from approvals.requests.queries import last_review, request_for
@@ -55,7 +54,6 @@ def prepare_slice(plan: Plan, count: int, *, by: User) -> PlanSlice:
     requester. Previews run outside transactions. Raises Conflict for a plan that has ended or is a single call, and
     NotAllowed if all remaining steps are for others to decide.
     """
-    ensure_not_restored()
     require_open_steps(plan)
     facts, until = load_snapshot(plan.pk), monotonic() + SECONDS
     asked, left = list[ApprovalRequest](), list[tuple[int, NotAllowed | ToolError]]()
@@ -162,7 +160,6 @@ def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) 
 
     With `repeated`, a request that the first send approved counts as approved, not as decided twice.
     """
-    ensure_not_restored()
     held = {item.id: _request_in_plan(plan, given.by, item.id) for item in items}
 
     def answer(item: SliceItem) -> BatchItemResult:

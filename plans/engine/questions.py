@@ -8,7 +8,6 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from approvals.audit.restore_guard import ensure_not_restored
 from catalog.access.roles import user_display_name
 from catalog.core.transactions import retry_on_deadlock
 from catalog.dispatch.serialization import storable_text
@@ -55,7 +54,6 @@ def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
 
 def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
     """Answer a step's question. Raises ParameterError for an invalid text, Conflict if the step does not wait."""
-    ensure_not_restored()
     _store_answer(plan, step, _validate_answer(text), by)
 
 

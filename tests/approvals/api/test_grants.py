@@ -117,11 +117,3 @@ def test_grant_limits_of_a_tool_are_changed(admin):
     assert rest.patch("tools/dangerous/", {"grantable": None}).json()["grantable"] is None
     for wrong in ({"max_hours": 0}, {"max_uses": 10_001}, {"max_hours": "8"}, {"days": 1}, 5):
         assert rest.patch("tools/dangerous/", {"grantable": wrong}).status_code == 422
-
-
-def test_a_restored_database_refuses_changes_of_grants(admin, ada, monkeypatch):
-    made = Rest(admin).post("grants/", BODY).json()
-    monkeypatch.setattr("approvals.audit.restore_guard._cached_fault", "It was set back.")
-    for answer in (Rest(admin).post("grants/", BODY), Rest(admin).delete(f"grants/{made['id']}/")):
-        assert (answer.status_code, answer.json()["type"]) == (503, "urn:toolgate:restored")
-    assert Rest(admin).get(f"grants/{made['id']}/").json()["status"] == "active"

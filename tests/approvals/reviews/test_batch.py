@@ -5,13 +5,11 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group
 
-from approvals.audit import restore_guard
 from approvals.models import ApprovalRequest, AuditEntry, Review, Snooze
 from approvals.reviews.batch import MAX_BATCH_ITEMS, BatchItem, batch_objection, decide_many, snooze_many
 from approvals.reviews.decisions import undo_decision
 from catalog.core import clock
 from catalog.models import Call
-from catalog.signals import Fact, fact
 from tests.approvals.factories import ask, make_tool, refusal_at, set_rule
 from tests.racing import at_once
 
@@ -60,22 +58,6 @@ def test_failed_item_does_not_affect_others(batchable, ada, ben, rosa, tomas):
     results = decide_many(ben, "approve", "", items)
     assert statuses(results) == ["approved", "conflict", "conflict", "forbidden", "not_found"]
     assert [bool(each.detail) for each in results] == [False, True, True, True, True]
-
-
-def test_restored_database_is_reported_per_item(batchable, ada, rosa, monkeypatch):
-    requests = [ask(ada) for _ in range(3)]
-
-    def see_a_fault(sender: object, *, fact: Fact, **kwargs: object) -> None:
-        if fact.kind == "approval.decided":
-            monkeypatch.setattr(restore_guard, "_cached_fault", "It was set back. Begin a new epoch.")
-
-    fact.connect(see_a_fault)
-    try:
-        first, *others = decide_many(rosa, "reject", "No.", items_of(*requests))
-    finally:
-        fact.disconnect(see_a_fault)
-    assert first.status == "rejected"
-    assert [(each.status, each.detail) for each in others] == [("restored", "It was set back. Begin a new epoch.")] * 2
 
 
 def test_missing_reason_is_reported_per_item(ada, rosa):

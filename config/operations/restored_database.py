@@ -1,0 +1,48 @@
+"""Middleware that refuses every change while a restored database waits for its new epoch.
+
+Requests of a restored copy may have been answered after the backup, and calls approved there may already have run.
+MCP calls bypass Django's middleware; `plans.actions.call` and `approvals.requests.lifecycle` check for themselves.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django_htmx.http import reselect, reswap, retarget
+
+from approvals.audit.restore_guard import cached_fault
+from catalog.rest.problems import API_PREFIX, SAFE_METHODS, ProblemDetails, problem_response
+from catalog.ui.requests import render_rejected_form
+
+READING_ROUTES = frozenset(
+    {"api-plan-check", "api-tool-validate", "api-policies-simulate", "api-policies-sentence", "api-policies-back-test"}
+)
+"""Routes whose POST changes nothing."""
+ALLOWED_ROUTES = READING_ROUTES | {
+    *("sign-in", "sign-out", "audit", "api-audit-verify", "audit-export", "api-audit-export"),
+    *("plan-pause", "api-plan-pause", "plan-cancel", "api-plan-cancel", "draft-cancel"),
+    *("token-revoke", "api-token", "api-token-current"),
+}
+"""Names of the routes that accept unsafe methods: they read, or stop something."""
+
+
+class RestoredDatabaseMiddleware:
+    """Refuses unsafe methods once this process has detected a restored database."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Pass the request on; `process_view` refuses it, because it knows the route."""
+        return self._get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponseBase | None:
+        """Return a problem document or an error page with the evidence, or None to let the view respond."""
+        fault, match = cached_fault(), request.resolver_match
+        if not fault or request.method in SAFE_METHODS or (match is not None and match.view_name in ALLOWED_ROUTES):
+            return None
+        if request.path_info.startswith(API_PREFIX):
+            return problem_response(ProblemDetails(503, fault, "restored"))
+        page = render_rejected_form(request, "restored_database.html", status=409, more=fault)
+        return retarget(reselect(reswap(page, "outerHTML"), "#main"), "#main")
