@@ -35,13 +35,13 @@ def _register_with_transactions() -> None:
     """Turn facts into events, run their handlers, and wake feeds and waiting requests."""
     from plans.agents.loop import wake_agents
     from plans.engine.decisions import HANDLERS
-    from plans.engine.reports import count_review as report_fact
+    from plans.engine.reports import count_review
     from plans.live.feed import notify_feeds
     from plans.live.long_polling import wake_waiters
     from plans.store import transactions
 
     fact.connect(transactions.record_fact_event, dispatch_uid="plans.store.transactions")
-    fact.connect(report_fact, dispatch_uid="plans.engine.reports")
+    fact.connect(count_review, dispatch_uid="plans.engine.reports")
     for kind, handler in HANDLERS.items():
         transactions.register_fact_handler(kind, handler)
     transactions.register_step_end_handler(wake_agents)

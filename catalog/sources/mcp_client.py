@@ -37,10 +37,12 @@ MAX_RESPONSE = 8 * 1024 * 1024
 """Bytes of one HTTP response of an upstream."""
 MAX_RESULT = 1024 * 1024
 """Characters of the JSON of one result."""
+MAX_ERROR_TEXT = 2000
+"""Characters of an error message of an upstream that are kept."""
 MAX_PAGES = 50
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between attempts to connect to an upstream that fails."""
-NOTE_SECONDS = 1.0
+NOTIFICATION_SECONDS = 1.0
 LISTEN_AGAIN_SECONDS = 30.0
 CLOSING_SECONDS = 8.0
 """Seconds for ending connections: the SDK waits 2 before it terminates a program, and 2 more before it kills it."""
@@ -142,7 +144,7 @@ class Connection:
         self._owners: set[asyncio.Task[None]] = set()
         self._pause = 0.0
         self._next_attempt = 0.0
-        self._note: asyncio.TimerHandle | None = None
+        self._notification: asyncio.TimerHandle | None = None
 
     async def _opened(self) -> _Session:
         """Return a session whose client is connected. Raises UpstreamUnavailable."""
@@ -195,7 +197,7 @@ class Connection:
     async def _own(self, session: _Session) -> None:
         """Enter the connection, keep it until it is closed, and leave it, in this one task."""
         try:
-            async with _connected(self.settings, self._note_change) as client:
+            async with _connected(self.settings, self._record_change) as client:
                 self._pause = 0.0
                 session.ready.set_result(client)
                 listening = asyncio.create_task(self._listen(client))
@@ -211,7 +213,7 @@ class Connection:
                 self._drop(session)
 
     async def _listen(self, client: Any) -> None:
-        """Note changes that an upstream of protocol version 2026-07-28 announces; older ones send notifications."""
+        """Record changes that an upstream of protocol version 2026-07-28 announces; older ones send notifications."""
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost  # noqa: PLC0415 - loaded with the SDK
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415
 
@@ -220,16 +222,17 @@ class Connection:
                 with suppress(SubscriptionLost, TimeoutError):
                     async with client.listen(tools_list_changed=True) as subscription:
                         async for _ in subscription:
-                            self._note_change()
+                            self._record_change()
                 await asyncio.sleep(LISTEN_AGAIN_SECONDS)
 
-    def _note_change(self) -> None:
-        """Tell the listeners, once for all changes of NOTE_SECONDS: an upstream may announce thousands."""
-        if self._note is None:
-            self._note = asyncio.get_running_loop().call_later(NOTE_SECONDS, self._tell_listeners)
+    def _record_change(self) -> None:
+        """Notify the listeners once for all changes within NOTIFICATION_SECONDS: there may be thousands."""
+        if self._notification is None:
+            loop = asyncio.get_running_loop()
+            self._notification = loop.call_later(NOTIFICATION_SECONDS, self._notify_listeners)
 
-    def _tell_listeners(self) -> None:
-        self._note = None
+    def _notify_listeners(self) -> None:
+        self._notification = None
         for listener in _listeners:
             asyncio.get_running_loop().run_in_executor(None, listener, self.settings.pk)
 
@@ -326,7 +329,7 @@ class Connection:
         except SourceProblem as problem:
             raise UpstreamUnavailable(problem.message) from None
         if offered.get(definition.upstream) != definition.offered_digest:
-            self._note_change()
+            self._record_change()
             raise UpstreamError(
                 f"{self.settings.name} has changed the definition of {definition.upstream} since it was imported. "
                 "Nothing ran; an administrator must accept the change.",
@@ -352,7 +355,9 @@ class Connection:
                 return EffectUnknown(f"{name} accepted the call and did not answer it.")
             if "session" in error.message.lower():
                 return _SessionLost()
-        return UpstreamError(f"{name} refused the call: {clean_text(error.message)[:500]}", "upstream_refused")
+        return UpstreamError(
+            f"{name} refused the call: {clean_text(error.message)[:MAX_ERROR_TEXT]}", "upstream_refused"
+        )
 
 
 class _SessionLost(Exception):
@@ -360,7 +365,7 @@ class _SessionLost(Exception):
 
 
 @asynccontextmanager
-async def _connected(settings: UpstreamSettings, note_change: Callable[[], None]) -> AsyncIterator[Any]:
+async def _connected(settings: UpstreamSettings, on_change: Callable[[], None]) -> AsyncIterator[Any]:
     """Enter a client of the SDK for an upstream. The SDK is loaded here: it takes half a second."""
     from mcp import Client, StdioServerParameters, types  # noqa: PLC0415
     from mcp.client.stdio import stdio_client  # noqa: PLC0415
@@ -368,7 +373,7 @@ async def _connected(settings: UpstreamSettings, note_change: Callable[[], None]
 
     async def handle(message: Any) -> None:
         if isinstance(getattr(message, "root", message), types.ToolListChangedNotification):
-            note_change()
+            on_change()
 
     async with AsyncExitStack() as stack:
         if settings.command:
@@ -449,13 +454,15 @@ def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
 
     tools = run_on_loop(read(), 2 * settings.timeout + CLOSING_SECONDS)
     found: list[Definition] = []
+    names: set[str] = set()
     problems: list[str] = []
     for tool in tools:
-        if any(each.upstream == tool.name for each in found):
+        if tool.name in names:
             problems.append(f"{settings.name} offers {tool.name[:80]!r} twice; the first definition is used.")
             continue
         try:
             found.append(definition_from(tool, settings))
+            names.add(tool.name)
         except (ValueError, TypeError, RecursionError) as error:
             problems.append(f"{tool.name[:80]!r} cannot be imported: {type(error).__name__}.")
     return Listing(tuple(found), tuple(problems))
@@ -485,9 +492,6 @@ def to_tool_result(source: str, definition: Definition, result: Any) -> ToolResu
     if definition.output_schema is not None:
         _check_output(source, definition, value)
     return ToolResult(message="OK", value=value)
-
-
-MAX_ERROR_TEXT = 2000
 
 
 def _block_as_json(block: Any) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from rest_framework.utils.urls import replace_query_param
 from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
-from catalog.rest.problems import ProblemDetails as Refusal
-from catalog.rest.problems import first_error_detail
+from catalog.rest.problems import ProblemDetails, first_error_detail
 from catalog.rest.serializers import PageQuery
 from catalog.rest.views import Endpoint
 from plans.actions import control, create
@@ -64,6 +63,19 @@ SESSION_NAME = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The name of the session that the calls belong to; without it, the default session.",
 )
+
+
+def body_text(request: Request) -> str:
+    """Return the raw body, for the line numbers of problems. Call this before reading `request.data`."""
+    body: bytes = request.body
+    return body.decode("utf-8", "replace")
+
+
+def problems_response(problems: list[Problem], text: str) -> Response:
+    """Return a 422 response with the problems of a plan; without the text they have no line numbers."""
+    placed = with_lines(problems, text) if text else problems
+    found = [problem.as_json() for problem in placed if problem.severity == "error"]
+    return ProblemDetails(422, first_error_detail(found), "invalid", found).response()
 
 
 class PlanEndpoint(Endpoint):
@@ -159,11 +171,22 @@ class PlanCheck(PlanEndpoint):
 class PlanDetail(PlanEndpoint):
     """One plan."""
 
-    required_scopes: ClassVar = {"GET": ["plans:read"]}
+    required_scopes: ClassVar = {"GET": ["plans:read"], "PATCH": ["plans:write"]}
 
     @extend_schema("plans_read", responses=PlanDetailSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one plan with its steps."""
+        return self.shown(public_id)
+
+    @extend_schema("plans_change", request=PlanChange, responses={200: PlanDetailSerializer, **PLAN_REFUSED})
+    def patch(self, request: Request, public_id: str) -> Response:
+        """Change the goal or steps that have not started. On 422 or 409 nothing is changed."""
+        text = body_text(request)
+        plan = self.own_plan(public_id)
+        try:
+            change_plan(plan, read_plan_change(request.data), by=self.requester)
+        except PlanProblems as refusal:
+            return problems_response(refusal.problems, text)
         return self.shown(public_id)
 
 
@@ -265,36 +288,6 @@ class StepOutcome(PlanEndpoint):
             settle_outcome(plan, step_id, settlement=settlement, by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
-        return self.shown(public_id)
-
-
-def body_text(request: Request) -> str:
-    """Return the raw body, for the line numbers of problems. Call this before reading `request.data`."""
-    body: bytes = request.body
-    return body.decode("utf-8", "replace")
-
-
-def problems_response(problems: list[Problem], text: str) -> Response:
-    """Return a 422 response with the problems of a plan; without the text they have no line numbers."""
-    placed = with_lines(problems, text) if text else problems
-    found = [problem.as_json() for problem in placed if problem.severity == "error"]
-    return Refusal(422, first_error_detail(found), "invalid", found).response()
-
-
-class ChangeablePlan(PlanDetail):
-    """One plan; PATCH changes it."""
-
-    required_scopes: ClassVar = {"GET": ["plans:read"], "PATCH": ["plans:write"]}
-
-    @extend_schema("plans_change", request=PlanChange, responses={200: PlanDetailSerializer, **PLAN_REFUSED})
-    def patch(self, request: Request, public_id: str) -> Response:
-        """Change the goal or steps that have not started. On 422 or 409 nothing is changed."""
-        text = body_text(request)
-        plan = self.own_plan(public_id)
-        try:
-            change_plan(plan, read_plan_change(request.data), by=self.requester)
-        except PlanProblems as refusal:
-            return problems_response(refusal.problems, text)
         return self.shown(public_id)
 
 

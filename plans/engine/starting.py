@@ -246,7 +246,7 @@ def _continue_with_call(start: StartContext) -> WorkItem | None:
         case CallSituation.EARLY_ANSWERED:
             early_requests.apply_early_answer(tx, step, call)
         case CallSituation.EARLY_UNANSWERED:
-            work = _request_anew(start, call, prepare_step_call(start.plan, step))
+            work = _replace_early_call(start, call, prepare_step_call(start.plan, step))
         case CallSituation.ENDED:
             work = admit(start, prepare_replacement(call, edited_arguments(step, start.plan.ref)))
         case CallSituation.APPROVED:
@@ -264,14 +264,14 @@ def _continue_early(start: StartContext, call: Call) -> WorkItem | None:
     """Continue with the early request, unless the call has changed or was rejected since."""
     order = prepare_step_call(start.plan, start.step)
     if early_requests.invalidate_if_outdated(start.tx, call, order):
-        return _request_anew(start, call, order)
+        return _replace_early_call(start, call, order)
     if early_requests.withdraw_if_rejected_before(call):
-        return _request_anew(start, call, order)
+        return _replace_early_call(start, call, order)
     return ApprovedCall(start.step, start.plan, call) if early_requests.attach(start.tx, start.step, call) else None
 
 
-def _request_anew(start: StartContext, call: Call, order: PreparedCall) -> WorkItem | None:
-    """Admit the step's current call in place of the one requested early."""
+def _replace_early_call(start: StartContext, call: Call, order: PreparedCall) -> WorkItem | None:
+    """Admit the step's current call in place of `call`, which was requested early."""
     return admit(start, replace(order, replaces=call, asker=requester_ids_of(call)), counted=True)
 
 

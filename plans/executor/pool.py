@@ -30,6 +30,22 @@ from plans.engine import execution, hints, recovery
 from plans.engine.reports import ids_of
 from plans.engine.work import RunningCall, WorkItem
 
+log = logging.getLogger("toolgate.executor")
+QUICK_SECONDS = 0.002
+"""A plan whose tools run shorter than this gains little from a second thread, because its writers are serialized."""
+LONG_SECONDS = 0.05
+"""A thread whose tool has run for longer counts as unavailable; with a shorter one it will soon be free."""
+CUT_OFF_NOTICE = "it is cut off, and repeated or shown to a person when its lease is over"
+GRACE_SECONDS = 0.25
+"""Time that a sync handler may exceed its deadline before its thread is abandoned."""
+PATIENT_SECONDS = 0.5
+"""After waiting this long for a plan's lock, a thread keeps others away from it: the lock's holder may be frozen."""
+STOP_SECONDS = 1.0
+"""Time that a handler has to react to a request to stop, before it is left running and its thread replaced."""
+MAX_DETACHED = 64
+"""Maximum of detached threads waiting for async handlers. Each costs some hundred kilobytes; further threads wait
+without being replaced."""
+
 Job = int | RunningCall | None
 """A plan's key, a call to run, or None to end a thread."""
 
@@ -83,24 +99,6 @@ class JobQueue:
         return self._queue.qsize()
 
 
-log = logging.getLogger("toolgate.executor")
-QUICK_SECONDS = 0.002
-"""A plan whose tools run shorter than this gains little from a second thread, because its writers are serialized."""
-LONG_SECONDS = 0.05
-"""A thread whose tool has run for longer counts as unavailable; with a shorter one it will soon be free."""
-CUT_OFF_NOTICE = "it is cut off, and repeated or shown to a person when its lease is over"
-GRACE_SECONDS = 0.25
-"""Time that a sync handler may exceed its deadline before its thread is abandoned."""
-PATIENT_SECONDS = 0.5
-"""After waiting this long for a plan's lock, a thread keeps others away from it: the lock's holder may be frozen."""
-STOP_SECONDS = 1.0
-"""Time that a handler has to react to a request to stop, before it is left running and its thread replaced."""
-
-MAX_DETACHED = 64
-"""Maximum of detached threads waiting for async handlers. Each costs some hundred kilobytes; further threads wait
-without being replaced."""
-
-
 @dataclass(slots=True, eq=False)
 class WorkerThread:
     """State of one thread, also while it is detached: its plan, its work and the deadline of its handler."""
@@ -150,7 +148,7 @@ class WorkerThread:
         """Return whether the thread runs a call with an async handler, and so holds nothing open while it waits."""
         return isinstance(self.work, RunningCall) and self.work.order.target.tool.is_async
 
-    def give_up(self) -> WorkItem | None:
+    def abandon_if_overdue(self) -> WorkItem | None:
         """Abandon the thread if its tool is past its deadline; return the work to end in its place."""
         with self.lock:
             if self.work is None or monotonic() < self.ends_at or self.turn.abandoned:
@@ -178,8 +176,8 @@ class ExecutorPool:
         self.threads = threads
         self._hints = JobQueue(threads)
         self._taken: dict[int, RunningCall] = {}
-        self._seats: set[WorkerThread] = set()
-        self._written_off: set[WorkerThread] = set()
+        self._active: set[WorkerThread] = set()
+        self._abandoned: set[WorkerThread] = set()
         self._detached: set[WorkerThread] = set()
         self._finishing = threading.Semaphore(threads)
         self._stopping = threading.Event()
@@ -216,18 +214,18 @@ class ExecutorPool:
         with self._lock:
             self._stopped = True
         self._hand_back_all()
-        for seat in self._all():
-            if (work := seat.work) is not None:
+        for worker in self._all():
+            if (work := worker.work) is not None:
                 log.error("a step still runs after %g s; %s", seconds, CUT_OFF_NOTICE, extra=log_extra(**ids_of(work)))
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
-        works = [seat.work for seat in self._all() if not seat.turn.abandoned]
+        works = [worker.work for worker in self._all() if not worker.turn.abandoned]
         return [*list(self._taken), *(work.step.pk for work in works if work is not None)]
 
     def hear(self, plan_pk: int) -> None:
         """Queue a hint, unless no thread is left."""
-        if self._seats:
+        if self._active:
             self._hints.put(plan_pk)
 
     def take(self, run: RunningCall) -> None:
@@ -242,7 +240,7 @@ class ExecutorPool:
 
     def plans_at_work(self) -> set[int]:
         """Return the plans of running and queued calls that were not asked to stop."""
-        works = [*self._taken.copy().values(), *(seat.work for seat in self._all())]
+        works = [*self._taken.copy().values(), *(worker.work for worker in self._all())]
         return {work.plan.pk for work in works if isinstance(work, RunningCall) and not work.stop.told}
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
@@ -250,42 +248,42 @@ class ExecutorPool:
         for run in self._taken.copy().values():
             if run.plan.pk in plan_pks:
                 run.stop.tell()
-        for seat in self._all():
-            seat.stop(plan_pks)
+        for worker in self._all():
+            worker.stop(plan_pks)
 
     def takes(self) -> bool:
         """Return whether any thread is able to run work."""
-        return bool(self._seats)
+        return bool(self._active)
 
     def busy_threads(self) -> int:
         """Return the number of threads that are working."""
-        return sum(1 for seat in list(self._seats) if seat.plan_pk is not None)
+        return sum(1 for worker in list(self._active) if worker.plan_pk is not None)
 
     def measure(self) -> None:
         """Update the metrics of threads by state."""
-        seats, busy, late = len(self._seats), self.busy_threads(), len(self._late())
-        aside = max(0, len(self._detached) + len(self._written_off) - late)
-        metrics.set_thread_counts(busy=busy, idle=max(0, seats - busy), aside=aside, late=late)
+        active, busy, late = len(self._active), self.busy_threads(), len(self._late())
+        detached = max(0, len(self._detached) + len(self._abandoned) - late)
+        metrics.set_thread_counts(busy=busy, idle=max(0, active - busy), aside=detached, late=late)
 
     def is_full(self) -> bool:
         """Return whether another hint would wait behind long-running tools, so that another process may be faster."""
-        long = sum(1 for seat in list(self._seats) if seat.is_long())
+        long = sum(1 for worker in list(self._active) if worker.is_long())
         return self._hints.waiting() + long >= self.threads
 
     def late_tools(self) -> list[str]:
         """Return the tools that are past their deadline and occupy abandoned threads."""
-        works = [seat.work for seat in self._late()]
+        works = [worker.work for worker in self._late()]
         return sorted(work.step.tool for work in works if work is not None)
 
     def _all(self) -> list[WorkerThread]:
         """Return the active and detached threads."""
         with self._lock:
-            return [*self._seats, *self._detached]
+            return [*self._active, *self._detached]
 
     def _late(self) -> list[WorkerThread]:
         """Return the abandoned threads, of sync handlers and detached ones."""
         with self._lock:
-            return [*self._written_off, *(seat for seat in self._detached if seat.turn.abandoned)]
+            return [*self._abandoned, *(worker for worker in self._detached if worker.turn.abandoned)]
 
     def _hand_back_all(self) -> None:
         """Release queued calls that have not begun, for other workers."""
@@ -302,95 +300,95 @@ class ExecutorPool:
 
         Their threads are replaced, up to twice the configured number of threads.
         """
-        for seat in self._all():
-            work = seat.give_up()
+        for worker in self._all():
+            work = worker.abandon_if_overdue()
             if work is not None:
-                log.warning("a tool could not be stopped; its thread is written off", extra=log_extra(**ids_of(work)))
-                self._replace(seat)
+                log.warning("a tool could not be stopped; its thread is abandoned", extra=log_extra(**ids_of(work)))
+                self._replace(worker)
                 execution.abandon(work)
-        if not self._seats and not self._stopping.is_set():
+        if not self._active and not self._stopping.is_set():
             self._hand_back_all()
 
-    def _replace(self, seat: WorkerThread) -> None:
+    def _replace(self, worker: WorkerThread) -> None:
         """Start another thread in place of an abandoned one; a detached thread was replaced already."""
         with self._lock:
-            if seat not in self._seats:
+            if worker not in self._active:
                 return
-            self._seats.discard(seat)
-            self._written_off.add(seat)
+            self._active.discard(worker)
+            self._abandoned.add(worker)
         if not self._add_thread():
-            log.error("no more threads are started: tools past their time keep %s", len(self._written_off))
+            log.error("no more threads are started: tools past their time keep %s", len(self._abandoned))
 
     def _add_thread(self) -> bool:
         """Start a thread if one is missing; return False if abandoned threads have reached the limit."""
-        seat = WorkerThread(execution.TimeSlice(self.owner))
+        worker = WorkerThread(execution.TimeSlice(self.owner))
         with self._lock:
-            if len(self._seats) + len(self._written_off) >= 2 * self.threads:
+            if len(self._active) + len(self._abandoned) >= 2 * self.threads:
                 return False
-            if len(self._seats) < self.threads:
-                self._begin(seat)
+            if len(self._active) < self.threads:
+                self._begin(worker)
         return True
 
-    def _begin(self, seat: WorkerThread) -> None:
+    def _begin(self, worker: WorkerThread) -> None:
         """Start a thread; the lock must be held. Raises RuntimeError if the machine cannot start more threads."""
-        self._seats.add(seat)
+        self._active.add(worker)
         try:
-            threading.Thread(target=self._live, args=[seat], name="toolgate-executor", daemon=True).start()
+            threading.Thread(target=self._live, args=[worker], name="toolgate-executor", daemon=True).start()
         except RuntimeError:
-            self._seats.discard(seat)
+            self._active.discard(worker)
             raise
 
     @contextmanager
-    def _while_detached(self, seat: WorkerThread) -> Iterator[None]:
+    def _while_detached(self, worker: WorkerThread) -> Iterator[None]:
         """Detach the thread while it waits for an async handler: a new thread replaces it and its connection is closed.
 
         Afterwards it finishes its step, limited by a semaphore to as many at once as there are threads, and ends.
         """
-        if not self._detach(seat):
+        if not self._detach(worker):
             yield
             return
         with suppress(Exception):
             connection.close()
-        if seat.plan_pk is not None:
-            self._hints.put(seat.plan_pk)  # the new thread needs a hint: there were no more hints than threads
+        if worker.plan_pk is not None:
+            self._hints.put(worker.plan_pk)  # the new thread needs a hint: there were no more hints than threads
         try:
             yield
         finally:
-            seat.back()
-            seat.turn.steps_left = 0
+            worker.back()
+            worker.turn.steps_left = 0
             self._finishing.acquire()
 
-    def _detach(self, seat: WorkerThread) -> bool:
+    def _detach(self, worker: WorkerThread) -> bool:
         with self._lock:
-            if seat not in self._seats or not seat.is_detachable() or len(self._detached) >= MAX_DETACHED:
+            if worker not in self._active or not worker.is_detachable() or len(self._detached) >= MAX_DETACHED:
                 return False
             try:
                 self._begin(WorkerThread(execution.TimeSlice(self.owner)))
             except RuntimeError:
                 return False
-            self._seats.discard(seat)
-            self._detached.add(seat)
+            self._active.discard(worker)
+            self._detached.add(worker)
             return True
 
-    def _live(self, seat: WorkerThread) -> None:
-        set_wait_context(partial(self._while_detached, seat))
+    def _live(self, worker: WorkerThread) -> None:
+        set_wait_context(partial(self._while_detached, worker))
         try:
-            while seat in self._seats and not seat.turn.abandoned and (job := self._hints.get()) is not None:
+            while worker in self._active and not worker.turn.abandoned and (job := self._hints.get()) is not None:
                 if isinstance(job, RunningCall):
-                    self._stay_with(job.plan.pk, seat, job)
+                    self._stay_with(job.plan.pk, worker, job)
                 elif not self._stopping.is_set() and self._needs_help(job):
-                    self._stay_with(job, seat)
+                    self._stay_with(job, worker)
         finally:
             with self._lock:
-                was_aside = seat in self._detached
-                for each in (self._seats, self._written_off, self._detached):
-                    each.discard(seat)
+                was_detached = worker in self._detached
+                for each in (self._active, self._abandoned, self._detached):
+                    each.discard(worker)
             if not self._stopping.is_set():
                 self._add_thread()  # replaces this thread, however it ended
             try:
                 connection.close()
             finally:
-                if was_aside:
+                if was_detached:
                     self._finishing.release()
 
     def _needs_help(self, plan_pk: int) -> bool:
@@ -399,7 +397,7 @@ class ExecutorPool:
         While a thread waits long for the plan's lock no other follows, so that one frozen process cannot block all
         threads.
         """
-        if any(seat.is_kept_from(plan_pk) for seat in list(self._seats)):
+        if any(worker.is_kept_from(plan_pk) for worker in list(self._active)):
             return False
         if not self._needs_nobody(plan_pk):
             return True
@@ -408,8 +406,8 @@ class ExecutorPool:
 
     def _needs_nobody(self, plan_pk: int) -> bool:
         """Return whether the threads of this plan are busy writing, none waiting long for its lock or for a tool."""
-        here = [seat for seat in list(self._seats) if seat.plan_pk == plan_pk]
-        waits = any(seat.was_slow or seat.is_slow_now() or seat.is_kept_from(plan_pk) for seat in here)
+        here = [worker for worker in list(self._active) if worker.plan_pk == plan_pk]
+        waits = any(worker.was_slow or worker.is_slow_now() or worker.is_kept_from(plan_pk) for worker in here)
         return bool(here) and not waits
 
     def _delay_hints(self, plan_pk: int) -> None:
@@ -426,20 +424,20 @@ class ExecutorPool:
         for _ in range(min(count, self.threads)):
             self._hints.put(plan_pk)
 
-    def _stay_with(self, plan_pk: int, seat: WorkerThread, work: WorkItem | None = None) -> None:
+    def _stay_with(self, plan_pk: int, worker: WorkerThread, work: WorkItem | None = None) -> None:
         """Work on one plan for one time slice, beginning with `work`. After an error the step's lease expires."""
-        seat.plan_pk, seat.asked_at = plan_pk, monotonic() if work is None else float("inf")
-        seat.was_slow = False
+        worker.plan_pk, worker.asked_at = plan_pk, monotonic() if work is None else float("inf")
+        worker.was_slow = False
         try:
-            seat.turn = execution.TimeSlice(self.owner, stopping=self._stopping, back=seat.back)
-            work = work or execution.claim_work(plan_pk, owner=self.owner, turn=seat.turn)
+            worker.turn = execution.TimeSlice(self.owner, stopping=self._stopping, back=worker.back)
+            work = work or execution.claim_work(plan_pk, owner=self.owner, turn=worker.turn)
             while work is not None:
-                seat.take(work)
+                worker.take(work)
                 self._taken.pop(work.step.pk, None)
                 if self._stopping.is_set() and not isinstance(work, RunningCall):
                     recovery.release_claim(work)
                     break
-                work = execution.advance(work, seat.turn)
+                work = execution.advance(work, worker.turn)
         except Conflict:
             log.info("another worker was first", extra=log_extra(plan_key=plan_pk))
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
@@ -447,5 +445,5 @@ class ExecutorPool:
             log_unexpected(error)
             connection.close()
         finally:
-            seat.take(None)
-            seat.plan_pk = None
+            worker.take(None)
+            worker.plan_pk = None

@@ -1,4 +1,4 @@
-"""`manage.py new_epoch --reason R`: void earlier approvals after restoring a backup, and record the reason."""
+"""`manage.py new_epoch --reason R`: void earlier approvals after a backup was restored, and record the reason."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,38 +13,41 @@ from plans.management.preconditions import refuse_without_migrations
 
 
 class Command(BaseCommand):
-    """Begin the next epoch."""
+    """Start a new epoch."""
 
-    help = "After restoring a backup: end approvals and grants, ask people about started dangerous calls, audit why."
+    help = "Start a new epoch after a restore: void open requests and grants, release running steps, record the reason."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add --reason."""
-        parser.add_argument("--reason", required=True, metavar="R", help="why; kept in the audit log")
+        parser.add_argument(
+            "--reason", required=True, metavar="R", help="reason for the new epoch; recorded in the audit log"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Begin the epoch, release steps that appear to be running, and print a summary."""
+        """Start the epoch, release the steps that were running, and print a summary."""
         refuse_without_migrations()
         try:
-            begun = begin_epoch(options["reason"])
+            summary = begin_epoch(options["reason"])
         except ParameterError as error:
             raise CommandError(error.message) from None
         except OSError as error:
             raise CommandError(f"The audit checkpoints cannot be read or written: {error.strerror}.") from None
         now = clock.now()
         expire_all_leases(now)
-        taken_back = 0
-        while taken := take_back_lost_steps(clock.now()):
-            taken_back += taken
-        self.stdout.write(epoch_summary(begun, taken_back))
+        released = 0
+        while count := take_back_lost_steps(clock.now()):
+            released += count
+        self.stdout.write(summary_text(summary, released))
 
 
-def epoch_summary(begun: EpochSummary, taken_back: int) -> str:
-    """Return a summary of what the new epoch changed."""
-    said = [
-        f"Epoch {begun.epoch} has begun.",
-        f"Ended: {begun.requests:,} open requests, which will be requested again, and {begun.grants:,} grants.",
-        f"Released: {taken_back:,} running steps. People must say what happened for dangerous calls.",
+def summary_text(summary: EpochSummary, released: int) -> str:
+    """Return the changes of the new epoch as text; `released` is the number of released steps."""
+    lines = [
+        f"Epoch {summary.epoch} has started.",
+        f"Open requests voided: {summary.requests:,}. Their steps will request approval again.",
+        f"Grants ended: {summary.grants:,}.",
+        f"Running steps released: {released:,}. The outcomes of dangerous calls are unknown; settle them.",
     ]
-    if begun.lost_entries:
-        said.append(f"Lost: at least {begun.lost_entries:,} entries of the audit log, according to its checkpoints.")
-    return "\n".join([*said, "Start servers and workers again."])
+    if summary.lost_entries:
+        lines.append(f"Audit entries lost: at least {summary.lost_entries:,}, according to the checkpoints.")
+    return "\n".join([*lines, "Start the servers and workers again."])

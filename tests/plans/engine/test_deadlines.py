@@ -50,9 +50,9 @@ def overrun_until(executor: ExecutorPool, is_over: Callable[[], object], hangs: 
     """Let the deadlines of hanging work pass until `is_over` returns true."""
 
     def look() -> bool:
-        for seat in executor._all():
-            if seat.work is not None and hangs(seat.work):
-                seat.ends_at = 0.0
+        for worker in executor._all():
+            if worker.work is not None and hangs(worker.work):
+                worker.ends_at = 0.0
         executor.end_overdue()
         return bool(is_over())
 
@@ -223,10 +223,10 @@ def test_replaced_threads_are_limited(executor, stage, ada, gate, client):
     assert (answer.status_code, executor.late_tools()) == (503, ["safe"] * 4)
     assert answer.json()["checks"]["late_tools"] != "ok"
     waiting = create_call(CallOrder("patient", {"value": "x"}), by=Requester(ada))
-    assert (waiting.status, len(executor._seats)) == ("created", 0)
+    assert (waiting.status, len(executor._active)) == ("created", 0)
     gate.set()
     eventually(lambda: Call.objects.get(pk=waiting.pk).status == "completed", what="the call's end")
-    eventually(lambda: len(executor._seats) == 2, what="both threads")
+    eventually(lambda: len(executor._active) == 2, what="both threads")
     assert client.get("/readyz").status_code == 200
 
 

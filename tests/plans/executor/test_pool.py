@@ -54,7 +54,7 @@ def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
     monkeypatch.setattr(execution, "claim_work", die_first)
     plan = make_plan(ada, act(1))
     eventually(lambda: has_ended(plan), what="the plan's end")
-    eventually(lambda: len(executor._seats) == 2, what="two threads")
+    eventually(lambda: len(executor._active) == 2, what="two threads")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -138,7 +138,7 @@ def test_threads_are_idle_after_their_time_slice(transactional_db, stage, ada, m
     eventually(partial(has_ended, make_plan(ada, act(1))), what="the plan's end")
     eventually(lambda: not pool.busy_threads(), what="two idle threads")
     assert not pool.is_full()
-    assert not any(seat.is_long() for seat in pool._all())
+    assert not any(worker.is_long() for worker in pool._all())
     pool.stop(seconds=10)
 
 
@@ -158,20 +158,20 @@ def test_slow_steps_of_one_plan_run_concurrently(transactional_db, stage, ada, m
 @pytest.fixture
 def held_back(transactional_db: None) -> Iterator[tuple[ExecutorPool, WorkerThread, threading.Thread]]:
     """Two delayed hints of plan 7, on which a thread writes; no thread can follow them."""
-    pool, seat = ExecutorPool(threads=2), WorkerThread(execution.TimeSlice("tests"), plan_pk=7)
-    pool._seats.add(seat)
+    pool, worker = ExecutorPool(threads=2), WorkerThread(execution.TimeSlice("tests"), plan_pk=7)
+    pool._active.add(worker)
     holder = threading.Thread(target=pool._needs_help, args=[7], daemon=True)
     holder.start()
     eventually(lambda: pool._delayed_hints[7] == 1, what="the first hint")
     assert not pool._needs_help(7)
-    yield pool, seat, holder
-    seat.plan_pk = None
+    yield pool, worker, holder
+    worker.plan_pk = None
     holder.join(60)
 
 
 def test_delayed_hints_are_followed_when_a_second_thread_helps(held_back, monkeypatch):
     """Both, as soon as the working thread runs a long tool."""
-    pool, seat, holder = held_back
+    pool, worker, holder = held_back
     looks, needs_nobody = [], pool._needs_nobody
 
     def look(plan_pk: int) -> bool:
@@ -181,7 +181,7 @@ def test_delayed_hints_are_followed_when_a_second_thread_helps(held_back, monkey
     monkeypatch.setattr(pool, "_needs_nobody", look)
     eventually(lambda: len(looks) > 3, what="further looks")
     assert (holder.is_alive(), pool._hints.waiting()) == (True, 0)
-    seat.taken_at = 0.0
+    worker.taken_at = 0.0
     holder.join(60)
     assert pool._needs_help(7)
     assert (pool._hints.waiting(), pool._hints.get(), pool._hints.get(), dict(pool._delayed_hints)) == (2, 7, 7, {})
@@ -217,7 +217,7 @@ def test_queued_calls_are_released_at_the_end(transactional_db, stage, ada, capl
     assert [Call.objects.get(pk=call.pk).status for call in calls] == ["running", "ready"]
     assert "a step still runs after 0.1 s" in caplog.text
     gate.set()
-    eventually(lambda: not pool._seats, what="the thread's end")
+    eventually(lambda: not pool._active, what="the thread's end")
     assert Call.objects.get(pk=calls[0].pk).status == "completed"
 
 

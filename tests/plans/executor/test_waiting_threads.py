@@ -83,7 +83,7 @@ def waiting(author: User, count: int = 1, tool: str = "safe_async") -> Plan:
     return make_plan(author, *steps, act(count + 1, "after", dependencies=[1]))
 
 
-def are_aside(pool: ExecutorPool, count: int) -> Callable[[], bool]:
+def are_detached(pool: ExecutorPool, count: int) -> Callable[[], bool]:
     """Return a function that returns whether this many threads are detached."""
     return lambda: len(pool._detached) == count
 
@@ -95,26 +95,26 @@ def has_ended(plan: Plan) -> bool:
 
 def test_another_plan_runs_while_the_only_thread_waits(pool, stage, ada, gate):
     plan = waiting(ada)
-    eventually(are_aside(pool, 1), what="the wait")
+    eventually(are_detached(pool, 1), what="the wait")
     other = make_plan(ada, act(1, "x"), act(2, "y", dependencies=[1]))
     eventually(partial(has_ended, other), what="the other plan's end")
-    assert (step_of(plan).status, len(pool._seats)) == ("in_progress", 1)
+    assert (step_of(plan).status, len(pool._active)) == ("in_progress", 1)
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
     assert stage.values("safe") == ["x", "y", "after"]
     eventually(lambda: pool._finishing._value == 1, what="the thread's end")
-    assert (len(pool._seats), len(pool._detached)) == (1, 0)
+    assert (len(pool._active), len(pool._detached)) == (1, 0)
     assert_gapless(plan)
 
 
 def test_steps_of_one_plan_wait_concurrently(pool, stage, ada, gate):
     """More than there are threads, without a ticker."""
     plan = waiting(ada, 12)
-    eventually(are_aside(pool, 12), what="all the waits")
+    eventually(are_detached(pool, 12), what="all the waits")
     assert sorted(stage.values("safe_async")) == list(range(1, 13))
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
-    eventually(are_aside(pool, 0), what="the threads' end")
+    eventually(are_detached(pool, 0), what="the threads' end")
     assert_gapless(plan)
     assert_invariants()
 
@@ -145,7 +145,7 @@ def test_thread_is_not_detached_if_no_thread_can_be_started(pool, stage, ada, ga
         patch.setattr(threading.Thread, "start", refuse)
         plan = waiting(ada)
         assert tried.wait(60)
-    eventually(lambda: (len(pool._seats), len(pool._detached)) == (1, 0), what="the seat that is kept")
+    eventually(lambda: (len(pool._active), len(pool._detached)) == (1, 0), what="the active thread")
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
 
@@ -154,23 +154,23 @@ def test_thread_of_a_quick_handler_is_not_detached(pool, stage, ada, monkeypatch
     """It continues with the plan."""
     monkeypatch.setattr("catalog.dispatch.runner.SHORT_WAIT_SECONDS", 60.0)
     stage.acts["safe_async"] = lambda value, context: asyncio.sleep(0.1, threading.get_ident())
-    seats = set(pool._seats)
+    active = set(pool._active)
     plan = waiting(ada)
     eventually(partial(has_ended, plan), what="the plan's end")
-    assert pool._seats == seats
+    assert pool._active == active
 
 
 def test_thread_of_a_sync_handler_is_not_detached(pool, stage, ada, gate):
     """Even if it waits for the event loop itself: it may hold anything open."""
     stage.acts["safe"] = lambda value, context: wait_for(gate, value)
     plan = make_plan(ada, act(1, "x"))
-    eventually(lambda: any(seat.is_long() for seat in pool._all()), what="the wait")
-    assert (len(pool._seats), len(pool._detached)) == (1, 0)
+    eventually(lambda: any(worker.is_long() for worker in pool._all()), what="the wait")
+    assert (len(pool._active), len(pool._detached)) == (1, 0)
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
 
 
-def told_of(pool: ExecutorPool) -> tuple[list[float | None], bool, bool, list[str]]:
+def reported_state(pool: ExecutorPool) -> tuple[list[float | None], bool, bool, list[str]]:
     """Return the metrics and probes: busy, idle, aside and late threads, and whether more work is taken."""
     pool.measure()
     names = ("busy", "idle", "aside", "late")
@@ -181,18 +181,18 @@ def told_of(pool: ExecutorPool) -> tuple[list[float | None], bool, bool, list[st
 def test_metrics_and_probes_count_detached_threads(pool, stage, ada, gate, client):
     """They are neither idle nor late, and the process takes more work."""
     waiting(ada, 2)
-    eventually(are_aside(pool, 2), what="the waits")
-    eventually(lambda: told_of(pool) == ([0, 1, 2, 0], True, False, []), what="an idle thread and two aside")
+    eventually(are_detached(pool, 2), what="the waits")
+    eventually(lambda: reported_state(pool) == ([0, 1, 2, 0], True, False, []), what="an idle thread and two aside")
     assert client.get("/readyz").json()["checks"]["executor"] == "ok"
 
 
 def test_detached_call_is_cancelled_with_its_plan(pool, stage, ada, gate):
     plan = waiting(ada, 2)
-    eventually(are_aside(pool, 2), what="the waits")
+    eventually(are_detached(pool, 2), what="the waits")
     assert pool.plans_at_work() == {plan.pk}
     cancel_plan(plan, by=Requester(ada))
     eventually(lambda: {step_of(plan, number).status for number in (1, 2)} == {"cancelled"}, what="the steps' end")
-    eventually(are_aside(pool, 0), what="the threads' end")
+    eventually(are_detached(pool, 0), what="the threads' end")
     assert (call_of(plan).error_kind, call_of(plan).left_running_at) == ("stopped", None)
     assert_gapless(plan)
 
@@ -202,7 +202,7 @@ def test_detached_call_that_cannot_be_stopped_is_reported(pool, stage, ada, gate
     monkeypatch.setattr(executors, "STOP_SECONDS", 0.0)
     stage.acts["cautious_async"] = lambda value, context: refuse_to_stop(gate)
     plan = waiting(ada, 3, "cautious_async")
-    eventually(are_aside(pool, 3), what="the waits")
+    eventually(are_detached(pool, 3), what="the waits")
     cancel_plan(plan, by=Requester(ada))
     pool.end_overdue()
     assert [step_of(plan, number).waiting_for for number in (1, 2, 3)] == ["outcome"] * 3
@@ -212,12 +212,12 @@ def test_detached_call_that_cannot_be_stopped_is_reported(pool, stage, ada, gate
     eventually(lambda: call_of(plan).came_back_at, what="the handler's return")
     assert json.loads(call_of(plan).late_evidence)["results"] == ["late"]
     eventually(lambda: not pool.late_tools(), what="the threads' end")
-    assert len(pool._seats) == 1
+    assert len(pool._active) == 1
 
 
 def test_deadline_of_a_plan_stops_a_detached_call(pool, stage, ada, gate):
     plan = make_plan(ada, act(1, tool="safe_async"), deadline_seconds=3600)
-    eventually(are_aside(pool, 1), what="the wait")
+    eventually(are_detached(pool, 1), what="the wait")
     end_overdue_plans(clock.now() + timedelta(seconds=3601))
     eventually(lambda: step_of(plan).status == "cancelled", what="the step's end")
     assert Plan.objects.get(pk=plan.pk).status == "failed"
@@ -234,7 +234,7 @@ def test_stopping_executor_waits_for_a_detached_call(pool, stage, ada, gate):
     """Queued calls run in the meantime; nothing more starts after its end."""
     stage.acts["safe_async"] = lambda value, context: wait_for(pool._stopping, value)
     plan = waiting(ada)
-    eventually(are_aside(pool, 1), what="the wait")
+    eventually(are_detached(pool, 1), what="the wait")
     pool.stop(seconds=60)
     assert (step_of(plan).status, step_of(plan, 2).status, pool._all()) == ("completed", "pending", [])
     assert stage.values("safe") == []
@@ -242,7 +242,7 @@ def test_stopping_executor_waits_for_a_detached_call(pool, stage, ada, gate):
 
 def test_detached_call_that_outlasts_the_drain_is_logged(pool, stage, ada, gate, caplog):
     plan = waiting(ada)
-    eventually(are_aside(pool, 1), what="the wait")
+    eventually(are_detached(pool, 1), what="the wait")
     pool.stop(seconds=0.1)
     assert "a step still runs after 0.1 s" in caplog.text
     gate.set()
@@ -267,7 +267,7 @@ def test_detached_call_without_a_lease_changes_nothing(pool, stage, ada, gate):
     """Another attempt has run; the first result is stored as evidence."""
     stage.acts["safe_async"] = lambda value, context: wait_for(gate, "first") if context.attempt == 1 else "second"
     plan = waiting(ada)
-    eventually(are_aside(pool, 1), what="the wait")
+    eventually(are_detached(pool, 1), what="the wait")
     Step.objects.filter(plan=plan, step_id=1).update(lease_until=clock.now() - timedelta(seconds=1))
     recovery.take_back_lost_steps(clock.now())
     eventually(partial(has_ended, plan), what="the plan's end")
@@ -279,7 +279,7 @@ def test_detached_call_without_a_lease_changes_nothing(pool, stage, ada, gate):
 
 def test_direct_call_is_answered_while_another_waits(pool, stage, ada, gate):
     waiting(ada, 2)
-    eventually(are_aside(pool, 2), what="the waits")
+    eventually(are_detached(pool, 2), what="the waits")
     call = create_call(CallOrder("safe", {"value": "x"}), by=Requester(ada))
     eventually(lambda: Call.objects.get(pk=call.pk).status == "completed", what="the call's end")
 
@@ -287,7 +287,7 @@ def test_direct_call_is_answered_while_another_waits(pool, stage, ada, gate):
 def test_detached_calls_count_for_the_limit_of_a_tool(pool, stage, ada, gate, settings):
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"safe_async": 2}
     plan = waiting(ada, 4)
-    eventually(are_aside(pool, 2), what="the waits")
+    eventually(are_detached(pool, 2), what="the waits")
     eventually(partial(has_ended, make_plan(ada, act(1))), what="another plan's end")
     assert (len(stage.values("safe_async")), len(pool._detached)) == (2, 2)
     gate.set()
@@ -301,9 +301,9 @@ def test_detached_threads_close_their_connections(pool, stage, ada, gate):
         return int(stats["pool_size"] - stats["pool_available"])
 
     plan = waiting(ada, 12)
-    eventually(are_aside(pool, 12), what="the waits")
+    eventually(are_detached(pool, 12), what="the waits")
     eventually(lambda: in_use() <= 2, what="the connections' return")
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
-    eventually(are_aside(pool, 0), what="the threads' end")
+    eventually(are_detached(pool, 0), what="the threads' end")
     eventually(lambda: in_use() <= 2, what="the connections' return")

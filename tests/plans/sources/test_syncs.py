@@ -212,7 +212,7 @@ def test_change_of_a_source_lets_its_calls_end(source, admin, offer, monkeypatch
 
 
 def test_announced_change_makes_a_synchronisation_due(source, ada, offer, monkeypatch):
-    monkeypatch.setattr(mcp_client, "NOTE_SECONDS", 0.1)
+    monkeypatch.setattr(mcp_client, "NOTIFICATION_SECONDS", 0.1)
     offer({**READ, "does": "announce"}, DROP)
     Source.objects.filter(pk=source.pk).update(sync_requested_at=None)
     plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
