@@ -67,16 +67,20 @@ class Source(models.Model):
     name = models.CharField(max_length=128, unique=True)
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
     trusted = models.BooleanField(default=False)
-    error = models.TextField(blank=True, help_text="Why its tools could not be loaded; empty if they were.")
+    error = models.TextField(
+        blank=True, help_text="Reason for which the tools could not be loaded; empty if they were."
+    )
     enabled = models.BooleanField(default=True)
-    url = models.TextField(blank=True, help_text="Address of the MCP server or of the OpenAPI document.")
+    url = models.TextField(blank=True, help_text="URL of the MCP server or the OpenAPI document.")
     command = models.JSONField(default=list, help_text="Program and arguments of a stdio MCP server.")
-    document = models.TextField(blank=True, help_text="The OpenAPI document, if it was not given by its address.")
-    base_url = models.TextField(blank=True, help_text="Replaces the first server of the OpenAPI document.")
-    secrets = models.TextField(blank=True, help_text="Fernet: headers and environment as JSON.")
+    document = models.TextField(blank=True, help_text="The OpenAPI document, if it was uploaded.")
+    base_url = models.TextField(blank=True, help_text="Base URL used instead of the document's first server.")
+    secrets = models.TextField(blank=True, help_text="Headers and environment as JSON, encrypted with Fernet.")
     timeout = models.PositiveSmallIntegerField(default=30, help_text="Seconds for connecting, listing and each call.")
-    tool_settings = models.JSONField(default=dict, help_text="Upstream name to enabled, safety_level and reason.")
-    sync_requested_at = models.DateTimeField(null=True, help_text="When the next synchronisation is due.")
+    tool_settings = models.JSONField(
+        default=dict, help_text="enabled, safety_level and reason by the tool's upstream name."
+    )
+    sync_requested_at = models.DateTimeField(null=True, help_text="Time at which the next synchronisation is due.")
     last_sync_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -110,22 +114,30 @@ class Tool(models.Model):
     categories = models.ManyToManyField(Category, related_name="tools", blank=True)
     current_version = models.ForeignKey("ToolVersion", models.PROTECT, null=True, related_name="+")
     enabled = models.BooleanField(default=True)
-    registered = models.BooleanField(default=True, help_text="False when no loaded source offers it any more.")
+    registered = models.BooleanField(default=True, help_text="False if no loaded source offers it any more.")
     declared_description = models.TextField(blank=True)
     declared_level = models.CharField(max_length=16, blank=True, choices=LEVEL_CHOICES)
-    description_override = models.TextField(blank=True, help_text="What models read instead; empty: the author's.")
-    level_override = models.CharField(
-        max_length=16, blank=True, choices=LEVEL_CHOICES, help_text="Set by an administrator; empty: the author's."
+    description_override = models.TextField(
+        blank=True, help_text="Description shown to models; empty for the author's."
     )
-    categories_override = models.JSONField(null=True, help_text="Set by an administrator; null: the author's.")
-    grantable = models.JSONField(null=True, help_text="max_hours and max_uses of a grant; null: as its level says.")
+    level_override = models.CharField(
+        max_length=16, blank=True, choices=LEVEL_CHOICES, help_text="Set by an administrator; empty for the author's."
+    )
+    categories_override = models.JSONField(null=True, help_text="Set by an administrator; null for the author's.")
+    grantable = models.JSONField(
+        null=True, help_text="max_hours and max_uses of a grant; null for the level's default."
+    )
     accepts_overrides = models.BooleanField(default=True)
     returns_private_data = models.BooleanField(default=False)
     examples = models.JSONField(default=list, help_text="Objects with description, arguments and result.")
-    definition = models.JSONField(null=True, help_text="What calls and shows an imported tool; null: Python code.")
-    held_definition = models.JSONField(null=True, help_text="The definition of the held version.")
+    definition = models.JSONField(null=True, help_text="Definition of an imported tool; null for Python tools.")
+    held_definition = models.JSONField(null=True, help_text="Definition of the held version.")
     held_version = models.ForeignKey(
-        "ToolVersion", models.PROTECT, null=True, related_name="+", help_text="A change that waits for acceptance."
+        "ToolVersion",
+        models.PROTECT,
+        null=True,
+        related_name="+",
+        help_text="Changed version that waits for an administrator's acceptance.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -166,11 +178,11 @@ class ToolVersion(models.Model):
     description = models.TextField()
     input_schema = models.JSONField()
     output_schema = models.JSONField(null=True)
-    query_types = models.JSONField(default=list, help_text="Names of the query types, empty when there are none.")
+    query_types = models.JSONField(default=list, help_text="Names of the query types; empty if there are none.")
     safety_level = models.CharField(max_length=16, choices=LEVEL_CHOICES)
     reversibility = models.CharField(max_length=16)
     retry_safe = models.BooleanField()
-    timeout = models.FloatField(help_text="Seconds a call may run.")
+    timeout = models.FloatField(help_text="Seconds that a call may run.")
     output_key = models.CharField(max_length=128, blank=True)
     annotations = models.JSONField(default=dict)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -194,8 +206,8 @@ class ToolText(models.Model):
 
     tool = models.OneToOneField(Tool, models.CASCADE, primary_key=True, related_name="text")
     version = models.ForeignKey(ToolVersion, models.CASCADE, related_name="+", db_index=False)
-    name_words = models.TextField(help_text="Of its name, between spaces.")
-    other_words = models.TextField(help_text="Of its description and its parameters.")
+    name_words = models.TextField(help_text="Words of the name, separated by spaces.")
+    other_words = models.TextField(help_text="Words of the description and the parameters.")
 
     def __str__(self) -> str:
         return f"words of {self.tool_id}"
@@ -213,9 +225,11 @@ class Implementation(models.Model):
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
     reference = models.CharField(max_length=255)
     digest = models.CharField(max_length=64)
-    weight = models.PositiveSmallIntegerField(default=100, help_text="Its share of the plans, beside the others'.")
+    weight = models.PositiveSmallIntegerField(
+        default=100, help_text="Share of the plans, relative to the tool's other implementations."
+    )
     enabled = models.BooleanField(default=True)
-    registered = models.BooleanField(default=True, help_text="False when no loaded source offers it any more.")
+    registered = models.BooleanField(default=True, help_text="False if no loaded source offers it any more.")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -243,11 +257,13 @@ class RateBucket(models.Model):
 class SignInCount(models.Model):
     """Sign-in attempts for one account, or from one address, since the last correct password."""
 
-    key = models.CharField(max_length=64, unique=True, help_text="HMAC-SHA256 of the name or the address.")
+    key = models.CharField(max_length=64, unique=True, help_text="HMAC-SHA256 of the username or the IP address.")
     attempts = models.PositiveIntegerField(default=0)
     last_at = models.DateTimeField(db_index=True)
-    waits_until = models.DateTimeField(null=True, help_text="No password is checked before.")
-    refusal_kept = models.BooleanField(default=False, help_text="The audit log has a refusal of this wait.")
+    waits_until = models.DateTimeField(null=True, help_text="Time before which no password is checked.")
+    refusal_kept = models.BooleanField(
+        default=False, help_text="True if the audit log records a refusal during this wait."
+    )
 
     def __str__(self) -> str:
         return f"{self.attempts} attempts to sign in"
@@ -274,16 +290,16 @@ class ApiToken(models.Model):
     kind = models.CharField(max_length=16, choices=Kind.choices)
     scopes = models.JSONField(default=list)
     secret_digest = models.CharField(max_length=64, unique=True)
-    prefix = models.CharField(max_length=16, help_text="First characters, so that people can tell tokens apart.")
+    prefix = models.CharField(max_length=16, help_text="First characters, by which people recognise the token.")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)
     hold_seconds = models.PositiveSmallIntegerField(
-        null=True, help_text="The longest time an MCP call waits for a decision; null: the usual times."
+        null=True, help_text="Seconds for which an MCP call waits for a decision; null for the default."
     )
     first_refusal = models.JSONField(
-        null=True, help_text="The first MCP call that was refused and therefore not stored: tool, reason, at."
+        null=True, help_text="The first MCP call that was refused and so not stored: tool, reason, at."
     )
 
     def __str__(self) -> str:
@@ -302,10 +318,10 @@ class LearntWait(models.Model):
     """
 
     token = models.ForeignKey(ApiToken, models.CASCADE, related_name="learnt_waits")
-    client = models.CharField(max_length=128, help_text="The name by which the client introduces itself.")
-    seconds = models.FloatField(null=True, help_text="The longest wait that this client is given.")
+    client = models.CharField(max_length=128, help_text="Name that the client reports.")
+    seconds = models.FloatField(null=True, help_text="Longest wait for this client.")
     cut_off_after = models.FloatField(
-        null=True, help_text="Seconds after which the client ended its last wait; null if that one was answered."
+        null=True, help_text="Seconds after which the client ended its last wait; null if the wait was answered."
     )
     learnt_at = models.DateTimeField(null=True)
 
@@ -324,7 +340,7 @@ class IdempotencyKey(models.Model):
     body_digest = models.CharField(max_length=64)
     answer_status = models.PositiveSmallIntegerField(null=True)
     answer = models.TextField(blank=True)
-    done_ref = models.CharField(max_length=64, blank=True, help_text="The plan that was written under this key.")
+    done_ref = models.CharField(max_length=64, blank=True, help_text="Reference of the object written under this key.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -348,26 +364,28 @@ class Call(models.Model):
     version = models.ForeignKey(ToolVersion, models.PROTECT, related_name="calls", db_index=False)
     implementation = models.ForeignKey(Implementation, models.PROTECT, null=True, related_name="calls", db_index=False)
     query_type = models.CharField(max_length=128, blank=True)
-    arguments = models.TextField(help_text="RFC 8785 text: what was approved and what runs.")
+    arguments = models.TextField(help_text="Approved and executed arguments, as RFC 8785 text.")
     status = models.CharField(max_length=16, choices=CallStatus.choices, default=CallStatus.CREATED)
-    response = models.TextField(blank=True, help_text="The standard response, as JSON; empty until the call ended.")
-    message = models.TextField(blank=True, help_text="What the model is told.")
+    response = models.TextField(blank=True, help_text="The standard response as JSON; empty until the call has ended.")
+    message = models.TextField(blank=True, help_text="Message for the model.")
     error_kind = models.CharField(max_length=32, blank=True)
-    late_evidence = models.TextField(blank=True, help_text="A result that came after the call had ended.")
+    late_evidence = models.TextField(blank=True, help_text="Result that arrived after the call had ended.")
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls", db_index=False
     )
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls", db_index=False)
     via = models.CharField(max_length=16, default="plan", help_text="page, rest, mcp or plan.")
     session = models.CharField(max_length=128, blank=True)
-    reason = models.TextField(blank=True, help_text="The agent's own words: never trusted.")
+    reason = models.TextField(blank=True, help_text="Reason given by the agent; not trusted.")
     plan_ref = models.CharField(max_length=40, blank=True)
     step_ref = models.CharField(max_length=16, blank=True)
     attempt = models.PositiveIntegerField(default=0)
-    fence = models.PositiveIntegerField(default=0, help_text="The step's attempt under which it started.")
+    fence = models.PositiveIntegerField(default=0, help_text="Attempt of the step under which the call started.")
     replaces = models.ForeignKey("self", models.PROTECT, null=True, related_name="replacements", db_index=False)
-    left_running_at = models.DateTimeField(null=True, help_text="When it ended while its handler could not be stopped.")
-    came_back_at = models.DateTimeField(null=True, help_text="When a handler that was left running came back.")
+    left_running_at = models.DateTimeField(
+        null=True, help_text="Time at which the call ended although its handler was still running."
+    )
+    came_back_at = models.DateTimeField(null=True, help_text="Time at which a handler that was left running returned.")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
@@ -470,9 +488,9 @@ class CallSecret(models.Model):
     """An encrypted secret of a step whose call has not ended; the stored arguments contain its `mac` instead."""
 
     plan_ref = models.CharField(max_length=40)
-    step_ref = models.CharField(max_length=16, help_text="Empty for what the plan's memory was given.")
-    mac = models.CharField(max_length=64, help_text="HMAC of its path and value.")
-    ciphertext = models.TextField(help_text="Fernet: its path and value as JSON.")
+    step_ref = models.CharField(max_length=16, help_text="Number of the step; empty for the plan's initial memory.")
+    mac = models.CharField(max_length=64, help_text="HMAC of path and value.")
+    ciphertext = models.TextField(help_text="Path and value as JSON, encrypted with Fernet.")
     created_at = models.DateTimeField()
 
     class Meta:

@@ -39,7 +39,9 @@ class Plan(models.Model):
     goal = models.TextField()
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.PLAN)
     status = models.CharField(max_length=16, choices=PlanStatus.choices, default=PlanStatus.PENDING)
-    owner = models.CharField(max_length=150, default="agent", help_text="The contract's owner: a word, not a person.")
+    owner = models.CharField(
+        max_length=150, default="agent", help_text="Owner as named in the plan's document; not a user."
+    )
     author = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="plans")
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="plans")
     via = models.CharField(max_length=16, default="page", help_text="page, rest, mcp or shell.")
@@ -49,22 +51,27 @@ class Plan(models.Model):
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True)
-    deadline_seconds = models.PositiveIntegerField(null=True, help_text="The span it was given, for one more try.")
+    deadline_seconds = models.PositiveIntegerField(null=True, help_text="Time limit of the plan, for a retry.")
     cloned_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="clones", db_index=False)
-    paused_at = models.DateTimeField(null=True, help_text="No step is claimed while this is set.")
+    paused_at = models.DateTimeField(null=True, help_text="Time of the pause; no step is claimed while this is set.")
     paused_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False)
-    budget_calls = models.PositiveIntegerField(null=True, help_text="How many calls it may start.")
-    budget_seconds = models.PositiveIntegerField(null=True, help_text="How long its tools may run, together.")
+    budget_calls = models.PositiveIntegerField(null=True, help_text="Maximum number of calls.")
+    budget_seconds = models.PositiveIntegerField(null=True, help_text="Maximum total running time of the tools.")
     calls_used = models.PositiveIntegerField(default=0)
     seconds_used = models.FloatField(default=0.0)
     last_seq = models.BigIntegerField(default=0)
-    traceparent = models.CharField(max_length=55, blank=True, help_text="The W3C trace that asked for it.")
-    caller_ids = models.TextField(
-        blank=True, help_text="JSON: the ids that a program gave its tools with a direct call; empty for any other."
+    traceparent = models.CharField(
+        max_length=55, blank=True, help_text="W3C trace context of the request that created the plan."
     )
-    request = models.TextField(blank=True, help_text="The words it was drafted from; empty when it was written.")
-    reply = models.TextField(blank=True, help_text="What whoever asked is told in the end, composed from the results.")
-    has_agents = models.BooleanField(default=False, help_text="An agent has begun a step: some wait for others' ends.")
+    caller_ids = models.TextField(
+        blank=True, help_text="JSON: ids that a program passed with a direct call; empty for other plans."
+    )
+    request = models.TextField(
+        blank=True,
+        help_text="The request in plain language from which the plan was drafted; empty if it was written by hand.",
+    )
+    reply = models.TextField(blank=True, help_text="Final reply to the requester, composed from the results.")
+    has_agents = models.BooleanField(default=False, help_text="True if an agent has started a step.")
 
     class Meta:
         indexes: ClassVar = [
@@ -104,40 +111,53 @@ class Step(models.Model):
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="steps", db_index=False)
     step_id = models.PositiveIntegerField()
     parent = models.ForeignKey(
-        "self", models.CASCADE, null=True, related_name="children", db_index=False, help_text="The agent's own step."
+        "self",
+        models.CASCADE,
+        null=True,
+        related_name="children",
+        db_index=False,
+        help_text="The step of the agent to which this step belongs.",
     )
     description = models.TextField()
     tool = models.CharField(max_length=64, blank=True)
     agent = models.CharField(max_length=64, blank=True)
     after_answer = models.BooleanField(
-        default=False, help_text="The planner added it after a person's answer: what it says is private."
+        default=False, help_text="The planner added the step after a person's answer, so its text is private."
     )
-    parameters = models.TextField(default="{}", help_text="JSON as submitted; references are resolved when it runs.")
+    parameters = models.TextField(
+        default="{}", help_text="JSON as submitted; references are resolved when the step runs."
+    )
     expected_key = models.CharField(max_length=128, blank=True)
-    output_path = models.TextField(blank=True, help_text="JSON list of strings; empty when absent.")
+    output_path = models.TextField(blank=True, help_text="JSON list of strings; empty if there is none.")
     done_check = models.TextField(blank=True)
     status = models.CharField(max_length=16, choices=StepStatus.choices, default=StepStatus.PENDING)
     skipped = models.BooleanField(default=False)
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
-    error = models.TextField(blank=True, help_text="Why it failed, for a person.")
+    error = models.TextField(blank=True, help_text="Reason for the failure, for people.")
     waiting_for = models.CharField(max_length=16, choices=WaitingFor.choices, blank=True)
     waiting_since = models.DateTimeField(null=True)
     call = models.ForeignKey(
         Call, models.PROTECT, null=True, related_name="steps", related_query_name="step", db_index=False
     )
     given_arguments = models.TextField(
-        blank=True, help_text="RFC 8785 text that a person gave in place of the parameters, to be taken as it stands."
+        blank=True,
+        help_text="Arguments entered by a person in place of the parameters, as RFC 8785 text; used unchanged.",
     )
     retry_of = models.ForeignKey(
-        Call, models.PROTECT, null=True, related_name="+", db_index=False, help_text="The call its next call replaces."
+        Call,
+        models.PROTECT,
+        null=True,
+        related_name="+",
+        db_index=False,
+        help_text="Call that the step's next call replaces.",
     )
     dependencies_left = models.PositiveIntegerField(default=0)
-    ready_at = models.DateTimeField(null=True, help_text="May be claimed from then on; None: not claimable.")
+    ready_at = models.DateTimeField(null=True, help_text="Time from which the step can be claimed; None if it cannot.")
     claimed_by = models.CharField(max_length=64, blank=True)
     lease_until = models.DateTimeField(null=True)
-    attempt = models.PositiveIntegerField(default=0, help_text="Counts claims: the fence.")
-    crashes = models.PositiveSmallIntegerField(default=0, help_text="Leases lost while its call ran.")
+    attempt = models.PositiveIntegerField(default=0, help_text="Number of claims; fences off earlier owners.")
+    crashes = models.PositiveSmallIntegerField(default=0, help_text="Number of leases lost while the step's call ran.")
 
     class Meta:
         ordering: ClassVar = ["step_id"]
@@ -189,11 +209,15 @@ class Agent(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     instructions = models.TextField()
-    model = models.CharField(max_length=128, blank=True, help_text="As TOOLGATE_MODEL; empty: what that says.")
-    tools = models.TextField(default="{}", help_text="JSON: names, categories and the highest level it may call.")
+    model = models.CharField(
+        max_length=128, blank=True, help_text="Model name in the format of TOOLGATE_MODEL; empty for that setting."
+    )
+    tools = models.TextField(
+        default="{}", help_text="JSON: names, categories and highest safety level of the tools that the agent may call."
+    )
     strategy = models.CharField(max_length=32, choices=[(each.value, each.value) for each in PlanningStrategy])
     budget = models.TextField(default="{}", help_text="JSON: rounds, calls, tokens, cost (US dollars), seconds.")
-    groups = models.TextField(default="[]", help_text="JSON: the groups that may use it; none: everyone.")
+    groups = models.TextField(default="[]", help_text="JSON: groups that may use the agent; empty for everyone.")
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
@@ -222,14 +246,22 @@ class AgentRun(models.Model):
 
     step = models.OneToOneField(Step, models.CASCADE, related_name="agent_run")
     agent = models.ForeignKey(Agent, models.PROTECT, related_name="runs")
-    settings = models.TextField(help_text="JSON: the agent's configuration when it began.")
-    messages = models.TextField(default="[]", help_text="JSON: what was said so far; see plans.agents.messages.")
-    pending = models.TextField(default="[]", help_text="JSON: the steps it waits for, each with its call's id.")
-    rounds = models.PositiveIntegerField(default=0, help_text="How often the model was asked since it was (re)started.")
-    calls = models.PositiveIntegerField(default=0, help_text="How many calls it made since.")
-    tokens = models.PositiveIntegerField(default=0, help_text="Read and written since.")
-    cost = models.DecimalField(max_digits=12, decimal_places=6, default=0, help_text="US dollars since, where known.")
-    seconds = models.FloatField(default=0.0, help_text="How long models and tools worked since; waiting not counted.")
+    settings = models.TextField(help_text="JSON: configuration of the agent at the start of the run.")
+    messages = models.TextField(default="[]", help_text="JSON: messages so far; see plans.agents.messages.")
+    pending = models.TextField(
+        default="[]", help_text="JSON: steps for which the run waits, each with the id of its call."
+    )
+    rounds = models.PositiveIntegerField(
+        default=0, help_text="Number of requests to the model since the last (re)start."
+    )
+    calls = models.PositiveIntegerField(default=0, help_text="Number of tool calls since the last (re)start.")
+    tokens = models.PositiveIntegerField(default=0, help_text="Tokens read and written since the last (re)start.")
+    cost = models.DecimalField(
+        max_digits=12, decimal_places=6, default=0, help_text="US dollars since the last (re)start, as far as known."
+    )
+    seconds = models.FloatField(
+        default=0.0, help_text="Running time of models and tools since the last (re)start, without waits."
+    )
     stopped_for = models.CharField(max_length=16, choices=Stopped.choices, blank=True)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
@@ -304,7 +336,7 @@ class MemoryItem(models.Model):
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="memory")
     type = models.CharField(max_length=16, choices=Type.choices, default=Type.VALUE)
     key = models.CharField(max_length=128, blank=True)
-    value = models.TextField(help_text="JSON: the value itself, or the note's further fields.")
+    value = models.TextField(help_text="JSON: the value, or further fields of the note.")
     step_id = models.PositiveIntegerField(null=True)
     at = models.DateTimeField()
 
@@ -362,14 +394,14 @@ class ModelUse(models.Model):
     call = models.ForeignKey(Call, models.PROTECT, related_name="model_uses")
     plan = models.ForeignKey(Plan, models.CASCADE, related_name="model_uses")
     purpose = models.CharField(max_length=16, choices=Purpose.choices)
-    model = models.CharField(max_length=128, help_text="As its provider names it.")
-    prompt = models.TextField(help_text="JSON: the messages it read.")
-    answer = models.TextField(blank=True, help_text="JSON: the messages it answered; empty when it did not.")
+    model = models.CharField(max_length=128, help_text="Name of the model at its provider.")
+    prompt = models.TextField(help_text="JSON: messages sent to the model.")
+    answer = models.TextField(blank=True, help_text="JSON: messages of the model's answer; empty if there is none.")
     input_tokens = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveIntegerField(default=0)
-    cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, help_text="US dollars; null: not known.")
+    cost = models.DecimalField(max_digits=12, decimal_places=6, null=True, help_text="US dollars; null if unknown.")
     latency_ms = models.PositiveIntegerField()
-    error = models.TextField(blank=True, help_text="Why there is no answer, for a person.")
+    error = models.TextField(blank=True, help_text="Reason for the missing answer, for people.")
     at = models.DateTimeField()
 
     class Meta:
@@ -383,7 +415,7 @@ class ModelText(models.Model):
     """The text sent to models in place of a call's JSON value: the value's `render()`, or nothing."""
 
     call = models.OneToOneField(Call, models.CASCADE, primary_key=True, related_name="model_text")
-    is_left_out = models.BooleanField(default=False, help_text="Its tool keeps the value out of what models read.")
+    is_left_out = models.BooleanField(default=False, help_text="The tool hides the value from models.")
     text = models.TextField(blank=True)
 
     def __str__(self) -> str:
@@ -393,12 +425,12 @@ class ModelText(models.Model):
 class Executor(models.Model):
     """A process that executes plans, as of its last heartbeat; see `plans.executor.heartbeats`."""
 
-    owner = models.CharField(max_length=64, primary_key=True, help_text="The name under which it claims steps.")
+    owner = models.CharField(max_length=64, primary_key=True, help_text="Name under which the executor claims steps.")
     host = models.CharField(max_length=255)
     pid = models.PositiveBigIntegerField()
     threads = models.PositiveIntegerField()
     started_at = models.DateTimeField()
-    seen_at = models.DateTimeField(help_text="By the database's clock.")
+    seen_at = models.DateTimeField(help_text="Last sign of life, by the database's clock.")
 
     def __str__(self) -> str:
         return self.owner

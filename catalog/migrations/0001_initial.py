@@ -100,14 +100,18 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "key",
-                    models.CharField(help_text="HMAC-SHA256 of the name or the address.", max_length=64, unique=True),
+                    models.CharField(
+                        help_text="HMAC-SHA256 of the username or the IP address.", max_length=64, unique=True
+                    ),
                 ),
                 ("attempts", models.PositiveIntegerField(default=0)),
                 ("last_at", models.DateTimeField(db_index=True)),
-                ("waits_until", models.DateTimeField(help_text="No password is checked before.", null=True)),
+                ("waits_until", models.DateTimeField(help_text="Time before which no password is checked.", null=True)),
                 (
                     "refusal_kept",
-                    models.BooleanField(default=False, help_text="The audit log has a refusal of this wait."),
+                    models.BooleanField(
+                        default=False, help_text="True if the audit log records a refusal during this wait."
+                    ),
                 ),
             ],
         ),
@@ -140,7 +144,7 @@ class Migration(migrations.Migration):
                 ("enabled", models.BooleanField(default=True)),
                 (
                     "registered",
-                    models.BooleanField(default=True, help_text="False when no loaded source offers it any more."),
+                    models.BooleanField(default=True, help_text="False if no loaded source offers it any more."),
                 ),
                 ("declared_description", models.TextField(blank=True)),
                 (
@@ -153,25 +157,25 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "description_override",
-                    models.TextField(blank=True, help_text="What models read instead; empty: the author's."),
+                    models.TextField(blank=True, help_text="Description shown to models; empty for the author's."),
                 ),
                 (
                     "level_override",
                     models.CharField(
                         blank=True,
                         choices=[("safe", "Safe"), ("cautious", "Cautious"), ("dangerous", "Dangerous")],
-                        help_text="Set by an administrator; empty: the author's.",
+                        help_text="Set by an administrator; empty for the author's.",
                         max_length=16,
                     ),
                 ),
                 (
                     "categories_override",
-                    models.JSONField(help_text="Set by an administrator; null: the author's.", null=True),
+                    models.JSONField(help_text="Set by an administrator; null for the author's.", null=True),
                 ),
                 (
                     "grantable",
                     models.JSONField(
-                        help_text="max_hours and max_uses of a grant; null: as its level says.", null=True
+                        help_text="max_hours and max_uses of a grant; null for the level's default.", null=True
                     ),
                 ),
                 ("accepts_overrides", models.BooleanField(default=True)),
@@ -204,9 +208,7 @@ class Migration(migrations.Migration):
                 ("secret_digest", models.CharField(max_length=64, unique=True)),
                 (
                     "prefix",
-                    models.CharField(
-                        help_text="First characters, so that people can tell tokens apart.", max_length=16
-                    ),
+                    models.CharField(help_text="First characters, by which people recognise the token.", max_length=16),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("expires_at", models.DateTimeField()),
@@ -215,13 +217,13 @@ class Migration(migrations.Migration):
                 (
                     "hold_seconds",
                     models.PositiveSmallIntegerField(
-                        help_text="The longest time an MCP call waits for a decision; null: the usual times.", null=True
+                        help_text="Seconds for which an MCP call waits for a decision; null for the default.", null=True
                     ),
                 ),
                 (
                     "first_refusal",
                     models.JSONField(
-                        help_text="The first MCP call that was refused and therefore not stored: tool, reason, at.",
+                        help_text="The first MCP call that was refused and so not stored: tool, reason, at.",
                         null=True,
                     ),
                 ),
@@ -241,13 +243,13 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "client",
-                    models.CharField(help_text="The name by which the client introduces itself.", max_length=128),
+                    models.CharField(help_text="Name that the client reports.", max_length=128),
                 ),
-                ("seconds", models.FloatField(help_text="The longest wait that this client is given.", null=True)),
+                ("seconds", models.FloatField(help_text="Longest wait for this client.", null=True)),
                 (
                     "cut_off_after",
                     models.FloatField(
-                        help_text="Seconds after which the client ended its last wait; null if that one was answered.",
+                        help_text="Seconds after which the client ended its last wait; null if the wait was answered.",
                         null=True,
                     ),
                 ),
@@ -270,9 +272,14 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("plan_ref", models.CharField(max_length=40)),
-                ("step_ref", models.CharField(help_text="Empty for what the plan's memory was given.", max_length=16)),
-                ("mac", models.CharField(help_text="HMAC of its path and value.", max_length=64)),
-                ("ciphertext", models.TextField(help_text="Fernet: its path and value as JSON.")),
+                (
+                    "step_ref",
+                    models.CharField(
+                        help_text="Number of the step; empty for the plan's initial memory.", max_length=16
+                    ),
+                ),
+                ("mac", models.CharField(help_text="HMAC of path and value.", max_length=64)),
+                ("ciphertext", models.TextField(help_text="Path and value as JSON, encrypted with Fernet.")),
                 ("created_at", models.DateTimeField()),
             ],
             options={
@@ -292,7 +299,9 @@ class Migration(migrations.Migration):
                 ("answer", models.TextField(blank=True)),
                 (
                     "done_ref",
-                    models.CharField(blank=True, help_text="The plan that was written under this key.", max_length=64),
+                    models.CharField(
+                        blank=True, help_text="Reference of the object written under this key.", max_length=64
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
@@ -330,13 +339,13 @@ class Migration(migrations.Migration):
                 (
                     "weight",
                     models.PositiveSmallIntegerField(
-                        default=100, help_text="Its share of the plans, beside the others'."
+                        default=100, help_text="Share of the plans, relative to the tool's other implementations."
                     ),
                 ),
                 ("enabled", models.BooleanField(default=True)),
                 (
                     "registered",
-                    models.BooleanField(default=True, help_text="False when no loaded source offers it any more."),
+                    models.BooleanField(default=True, help_text="False if no loaded source offers it any more."),
                 ),
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 (
@@ -358,7 +367,7 @@ class Migration(migrations.Migration):
                 ("output_schema", models.JSONField(null=True)),
                 (
                     "query_types",
-                    models.JSONField(default=list, help_text="Names of the query types, empty when there are none."),
+                    models.JSONField(default=list, help_text="Names of the query types; empty if there are none."),
                 ),
                 (
                     "safety_level",
@@ -368,7 +377,7 @@ class Migration(migrations.Migration):
                 ),
                 ("reversibility", models.CharField(max_length=16)),
                 ("retry_safe", models.BooleanField()),
-                ("timeout", models.FloatField(help_text="Seconds a call may run.")),
+                ("timeout", models.FloatField(help_text="Seconds that a call may run.")),
                 ("output_key", models.CharField(blank=True, max_length=128)),
                 ("annotations", models.JSONField(default=dict)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -394,7 +403,7 @@ class Migration(migrations.Migration):
                 ("public_id", models.CharField(default=catalog.models.new_call_id, max_length=40, unique=True)),
                 ("tool_name", models.CharField(max_length=64)),
                 ("query_type", models.CharField(blank=True, max_length=128)),
-                ("arguments", models.TextField(help_text="RFC 8785 text: what was approved and what runs.")),
+                ("arguments", models.TextField(help_text="Approved and executed arguments, as RFC 8785 text.")),
                 (
                     "status",
                     models.CharField(
@@ -415,32 +424,38 @@ class Migration(migrations.Migration):
                 (
                     "response",
                     models.TextField(
-                        blank=True, help_text="The standard response, as JSON; empty until the call ended."
+                        blank=True, help_text="The standard response as JSON; empty until the call has ended."
                     ),
                 ),
-                ("message", models.TextField(blank=True, help_text="What the model is told.")),
+                ("message", models.TextField(blank=True, help_text="Message for the model.")),
                 ("error_kind", models.CharField(blank=True, max_length=32)),
                 (
                     "late_evidence",
-                    models.TextField(blank=True, help_text="A result that came after the call had ended."),
+                    models.TextField(blank=True, help_text="Result that arrived after the call had ended."),
                 ),
                 ("via", models.CharField(default="plan", help_text="page, rest, mcp or plan.", max_length=16)),
                 ("session", models.CharField(blank=True, max_length=128)),
-                ("reason", models.TextField(blank=True, help_text="The agent's own words: never trusted.")),
+                ("reason", models.TextField(blank=True, help_text="Reason given by the agent; not trusted.")),
                 ("plan_ref", models.CharField(blank=True, max_length=40)),
                 ("step_ref", models.CharField(blank=True, max_length=16)),
                 ("attempt", models.PositiveIntegerField(default=0)),
                 (
                     "fence",
-                    models.PositiveIntegerField(default=0, help_text="The step's attempt under which it started."),
+                    models.PositiveIntegerField(
+                        default=0, help_text="Attempt of the step under which the call started."
+                    ),
                 ),
                 (
                     "left_running_at",
-                    models.DateTimeField(help_text="When it ended while its handler could not be stopped.", null=True),
+                    models.DateTimeField(
+                        help_text="Time at which the call ended although its handler was still running.", null=True
+                    ),
                 ),
                 (
                     "came_back_at",
-                    models.DateTimeField(help_text="When a handler that was left running came back.", null=True),
+                    models.DateTimeField(
+                        help_text="Time at which a handler that was left running returned.", null=True
+                    ),
                 ),
                 ("created_at", models.DateTimeField()),
                 ("started_at", models.DateTimeField(null=True)),
@@ -530,8 +545,8 @@ class Migration(migrations.Migration):
                         to="catalog.tool",
                     ),
                 ),
-                ("name_words", models.TextField(help_text="Of its name, between spaces.")),
-                ("other_words", models.TextField(help_text="Of its description and its parameters.")),
+                ("name_words", models.TextField(help_text="Words of the name, separated by spaces.")),
+                ("other_words", models.TextField(help_text="Words of the description and the parameters.")),
                 (
                     "version",
                     models.ForeignKey(

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="source",
             name="base_url",
-            field=models.TextField(blank=True, help_text="Replaces the first server of the OpenAPI document."),
+            field=models.TextField(blank=True, help_text="Base URL used instead of the document's first server."),
         ),
         migrations.AddField(
             model_name="source",
@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="source",
             name="document",
-            field=models.TextField(blank=True, help_text="The OpenAPI document, if it was not given by its address."),
+            field=models.TextField(blank=True, help_text="The OpenAPI document, if it was uploaded."),
         ),
         migrations.AddField(
             model_name="source",
@@ -38,12 +38,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="source",
             name="secrets",
-            field=models.TextField(blank=True, help_text="Fernet: headers and environment as JSON."),
+            field=models.TextField(blank=True, help_text="Headers and environment as JSON, encrypted with Fernet."),
         ),
         migrations.AddField(
             model_name="source",
             name="sync_requested_at",
-            field=models.DateTimeField(help_text="When the next synchronisation is due.", null=True),
+            field=models.DateTimeField(help_text="Time at which the next synchronisation is due.", null=True),
         ),
         migrations.AddField(
             model_name="source",
@@ -55,28 +55,30 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="source",
             name="tool_settings",
-            field=models.JSONField(default=dict, help_text="Upstream name to enabled, safety_level and reason."),
+            field=models.JSONField(
+                default=dict, help_text="enabled, safety_level and reason by the tool's upstream name."
+            ),
         ),
         migrations.AddField(
             model_name="source",
             name="url",
-            field=models.TextField(blank=True, help_text="Address of the MCP server or of the OpenAPI document."),
+            field=models.TextField(blank=True, help_text="URL of the MCP server or the OpenAPI document."),
         ),
         migrations.AddField(
             model_name="tool",
             name="definition",
-            field=models.JSONField(help_text="What calls and shows an imported tool; null: Python code.", null=True),
+            field=models.JSONField(help_text="Definition of an imported tool; null for Python tools.", null=True),
         ),
         migrations.AddField(
             model_name="tool",
             name="held_definition",
-            field=models.JSONField(help_text="The definition of the held version.", null=True),
+            field=models.JSONField(help_text="Definition of the held version.", null=True),
         ),
         migrations.AddField(
             model_name="tool",
             name="held_version",
             field=models.ForeignKey(
-                help_text="A change that waits for acceptance.",
+                help_text="Changed version that waits for an administrator's acceptance.",
                 null=True,
                 on_delete=django.db.models.deletion.PROTECT,
                 related_name="+",
@@ -86,7 +88,9 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name="source",
             name="error",
-            field=models.TextField(blank=True, help_text="Why its tools could not be loaded; empty if they were."),
+            field=models.TextField(
+                blank=True, help_text="Reason for which the tools could not be loaded; empty if they were."
+            ),
         ),
         migrations.AlterField(
             model_name="source",

@@ -23,12 +23,17 @@ class Migration(migrations.Migration):
                 ("instructions", models.TextField()),
                 (
                     "model",
-                    models.CharField(blank=True, help_text="As TOOLGATE_MODEL; empty: what that says.", max_length=128),
+                    models.CharField(
+                        blank=True,
+                        help_text="Model name in the format of TOOLGATE_MODEL; empty for that setting.",
+                        max_length=128,
+                    ),
                 ),
                 (
                     "tools",
                     models.TextField(
-                        default="{}", help_text="JSON: names, categories and the highest level it may call."
+                        default="{}",
+                        help_text="JSON: names, categories and highest safety level of the tools that the agent may call.",
                     ),
                 ),
                 (
@@ -50,7 +55,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "groups",
-                    models.TextField(default="[]", help_text="JSON: the groups that may use it; none: everyone."),
+                    models.TextField(
+                        default="[]", help_text="JSON: groups that may use the agent; empty for everyone."
+                    ),
                 ),
                 ("enabled", models.BooleanField(default=True)),
                 ("created_at", models.DateTimeField()),
@@ -66,7 +73,7 @@ class Migration(migrations.Migration):
                 (
                     "owner",
                     models.CharField(
-                        help_text="The name under which it claims steps.",
+                        help_text="Name under which the executor claims steps.",
                         max_length=64,
                         primary_key=True,
                         serialize=False,
@@ -76,7 +83,7 @@ class Migration(migrations.Migration):
                 ("pid", models.PositiveBigIntegerField()),
                 ("threads", models.PositiveIntegerField()),
                 ("started_at", models.DateTimeField()),
-                ("seen_at", models.DateTimeField(help_text="By the database's clock.")),
+                ("seen_at", models.DateTimeField(help_text="Last sign of life, by the database's clock.")),
             ],
         ),
         migrations.CreateModel(
@@ -94,7 +101,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "is_left_out",
-                    models.BooleanField(default=False, help_text="Its tool keeps the value out of what models read."),
+                    models.BooleanField(default=False, help_text="The tool hides the value from models."),
                 ),
                 ("text", models.TextField(blank=True)),
             ],
@@ -130,7 +137,7 @@ class Migration(migrations.Migration):
                 (
                     "owner",
                     models.CharField(
-                        default="agent", help_text="The contract's owner: a word, not a person.", max_length=150
+                        default="agent", help_text="Owner as named in the plan's document; not a user.", max_length=150
                     ),
                 ),
                 ("via", models.CharField(default="page", help_text="page, rest, mcp or shell.", max_length=16)),
@@ -142,43 +149,49 @@ class Migration(migrations.Migration):
                 ("deadline_at", models.DateTimeField(null=True)),
                 (
                     "deadline_seconds",
-                    models.PositiveIntegerField(help_text="The span it was given, for one more try.", null=True),
+                    models.PositiveIntegerField(help_text="Time limit of the plan, for a retry.", null=True),
                 ),
-                ("paused_at", models.DateTimeField(help_text="No step is claimed while this is set.", null=True)),
-                ("budget_calls", models.PositiveIntegerField(help_text="How many calls it may start.", null=True)),
+                (
+                    "paused_at",
+                    models.DateTimeField(
+                        help_text="Time of the pause; no step is claimed while this is set.", null=True
+                    ),
+                ),
+                ("budget_calls", models.PositiveIntegerField(help_text="Maximum number of calls.", null=True)),
                 (
                     "budget_seconds",
-                    models.PositiveIntegerField(help_text="How long its tools may run, together.", null=True),
+                    models.PositiveIntegerField(help_text="Maximum total running time of the tools.", null=True),
                 ),
                 ("calls_used", models.PositiveIntegerField(default=0)),
                 ("seconds_used", models.FloatField(default=0.0)),
                 ("last_seq", models.BigIntegerField(default=0)),
                 (
                     "traceparent",
-                    models.CharField(blank=True, help_text="The W3C trace that asked for it.", max_length=55),
+                    models.CharField(
+                        blank=True, help_text="W3C trace context of the request that created the plan.", max_length=55
+                    ),
                 ),
                 (
                     "caller_ids",
                     models.TextField(
                         blank=True,
-                        help_text="JSON: the ids that a program gave its tools with a direct call; empty for any other.",
+                        help_text="JSON: ids that a program passed with a direct call; empty for other plans.",
                     ),
                 ),
                 (
                     "request",
-                    models.TextField(blank=True, help_text="The words it was drafted from; empty when it was written."),
+                    models.TextField(
+                        blank=True,
+                        help_text="The request in plain language from which the plan was drafted; empty if it was written by hand.",
+                    ),
                 ),
                 (
                     "reply",
-                    models.TextField(
-                        blank=True, help_text="What whoever asked is told in the end, composed from the results."
-                    ),
+                    models.TextField(blank=True, help_text="Final reply to the requester, composed from the results."),
                 ),
                 (
                     "has_agents",
-                    models.BooleanField(
-                        default=False, help_text="An agent has begun a step: some wait for others' ends."
-                    ),
+                    models.BooleanField(default=False, help_text="True if an agent has started a step."),
                 ),
                 (
                     "author",
@@ -234,22 +247,24 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("model", models.CharField(help_text="As its provider names it.", max_length=128)),
-                ("prompt", models.TextField(help_text="JSON: the messages it read.")),
+                ("model", models.CharField(help_text="Name of the model at its provider.", max_length=128)),
+                ("prompt", models.TextField(help_text="JSON: messages sent to the model.")),
                 (
                     "answer",
-                    models.TextField(blank=True, help_text="JSON: the messages it answered; empty when it did not."),
+                    models.TextField(
+                        blank=True, help_text="JSON: messages of the model's answer; empty if there is none."
+                    ),
                 ),
                 ("input_tokens", models.PositiveIntegerField(default=0)),
                 ("output_tokens", models.PositiveIntegerField(default=0)),
                 (
                     "cost",
                     models.DecimalField(
-                        decimal_places=6, help_text="US dollars; null: not known.", max_digits=12, null=True
+                        decimal_places=6, help_text="US dollars; null if unknown.", max_digits=12, null=True
                     ),
                 ),
                 ("latency_ms", models.PositiveIntegerField()),
-                ("error", models.TextField(blank=True, help_text="Why there is no answer, for a person.")),
+                ("error", models.TextField(blank=True, help_text="Reason for the missing answer, for people.")),
                 ("at", models.DateTimeField()),
                 (
                     "call",
@@ -286,7 +301,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("key", models.CharField(blank=True, max_length=128)),
-                ("value", models.TextField(help_text="JSON: the value itself, or the note's further fields.")),
+                ("value", models.TextField(help_text="JSON: the value, or further fields of the note.")),
                 ("step_id", models.PositiveIntegerField(null=True)),
                 ("at", models.DateTimeField()),
                 (
@@ -335,17 +350,20 @@ class Migration(migrations.Migration):
                     "after_answer",
                     models.BooleanField(
                         default=False,
-                        help_text="The planner added it after a person's answer: what it says is private.",
+                        help_text="The planner added the step after a person's answer, so its text is private.",
                     ),
                 ),
                 (
                     "parameters",
                     models.TextField(
-                        default="{}", help_text="JSON as submitted; references are resolved when it runs."
+                        default="{}", help_text="JSON as submitted; references are resolved when the step runs."
                     ),
                 ),
                 ("expected_key", models.CharField(blank=True, max_length=128)),
-                ("output_path", models.TextField(blank=True, help_text="JSON list of strings; empty when absent.")),
+                (
+                    "output_path",
+                    models.TextField(blank=True, help_text="JSON list of strings; empty if there is none."),
+                ),
                 ("done_check", models.TextField(blank=True)),
                 (
                     "status",
@@ -364,7 +382,7 @@ class Migration(migrations.Migration):
                 ("skipped", models.BooleanField(default=False)),
                 ("started_at", models.DateTimeField(null=True)),
                 ("completed_at", models.DateTimeField(null=True)),
-                ("error", models.TextField(blank=True, help_text="Why it failed, for a person.")),
+                ("error", models.TextField(blank=True, help_text="Reason for the failure, for people.")),
                 (
                     "waiting_for",
                     models.CharField(
@@ -384,18 +402,28 @@ class Migration(migrations.Migration):
                     "given_arguments",
                     models.TextField(
                         blank=True,
-                        help_text="RFC 8785 text that a person gave in place of the parameters, to be taken as it stands.",
+                        help_text="Arguments entered by a person in place of the parameters, as RFC 8785 text; used unchanged.",
                     ),
                 ),
                 ("dependencies_left", models.PositiveIntegerField(default=0)),
                 (
                     "ready_at",
-                    models.DateTimeField(help_text="May be claimed from then on; None: not claimable.", null=True),
+                    models.DateTimeField(
+                        help_text="Time from which the step can be claimed; None if it cannot.", null=True
+                    ),
                 ),
                 ("claimed_by", models.CharField(blank=True, max_length=64)),
                 ("lease_until", models.DateTimeField(null=True)),
-                ("attempt", models.PositiveIntegerField(default=0, help_text="Counts claims: the fence.")),
-                ("crashes", models.PositiveSmallIntegerField(default=0, help_text="Leases lost while its call ran.")),
+                (
+                    "attempt",
+                    models.PositiveIntegerField(default=0, help_text="Number of claims; fences off earlier owners."),
+                ),
+                (
+                    "crashes",
+                    models.PositiveSmallIntegerField(
+                        default=0, help_text="Number of leases lost while the step's call ran."
+                    ),
+                ),
                 (
                     "call",
                     models.ForeignKey(
@@ -411,7 +439,7 @@ class Migration(migrations.Migration):
                     "parent",
                     models.ForeignKey(
                         db_index=False,
-                        help_text="The agent's own step.",
+                        help_text="The step of the agent to which this step belongs.",
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="children",
@@ -431,7 +459,7 @@ class Migration(migrations.Migration):
                     "retry_of",
                     models.ForeignKey(
                         db_index=False,
-                        help_text="The call its next call replaces.",
+                        help_text="Call that the step's next call replaces.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
@@ -476,33 +504,47 @@ class Migration(migrations.Migration):
             name="AgentRun",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("settings", models.TextField(help_text="JSON: the agent's configuration when it began.")),
+                ("settings", models.TextField(help_text="JSON: configuration of the agent at the start of the run.")),
                 (
                     "messages",
-                    models.TextField(default="[]", help_text="JSON: what was said so far; see plans.agents.messages."),
+                    models.TextField(default="[]", help_text="JSON: messages so far; see plans.agents.messages."),
                 ),
                 (
                     "pending",
-                    models.TextField(default="[]", help_text="JSON: the steps it waits for, each with its call's id."),
+                    models.TextField(
+                        default="[]", help_text="JSON: steps for which the run waits, each with the id of its call."
+                    ),
                 ),
                 (
                     "rounds",
                     models.PositiveIntegerField(
-                        default=0, help_text="How often the model was asked since it was (re)started."
+                        default=0, help_text="Number of requests to the model since the last (re)start."
                     ),
                 ),
-                ("calls", models.PositiveIntegerField(default=0, help_text="How many calls it made since.")),
-                ("tokens", models.PositiveIntegerField(default=0, help_text="Read and written since.")),
+                (
+                    "calls",
+                    models.PositiveIntegerField(default=0, help_text="Number of tool calls since the last (re)start."),
+                ),
+                (
+                    "tokens",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Tokens read and written since the last (re)start."
+                    ),
+                ),
                 (
                     "cost",
                     models.DecimalField(
-                        decimal_places=6, default=0, help_text="US dollars since, where known.", max_digits=12
+                        decimal_places=6,
+                        default=0,
+                        help_text="US dollars since the last (re)start, as far as known.",
+                        max_digits=12,
                     ),
                 ),
                 (
                     "seconds",
                     models.FloatField(
-                        default=0.0, help_text="How long models and tools worked since; waiting not counted."
+                        default=0.0,
+                        help_text="Running time of models and tools since the last (re)start, without waits.",
                     ),
                 ),
                 (
