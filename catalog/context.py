@@ -25,31 +25,31 @@ CancelListener = Callable[[], object]
 class CancelToken:
     """Cancellation of a call. Any thread may set it, once; it cannot be undone."""
 
-    __slots__ = ("_listeners", "_lock", "_told")
+    __slots__ = ("_is_set", "_listeners", "_lock")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told = False
+        self._is_set = False
         self._listeners: list[CancelListener] = []
 
     @property
-    def told(self) -> bool:
+    def is_set(self) -> bool:
         """True if the call is cancelled."""
-        return self._told
+        return self._is_set
 
-    def tell(self) -> None:
+    def set(self) -> None:
         """Cancel the call and notify its listeners; further calls have no effect."""
         with self._lock:
-            if self._told:
+            if self._is_set:
                 return
-            self._told = True
+            self._is_set = True
         for listener in self._listeners:
             listener()
 
     def listen(self, listener: CancelListener) -> None:
         """Call `listener` on cancellation, in the cancelling thread; immediately if already cancelled."""
         with self._lock:
-            if not self._told:
+            if not self._is_set:
                 self._listeners.append(listener)
                 return
         listener()
@@ -147,7 +147,7 @@ class Deadline:
     @property
     def stopped(self) -> bool:
         """True if the call was cancelled, whatever time it had left."""
-        return self.stop is not None and self.stop.told
+        return self.stop is not None and self.stop.is_set
 
     def remaining(self) -> float:
         """Return the seconds left; 0 when the deadline has passed or the call was cancelled."""

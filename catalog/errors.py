@@ -84,8 +84,8 @@ class IdentifierRequired(ParameterError):
     """The call needs a subject named by the user; the message asks for it."""
 
     def __init__(self, field: str, described: str = "") -> None:
-        wanted = described.strip().rstrip(".") or f"the {field.rpartition('.')[2].replace('_', ' ')}"
-        question = f"I'd be happy to help! Could you provide {wanted[:1].lower()}{wanted[1:]}?"
+        described_field = described.strip().rstrip(".") or f"the {field.rpartition('.')[2].replace('_', ' ')}"
+        question = f"I'd be happy to help! Could you provide {described_field[:1].lower()}{described_field[1:]}?"
         problem = {"path": field, "code": "identifier_required", "message": question}
         super().__init__(question, {"field": field, "errors": [problem]})
 

@@ -439,14 +439,14 @@ class Call(models.Model):
 
     def error_response(self, message: str) -> dict[str, Any]:
         """Return the standard response with this error."""
-        return format_error_response(*self.asked, message, tool_name=self.tool_name)
+        return format_error_response(*self.response_parameters, message, tool_name=self.tool_name)
 
     def error_text(self, message: str) -> str:
         """Return the standard response with this error as JSON text."""
         return json.dumps(self.error_response(message), ensure_ascii=False)
 
     @property
-    def asked(self) -> tuple[str | None, Any]:
+    def response_parameters(self) -> tuple[str | None, Any]:
         """The query type and parameters as named in responses; a query's are nested in the arguments."""
         parameters = self.arguments_json
         if self.query_type:

@@ -55,8 +55,10 @@ def invoke(
     if isinstance(outcome, Hold):
         return ToolResult.error(f"Tool '{found.name}' waits for approval.")
     _reraise(outcome.cause, outcome.message)
-    told = outcome.fields.get("user_message")
-    return ToolResult(outcome.message, outcome.returned, outcome.success, outcome.exclude_value_from_context, told)
+    user_message = outcome.fields.get("user_message")
+    return ToolResult(
+        outcome.message, outcome.returned, outcome.success, outcome.exclude_value_from_context, user_message
+    )
 
 
 def make_context(**fields: Any) -> ToolContext:

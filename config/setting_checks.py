@@ -66,8 +66,8 @@ def edit_distance(one: str, other: str) -> int:
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, 1):
         before, row[0] = row[0], number
-        for column, wanted in enumerate(other, 1):
-            kept = before + (letter != wanted)
+        for column, other_letter in enumerate(other, 1):
+            kept = before + (letter != other_letter)
             before = row[column]
             row[column] = min(row[column] + 1, row[column - 1] + 1, kept)
     return row[-1]

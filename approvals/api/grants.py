@@ -108,7 +108,7 @@ class GrantEndpoint(Endpoint):
         except Grant.DoesNotExist:
             raise Http404 from None
 
-    def shown(self, public_id: str, status: int = 200) -> Response:
+    def detail_response(self, public_id: str, status: int = 200) -> Response:
         """Return the response with the grant's current state."""
         grant = self.grant(public_id)
         return Response(GrantSerializer(grant, context=self.seeing([grant])).data, status)
@@ -134,14 +134,14 @@ class GrantList(GrantEndpoint):
     @extend_schema("grants_create", parameters=[IDEMPOTENCY_KEY], request=GrantBody, responses={201: GrantSerializer})
     def post(self, request: Request) -> Response:
         """Create a grant. Administrators, or reviewers from a request they approved (`created_from`)."""
-        return respond_once(request, self._make, lambda ref: self.shown(ref, 201))
+        return respond_once(request, self._make, lambda ref: self.detail_response(ref, 201))
 
     def _make(self) -> Response:
         body = self.body(GrantBody)
         source = self._source(body.pop("created_from"))
         terms = GrantTerms(rows=body.pop("arguments"), **body)
         made = services.create_grant(terms, by=self.user, created_from=source, as_administrator=self._administers)
-        return self.shown(made.public_id, 201)
+        return self.detail_response(made.public_id, 201)
 
     @property
     def _administers(self) -> bool:
@@ -163,10 +163,10 @@ class GrantDetail(GrantEndpoint):
     @extend_schema("grants_read", responses=GrantSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one grant."""
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
     @extend_schema("grants_revoke", responses={200: GrantSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """Revoke a grant; 409 if it has already ended. The grant stays listed."""
         services.revoke_grant(self.grant(public_id), by=self.user)
-        return self.shown(public_id)
+        return self.detail_response(public_id)

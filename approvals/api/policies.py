@@ -283,7 +283,7 @@ class PolicyEndpoint(Endpoint):
         except Policy.DoesNotExist:
             raise Http404 from None
 
-    def shown(self, public_id: str, status: int = 200) -> Response:
+    def detail_response(self, public_id: str, status: int = 200) -> Response:
         """Return the response with the policy's current state."""
         policy = self.policy(public_id)
         context = {"revisions": services.policy_history(policy)}
@@ -313,10 +313,10 @@ class PolicyList(PolicyEndpoint):
     )
     def post(self, request: Request) -> Response:
         """Create a policy. Administrators only."""
-        return respond_once(request, self._create, lambda ref: self.shown(ref, 201))
+        return respond_once(request, self._create, lambda ref: self.detail_response(ref, 201))
 
     def _create(self) -> Response:
-        return self.shown(services.create_policy(self.body(PolicyBody), by=self.user).public_id, 201)
+        return self.detail_response(services.create_policy(self.body(PolicyBody), by=self.user).public_id, 201)
 
 
 class PolicyDetail(PolicyEndpoint):
@@ -328,19 +328,19 @@ class PolicyDetail(PolicyEndpoint):
     def get(self, request: Request, public_id: str) -> Response:
         """Show one policy with its revisions."""
         self.require_role()
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
     @extend_schema("policies_change", request=PolicyChangeBody, responses=PolicyDetailSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
         """Change a policy. New terms make a new revision; open requests keep theirs. Administrators only."""
         services.change_policy(self.policy(public_id), self.body(PolicyChangeBody), by=self.user)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
     @extend_schema("policies_end", responses={200: PolicyDetailSerializer})
     def delete(self, request: Request, public_id: str) -> Response:
         """End a policy. It is kept for the requests it held. Administrators only."""
         services.end_policy(self.policy(public_id), by=self.user)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class PolicySimulate(PolicyEndpoint):

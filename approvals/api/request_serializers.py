@@ -303,8 +303,8 @@ class ApprovalSerializer(CoordinationSerializer):
 
     def get_preview(self, request: ApprovalRequest) -> dict[str, Any] | None:
         """Return the preview computed by the tool."""
-        shown = current_round(request).preview_json
-        return mask_preview(shown) if self._hidden(request) else shown
+        preview = current_round(request).preview_json
+        return mask_preview(preview) if self._hidden(request) else preview
 
     def get_reason(self, request: ApprovalRequest) -> str:
         """Return the requester's reason, masked like private data, since it may repeat it."""
@@ -366,14 +366,14 @@ class ApprovalDetailSerializer(ApprovalSerializer):
 
     def _round(self, round_: Round, hidden: PrivateCallParts | None) -> Any:
         arguments = round_.arguments_json
-        shown = {
+        document = {
             "number": round_.number,
             "arguments": hidden.mask_arguments(arguments) if hidden else arguments,
             "digest": round_.digest,
             "editor": round_.editor.get_username() if round_.editor else None,
             "at": round_.created_at,
         }
-        return RoundSerializer(shown).data
+        return RoundSerializer(document).data
 
     @extend_schema_field(PrecedentSerializer(many=True))
     def get_precedent(self, request: ApprovalRequest) -> Any:

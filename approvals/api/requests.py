@@ -53,7 +53,7 @@ class ApprovalEndpoint(Endpoint):
         except ApprovalRequest.DoesNotExist:
             raise Http404 from None
 
-    def shown(self, public_id: str, status: int = 200) -> Response:
+    def detail_response(self, public_id: str, status: int = 200) -> Response:
         """Return the response with the request's current state."""
         try:
             approval = expire_and_load(self.user, public_id)
@@ -76,8 +76,8 @@ class ApprovalList(ApprovalEndpoint):
         """List requests: waiting ones oldest first, all others newest first."""
         query, at = self.page_query(ApprovalQuery)
         page = page_for(self.user, RequestFilters(**query), at)
-        shown = ApprovalSerializer(context=self.context(page.rows))
-        return paginated_response(request, page, shown.to_representation)
+        serializer = ApprovalSerializer(context=self.context(page.rows))
+        return paginated_response(request, page, serializer.to_representation)
 
 
 class ApprovalDetail(ApprovalEndpoint):
@@ -88,7 +88,7 @@ class ApprovalDetail(ApprovalEndpoint):
     @extend_schema("approvals_read", responses=ApprovalDetailSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one request with its arguments, preview, policy, votes and precedent."""
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class ApprovalReviews(ApprovalEndpoint):
@@ -101,14 +101,14 @@ class ApprovalReviews(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Review a request, identified by the digest you saw. The review takes effect immediately."""
-        return respond_once(request, lambda: self._decide(public_id), lambda _: self.shown(public_id, 201))
+        return respond_once(request, lambda: self._decide(public_id), lambda _: self.detail_response(public_id, 201))
 
     def _decide(self, public_id: str) -> Response:
         body = self.body(ReviewBody)
         hunks = tuple(body.pop("hunks")) if "hunks" in body else None
         decision = Decision(ReviewVerdict(body.pop("verdict")), hunks=hunks, **body)
         decide(self.approval(public_id), by=self.user, decision=decision)
-        return self.shown(public_id, 201)
+        return self.detail_response(public_id, 201)
 
 
 class ApprovalUndo(ApprovalEndpoint):
@@ -121,12 +121,12 @@ class ApprovalUndo(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Undo your own decision before it takes effect; 409 afterwards."""
-        return respond_once(request, lambda: self._undo(public_id), lambda _: self.shown(public_id))
+        return respond_once(request, lambda: self._undo(public_id), lambda _: self.detail_response(public_id))
 
     def _undo(self, public_id: str) -> Response:
         self.body(RemarkBody)
         undo_decision(self.approval(public_id), by=self.user)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class ApprovalRevoke(ApprovalEndpoint):
@@ -139,12 +139,12 @@ class ApprovalRevoke(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Revoke an unused approval; the call fails. 409 if the approval was used."""
-        return respond_once(request, lambda: self._revoke(public_id), lambda _: self.shown(public_id))
+        return respond_once(request, lambda: self._revoke(public_id), lambda _: self.detail_response(public_id))
 
     def _revoke(self, public_id: str) -> Response:
         comment = self.body(RemarkBody)["comment"]
         revoke(self.approval(public_id), by=self.user, comment=comment)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class ApprovalWithdraw(ApprovalEndpoint):
@@ -158,12 +158,12 @@ class ApprovalWithdraw(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Withdraw your own request; the call will not run."""
-        return respond_once(request, lambda: self._withdraw(public_id), lambda _: self.shown(public_id))
+        return respond_once(request, lambda: self._withdraw(public_id), lambda _: self.detail_response(public_id))
 
     def _withdraw(self, public_id: str) -> Response:
         comment = self.body(RemarkBody)["comment"]
         withdraw(self.approval(public_id), by=self.user, reason=comment)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class CoordinationEndpoint(ApprovalEndpoint):
@@ -183,9 +183,9 @@ class CoordinationEndpoint(ApprovalEndpoint):
         def first() -> Response:
             given = self.body(body)
             do(self.approval(public_id), given)
-            return self.shown(public_id)
+            return self.detail_response(public_id)
 
-        return respond_once(request, first, lambda _: self.shown(public_id))
+        return respond_once(request, first, lambda _: self.detail_response(public_id))
 
 
 class ApprovalClaim(CoordinationEndpoint):

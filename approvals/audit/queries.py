@@ -106,8 +106,8 @@ def export_entries_from_shell(filters: AuditFilters, form: str) -> Iterator[str]
 
 
 def _stream(entries: QuerySet[AuditEntry], filters: AuditFilters, form: str, by: "User | None") -> Iterator[str]:
-    asked = {name: format_utc(value) if hasattr(value, "tzinfo") else value for name, value in asdict(filters).items()}
-    details = {"format": form, "filters": {name: value for name, value in asked.items() if value not in ("", None)}}
+    values = {name: format_utc(value) if hasattr(value, "tzinfo") else value for name, value in asdict(filters).items()}
+    details = {"format": form, "filters": {name: value for name, value in values.items() if value not in ("", None)}}
     upto = append_entry(AuditRecord(action="audit.exported", by=by, details=details))
     return _export_chunks(entries.filter(seq__lt=upto).order_by("seq"), form)
 

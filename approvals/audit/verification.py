@@ -74,7 +74,7 @@ class Verification:
 class _Walk:
     """State of a walk along the chain: hashes at checkpoints, and epochs recorded in the log."""
 
-    wanted: frozenset[int]
+    checkpoint_seqs: frozenset[int]
     last: int = 0
     previous: str = ""
     hashes: dict[int, str] = field(default_factory=dict)
@@ -85,13 +85,13 @@ class _Walk:
 
     def go(self, instance: Instance) -> bool:
         """Walk to the head recorded in `instance`; return False if the chain breaks after entry `last`."""
-        hash_of, wanted, hashes = make_hasher(instance.name), self.wanted, self.hashes
+        hash_of, checkpoint_seqs, hashes = make_hasher(instance.name), self.checkpoint_seqs, self.hashes
         last, previous = 0, ""
         for row, found in _rows_up_to(instance.audit_seq):
             if row[0] != last + 1 or row[PREVIOUS] != previous or found != hash_of(row):
                 break
             last, previous = row[0], found
-            if last in wanted:
+            if last in checkpoint_seqs:
                 hashes[last] = found
             action = row[ACTION]
             if action == EPOCH_BEGAN:
@@ -160,14 +160,16 @@ def _is_declared_lost(checkpoint: checkpoints.Checkpoint, epochs: list[tuple[int
 def _worst_contradiction(bad: dict[str, list[int]], good: int, last: int) -> Verification | None:
     if bad["rewritten"]:
         seq = min(bad["rewritten"])
-        said = f"Entries were rewritten: entry {seq:,} differs from its checkpoint"
-        return Verification(intact=False, entries=last, first_bad=seq, reason=f"{said} (the log is good to {good:,}).")
+        reason = f"Entries were rewritten: entry {seq:,} differs from its checkpoint"
+        return Verification(
+            intact=False, entries=last, first_bad=seq, reason=f"{reason} (the log is good to {good:,})."
+        )
     if bad["missing"]:
-        said = f"The log was truncated or restored: a checkpoint records entry {max(bad['missing']):,}."
-        return _broken_chain(last, said)
+        reason = f"The log was truncated or restored: a checkpoint records entry {max(bad['missing']):,}."
+        return _broken_chain(last, reason)
     if bad["forged"]:
-        said = "A line of the checkpoint file was changed or written with another key."
-        return Verification(intact=False, entries=last, first_bad=min(bad["forged"]), reason=said)
+        reason = "A line of the checkpoint file was changed or written with another key."
+        return Verification(intact=False, entries=last, first_bad=min(bad["forged"]), reason=reason)
     return None
 
 

@@ -70,13 +70,13 @@ def _continues_name(begin: str, text: str) -> bool:
 def conditions_sentence(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the conditions as a phrase."""
     rows = list(rows)
-    shown = [row for row in rows if not is_mask(row.get("value"))]
-    said = [
+    visible = [row for row in rows if not is_mask(row.get("value"))]
+    sentences = [
         f"{row.path} can be anything" if row.operator == "exists" else condition_sentence(row)
-        for row in compile_conditions(shown).rows
+        for row in compile_conditions(visible).rows
     ]
-    said += [f"{row['path']} has a private value" for row in rows if row not in shown]
-    return " and ".join(said) or "the call has no arguments"
+    sentences += [f"{row['path']} has a private value" for row in rows if row not in visible]
+    return " and ".join(sentences) or "the call has no arguments"
 
 
 def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:
@@ -115,11 +115,11 @@ def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[d
     hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))
     free = None if can_see_private(viewer) else PrivateCallParts(everything=True)
 
-    def shown(source: ApprovalRequest | None, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def visible_rows(source: ApprovalRequest | None, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
         mask_of = hidden.get(source.call_id) if source is not None else free
         return [_mask_condition(row, mask_of) for row in of] if mask_of is not None else of
 
-    return {pk: shown(source, of) for pk, (source, of) in rows.items()}
+    return {pk: visible_rows(source, of) for pk, (source, of) in rows.items()}
 
 
 def _mask_condition(row: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:

@@ -258,8 +258,8 @@ def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> Q
         return Grant.objects.none()
     grants = Grant.objects.select_related("tool__current_version", "created_by", "created_from", "revoked_by")
     if not can_see_private(viewer):
-        asked = ("created_from__call__requesters", "created_from__delegations")
-        grants = grants.filter(tool__returns_private_data=False).prefetch_related(*asked)
+        related = ("created_from__call__requesters", "created_from__delegations")
+        grants = grants.filter(tool__returns_private_data=False).prefetch_related(*related)
     if tool:
         grants = grants.filter(tool__name=tool)
     if active is None:

@@ -53,30 +53,30 @@ class GrantCandidate:
     replaces_call: bool = False
 
 
-def find_covering(wanted: GrantCandidate, rule: Rule) -> Grant | None:
+def find_covering(candidate: GrantCandidate, rule: Rule) -> Grant | None:
     """Return a grant that covers the call now, or None; no query for tools that cannot be granted. Never writes."""
-    bound = (grant for grant in _matching_grants(wanted, rule, clock.now()) if _is_bound_to(grant, wanted.target))
-    return next((grant for grant in bound if _permits(grant, wanted, rule)), None)
+    bound = (grant for grant in _matching_grants(candidate, rule, clock.now()) if _is_bound_to(grant, candidate.target))
+    return next((grant for grant in bound if _permits(grant, candidate, rule)), None)
 
 
-def consume_use(wanted: GrantCandidate, rule: Rule, *, now: datetime) -> Grant | None:
+def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Grant | None:
     """Count one use of a grant that covers the call and return the grant; None if none covers it.
 
     The call must start in this transaction, whose time is `now`. Raises RestoredDatabase and AuditUnavailable. Only one
     of several concurrent calls gets the last use: the count is one conditional UPDATE after locking the audit head. A
     grant whose tool has changed is ended if the database confirms the change: this process may know an older version.
     """
-    for grant in _matching_grants(wanted, rule, now):
-        if not _is_bound_to(grant, wanted.target):
+    for grant in _matching_grants(candidate, rule, now):
+        if not _is_bound_to(grant, candidate.target):
             _end_if_changed(grant)
-        elif _permits(grant, wanted, rule):
+        elif _permits(grant, candidate, rule):
             usable = Grant.objects.filter(in_force(now), pk=grant.pk, epoch=_lock_epoch())
-            if usable.filter(fingerprint=wanted.target.fingerprint).update(uses=F("uses") + 1):
+            if usable.filter(fingerprint=candidate.target.fingerprint).update(uses=F("uses") + 1):
                 return grant
     return None
 
 
-def is_still_valid(call: Call, wanted: GrantCandidate, rule: Rule, *, now: datetime) -> bool:
+def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: datetime) -> bool:
     """Return True if the grant whose use was counted for this call still lets it start; its uses may be spent.
 
     Raises RestoredDatabase and AuditUnavailable. The audit head is locked, so the grant cannot be revoked meanwhile.
@@ -85,7 +85,7 @@ def is_still_valid(call: Call, wanted: GrantCandidate, rule: Rule, *, now: datet
     grant = used.select_related("created_by").first()
     if grant is None or rule.quorum != 1:
         return False
-    return _is_bound_to(grant, wanted.target) and _permits(grant, wanted, rule)
+    return _is_bound_to(grant, candidate.target) and _permits(grant, candidate, rule)
 
 
 def _lock_epoch() -> int:
@@ -106,30 +106,32 @@ def record_grant_use(grant: Grant, call: Call, *, now: datetime) -> None:
     record_fact("grant.used", call=call, **details)
 
 
-def end_denied_grants(wanted: GrantCandidate) -> int:
+def end_denied_grants(candidate: GrantCandidate) -> int:
     """End the grants that would cover a call denied by a policy; return their number."""
-    if wanted.target.grant_limits is None:
+    if candidate.target.grant_limits is None:
         return 0
-    found = [grant for grant in _in_scope(wanted, clock.now()) if conditions_cover(grant.conditions, wanted.arguments)]
+    found = [
+        grant for grant in _in_scope(candidate, clock.now()) if conditions_cover(grant.conditions, candidate.arguments)
+    ]
     return end_grants(found, CALL_DENIED) if found else 0
 
 
-def _matching_grants(wanted: GrantCandidate, rule: Rule, now: datetime) -> Iterator[Grant]:
+def _matching_grants(candidate: GrantCandidate, rule: Rule, now: datetime) -> Iterator[Grant]:
     """Yield active grants whose scope and conditions match, without checking the tool's version and the creator."""
-    if wanted.target.grant_limits is None or wanted.replaces_call or rule.quorum != 1:
+    if candidate.target.grant_limits is None or candidate.replaces_call or rule.quorum != 1:
         return
-    yield from (grant for grant in _in_scope(wanted, now) if conditions_cover(grant.conditions, wanted.arguments))
+    yield from (grant for grant in _in_scope(candidate, now) if conditions_cover(grant.conditions, candidate.arguments))
 
 
-def _permits(grant: Grant, wanted: GrantCandidate, rule: Rule) -> bool:
-    return _is_for_requester(grant, wanted) and _maker_may_approve(grant.created_by, wanted, rule)
+def _permits(grant: Grant, candidate: GrantCandidate, rule: Rule) -> bool:
+    return _is_for_requester(grant, candidate) and _maker_may_approve(grant.created_by, candidate, rule)
 
 
-def _in_scope(wanted: GrantCandidate, now: datetime) -> QuerySet[Grant]:
+def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Grant]:
     """Return the tool's active grants whose scope includes the call; one query on an index."""
-    names = User.objects.filter(pk=wanted.requested_by).values("username")[:1]
-    refs = scope_mapping(wanted.plan_ref, wanted.session, names)
-    grants = Grant.objects.filter(in_force(now), matching_scope(refs), tool=wanted.target.tool_pk)
+    names = User.objects.filter(pk=candidate.requested_by).values("username")[:1]
+    refs = scope_mapping(candidate.plan_ref, candidate.session, names)
+    grants = Grant.objects.filter(in_force(now), matching_scope(refs), tool=candidate.target.tool_pk)
     return grants.select_related("created_by", "created_from").order_by("pk")
 
 
@@ -137,14 +139,14 @@ def _is_bound_to(grant: Grant, target: CallableTool) -> bool:
     return grant.fingerprint == target.fingerprint and target.implementation_digest in grant.implementation_digests
 
 
-def _is_for_requester(grant: Grant, wanted: GrantCandidate) -> bool:
+def _is_for_requester(grant: Grant, candidate: GrantCandidate) -> bool:
     """Return True if the call is by the user whom the grant is for; session names and usernames are not enough."""
-    return grant.scope == Grant.Scope.PLAN or grant.requester_id == wanted.requested_by
+    return grant.scope == Grant.Scope.PLAN or grant.requester_id == candidate.requested_by
 
 
-def _maker_may_approve(maker: User, wanted: GrantCandidate, rule: Rule) -> bool:
+def _maker_may_approve(maker: User, candidate: GrantCandidate, rule: Rule) -> bool:
     """Return True if the creator could approve the call alone now, by the four-eyes principle and the rule's groups."""
-    if not maker.is_active or (maker.pk in wanted.people and not rule.allow_self_review):
+    if not maker.is_active or (maker.pk in candidate.people and not rule.allow_self_review):
         return False
     return eligibility.is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
 

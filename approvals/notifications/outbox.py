@@ -104,11 +104,11 @@ def _recipients(event: NotificationEvent) -> "QuerySet[User]":
         return candidate_reviewers(users, request)
     if event.kind == "approval.delegated":
         return users.filter(username=str(event.fact.data.get("to") or ""))
-    asked = Q(pk__in=[each.user_id for each in call.requesters.all()])
+    involved = Q(pk__in=[each.user_id for each in call.requesters.all()])
     if event.kind == "approval.commented":
-        asked |= Q(pk__in=Comment.objects.filter(request=request).values("person_id"))
-        asked |= Q(pk=request.claimed_by_id or 0)
-    return users.filter(asked)
+        involved |= Q(pk__in=Comment.objects.filter(request=request).values("person_id"))
+        involved |= Q(pk=request.claimed_by_id or 0)
+    return users.filter(involved)
 
 
 def _deliveries_to_people(event: NotificationEvent, people: Iterable[User]) -> Iterator[Delivery]:

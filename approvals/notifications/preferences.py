@@ -46,9 +46,9 @@ def stored_choice(person: User) -> NotificationChoice:
 def preferences_page(person: User) -> PreferencesPage:
     """Return the contents of a user's notification page."""
     choice = stored_choice(person)
-    shown = [str(kept["shown"]) for kept in choice.addresses]
+    addresses = [str(kept["shown"]) for kept in choice.addresses]
     mail = (mail_reaches(person), settings.TOOLGATE_SENDS_MAIL, person.email)
-    return PreferencesPage(choice, shown, *mail, list(own_deliveries(person)[:MAX_DELIVERIES_SHOWN]))
+    return PreferencesPage(choice, addresses, *mail, list(own_deliveries(person)[:MAX_DELIVERIES_SHOWN]))
 
 
 def mail_reaches(person: User) -> bool:
@@ -90,21 +90,21 @@ def choice_for(person: User) -> NotificationChoice:
 
 
 @retry_on_deadlock
-def set_choice(person: User, wanted: Mapping[str, Any]) -> NotificationChoice:
+def set_choice(person: User, changes: Mapping[str, Any]) -> NotificationChoice:
     """Change the given preferences and return all of them. Raises NotAllowed and ParameterError.
 
     `addresses` replaces the whole list: new addresses, and the labels from `addresses_by_label` of those to keep.
     """
     choice_for(person)
     with _saving_choice(person) as choice:
-        choice.by_mail = wanted.get("by_mail", choice.by_mail)
-        if not wanted.keys().isdisjoint(("quiet_from", "quiet_until")):
+        choice.by_mail = changes.get("by_mail", choice.by_mail)
+        if not changes.keys().isdisjoint(("quiet_from", "quiet_until")):
             kept = {"quiet_from": _format_time(choice.quiet_from), "quiet_until": _format_time(choice.quiet_until)}
-            hours = {name: wanted.get(name, text) or "" for name, text in kept.items()}
+            hours = {name: changes.get(name, text) or "" for name, text in kept.items()}
             choice.quiet_from, choice.quiet_until = _hours(hours)
-        choice.time_zone = _zone(wanted.get("time_zone", choice.time_zone))
-        if "addresses" in wanted:
-            choice.addresses = _addresses_for_labels(choice, wanted["addresses"])
+        choice.time_zone = _zone(changes.get("time_zone", choice.time_zone))
+        if "addresses" in changes:
+            choice.addresses = _addresses_for_labels(choice, changes["addresses"])
     return choice
 
 

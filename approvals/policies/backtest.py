@@ -154,12 +154,12 @@ def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
 
 def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -> None:
     tools = _tools({row["version_id"] for row in rows})
-    said = _reviews_by_call([row["pk"] for row in rows])
+    reviews = _reviews_by_call([row["pk"] for row in rows])
     for row in rows:
         facts = _facts(row, tools[row["version_id"]])
         verdicts = [book.verdict(facts, row["created_at"]) for book in (books.before, books.after)]
         before, after = map(effect_of, verdicts)
-        review = said.get(row["pk"], "")
+        review = reviews.get(row["pk"], "")
         found.calls += 1
         found.counts[after] += 1
         found.rejected += after == "allow" and review == ReviewVerdict.REJECT

@@ -51,13 +51,13 @@ def counting_groups(rule: StageTerms, user: User) -> frozenset[str]:
 
     Administrators also count as reviewers, from the time they became administrators.
     """
-    wanted = frozenset(stage.group for stage in rule.stages)
-    asked = wanted | {rule.escalated_to} if rule.escalated_to else wanted
+    stage_groups = frozenset(stage.group for stage in rule.stages)
+    all_groups = stage_groups | {rule.escalated_to} if rule.escalated_to else stage_groups
     groups = groups_of(user) | (roles_of(user) & {ADMINISTRATOR})
-    held = groups_held_long_enough(user, groups & (asked | {ADMINISTRATOR}), rule.min_role_age_seconds)
+    held = groups_held_long_enough(user, groups & (all_groups | {ADMINISTRATOR}), rule.min_role_age_seconds)
     if ADMINISTRATOR in held:
         held |= {REVIEWER}
-    return wanted if rule.escalated_to in held else held & asked
+    return stage_groups if rule.escalated_to in held else held & all_groups
 
 
 def is_satisfied(rule: StageTerms, people: Iterable[User]) -> bool:
@@ -199,15 +199,15 @@ def review_audit_details(review: Review) -> dict[str, Any]:
 
 def is_requester(request: ApprovalRequest, user: User) -> bool:
     """Return True if the user is one of the call's requesters."""
-    asked = {each.user_id for each in request.call.requesters.all()}
-    return user.pk == request.call.requested_by_id or user.pk in asked
+    requesters = {each.user_id for each in request.call.requesters.all()}
+    return user.pk == request.call.requested_by_id or user.pk in requesters
 
 
 def deciders_sentence(rule: Rule) -> str:
     """Return a sentence that names the groups which may decide under the rule."""
-    asked = "" if rule.allow_self_review else " other than the requester"
+    exception = "" if rule.allow_self_review else " other than the requester"
     groups = dict.fromkeys([*rule.groups, *([ADMINISTRATOR] if REVIEWER in rule.groups else [])])
-    return f"Only members of {' or '.join(groups)}{asked} may decide."
+    return f"Only members of {' or '.join(groups)}{exception} may decide."
 
 
 def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[User]:

@@ -75,8 +75,8 @@ def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _tools() -> list[_ToolRow]:
     called = Tool.objects.filter(registered=True, current_version__isnull=False)
-    wanted = ("pk", "name", "current_version__safety_level", "source__name", "current_version_id")
-    return [_ToolRow(*row) for row in called.values_list(*wanted)]
+    columns = ("pk", "name", "current_version__safety_level", "source__name", "current_version_id")
+    return [_ToolRow(*row) for row in called.values_list(*columns)]
 
 
 def _tool_filters(columns: Mapping[str, Any]) -> dict[str, Callable[[_ToolRow], bool]]:

@@ -225,8 +225,8 @@ class Clause:
         if rule.effect == Effect.ALLOW:
             return None if level == SafetyLevel.DANGEROUS else Allow()
         if rule.effect == Effect.DENY:
-            said = rule.message or f"The policy “{rule.policy}” refuses {level} calls."
-            return Deny(said, rule.policy, rule.sentence)
+            message = rule.message or f"The policy “{rule.policy}” refuses {level} calls."
+            return Deny(message, rule.policy, rule.sentence)
         if rule.quorum < 1:
             return Deny(NO_REVIEWERS.format(policy=rule.policy), rule.policy, rule.sentence)
         return Hold(rule)
@@ -269,7 +269,9 @@ class Rulebook:
     def can_require_approval(self, facts: CallFacts) -> bool:
         """Return True if a call of this tool can be held for some arguments, requester or time."""
         answers = self._known_answers(facts)
-        return any(isinstance(each, Hold) for each in (answers.otherwise, *(said for _, said in answers.conditional)))
+        return any(
+            isinstance(each, Hold) for each in (answers.otherwise, *(verdict for _, verdict in answers.conditional))
+        )
 
     def _known_answers(self, facts: CallFacts) -> ToolVerdicts:
         key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)

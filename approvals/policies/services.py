@@ -185,10 +185,10 @@ def _reorder(policy: Policy, order: int, by: User) -> None:
 
 def _apply_attributes(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
     """Set name, order and enabled; yield a description of each change."""
-    wanted = {name: document[name] for name in ("name", "order", "enabled") if name in document}
-    if "name" in wanted:
-        wanted["name"] = check_name(wanted["name"])
-    for name, value in wanted.items():
+    attributes = {name: document[name] for name in ("name", "order", "enabled") if name in document}
+    if "name" in attributes:
+        attributes["name"] = check_name(attributes["name"])
+    for name, value in attributes.items():
         old = getattr(policy, name)
         if old != value:
             setattr(policy, name, value)
@@ -213,14 +213,14 @@ def term_differences(before: PolicyRevision, columns: Mapping[str, Any]) -> list
 
 
 def _difference(name: str, before: Any, after: Any) -> str:
-    said = name.replace("_", " ")
+    label = name.replace("_", " ")
     if name in ("message", "notify"):
-        return f"{said} changed"
+        return f"{label} changed"
     if name == "stages":
         return f"people {people_in_words(stages_of(before))} → {people_in_words(stages_of(after))}"
     if name == "conditions":
         return f"conditions {_conditions_text(before)} → {_conditions_text(after)}"
-    return f"{said} {_term_text(before)} → {_term_text(after)}"
+    return f"{label} {_term_text(before)} → {_term_text(after)}"
 
 
 def _conditions_text(rows: list[dict[str, Any]]) -> str:

@@ -282,12 +282,12 @@ _OPERATOR_PHRASES = {
 def condition_sentence(row: Condition) -> str:
     """Return the row as a phrase: amount is greater than 1000."""
     value = row.value
-    shown = (
+    text = (
         ", ".join(map(_value_text, value))
         if isinstance(value, list) and row.operator.endswith("in")
         else _value_text(value)
     )
-    return f"{row.path} {_OPERATOR_PHRASES[row.operator].format(shown)}"
+    return f"{row.path} {_OPERATOR_PHRASES[row.operator].format(text)}"
 
 
 def _value_text(value: Any) -> str:

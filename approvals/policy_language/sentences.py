@@ -33,8 +33,8 @@ class PolicyTerms(Protocol):
 
 def policy_sentence(terms: PolicyTerms) -> str:
     """Return the terms as one sentence."""
-    said = {"allow": _allow_sentence, "hold": _hold_sentence, "deny": _deny_sentence}[terms.effect](terms)
-    return f"{calls_in_words(terms)} {said}" + ("" if said.endswith(".”") else ".")
+    predicate = {"allow": _allow_sentence, "hold": _hold_sentence, "deny": _deny_sentence}[terms.effect](terms)
+    return f"{calls_in_words(terms)} {predicate}" + ("" if predicate.endswith(".”") else ".")
 
 
 def calls_in_words(terms: PolicyTerms) -> str:
@@ -77,10 +77,10 @@ def _deny_sentence(terms: PolicyTerms) -> str:
     message = terms.message.strip()
     if not message:
         return "are refused"
-    shown = (
+    excerpt = (
         message if len(message) <= MAX_MESSAGE_SHOWN else f"{message[:MAX_MESSAGE_SHOWN]}… ({len(message)} characters)"
     )
-    return f"are refused: “{shown}”"
+    return f"are refused: “{excerpt}”"
 
 
 def _hold_sentence(terms: PolicyTerms) -> str:
@@ -111,7 +111,7 @@ def extra_terms_in_words(terms: Any) -> list[str]:
     """Return sentences on the further terms of a rule that holds calls; empty for other rules."""
     if terms.effect != "hold":
         return []
-    said = [
+    sentences = [
         (terms.reason_required, "Rejections need a reason."),
         (terms.typed_target, "Reviewers must type the target's name to approve."),
         (
@@ -132,4 +132,4 @@ def extra_terms_in_words(terms: Any) -> list[str]:
         (not terms.remind, "No reminders are sent."),
         (terms.notify, f"Further addresses notified: {len(terms.notify)}."),
     ]
-    return [sentence for holds, sentence in said if holds]
+    return [sentence for holds, sentence in sentences if holds]

@@ -32,8 +32,8 @@ def stages_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Stage, ...]:
 
 def people_in_words(stages: Iterable[Stage]) -> str:
     """Return the stages as a phrase: 2 reviewers and 1 member of finance."""
-    said = [stage.sentence for stage in stages if stage.count]
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "nobody"
+    sentences = [stage.sentence for stage in stages if stage.count]
+    return " and ".join([", ".join(sentences[:-1]), sentences[-1]] if len(sentences) > 1 else sentences) or "nobody"
 
 
 def unfilled_stages(stages: Sequence[Stage], memberships: Sequence[frozenset[str]]) -> list[Stage]:
@@ -47,17 +47,17 @@ def unfilled_stages(stages: Sequence[Stage], memberships: Sequence[frozenset[str
 
 
 def _fill_place(
-    place: int, places: Sequence[Stage], people: Sequence[frozenset[str]], held: dict[int, int], asked: set[int]
+    place: int, places: Sequence[Stage], people: Sequence[frozenset[str]], held: dict[int, int], visited: set[int]
 ) -> bool:
     """Fill a place, moving people to other places if needed; return False if nobody fits. `held` maps person to place.
 
     Kuhn's matching algorithm: a place that was filled once stays filled, so earlier stages are filled first.
     """
     for person, groups in enumerate(people):
-        if person in asked or places[place].group not in groups:
+        if person in visited or places[place].group not in groups:
             continue
-        asked.add(person)
-        if person not in held or _fill_place(held[person], places, people, held, asked):
+        visited.add(person)
+        if person not in held or _fill_place(held[person], places, people, held, visited):
             held[person] = place
             return True
     return False

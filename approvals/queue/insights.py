@@ -133,7 +133,7 @@ class _CountedReview:
     verdict: str
     at: datetime
     request: int
-    asked_at: datetime
+    requested_at: datetime
     opened_at: datetime
     decided_at: datetime | None
     tool: str
@@ -259,8 +259,8 @@ def _reviewers(given: Sequence[_CountedReview]) -> list[ReviewerLine]:
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     answered_before: dict[str, datetime] = {}
     for each in given:
-        before = answered_before.get(each.username, each.asked_at)
-        tallies[each.username, each.name].add(each.verdict, (each.at - max(before, each.asked_at)).total_seconds())
+        before = answered_before.get(each.username, each.requested_at)
+        tallies[each.username, each.name].add(each.verdict, (each.at - max(before, each.requested_at)).total_seconds())
         answered_before[each.username] = each.at
     lines = [
         ReviewerLine(username, name, tally.done(), tally.verdicts.total() / len(given))

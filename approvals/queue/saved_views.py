@@ -85,8 +85,8 @@ class Queues:
 
         One further query if the viewer has claimed requests.
         """
-        wanted = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed}
-        counted = {view: Count("pk", filter=condition) for view, condition in wanted.items()}
+        conditions = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed}
+        counted = {view: Count("pk", filter=condition) for view, condition in conditions.items()}
         found = pending_for(self._viewer).aggregate(waiting=Count("pk"), **counted)
         # `others` is the remainder, which avoids evaluating the longest condition again for each request.
         apart = self._is_mine & ~self._needs_me & ~self._is_snoozed
@@ -130,8 +130,8 @@ class Queues:
     @cached_property
     def _may_decide(self) -> Q:
         held_by, self_review = self._rules
-        asked = CallRequester.objects.filter(user=self._viewer.pk).values("call")
-        is_own = Q(call__in=asked) & ~Q(policy_revision__in=self_review)
+        own_calls = CallRequester.objects.filter(user=self._viewer.pk).values("call")
+        is_own = Q(call__in=own_calls) & ~Q(policy_revision__in=self_review)
         apart, allowed = self._individually_judged
         return (held_by & ~is_own & ~Q(pk__in=apart)) | Q(pk__in=allowed)
 
@@ -236,11 +236,11 @@ def page_for(viewer: User, filters: RequestFilters, at: PageParameters) -> Page[
 
 def listed_for(viewer: User, filters: RequestFilters) -> QuerySet[ApprovalRequest]:
     """Return the matching requests that the viewer may see, unordered."""
-    wanted = {
+    conditions = {
         "plan_ref": filters.plan,
         "call__requested_by": viewer.pk if filters.mine else "",
     }
-    found = _in_status(viewer, filters.status).filter(**{name: value for name, value in wanted.items() if value})
+    found = _in_status(viewer, filters.status).filter(**{name: value for name, value in conditions.items() if value})
     if not filters.tool:
         return found
     # Filter by keys instead of by a joined name, so that the index still provides the order.

@@ -159,8 +159,8 @@ def _sentence(request: ApprovalRequest) -> str:
         window = _duration_in_words(request.not_after - begins)
         return f"Approved, but not started within {window}: the approval has expired and the call was not run."
     waited = _duration_in_words(request.expires_at - (request.escalated_at or request.opened_at))
-    asked = f", after {request.escalated_to} was asked too" if request.escalated_to else ""
-    return f"Nobody answered within {waited}{asked}: the request has expired and the call was not run."
+    escalated = f", after {request.escalated_to} was asked too" if request.escalated_to else ""
+    return f"Nobody answered within {waited}{escalated}: the request has expired and the call was not run."
 
 
 def _duration_in_words(duration: timedelta) -> str:

@@ -60,12 +60,12 @@ def check_pending_limit(asking: RequesterScope) -> None:
             raise TooManyWaiting(f"{words} Wait until some are answered, or withdraw some.", RETRY_AFTER_SECONDS)
 
 
-def free_slots(asking: RequesterScope, wanted: int) -> int:
-    """Return the number of further requests that may be opened now, at most `wanted`."""
+def free_slots(asking: RequesterScope, requested: int) -> int:
+    """Return the number of further requests that may be opened now, at most `requested`."""
     counts = (
         most - _waiting_requests().filter(condition)[:most].count() for condition, most, _ in _pending_limits(asking)
     )
-    return max(0, min(wanted, *counts)) if _pending_limits(asking) else wanted
+    return max(0, min(requested, *counts)) if _pending_limits(asking) else requested
 
 
 def _pending_limits(asking: RequesterScope) -> list[tuple[Q, int, str]]:

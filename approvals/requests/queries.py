@@ -37,9 +37,9 @@ def _own_or_delegated(viewer: User) -> Q:
     token = agent_token_of(viewer)
     if token is not None:
         return Q(call__token=token)
-    asked = CallRequester.objects.filter(call=OuterRef("call"), user=viewer.pk)
+    own = CallRequester.objects.filter(call=OuterRef("call"), user=viewer.pk)
     handed = Delegation.objects.filter(request=OuterRef("pk"), to=viewer.pk)
-    return Q(call__requested_by=viewer.pk) | Q(Exists(asked)) | Q(Exists(handed))
+    return Q(call__requested_by=viewer.pk) | Q(Exists(own)) | Q(Exists(handed))
 
 
 def pending_for(viewer: User) -> QuerySet[ApprovalRequest]:
@@ -52,10 +52,10 @@ def pending_for(viewer: User) -> QuerySet[ApprovalRequest]:
 def request_for(viewer: User, public_id: str) -> ApprovalRequest:
     """Return one request with the relations for its page. Raises ApprovalRequest.DoesNotExist if not visible.
 
-    `told_up_to` is the number of the newest audit entry that the result reflects.
+    `audit_seq` is the number of the newest audit entry that the result reflects.
     """
     newest = Instance.objects.values("audit_seq")[:1]
-    requests = with_snooze(with_related(requests_for(viewer)), viewer).annotate(told_up_to=Subquery(newest))
+    requests = with_snooze(with_related(requests_for(viewer)), viewer).annotate(audit_seq=Subquery(newest))
     return requests.get(public_id=public_id)
 
 
@@ -170,7 +170,7 @@ MAX_REQUESTS_AUDITED = 1000
 def requests_audited_since(viewer: User, number: int) -> QuerySet[ApprovalRequest]:
     """Return the visible requests that audit entries after `number` are about."""
     newest = AuditEntry.objects.filter(seq__gt=number).order_by("-seq")
-    told_of = set(newest.values_list("object_ref", flat=True)[:MAX_REQUESTS_AUDITED])
+    audited = set(newest.values_list("object_ref", flat=True)[:MAX_REQUESTS_AUDITED])
     # An entry about a replacement names only the new request, so include the request it replaced.
-    replaced = ApprovalRequest.objects.filter(superseded_by__public_id__in=told_of).values_list("public_id", flat=True)
-    return requests_for(viewer).filter(public_id__in=told_of.union(replaced))
+    replaced = ApprovalRequest.objects.filter(superseded_by__public_id__in=audited).values_list("public_id", flat=True)
+    return requests_for(viewer).filter(public_id__in=audited.union(replaced))

@@ -69,7 +69,7 @@ def send_back_call(request: ApprovalRequest, review: Review, *, now: datetime) -
 def respond_for_tool(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
     """Complete the held call with a reviewer's answer, marked as such; the tool does not run."""
     call = request.call
-    query_type, parameters = call.asked
+    query_type, parameters = call.response_parameters
     value = json.loads(review.response)
     response = answer_response(query_type, parameters, value, tool_name=call.tool_name, responded=True)
     moved = try_move(

@@ -126,13 +126,13 @@ def _load_requests(by: User, items: Sequence[BatchItem]) -> dict[str, ApprovalRe
         twice = next(public_id for public_id in ids if ids.count(public_id) > 1)
         raise field_error("items", "duplicate", f"{twice} is listed twice. List each request once.")
     found = requests_for(by).filter(public_id__in=ids)
-    asked = found.select_related("call__requested_by").prefetch_related("call__requesters")
+    requests = found.select_related("call__requested_by").prefetch_related("call__requesters")
     # Tools and rules, which many requests share, are loaded once.
     shared = (
         Prefetch("tool_version", ToolVersion.objects.select_related("tool")),
         Prefetch("policy_revision", PolicyRevision.objects.select_related("policy")),
     )
-    return {request.public_id: request for request in asked.prefetch_related(*shared)}
+    return {request.public_id: request for request in requests.prefetch_related(*shared)}
 
 
 def _result(

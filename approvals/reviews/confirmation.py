@@ -77,10 +77,10 @@ def confirmation_requirements(
 ) -> ConfirmationRequirements:
     """Return the confirmations that a viewer must give to approve this subject."""
     terms, since = subject.terms, confirmation.since if confirmation else ""
-    shown_at = _first_shown_at(request, viewer, since)
-    if shown_at is None:
-        shown_at, since = clock.now(), _sign_first_shown(request, viewer)
-    waited = (clock.now() - shown_at).total_seconds()
+    first_seen = _first_seen_at(request, viewer, since)
+    if first_seen is None:
+        first_seen, since = clock.now(), _sign_first_seen(request, viewer)
+    waited = (clock.now() - first_seen).total_seconds()
     return ConfirmationRequirements(
         target=_last_segment(subject.target, request.call.tool_name) if terms.typed_target else "",
         wait_seconds=max(0, round(terms.min_review_seconds - waited)) if terms.min_review_seconds else 0,
@@ -93,15 +93,15 @@ def check_confirmation(
     request: ApprovalRequest, viewer: User, subject: ApprovalSubject, confirmation: Confirmation
 ) -> None:
     """Raise ParameterError if an approval lacks a required confirmation."""
-    asked = confirmation_requirements(request, viewer, subject, confirmation)
-    if asked.needs_sign_in:
+    required = confirmation_requirements(request, viewer, subject, confirmation)
+    if required.needs_sign_in:
         raise _stale_sign_in_error(subject.terms)
-    if asked.wait_seconds:
+    if required.wait_seconds:
         raise field_error(
-            "review", "too_soon", f"The policy requires a longer review: wait {asked.wait_seconds} s more."
+            "review", "too_soon", f"The policy requires a longer review: wait {required.wait_seconds} s more."
         )
-    if confirmation.typed.strip() != asked.target:
-        raise field_error("typed", "mismatch", f"Type {asked.target}, the target of the call, to approve.")
+    if confirmation.typed.strip() != required.target:
+        raise field_error("typed", "mismatch", f"Type {required.target}, the target of the call, to approve.")
 
 
 def check_sign_in_age(terms: ConfirmationTerms, by: User) -> None:
@@ -129,11 +129,11 @@ def _last_segment(target: str, tool_name: str) -> str:
     return last if last.isascii() and last.isprintable() and 0 < len(last) <= MAX_TARGET_LENGTH else tool_name
 
 
-def _sign_first_shown(request: ApprovalRequest, viewer: User) -> str:
+def _sign_first_seen(request: ApprovalRequest, viewer: User) -> str:
     return signing.dumps([request.digest, viewer.pk, clock.now().timestamp()], salt=SALT)
 
 
-def _first_shown_at(request: ApprovalRequest, viewer: User, since: str) -> datetime | None:
+def _first_seen_at(request: ApprovalRequest, viewer: User, since: str) -> datetime | None:
     """Return the time at which this reviewer was first shown the current round; None without a valid token."""
     try:
         digest, pk, at = signing.loads(since, salt=SALT)

@@ -215,9 +215,9 @@ def _comment(request: ApprovalRequest, by: User, text: str) -> Comment:
         if Comment.objects.filter(request=request).count() >= MAX_COMMENTS:
             raise Conflict(f"This request has {MAX_COMMENTS} comments, the maximum.")
         is_agent = agent_token_of(by) is not None
-        said = Comment.objects.create(request=request, person=by, is_agent=is_agent, text=text, at=clock.now())
+        comment = Comment.objects.create(request=request, person=by, is_agent=is_agent, text=text, at=clock.now())
         record_fact("approval.commented", call=request.call, by=by, approval=request.public_id, is_agent=is_agent)
-        return said
+        return comment
 
 
 def _check_text(text: str) -> None:

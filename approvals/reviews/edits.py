@@ -140,12 +140,12 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
     narrowed = canonical_text(before | {part.parameter: after})
     arguments = pipeline.prepare_arguments(part.tool, vault.load_complete(narrowed, request.call.plan_ref))
     cut = vault.redact_arguments(part.tool, arguments)
-    shown = {**(round_.preview_json or {}), "after": after, "rows": HunkedDiff(part.before, after).rows}
+    preview = {**(round_.preview_json or {}), "after": after, "rows": HunkedDiff(part.before, after).rows}
     return Edit(
         base=request.digest,
         text=cut.text,
         secrets=cut.secrets,
-        preview=shown,
+        preview=preview,
         state_token=round_.state_token,
         rule=_rule_for_edit(request, arguments),
         fields=(part.parameter,),
@@ -171,18 +171,18 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     and Conflict if a policy refuses the call or the tool has changed.
     """
     round_, target = current_round(request), _callable_tool(request)
-    wanted = vault.restore_edited_arguments(arguments, round_.arguments, request.call.plan_ref)
-    checked = pipeline.prepare_arguments(target.tool, wanted.in_place())
+    restored = vault.restore_edited_arguments(arguments, round_.arguments, request.call.plan_ref)
+    checked = pipeline.prepare_arguments(target.tool, restored.in_place())
     cut = vault.redact_arguments(target.tool, checked)
-    wanted.check(cut)
+    restored.check(cut)
     rule = _rule_for_edit(request, checked)
-    shown = _preview_edit(request.call, checked)
+    preview = _preview_edit(request.call, checked)
     return Edit(
         base=request.digest,
         text=cut.text,
         secrets=cut.secrets,
-        preview=to_jsonable_python(shown) if shown else None,
-        state_token=(shown.state_token or "") if shown else "",
+        preview=to_jsonable_python(preview) if preview else None,
+        state_token=(preview.state_token or "") if preview else "",
         rule=rule,
         fields=changed_fields(json.loads(round_.arguments), json.loads(cut.text)),
     )

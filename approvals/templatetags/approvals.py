@@ -125,8 +125,8 @@ def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
 def _secret_label(name: str) -> str:
     if not name:
         return ""
-    said = format_html(_("secret {name}"), name=revealed(name))
-    return format_html('<span class="was kept">{}{}</span>', icon("lock", "icon-small"), said)
+    label = format_html(_("secret {name}"), name=revealed(name))
+    return format_html('<span class="was kept">{}{}</span>', icon("lock", "icon-small"), label)
 
 
 @register.filter
@@ -137,19 +137,19 @@ def opaque_notes(runs: Iterable[EncodedRun]) -> str:
 
 def _opaque_note(run: EncodedRun) -> str:
     if run.kind == "random":
-        said = format_html(_("Opaque: {count} characters without readable text"), count=run.length)
+        label = format_html(_("Opaque: {count} characters without readable text"), count=run.length)
     elif run.decoded:
         text = format_html('<span class="verbatim given">{}</span>', revealed(run.decoded))
-        said = format_html(
+        label = format_html(
             _("Opaque: {count} characters of {encoding}, decoded: {text}"),
             count=run.length,
             encoding=run.kind,
             text=text,
         )
     else:
-        said = format_html(
+        label = format_html(
             _("Opaque: {count} characters of {encoding}, not readable when decoded"),
             count=run.length,
             encoding=run.kind,
         )
-    return format_html('<span class="opaque">{}{}</span>', icon("cautious", "icon-small text-warn"), said)
+    return format_html('<span class="opaque">{}{}</span>', icon("cautious", "icon-small text-warn"), label)

@@ -67,9 +67,9 @@ def client_address(request: HttpRequest) -> str:
     """Return the client address of a request; behind the proxy trusted by TOOLGATE_HTTPS, the address the proxy saw."""
     seen = str(request.META.get("REMOTE_ADDR") or "")
     if settings.TOOLGATE_HTTPS:
-        told = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
+        forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
         with suppress(ValueError):
-            return str(ip_address(told))
+            return str(ip_address(forwarded))
     return seen
 
 

@@ -67,11 +67,11 @@ USE_RECORD_INTERVAL_SECONDS = 60
 
 def issue_token(*, user: User, scopes: Iterable[str], **terms: Any) -> tuple[ApiToken, str]:
     """Create a token as `create_token` does, with scopes that the user's roles allow. Raises ParameterError."""
-    wanted = list(scopes)
-    beyond = [scope for scope in wanted if scope in SCOPES and not may_hold_scope(user, scope)]
+    requested = list(scopes)
+    beyond = [scope for scope in requested if scope in SCOPES and not may_hold_scope(user, scope)]
     if beyond:
         raise field_error("scopes", "invalid", f"The roles of {user.get_username()} do not allow {', '.join(beyond)}.")
-    return create_token(user=user, scopes=wanted, **terms)
+    return create_token(user=user, scopes=requested, **terms)
 
 
 def may_hold_scope(user: User, scope: str) -> bool:
@@ -98,8 +98,8 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
 
     Does not check that the user's roles allow the scopes; `issue_token` does.
     """
-    wanted = list(dict.fromkeys(scopes))
-    _validate_token(kind, wanted, days)
+    requested = list(dict.fromkeys(scopes))
+    _validate_token(kind, requested, days)
     _validate_token_name(name)
     _validate_hold_seconds(hold_seconds)
     text = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
@@ -108,13 +108,13 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
             name=name or f"{kind} token of {user.get_username()}",
             user=user,
             kind=kind,
-            scopes=wanted,
+            scopes=requested,
             secret_digest=_token_digest(text),
             prefix=text[:PREFIX_CHARACTERS],
             expires_at=clock.now() + timedelta(days=days),
             hold_seconds=hold_seconds,
         )
-        signals.record_fact("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=wanted)
+        signals.record_fact("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=requested)
     return token, text
 
 

@@ -114,14 +114,14 @@ class TokenEndpoint(Endpoint):
         except ApiToken.DoesNotExist:
             raise Http404 from None
 
-    def shown(self, pk: int, status: int = 200) -> Response:
+    def detail_response(self, pk: int, status: int = 200) -> Response:
         """Return the response with the token's current state."""
         return Response(TokenSerializer(self.token_or_404(pk)).data, status)
 
     def revoke(self, token: ApiToken) -> Response:
         """Revoke a token and return the response."""
         tokens.revoke_token(token, by=self.user)
-        return self.shown(token.pk)
+        return self.detail_response(token.pk)
 
 
 class TokenList(TokenEndpoint):
@@ -147,14 +147,14 @@ class TokenList(TokenEndpoint):
         """Create a token for yourself. Requires a session: tokens cannot create tokens."""
         if self.token is not None:
             raise PermissionDenied("A token cannot create tokens. Sign in instead.")
-        return respond_once(request, self._create, lambda ref: self.shown(int(ref), 201), unstored=["token"])
+        return respond_once(request, self._create, lambda ref: self.detail_response(int(ref), 201), unstored=["token"])
 
     def _create(self) -> Response:
         body = self.body(TokenBody)
         with transaction.atomic():
             token, text = tokens.issue_token(user=self.user, **body)
             record_done(str(token.pk))
-        response = self.shown(token.pk, 201)
+        response = self.detail_response(token.pk, 201)
         response.data["token"] = text
         return response
 
@@ -165,14 +165,14 @@ class TokenDetail(TokenEndpoint):
     @extend_schema("tokens_read", responses=TokenSerializer)
     def get(self, request: Request, number: int) -> Response:
         """Show one token."""
-        return self.shown(number)
+        return self.detail_response(number)
 
     @extend_schema("tokens_change", request=TokenChangeBody, responses=TokenSerializer)
     def patch(self, request: Request, number: int) -> Response:
         """Change the name or `hold_seconds` of a token, or reset its learnt waits. Agents' tokens cannot do this."""
         changes = self.body(TokenChangeBody)
         tokens.change_token(self.token_or_404(number), changes, by=self.user)
-        return self.shown(number)
+        return self.detail_response(number)
 
     @extend_schema("tokens_revoke", responses={200: TokenSerializer})
     def delete(self, request: Request, number: int) -> Response:
@@ -193,7 +193,7 @@ class CurrentToken(TokenEndpoint):
     @extend_schema("tokens_current", responses={200: TokenSerializer} | refusal_responses(404))
     def get(self, request: Request) -> Response:
         """Show the token of this request; 404 for a session."""
-        return self.shown(self.current.pk)
+        return self.detail_response(self.current.pk)
 
     @extend_schema("tokens_current_revoke", responses={200: TokenSerializer} | refusal_responses(404))
     def delete(self, request: Request) -> Response:

@@ -144,8 +144,8 @@ class ToolList(Endpoint):
         sort = query.pop("sort")
         found = selectors.filtered_tools(selectors.tool_condition(**query), sort)
         page = paginate(found, order=selectors.sort_column(sort), at=at)
-        shown = replace(page, rows=selectors.with_list_details(page.rows, counted=True))
-        return paginated_response(request, shown, lambda tool: ListedToolSerializer(tool).data)
+        detailed = replace(page, rows=selectors.with_list_details(page.rows, counted=True))
+        return paginated_response(request, detailed, lambda tool: ListedToolSerializer(tool).data)
 
 
 class ToolDetail(Endpoint):
@@ -193,8 +193,8 @@ class ToolSchemas(Endpoint):
     def get(self, request: Request) -> HttpResponseBase:
         """List the callable tools in a provider's format. Takes the filters of the tool list."""
         query = self.query(CatalogQuery)
-        wanted = {name: query[name] for name in query.keys() - {"provider", "strict"}}
-        return export_response(query, selectors.callable_versions(selectors.tool_condition(**wanted)))
+        filters = {name: query[name] for name in query.keys() - {"provider", "strict"}}
+        return export_response(query, selectors.callable_versions(selectors.tool_condition(**filters)))
 
 
 class ToolValidate(Endpoint):

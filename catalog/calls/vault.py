@@ -216,12 +216,12 @@ class RestoredArguments:
 
     def check_references(self, cut: RedactedArguments) -> None:
         """Raise ParameterError (`secret_moved`) if a reference put a secret inside text that hides its shape."""
-        shown = [
+        obscured = [
             where
             for where, text in self.put_back
             if len(text) - 2 >= MIN_SEARCHED_CHARACTERS and text[1:-1] in cut.text
         ]
-        _raise_if_moved(sorted(set(shown)), OBSCURED_MESSAGE)
+        _raise_if_moved(sorted(set(obscured)), OBSCURED_MESSAGE)
 
     def unredacted_paths(self, cut: RedactedArguments) -> list[str]:
         """Return the paths at which redaction did not remove every restored secret again.

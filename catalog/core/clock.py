@@ -65,11 +65,11 @@ def _measure(database: BaseDatabaseWrapper) -> None:
     if database.vendor != "postgresql":
         return
     with database.cursor() as cursor:
-        asked = _monotonic_seconds()
+        started = _monotonic_seconds()
         cursor.execute("SELECT clock_timestamp()")
         [moment] = cursor.fetchone()
     answered = _monotonic_seconds()
-    if _last_measurement is None or answered - asked < SLOW_SECONDS:
+    if _last_measurement is None or answered - started < SLOW_SECONDS:
         _last_measurement = _Measurement(moment, answered)
 
 

@@ -168,8 +168,8 @@ def _entry_matches(entry: str, host: str, port: int, address: Address) -> bool:
     try:
         return address in ipaddress.ip_network(entry, strict=False)
     except ValueError:
-        name, _, wanted = entry.rpartition(":") if entry.rpartition(":")[2].isdigit() else (entry, "", "")
-        return name.strip("[]").lower() == host.lower() and wanted in ("", str(port))
+        name, _, allowed_port = entry.rpartition(":") if entry.rpartition(":")[2].isdigit() else (entry, "", "")
+        return name.strip("[]").lower() == host.lower() and allowed_port in ("", str(port))
 
 
 class _GuardedBackend(httpcore2.NetworkBackend):

@@ -274,8 +274,8 @@ class Filesystem:
 
     def search(self, text: str, path: str = ".") -> Matches:
         """Return the lines below a folder that contain the text, ignoring case; at most MAX_MATCHES."""
-        wanted = text.casefold()
-        if not wanted.strip():
+        needle = text.casefold()
+        if not needle.strip():
             raise FilesystemError("The text to search for is empty.")
         entries = self.list(path, recursive=True)
         if sum(entry.size for entry in entries if entry.size <= MAX_FILE_BYTES) > MAX_SEARCH_BYTES:
@@ -283,7 +283,7 @@ class Filesystem:
         matches: Matches = []
         for entry in entries:
             for number, line in enumerate(self._lines(entry), start=1):
-                if wanted in line.casefold():
+                if needle in line.casefold():
                     matches.append(LineMatch(entry.path, number, line[:MAX_LINE_LENGTH]))
                 if len(matches) == MAX_MATCHES:
                     return matches

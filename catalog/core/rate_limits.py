@@ -100,9 +100,9 @@ def acquire_use(ration: RateLimitKey, *, now: datetime) -> None:
         if not full:
             return
         seconds = max(_seconds_left(cursor, ration, rate, now) for rate in full)
-        said = " and ".join(str(rate) for rate in full)
+        rates = " and ".join(str(rate) for rate in full)
         message = (
-            f"The rate limit of {ration.group} is reached ({said} per caller). Try again in {_format_wait(seconds)}."
+            f"The rate limit of {ration.group} is reached ({rates} per caller). Try again in {_format_wait(seconds)}."
         )
         raise RateLimited(message, seconds)
 

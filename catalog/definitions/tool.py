@@ -276,11 +276,11 @@ class Tool(Generic[ParamsT, ResultT]):
         self, *, description: str, safety_level: SafetyLevel, categories: tuple[str, ...]
     ) -> "Tool[ParamsT, ResultT]":
         """Return the tool with an administrator's settings; the tool itself if nothing differs."""
-        wanted = (description, safety_level, categories)
-        if wanted == (self.description, self.safety_level, self.categories):
+        changes = (description, safety_level, categories)
+        if changes == (self.description, self.safety_level, self.categories):
             return self
         other = copy(self)
-        other.description, other.safety_level, other.categories = wanted
+        other.description, other.safety_level, other.categories = changes
         other.reversibility = self.reversibility_at(safety_level)
         vars(other).pop("fingerprint", None)
         return other

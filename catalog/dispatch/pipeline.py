@@ -235,8 +235,8 @@ def preview_call(
     """
     scrub = scrubber_for(secrets)
     try:
-        shown = _preview_from_hook(tool, arguments, context)
-        return scrub.preview(shown) if shown and scrub else shown
+        preview = _preview_from_hook(tool, arguments, context)
+        return scrub.preview(preview) if preview and scrub else preview
     except ToolError as error:
         raise (ToolError(scrub.text(error.user_message())) if scrub else error) from None
     except HANDLER_FAILURES as error:  # the call can still be reviewed without a preview
@@ -250,11 +250,11 @@ def _preview_from_hook(tool: Tool[Any, Any], arguments: dict[str, Any], context:
     """Return the preview of the tool's hook, or None. Raises as the hook does, and TypeError if it is no Preview."""
     if not tool.has_preview:
         return None
-    shown = await_result(tool.preview_for(arguments, context), Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
-    if not isinstance(shown, Preview):
-        raise TypeError(f"A preview hook must return a Preview, not {type(shown).__name__}.")
-    check_json(to_jsonable_python(shown))
-    return shown
+    preview = await_result(tool.preview_for(arguments, context), Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
+    if not isinstance(preview, Preview):
+        raise TypeError(f"A preview hook must return a Preview, not {type(preview).__name__}.")
+    check_json(to_jsonable_python(preview))
+    return preview
 
 
 def timed_out(tool: Tool[Any, Any]) -> CallOutcome:
@@ -327,9 +327,9 @@ def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[],
         undone = context.resources.restore(may_undo)
         outcome = replace(outcome, restored=undone.all, not_restored=undone.failed)
         if undone.failed:
-            said = f" Its changes could not be undone in {', '.join(undone.failed)}."
-            error = (outcome.error or outcome.message) + said
-            outcome = replace(outcome, message=outcome.message + said, error=error)
+            notice = f" Its changes could not be undone in {', '.join(undone.failed)}."
+            error = (outcome.error or outcome.message) + notice
+            outcome = replace(outcome, message=outcome.message + notice, error=error)
     context.resources.close()
     return outcome
 
@@ -338,7 +338,7 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
     """Convert a handler's return value to an outcome. Raises UnserializableResult."""
     result = tool.reads(returned)
     value, message = serialize_result(tool.name, result.value), serialize_message(tool.name, result.message)
-    told = {"user_message": storable_error_text(result.user_message)} if result.user_message else {}
+    user_message = {"user_message": storable_error_text(result.user_message)} if result.user_message else {}
     if not result.success:
         return CallOutcome(
             success=False,
@@ -346,7 +346,7 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
             value=value,
             error=storable_error_text(message),
             error_kind="tool_error",
-            fields=told,
+            fields=user_message,
             returned=result.value,
             exclude_value_from_context=result.exclude_value_from_context,
         )
@@ -356,7 +356,7 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
         success=True,
         message=message,
         value=value,
-        fields=_additional_fields(value) | told,
+        fields=_additional_fields(value) | user_message,
         returned=result.value,
         rendering=serialize_rendering(result.value),
         exclude_value_from_context=result.exclude_value_from_context,

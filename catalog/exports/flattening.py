@@ -67,8 +67,8 @@ def resolve_with_siblings(schema: Schema, definitions: Mapping[str, Any]) -> Sch
     return schema
 
 
-def _free_name(wanted: str, taken: Mapping[str, Any]) -> str:
-    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in wanted)
+def _free_name(preferred: str, taken: Mapping[str, Any]) -> str:
+    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in preferred)
     name = name.strip("_") or "definition"
     return name if name not in taken else next(free for n in range(2, 9999) if (free := f"{name}_{n}") not in taken)
 

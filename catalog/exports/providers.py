@@ -68,13 +68,13 @@ def export_tool(
 def warnings_header(notes: Iterable[ExportWarning]) -> str:
     """Return warnings as one line of ASCII for a header: a JSON list, truncated."""
     lines = [json.dumps(asdict(note), separators=(",", ":")) for note in notes]
-    shown: list[str] = []
+    entries: list[str] = []
     for line in lines:
-        if sum(map(len, shown)) + len(line) > MAX_NOTES:
-            shown.append(json.dumps({"code": "more", "count": len(lines) - len(shown)}, separators=(",", ":")))
+        if sum(map(len, entries)) + len(line) > MAX_NOTES:
+            entries.append(json.dumps({"code": "more", "count": len(lines) - len(entries)}, separators=(",", ":")))
             break
-        shown.append(line)
-    return f"[{','.join(shown)}]"
+        entries.append(line)
+    return f"[{','.join(entries)}]"
 
 
 def for_openai(version: ToolVersion, wish: ExportOptions) -> Schema:
@@ -215,5 +215,5 @@ PROVIDERS = tuple(_EXPORTERS)
 def export_for_page(provider: str, version: ToolVersion) -> tuple[Schema | str, list[str]]:
     """Return a provider's format of a tool for display: the format or the reason there is none, and the warnings."""
     documents, notes = export_tool(provider, [version])
-    said = [note.message for note in notes]
-    return (documents[0], said) if documents else (said[-1], [])
+    messages = [note.message for note in notes]
+    return (documents[0], messages) if documents else (messages[-1], [])

@@ -86,12 +86,12 @@ class SchemaReducer:
     def _with_parts(self, found: Schema, parts: list[Any], keyword: str, path: str, depth: int) -> Schema:
         if keyword == "allOf":
             return _merge_reduced([found, *(self._without_references(part, path) for part in parts)])
-        wanted = [part for part in parts if not (isinstance(part, Mapping) and part.get("type") == "null")]
-        if len(wanted) < len(parts):
+        alternatives = [part for part in parts if not (isinstance(part, Mapping) and part.get("type") == "null")]
+        if len(alternatives) < len(parts):
             self._notes.leave_out("null", path)
-        if len(wanted) > 1:
+        if len(alternatives) > 1:
             self._notes.leave_out(keyword, path)
-        return _resolve_union(found, [self.reduced(part, path, depth + 1) for part in wanted])
+        return _resolve_union(found, [self.reduced(part, path, depth + 1) for part in alternatives])
 
     def _without_references(self, schema: object, path: str) -> Schema:
         found: Schema = dict(schema) if isinstance(schema, Mapping) else {}

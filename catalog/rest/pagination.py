@@ -70,12 +70,12 @@ def paginate(queryset: "QuerySet[RowT]", *, order: str, at: PageParameters) -> P
     name, descending = order.lstrip("-"), order.startswith("-") != back
     found = _rows_beyond(queryset, name, at, descending=descending)
     more, found = len(found) > at.size, found[: at.size]
-    shown = found[::-1] if back else found
+    rows = found[::-1] if back else found
     is_more_after, is_more_before = (True, more) if back else (more, at.cursor is not None)
     return Page(
-        rows=shown,
-        next=_cursor_for(shown[-1], name, back=False) if shown and is_more_after else None,
-        previous=_cursor_for(shown[0], name, back=True) if shown and is_more_before else None,
+        rows=rows,
+        next=_cursor_for(rows[-1], name, back=False) if rows and is_more_after else None,
+        previous=_cursor_for(rows[0], name, back=True) if rows and is_more_before else None,
     )
 
 

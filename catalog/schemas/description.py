@@ -91,8 +91,8 @@ def parameter_count(input_schema: SchemaMapping, query_types: Collection[str] = 
 def _table(query_type: str, schema: SchemaMapping, root: SchemaMapping) -> ParameterTable:
     schema = expand_schema(schema, root)
     rows = tuple(islice(_rows(schema, root, depth=0), MAX_PARAMETER_ROWS + 1))
-    said = str(schema.get("description", "")) if query_type else ""
-    return ParameterTable(query_type, said, rows[:MAX_PARAMETER_ROWS], is_cut=len(rows) > MAX_PARAMETER_ROWS)
+    description = str(schema.get("description", "")) if query_type else ""
+    return ParameterTable(query_type, description, rows[:MAX_PARAMETER_ROWS], is_cut=len(rows) > MAX_PARAMETER_ROWS)
 
 
 def _rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str = "") -> Iterator[ParameterRow]:
@@ -123,9 +123,11 @@ def _nested_rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path
     for title, variant in zip(variant_labels(variants, root), variants, strict=True):
         inside = f"{path} as {title}" if several else path
         if several:
-            said = str(variant.get("description", ""))
+            description = str(variant.get("description", ""))
             kind = type_label(variant, root)
-            yield ParameterRow(title, inside, depth, kind, required=False, description=said, limits=(), is_variant=True)
+            yield ParameterRow(
+                title, inside, depth, kind, required=False, description=description, limits=(), is_variant=True
+            )
         yield from _rows(variant, root, depth=depth + several, path=inside)
 
 
@@ -154,12 +156,12 @@ def _variant_label(variant: SchemaMapping, root: SchemaMapping) -> str:
     if variant.get("title"):
         return str(variant["title"])
     members = variant.get("properties", {})
-    told_by = (each for each in (field_type_of(part, root).options for part in members.values()) if len(each) == 1)
+    constants = (each for each in (field_type_of(part, root).options for part in members.values()) if len(each) == 1)
     words = f"{type_label(variant, root)} with {', '.join(list(members)[:3])}" if members else type_label(variant, root)
     only = field_type_of(variant, root).options
     if only and not members:
         words = ", ".join(map(choice_text, only[:3]))
-    return str(next(told_by, (words,))[0])
+    return str(next(constants, (words,))[0])
 
 
 def _list_label(schema: SchemaMapping, root: SchemaMapping, depth: int) -> str:
@@ -194,8 +196,8 @@ def _all_limit_labels(schema: SchemaMapping, root: SchemaMapping) -> Iterator[st
 
 def _limit_label(words: str, limit: Any) -> str:
     """Return one limit in words, with the singular for one."""
-    said = words.format(_format_number(limit, grouped_from=0 if words.endswith("s") else MIN_GROUPED_NUMBER))
-    return said.removesuffix("s") if limit == 1 and words.endswith("s") else said
+    label = words.format(_format_number(limit, grouped_from=0 if words.endswith("s") else MIN_GROUPED_NUMBER))
+    return label.removesuffix("s") if limit == 1 and words.endswith("s") else label
 
 
 def _format_number(limit: Any, *, grouped_from: int) -> Any:

@@ -109,15 +109,15 @@ class Validator:
         """Explain the nearest branch: with the right type, selected by its constants, with the fewest errors."""
         here = error.instance_path
         closer = [branch for branch in branches if not any(_is_type_problem_at(problem, here) for problem in branch)]
-        told = [branch for branch in closer if not any(problem.kind.name == "const" for problem in branch)]
-        nearest = _nearest_branch(told or closer)
+        viable = [branch for branch in closer if not any(problem.kind.name == "const" for problem in branch)]
+        nearest = _nearest_branch(viable or closer)
         if nearest is not None:
             for problem in nearest:
                 yield from self._explain(problem)
             return
-        wanted = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
-        message = _type_sentence(wanted, error.instance) if wanted else "This matches none of the allowed forms."
-        yield ArgumentProblem(_dotted_path(here), "type" if wanted else error.kind.name, message)
+        types = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
+        message = _type_sentence(types, error.instance) if types else "This matches none of the allowed forms."
+        yield ArgumentProblem(_dotted_path(here), "type" if types else error.kind.name, message)
 
     def _unknown(self, name: str, keyword_at: Sequence[str | int]) -> str:
         """Return the message for an unknown argument, suggesting the nearest name declared there or in the schema."""
@@ -224,8 +224,8 @@ def _unit_name(code: str, limit: object) -> str:
     return one if limit == 1 else several
 
 
-def _type_sentence(wanted: Sequence[str], value: object) -> str:
-    names = list(dict.fromkeys(_TYPE_NAMES.get(name, name) for name in wanted))
+def _type_sentence(types: Sequence[str], value: object) -> str:
+    names = list(dict.fromkeys(_TYPE_NAMES.get(name, name) for name in types))
     return f"This must be {' or '.join(names)}, not {_TYPE_NAMES[_type_of(value)]}."
 
 
@@ -237,5 +237,5 @@ def _type_of(value: object) -> str:
 
 
 def _format_choices(options: Sequence[Any]) -> str:
-    shown = [canonical_text(option) for option in options[:12]]
-    return ", ".join([*shown, "…"] if len(options) > 12 else shown)
+    texts = [canonical_text(option) for option in options[:12]]
+    return ", ".join([*texts, "…"] if len(options) > 12 else texts)

@@ -186,12 +186,12 @@ class _Redactor:
             self.found[mac] = Secret(self._free_name(name), path, value, mac)
         return f"{self.found[mac].name}#{mac}"
 
-    def _free_name(self, wanted: str) -> str:
-        name = wanted = _UNSAFE_NAME_CHARACTERS.sub("_", wanted)[-MAX_SECRET_NAME:] or "secret"
+    def _free_name(self, preferred: str) -> str:
+        name = preferred = _UNSAFE_NAME_CHARACTERS.sub("_", preferred)[-MAX_SECRET_NAME:] or "secret"
         number = 1
         while name in self._names:
             number += 1
-            name = f"{wanted}_{number}"
+            name = f"{preferred}_{number}"
         self._names.add(name)
         return name
 

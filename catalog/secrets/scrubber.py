@@ -58,9 +58,9 @@ class Scrubber:
             return {PLACEHOLDER_KEY: self._whole[type(value), value]}
         return self.text(value) if isinstance(value, str) else value
 
-    def preview(self, shown: Preview) -> Preview:
+    def preview(self, preview: Preview) -> Preview:
         """Return a preview without the secrets; its state token stays within its length."""
-        plain = to_jsonable_python(shown)
+        plain = to_jsonable_python(preview)
         words: dict[str, Any] = {
             name: self.text(value) if isinstance(value, str) else value for name, value in plain.items()
         }

@@ -118,7 +118,7 @@ def clock_time(moment: datetime | None) -> str:
     return _time(moment, f"{moment.astimezone(UTC):%H:%M:%S}", "data-at") if moment else ""
 
 
-def _time(moment: datetime, said: str, mark: str, hue: str = "") -> str:
+def _time(moment: datetime, text: str, mark: str, hue: str = "") -> str:
     exact = moment.astimezone(UTC)
     return format_html(
         '<time datetime="{}" title="{}" {}{}>{}</time>',
@@ -126,7 +126,7 @@ def _time(moment: datetime, said: str, mark: str, hue: str = "") -> str:
         f"{exact:%Y-%m-%d %H:%M:%S} UTC",
         mark,
         format_html(' class="{}"', hue) if hue else "",
-        said,
+        text,
     )
 
 
@@ -195,7 +195,9 @@ def in_words(text: object) -> str:
 def locked(text: object) -> str:
     """Escape a tool's text as `revealed` does; placeholders of secrets become lock icons, which no text can imitate."""
     return format_html_join(
-        "", "{}{}", ((revealed(said), _lock(name)) for said, name in placeholders.split_at_placeholders(str(text)))
+        "",
+        "{}{}",
+        ((revealed(part), _lock(name)) for part, name in placeholders.split_at_placeholders(str(text))),
     )
 
 

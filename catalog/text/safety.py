@@ -50,16 +50,16 @@ def is_hidden(character: str) -> bool:
 def split_hidden(text: str) -> list[VisibilityRun]:
     """Split text into visible runs and spelled-out hidden characters, in order."""
     pieces: list[VisibilityRun] = []
-    shown = 0
+    done = 0
     for match in _SUSPECT_CHARACTER.finditer(text):
         if not is_hidden(match[0]):
             continue
-        if match.start() > shown:
-            pieces.append(VisibilityRun(text[shown : match.start()], hidden=False))
+        if match.start() > done:
+            pieces.append(VisibilityRun(text[done : match.start()], hidden=False))
         pieces.append(VisibilityRun(f"U+{ord(match[0]):04X}", hidden=True))
-        shown = match.end()
-    if shown < len(text):
-        pieces.append(VisibilityRun(text[shown:], hidden=False))
+        done = match.end()
+    if done < len(text):
+        pieces.append(VisibilityRun(text[done:], hidden=False))
     return pieces
 
 
@@ -288,18 +288,18 @@ def is_plain_ascii(text: str) -> bool:
 def inspect_text(text: str) -> list[InspectedPart]:
     """Split an entire text into parts with the notes to display, in order."""
     marks = sorted(_find_marks(text), key=lambda mark: (mark[0], -mark[1]))
-    shown: list[InspectedPart] = []
+    parts: list[InspectedPart] = []
     done = 0
     for start, end, kind, note in marks:
         if start < done:
             continue
         if start > done:
-            shown.append(InspectedPart("plain", text[done:start]))
-        shown.append(InspectedPart(kind, text[start:end], note))
+            parts.append(InspectedPart("plain", text[done:start]))
+        parts.append(InspectedPart(kind, text[start:end], note))
         done = end
     if done < len(text):
-        shown.append(InspectedPart("plain", text[done:]))
-    return shown
+        parts.append(InspectedPart("plain", text[done:]))
+    return parts
 
 
 def _find_marks(text: str) -> Iterator[tuple[int, int, str, str]]:

@@ -167,10 +167,10 @@ async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> d
 
 def outcome_to_dict(outcome: pipeline.CallOutcome) -> dict[str, Any]:
     """Return an outcome as contract C's result dict."""
-    told = outcome.fields.get("user_message")
+    user_message = outcome.fields.get("user_message")
     if outcome.success:
-        return {"success": True, "data": outcome.value, "error": None, "user_message": told}
-    return {"success": False, "data": None, "error": outcome.message, "user_message": told or outcome.error}
+        return {"success": True, "data": outcome.value, "error": None, "user_message": user_message}
+    return {"success": False, "data": None, "error": outcome.message, "user_message": user_message or outcome.error}
 
 
 def dict_to_result(returned: object) -> ToolResult[Any]:
@@ -248,5 +248,5 @@ def _tool_context(context: object) -> ToolContext:
 def _log_event(event: str, name: str, context: object, **facts: object) -> None:
     """Log an event with the tool's name and its trace: never arguments, results or messages."""
     trace = context.get("trace_id") if isinstance(context, Mapping) else None
-    said = "".join(f" {key}={value}" for key, value in facts.items())
-    logger.info("%s tool=%s trace_id=%.80r%s", event, name, trace, said)
+    details = "".join(f" {key}={value}" for key, value in facts.items())
+    logger.info("%s tool=%s trace_id=%.80r%s", event, name, trace, details)

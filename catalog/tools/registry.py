@@ -118,14 +118,14 @@ CODE_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, ToolDefiniti
 
 def describe_import_error(error: BaseException, module: str) -> str:
     """Return an error's class, its message if it is about code, and the failing line of the module."""
-    said = f": {_first_line(error)}" if isinstance(error, CODE_ERRORS) else ""
+    reason = f": {_first_line(error)}" if isinstance(error, CODE_ERRORS) else ""
     line = _failing_line(error, module)
-    return f"{type(error).__name__}{said}{f' (line {line} of {module})' if line else ''}"
+    return f"{type(error).__name__}{reason}{f' (line {line} of {module})' if line else ''}"
 
 
 def _first_line(error: BaseException) -> str:
-    said = str(error).strip().partition("\n")[0][:MAX_ERROR_LINE]
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in said)
+    line = str(error).strip().partition("\n")[0][:MAX_ERROR_LINE]
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
 
 
 def _failing_line(error: BaseException, module: str) -> int | None:

@@ -138,8 +138,8 @@ def _facts(company: dict[str, Any], years: list[dict[str, Any]], metric: str) ->
 
 def _company(ticker: str) -> dict[str, Any]:
     companies: list[dict[str, Any]] = _figures()["companies"]
-    wanted = ticker.strip().upper()
-    found = next((company for company in companies if company["ticker"] == wanted), None)
+    symbol = ticker.strip().upper()
+    found = next((company for company in companies if company["ticker"] == symbol), None)
     if found is None:
         known = ", ".join(company["ticker"] for company in companies)
         raise DataNotFound(f"No company with the ticker '{ticker}' is known here; known are {known}.")

@@ -44,16 +44,16 @@ def describe_symbol(symbol: Symbol) -> dict[str, Any]:
 @tool(categories=["introspection"], retry_safe=True)
 def apropos_search(query: Query, module: Module = None) -> dict[str, Any]:
     """Find names of the Python standard library that contain a text; at most 100, with a line about each."""
-    wanted = query.casefold()
+    needle = query.casefold()
     places = COMMON_MODULES if module is None else (module,)
     matches = [
         {"symbol": f"{place}.{name}", "kind": object_kind(found), "summary": documentation_summary(found)}
         for place in places
         for name, found in public_names(find_module(place))
-        if wanted in name.casefold()
+        if needle in name.casefold()
     ]
     if module is None:
-        names = [name for name in known_modules() if wanted in name]
+        names = [name for name in known_modules() if needle in name]
         matches = [{"symbol": name, "kind": "module", "summary": ""} for name in names] + matches
     return {"results": matches[:MAX_MATCHES], "total": len(matches)}
 

@@ -89,9 +89,9 @@ class SendRegistrationEmail(BaseTool):
         mail = _compose_mail(args)
         if mail is None:
             raise ToolError(NOT_FOUND_MESSAGE)
-        shown = f"From: {mail.from_email}\nTo: {', '.join(mail.to)}\nSubject: {mail.subject}\n\n{mail.body}"
+        text = f"From: {mail.from_email}\nTo: {', '.join(mail.to)}\nSubject: {mail.subject}\n\n{mail.body}"
         summary = f"Mail the {args.get('document', 'confirmation')} of {args['registration_id']} to its holder"
-        return Preview(summary, "text", after=shown, state_token=_mail_state_token(mail))
+        return Preview(summary, "text", after=text, state_token=_mail_state_token(mail))
 
 
 def _compose_mail(args: dict[str, Any]) -> EmailMessage | None:
@@ -126,9 +126,9 @@ def _mail_state_token(mail: EmailMessage) -> str:
 
 
 def _find_registration(identifier: str, *fields: str) -> Registration | None:
-    wanted = identifier.strip().casefold()
+    needle = identifier.strip().casefold()
     names = fields or ("registration_id", "email")
-    return next((each for each in _load_registrations() if wanted in (each[name].casefold() for name in names)), None)
+    return next((each for each in _load_registrations() if needle in (each[name].casefold() for name in names)), None)
 
 
 @cache

@@ -66,9 +66,9 @@ def _build_line(logger: Any, method: str, event: LogLine) -> LogLine:
         "logger": record.name,
         "event": _truncate(str(event.get("event", ""))),
     }
-    said = {name: value for name, value in event.items() if name not in STRUCTLOG_KEYS}
+    fields = {name: value for name, value in event.items() if name not in STRUCTLOG_KEYS}
     facts: Mapping[str, Any] = getattr(record, "facts", {})
-    for name, value in {**said, **facts}.items():
+    for name, value in {**fields, **facts}.items():
         line.setdefault(name, value if isinstance(value, int | float) or value is None else _truncate(str(value)))
     if "stack" in facts:
         line["stack"] = str(facts["stack"])[-MAX_STACK_CHARACTERS:]

@@ -62,16 +62,16 @@ def can_read_metrics(request: HttpRequest) -> bool:
 
 def metrics_registry() -> CollectorRegistry:
     """Return the registry: of this process or of all that share a folder, and the database's gauges."""
-    shown = CollectorRegistry(auto_describe=False)
+    registry = CollectorRegistry(auto_describe=False)
     folder = os.environ.get(MULTIPROCESS_DIR_VARIABLE)
     if folder:
         remove_dead_processes(Path(folder))
-        MultiProcessCollector(shown, folder)  # type: ignore[no-untyped-call] # it registers itself
+        MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call] # it registers itself
     else:
-        shown.register(REGISTRY)
-        shown.register(_process)
-    shown.register(_database)
-    return shown
+        registry.register(REGISTRY)
+        registry.register(_process)
+    registry.register(_database)
+    return registry
 
 
 def remove_dead_processes(folder: Path) -> None:

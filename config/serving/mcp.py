@@ -46,25 +46,25 @@ class McpServer:
 
     def __init__(self) -> None:
         self._started: asyncio.Future[App] | None = None
-        self._wanted = asyncio.Event()
+        self._needed = asyncio.Event()
         self._stop = asyncio.Event()
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Accept requests while the body runs."""
         self._started = asyncio.get_running_loop().create_future()
-        serving = asyncio.ensure_future(self._serve_when_wanted())
+        serving = asyncio.ensure_future(self._serve_when_needed())
         try:
             yield
         finally:
             self._stop.set()
-            self._wanted.set()
+            self._needed.set()
             await serving
 
-    async def _serve_when_wanted(self) -> None:
+    async def _serve_when_needed(self) -> None:
         """Start the server when a request needs it, until the process stops."""
         while True:
-            await self._wanted.wait()
+            await self._needed.wait()
             if not self._stop.is_set():
                 try:
                     await self._serve()
@@ -73,7 +73,7 @@ class McpServer:
             self._fail_waiting_requests()
             if self._stop.is_set():
                 return
-            self._wanted.clear()
+            self._needed.clear()
 
     async def _serve(self) -> None:
         """Start the server and keep it until the process stops: one task must enter and leave its context."""
@@ -95,7 +95,7 @@ class McpServer:
         """Answer one request. Raises NotServing."""
         if self._started is None or self._stop.is_set():
             raise NotServing
-        self._wanted.set()
+        self._needed.set()
         endpoint = await asyncio.shield(self._started)
         await endpoint(scope, receive, send)
 

@@ -86,7 +86,7 @@ class AgentEndpoint(Endpoint):
         """Return the response with an agent."""
         return Response(AgentSerializer(agent, context={"viewer": self.user}).data, status)
 
-    def shown(self, name: str, status: int = 200) -> Response:
+    def detail_response(self, name: str, status: int = 200) -> Response:
         """Return the response with the agent's current state."""
         return self.answer(self.agent(name), status)
 
@@ -108,10 +108,10 @@ class AgentList(AgentEndpoint):
     )
     def post(self, request: Request) -> Response:
         """Create an agent. Administrators only."""
-        return respond_once(request, lambda: self._create(request.data), lambda ref: self.shown(ref, 201))
+        return respond_once(request, lambda: self._create(request.data), lambda ref: self.detail_response(ref, 201))
 
     def _create(self, body: Any) -> Response:
-        return self.shown(administration.create(body, by=self.user).name, 201)
+        return self.detail_response(administration.create(body, by=self.user).name, 201)
 
 
 class AgentDetail(AgentEndpoint):
@@ -122,13 +122,13 @@ class AgentDetail(AgentEndpoint):
     @extend_schema("agents_read", responses=AgentSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one agent."""
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
     @extend_schema("agents_change", request=AgentTerms, responses=AgentSerializer)
     def patch(self, request: Request, public_id: str) -> Response:
         """Change the given fields. Runs that have started keep the old definition. Administrators only."""
         administration.change_agent(self.agent(public_id), request.data, by=self.user)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
     @extend_schema("agents_end", responses={200: AgentSerializer})
     def delete(self, request: Request, public_id: str) -> Response:

@@ -33,17 +33,17 @@ from plans.store.privacy import hidden_call_parts, mask_call, reveal_private_val
 
 USUAL_WAIT = 10.0
 UNFINISHED_STATUSES = ("running", "waiting")
-SHOWN = CallSerializer()
+CALL_SERIALIZER = CallSerializer()
 """Shared instance: a serializer copies its fields on creation, and this one keeps no state between calls."""
 
 
 class CallEndpoint(PlanEndpoint):
     """Base class of the call endpoints."""
 
-    def shown(self, public_id: str, status: int = 200) -> Response:
+    def detail_response(self, public_id: str, status: int = 200) -> Response:
         """Return the response with the call's current state. Raises Http404."""
         call = self.call(public_id)
-        shown, hidden = SHOWN.to_representation(call), hidden_call_parts(self.user, call)
+        shown, hidden = CALL_SERIALIZER.to_representation(call), hidden_call_parts(self.user, call)
         return Response(mask_call(shown, hidden) if hidden else shown, status)
 
     def call(self, public_id: str) -> Call:
@@ -81,14 +81,14 @@ class CallList(CallEndpoint):
         except Plan.DoesNotExist:
             raise Http404 from None
         if at_once:
-            return self.shown(call.public_id, 201)
+            return self.detail_response(call.public_id, 201)
         return read_soon(
-            call, lambda: self.shown(call.public_id, 201), lambda answer: answer.data["status"] == "running"
+            call, lambda: self.detail_response(call.public_id, 201), lambda answer: answer.data["status"] == "running"
         )
 
     def _of_plan(self, plan_ref: str) -> Response:
         """Return the response with the newest call of a plan; a direct call is the only one."""
-        return self.shown(selectors.newest_call_of(plan_ref).public_id, 201)
+        return self.detail_response(selectors.newest_call_of(plan_ref).public_id, 201)
 
 
 class CallPreview(PlanEndpoint):
@@ -114,7 +114,7 @@ class CallDetail(CallEndpoint):
     @extend_schema("calls_read", parameters=[CallQuery], responses=CallSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one call. With `wait_seconds`, wait until it has ended, at most that long."""
-        return request_call_wait(self.shown(public_id), self.query(CallQuery).get("wait_seconds"))
+        return request_call_wait(self.detail_response(public_id), self.query(CallQuery).get("wait_seconds"))
 
 
 class CallReveal(CallEndpoint):

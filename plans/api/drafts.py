@@ -146,9 +146,9 @@ class DraftDetail(DraftEndpoint):
 class DraftStart(DraftEndpoint):
     """Start of a draft."""
 
-    def shown_plan(self, plan_ref: str) -> Response:
+    def plan_response(self, plan_ref: str) -> Response:
         """Return the response with the new plan."""
-        return PlanEndpoint.shown(self, plan_ref, 201)
+        return PlanEndpoint.detail_response(self, plan_ref, 201)
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
@@ -160,7 +160,7 @@ class DraftStart(DraftEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Start the drafted plan, or an edited one. 409 if it was already started, 422 with all problems."""
-        return respond_once(request, lambda: self._start(public_id), self.shown_plan)
+        return respond_once(request, lambda: self._start(public_id), self.plan_response)
 
     def _start(self, public_id: str) -> Response:
         document = self.body(DraftStartBody).get("plan")
@@ -168,7 +168,7 @@ class DraftStart(DraftEndpoint):
             plan = drafts.start_draft(self.draft(public_id), by=self.requester, document=document)
         except PlanProblems as refusal:
             return problems_response(refusal.problems, "")
-        return self.shown_plan(plan.public_id)
+        return self.plan_response(plan.public_id)
 
 
 def _draft_body(call: Call, found: FinishedDraft | None) -> dict[str, Any]:

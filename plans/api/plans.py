@@ -105,7 +105,7 @@ class PlanEndpoint(Endpoint):
         require_no_session_list(plan)
         return plan
 
-    def shown(self, public_id: str, status: int = 200) -> Response:
+    def detail_response(self, public_id: str, status: int = 200) -> Response:
         """Return the response with the plan's current state."""
         plan = self.plan(public_id)
         shown = PlanDetailSerializer(
@@ -142,7 +142,9 @@ class PlanListEndpoint(PlanEndpoint):
     def post(self, request: Request) -> Response:
         """Store a plan and start it, unless `start` is false; 422 with all problems."""
         text = body_text(request)
-        return respond_once(request, lambda: self._create(request.data, text), lambda ref: self.shown(ref, 201))
+        return respond_once(
+            request, lambda: self._create(request.data, text), lambda ref: self.detail_response(ref, 201)
+        )
 
     def _create(self, document: Any, text: str) -> Response:
         try:
@@ -151,7 +153,7 @@ class PlanListEndpoint(PlanEndpoint):
             return problems_response(create.check_document(document, by=self.requester), text)
         except PlanProblems as refusal:
             return problems_response(refusal.problems, text)
-        return self.shown(plan.public_id, 201)
+        return self.detail_response(plan.public_id, 201)
 
 
 class PlanCheck(PlanEndpoint):
@@ -176,7 +178,7 @@ class PlanDetail(PlanEndpoint):
     @extend_schema("plans_read", responses=PlanDetailSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show one plan with its steps."""
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
     @extend_schema("plans_change", request=PlanChange, responses={200: PlanDetailSerializer, **PLAN_REFUSED})
     def patch(self, request: Request, public_id: str) -> Response:
@@ -187,7 +189,7 @@ class PlanDetail(PlanEndpoint):
             change_plan(plan, read_plan_change(request.data), by=self.requester)
         except PlanProblems as refusal:
             return problems_response(refusal.problems, text)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class PlanMemory(PlanEndpoint):
@@ -228,7 +230,7 @@ class PlanAction(PlanEndpoint):
         """Call the service with a plan that the caller controls; return the response with the plan."""
         self.body(ActionBody)
         service(self.own_plan(public_id), by=self.requester)
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class PlanStart(PlanAction):
@@ -237,7 +239,7 @@ class PlanStart(PlanAction):
     @extend_schema("plans_start", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Start a plan; 409 if it has already started."""
-        return respond_once(request, lambda: self.act(create.start_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(create.start_plan, public_id), self.detail_response)
 
 
 class PlanCancel(PlanAction):
@@ -246,7 +248,7 @@ class PlanCancel(PlanAction):
     @extend_schema("plans_cancel", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Cancel a plan: no further step starts, and running calls are asked to stop. 409 if it has ended."""
-        return respond_once(request, lambda: self.act(control.cancel_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(control.cancel_plan, public_id), self.detail_response)
 
 
 class PlanPause(PlanAction):
@@ -255,7 +257,7 @@ class PlanPause(PlanAction):
     @extend_schema("plans_pause", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Pause a plan: no further step starts, running calls continue. 409 unless it is running."""
-        return respond_once(request, lambda: self.act(control.pause_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(control.pause_plan, public_id), self.detail_response)
 
 
 class PlanResume(PlanAction):
@@ -264,7 +266,7 @@ class PlanResume(PlanAction):
     @extend_schema("plans_resume", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Resume a paused plan; 409 if it is not paused."""
-        return respond_once(request, lambda: self.act(control.resume_plan, public_id), self.shown)
+        return respond_once(request, lambda: self.act(control.resume_plan, public_id), self.detail_response)
 
 
 class StepOutcome(PlanEndpoint):
@@ -277,7 +279,7 @@ class StepOutcome(PlanEndpoint):
     )
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Settle the unknown outcome of a call that was lost while it ran. Agents' tokens may not."""
-        return respond_once(request, lambda: self._settle(public_id, step_id), self.shown)
+        return respond_once(request, lambda: self._settle(public_id, step_id), self.detail_response)
 
     def _settle(self, public_id: str, step_id: int) -> Response:
         settlement = Settlement(**self.body(OutcomeBody))
@@ -288,7 +290,7 @@ class StepOutcome(PlanEndpoint):
             settle_outcome(plan, step_id, settlement=settlement, by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class PlanRetry(PlanEndpoint):
@@ -299,7 +301,7 @@ class PlanRetry(PlanEndpoint):
     @extend_schema("plans_retry", parameters=[IDEMPOTENCY_KEY], request=RetryBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Retry one failed step, optionally with new arguments, or all failed steps; 409 if none has failed."""
-        return respond_once(request, lambda: self._retry(public_id), self.shown)
+        return respond_once(request, lambda: self._retry(public_id), self.detail_response)
 
     def _retry(self, public_id: str) -> Response:
         body = self.body(RetryBody)
@@ -311,7 +313,7 @@ class PlanRetry(PlanEndpoint):
                 retry_plan(plan, body["step_id"], by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class StepSkip(PlanEndpoint):
@@ -322,7 +324,7 @@ class StepSkip(PlanEndpoint):
     @extend_schema("plans_skip_step", parameters=[IDEMPOTENCY_KEY], request=SkipBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Skip a pending, waiting or failed step, with a reason; 409 if it runs or is completed."""
-        return respond_once(request, lambda: self._skip(public_id, step_id), self.shown)
+        return respond_once(request, lambda: self._skip(public_id, step_id), self.detail_response)
 
     def _skip(self, public_id: str, step_id: int) -> Response:
         body = self.body(SkipBody)
@@ -333,7 +335,7 @@ class StepSkip(PlanEndpoint):
             skip_step(plan, step_id, body["reason"], by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class PlanInput(PlanEndpoint):
@@ -344,7 +346,7 @@ class PlanInput(PlanEndpoint):
     @extend_schema("plans_input", parameters=[IDEMPOTENCY_KEY], request=InputBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Answer a step's question, or send new arguments for a step with requested changes; 409 if none waits."""
-        return respond_once(request, lambda: self._give(public_id), self.shown)
+        return respond_once(request, lambda: self._give(public_id), self.detail_response)
 
     def _give(self, public_id: str) -> Response:
         body = self.body(InputBody)
@@ -353,7 +355,7 @@ class PlanInput(PlanEndpoint):
             give_input(plan, body["step_id"], body.get("arguments"), text=body["text"], by=self.requester)
         except Step.DoesNotExist:
             raise Http404 from None
-        return self.shown(public_id)
+        return self.detail_response(public_id)
 
 
 class PlanClone(PlanEndpoint):
@@ -369,7 +371,7 @@ class PlanClone(PlanEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Copy a plan that you may read as your own. The copy starts only if `start` is true."""
-        return respond_once(request, lambda: self._clone(public_id), lambda ref: self.shown(ref, 201))
+        return respond_once(request, lambda: self._clone(public_id), lambda ref: self.detail_response(ref, 201))
 
     def _clone(self, public_id: str) -> Response:
         body = self.body(CloneBody)
@@ -377,7 +379,7 @@ class PlanClone(PlanEndpoint):
             made = clone_plan(self.plan(public_id), by=self.requester, start=body["start"])
         except PlanProblems as refusal:
             return problems_response(refusal.problems, text="")
-        return self.shown(made.public_id, 201)
+        return self.detail_response(made.public_id, 201)
 
 
 class MessageSerializer(serializers.Serializer[Message]):
@@ -416,8 +418,8 @@ class PlanPrompts(PlanEndpoint):
         if not may_control(self.user, self.token, plan):
             raise NotAllowed("Only the plan's owner and administrators may read its prompts.")
         page = paginate(ModelUse.objects.filter(plan=plan).select_related("call"), order="id", at=at)
-        return paginated_response(request, page, self._shown)
+        return paginated_response(request, page, self._serialize)
 
     @staticmethod
-    def _shown(use: ModelUse) -> Any:
+    def _serialize(use: ModelUse) -> Any:
         return PromptSerializer(Transcript(use)).data

@@ -423,7 +423,7 @@ def abandon(work: WorkItem) -> None:
     """End the work of a thread whose tool exceeded its timeout or outlived its plan and cannot be stopped."""
     turn = TimeSlice(work.step.claimed_by, steps_left=0)
     if isinstance(work, RunningCall):
-        ended = pipeline.cancelled_while_running if work.stop.told else pipeline.timed_out
+        ended = pipeline.cancelled_while_running if work.stop.is_set else pipeline.timed_out
         finish_and_claim_next(work, replace(ended(work.order.target.tool), left_running=True), turn)
         return
     _record_abandoned(work)

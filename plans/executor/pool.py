@@ -129,7 +129,7 @@ class WorkerThread:
         """Ask a running handler of one of these plans to stop within STOP_SECONDS."""
         with self.lock:
             if isinstance(self.work, RunningCall) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
-                self.work.stop.tell()
+                self.work.stop.set()
                 self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
 
     def is_kept_from(self, plan_pk: int) -> bool:
@@ -241,13 +241,13 @@ class ExecutorPool:
     def plans_at_work(self) -> set[int]:
         """Return the plans of running and queued calls that were not asked to stop."""
         works = [*self._taken.copy().values(), *(worker.work for worker in self._all())]
-        return {work.plan.pk for work in works if isinstance(work, RunningCall) and not work.stop.told}
+        return {work.plan.pk for work in works if isinstance(work, RunningCall) and not work.stop.is_set}
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
         """Ask the calls of ended plans to stop; queued calls will not begin."""
         for run in self._taken.copy().values():
             if run.plan.pk in plan_pks:
-                run.stop.tell()
+                run.stop.set()
         for worker in self._all():
             worker.stop(plan_pks)
 

@@ -161,7 +161,7 @@ def test_who_reconnects_is_told_what_came_after_the_open_request_was_drawn(ada, 
     sockets[0].close(code=1011)
     eventually(lambda: page.title() and len(sockets) > 1, what="another socket")  # what is asked lets the page go on
     then, now = (int(parse_qs(urlsplit(socket.url).query)["after"][0]) for socket in (sockets[0], sockets[-1]))
-    assert then < now == request_for(rosa, second.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
+    assert then < now == request_for(rosa, second.public_id).audit_seq  # type: ignore[attr-defined] # see request_for
 
 
 @pytest.mark.layout

@@ -26,8 +26,8 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"The audit checkpoints cannot be read: {error.strerror}.", returncode=2) from None
         if options["json"]:
-            shown = {name: value for name, value in asdict(found).items() if value is not None}
-            self.stdout.write(json.dumps(shown))
+            document = {name: value for name, value in asdict(found).items() if value is not None}
+            self.stdout.write(json.dumps(document))
         elif found.intact:
             self.stdout.write(f"intact: {found.entries:,} entries, compared with {found.checkpoints:,} checkpoints")
         else:

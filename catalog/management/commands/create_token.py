@@ -42,9 +42,9 @@ class Command(BaseCommand):
         if user is None:
             raise CommandError(f"No active user '{options['user']}'.")
         scopes = [scope.strip() for scope in options["scopes"].split(",") if scope.strip()]
-        wanted = {name: options[name] for name in ("kind", "name", "days", "hold_seconds")}
+        terms = {name: options[name] for name in ("kind", "name", "days", "hold_seconds")}
         try:
-            _, text = issue_token(user=user, scopes=scopes, **wanted)
+            _, text = issue_token(user=user, scopes=scopes, **terms)
         except ParameterError as error:
             raise CommandError(error.message) from None
         self.stdout.write(text)

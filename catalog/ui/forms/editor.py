@@ -65,14 +65,14 @@ class ArgumentsEditor:
         except ParameterError as error:
             self.mode, self.problems = JSON_MODE, [error.message]
 
-    def press(self, wanted: str, place: str) -> None:
+    def press(self, action: str, place: str) -> None:
         """Handle a button of the form: add, remove, open or close a place, switch the mode, update.
 
         Raises ParameterError if that is impossible.
         """
-        if wanted in EDIT_ACTIONS:
-            self._edit(wanted, place)
-        elif wanted == "show":
+        if action in EDIT_ACTIONS:
+            self._edit(action, place)
+        elif action == "show":
             self._switch(JSON_MODE if place == JSON_MODE else FORM_MODE)
         else:
             self._take(self.fields.settled())
@@ -90,8 +90,8 @@ class ArgumentsEditor:
 
     def show_error(self, error: ToolgateError) -> int:
         """Show an error at its field; return the HTTP status for it."""
-        told = problem_for(error)
-        errors = list(told.errors if told else ()) or [{"path": "", "message": error.message}]
+        problem = problem_for(error)
+        errors = list(problem.errors if problem else ()) or [{"path": "", "message": error.message}]
         if self.mode == FORM_MODE and self.form is None:
             self._render_readable()
         if self.form is not None:
@@ -100,7 +100,7 @@ class ArgumentsEditor:
             self.problems = [
                 f"{each['path']}: {each['message']}" if each["path"] else each["message"] for each in errors
             ]
-        return told.status if told else 422
+        return problem.status if problem else 422
 
     def _take(self, fields: FormFields) -> None:
         """Replace the fields. Raises ParameterError, and keeps the old ones, if no form can show the new ones."""
@@ -108,12 +108,12 @@ class ArgumentsEditor:
             self.form = build_form(self.schema, fields)
         self.fields = fields
 
-    def _edit(self, wanted: str, place: str) -> None:
+    def _edit(self, action: str, place: str) -> None:
         """Add or remove a row, open or omit a part."""
         if not is_field_path(place):
             raise_for_problems([ArgumentProblem("", "do", _("This button does not match the form. Reload the page."))])
         fields = self.fields.settled()
-        self.focus = _apply_edit(fields, wanted, place)
+        self.focus = _apply_edit(fields, action, place)
         self._take(fields)
 
     def _switch(self, mode: str) -> None:
@@ -133,13 +133,13 @@ class ArgumentsEditor:
         self.render_or_show_json()
 
 
-def _apply_edit(fields: FormFields, wanted: str, place: str) -> str:
+def _apply_edit(fields: FormFields, action: str, place: str) -> str:
     """Change the fields; return the path of the field to fill in next."""
-    if wanted == "remove":
+    if action == "remove":
         fields.remove_row(place)
-    elif wanted == "close":
+    elif action == "close":
         fields.drop(place)
-    elif wanted == "open":
+    elif action == "open":
         fields.put("given", place, "1")
         return place
     else:

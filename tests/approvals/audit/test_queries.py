@@ -72,7 +72,7 @@ def test_page_needs_one_query(log, admin, django_assert_num_queries):
 
 def test_requests_audited_since_an_entry(ada, rosa, admin):
     old, said_of, left_alone = ask(ada), ask(ada), ask(ada)
-    number = request_for(rosa, left_alone.public_id).told_up_to  # type: ignore[attr-defined] # see request_for
+    number = request_for(rosa, left_alone.public_id).audit_seq  # type: ignore[attr-defined] # see request_for
     assert not requests_audited_since(rosa, number)
     comment(said_of, by=rosa, text="Is this right?")
     supersede(old.call, new := ask(ada))

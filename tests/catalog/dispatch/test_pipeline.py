@@ -201,7 +201,7 @@ def test_a_late_result_holds_no_secret():
     stop = CancelToken()
 
     def answer(arguments: dict[str, Any]) -> ToolResult[Any]:
-        stop.tell()
+        stop.set()
         return ToolResult.ok({"echo": arguments["password"]}, f"Signed in with {arguments['password']}.")
 
     sign_in = define_tool("x", "Sign in.", [{"name": "password", "type": "string"}], handler=answer)

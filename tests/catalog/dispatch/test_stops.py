@@ -24,10 +24,10 @@ def stoppable(seconds: float = 60) -> tuple[CancelToken, ToolContext]:
 def test_listener_is_called_once():
     stop, told = CancelToken(), []
     stop.listen(lambda: told.append("before"))
-    stop.tell()
-    stop.tell()
+    stop.set()
+    stop.set()
     stop.listen(lambda: told.append("after"))
-    assert (stop.told, told) == (True, ["before", "after"])
+    assert (stop.is_set, told) == (True, ["before", "after"])
 
 
 def test_deadline_of_a_cancelled_call_has_passed():
@@ -35,7 +35,7 @@ def test_deadline_of_a_cancelled_call_has_passed():
     stop, context = stoppable()
     deadline = context.deadline
     assert deadline is not None and not deadline.expired() and deadline.remaining() > 0
-    stop.tell()
+    stop.set()
     assert deadline.expired() and deadline.stopped and deadline.remaining() == 0
     assert deadline == Deadline(deadline.expires_at)
 
@@ -50,15 +50,15 @@ def test_call_cancelled_before_start_does_nothing():
             played.append(1)
 
     stop, context = stoppable()
-    stop.tell()
+    stop.set()
     outcome = pipeline.run_call(play, {}, context)
     assert (outcome.error_kind, outcome.retryable, played) == (pipeline.CANCELLED_BEFORE_START, False, [])
 
 
-def tell_once(begun: threading.Event, stop: CancelToken) -> None:
+def set_once(begun: threading.Event, stop: CancelToken) -> None:
     """Cancel a call as soon as its handler runs."""
     assert begun.wait(60)
-    stop.tell()
+    stop.set()
 
 
 def hanging(begun: threading.Event, late: str) -> Any:
@@ -89,7 +89,7 @@ def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any)
     """Its clean-up ends before its changes are undone; its result is evidence."""
     begun = threading.Event()
     stop, context = stoppable()
-    threading.Thread(target=tell_once, args=[begun, stop]).start()
+    threading.Thread(target=set_once, args=[begun, stop]).start()
     outcome = pipeline.run_call(hanging(begun, late), {}, context)
     assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (
         pipeline.CANCELLED_WHILE_RUNNING,
@@ -110,5 +110,5 @@ def test_result_before_cancellation_counts():
 
     stop, context = stoppable()
     outcome = pipeline.run_call(answer, {}, context)
-    stop.tell()
+    stop.set()
     assert (outcome.success, outcome.value) == (True, 42)

@@ -165,7 +165,7 @@ def test_sixteen_equal_posts_at_once_make_one_plan(transactional_db, ada, catalo
 def test_a_repeat_after_a_lost_response_is_answered(ada, monkeypatch):
     rest = Rest(ada)
     with monkeypatch.context() as lost:
-        lost.setattr("plans.api.plans.PlanEndpoint.shown", lost_answer)
+        lost.setattr("plans.api.plans.PlanEndpoint.detail_response", lost_answer)
         assert rest.post("plans/", PLAN, key="k-1").status_code == 503
     again = rest.post("plans/", PLAN, key="k-1")
     assert (again.status_code, again.json()["id"]) == (201, Plan.objects.get().public_id)

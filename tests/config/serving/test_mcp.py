@@ -82,7 +82,7 @@ async def test_a_request_at_the_moment_of_the_stop_is_refused() -> None:
     server = McpServer()
     async with server.run():
         asking = asyncio.ensure_future(ask(server))
-        while not server._wanted.is_set():
+        while not server._needed.is_set():
             await asyncio.sleep(0)
         server._stop.set()
         with pytest.raises(NotServing):

@@ -132,7 +132,7 @@ async def test_inbox_and_counts_are_sent(executor: ExecutorPool, ada: User, rosa
 
 async def test_inbox_sends_changes_since_page_was_rendered(transactional_db, ada: User, rosa: User) -> None:
     changed, left_alone = await apart(ask, ada), await apart(ask, ada)
-    drawn_at = (await apart(request_for, rosa, changed.public_id)).told_up_to  # type: ignore[attr-defined]
+    drawn_at = (await apart(request_for, rosa, changed.public_id)).audit_seq  # type: ignore[attr-defined]
     await apart(partial(comment, changed, by=rosa, text="Is this right?"))
     async with opened(f"/ws/pages/inbox/?after={drawn_at}", await apart(by_session, rosa)) as caller:
         said = await caller.receive_json_from(timeout=60)
