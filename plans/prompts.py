@@ -109,9 +109,9 @@ class Prompt:
         Raises PromptValidationError if a template names a field that the parameters do not have.
         """
         values = _values_of(params)
-        shown = list(self._enabled(params))
-        parts = (part for placed in shown for part in (placed.heading, _text_of(placed, values)))
-        tools = tuple(tool for placed in shown for tool in placed.section.own_tools)
+        enabled = list(self._enabled(params))
+        parts = (part for placed in enabled for part in (placed.heading, _text_of(placed, values)))
+        tools = tuple(tool for placed in enabled for tool in placed.section.own_tools)
         return RenderedPrompt("\n\n".join(part for part in parts if part), tools)
 
     def _enabled(self, params: object) -> Iterator[PlacedSection]:

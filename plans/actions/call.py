@@ -55,7 +55,7 @@ class Rehearsal:
 
     level: SafetyLevel
     verdict: GateDecision
-    shown: Preview | None
+    preview: Preview | None
 
 
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
@@ -99,9 +99,9 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     ensure_not_restored()
     asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
-    wanted = calls.prepare_call(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
+    prepared = calls.prepare_call(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
-    admission = _admit(plan, replace(wanted, reason=redact_text(order.reason), asker=asker, replaces=old))
+    admission = _admit(plan, replace(prepared, reason=redact_text(order.reason), asker=asker, replaces=old))
     try:
         return _store_alone(plan, admission) if order.plan_ref is None else _add_to_plan(plan, admission)
     except IntegrityError:
@@ -202,7 +202,7 @@ class _Admission:
 
     order: PreparedCall
     rule: Rule | None
-    shown: Preview | None
+    preview: Preview | None
     first: ApprovalRequest | None = None
     """The request for the same tool and arguments that people rejected earlier in this plan."""
 
@@ -222,8 +222,8 @@ def _admit(plan: Plan, order: PreparedCall) -> _Admission:
     if not isinstance(verdict, pipeline.Hold):
         return _Admission(order, None, None)
     # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
-    shown = None if order.target.drifted else preview_with_timeout(snapshot_of(plan), 1, order)
-    return _Admission(order, verdict.terms, shown)
+    preview = None if order.target.drifted else preview_with_timeout(snapshot_of(plan), 1, order)
+    return _Admission(order, verdict.terms, preview)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def start_direct_call(direct: _DirectCall, executor: LocalExecutor) -> Call:
     tx, claimed = direct.tx, _claim_new_step(direct, executor.owner)
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
     if direct.is_granted:
-        run = grants.start_granted(tx, _store_held_step(direct, claimed), direct.admission.shown)
+        run = grants.start_granted(tx, _store_held_step(direct, claimed), direct.admission.preview)
         if run is None:
             return _request_approval(direct, claimed)
     else:
@@ -325,4 +325,4 @@ def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:
 
 def _request_approval(direct: _DirectCall, claimed: ClaimedStep) -> Call:
     reserve_slot(request_owner(direct.plan, direct.order))
-    return execution.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.shown)
+    return execution.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.preview)

@@ -224,8 +224,8 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     if json_size(result.document["steps"]) > MAX_JSON_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_JSON_BYTES:,} bytes."))
     if calls and len(result.document["steps"]) + len(calls) > spec.MAX_STEPS:
-        said = f"The plan would have more than {spec.MAX_STEPS} steps, including {len(calls)} made by its agents."
-        found.append(_error("add", "too_many", said))
+        message = f"The plan would have more than {spec.MAX_STEPS} steps, including {len(calls)} made by its agents."
+        found.append(_error("add", "too_many", message))
     return replace(result, problems=found)
 
 
@@ -396,5 +396,7 @@ class _Change:
             Plan.objects.filter(pk=self.plan.pk).update(goal=redact_text(document.goal))
             details["goal"] = True
         self.tx.record(
-            "plan.changed", by=user_display_name(self.by.user), **{name: said for name, said in details.items() if said}
+            "plan.changed",
+            by=user_display_name(self.by.user),
+            **{name: value for name, value in details.items() if value},
         )

@@ -89,9 +89,9 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
 def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the call that a sent-back step makes with these arguments. Raises like `calls.prepare_call`."""
     before = step.call.arguments if step.call else step.parameters
-    wanted = vault.restore_edited_arguments(arguments, before, plan.public_id)
-    order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
-    wanted.check(RedactedArguments(order.text, order.secrets))
+    restored = vault.restore_edited_arguments(arguments, before, plan.public_id)
+    order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
+    restored.check(RedactedArguments(order.text, order.secrets))
     return order
 
 

@@ -68,7 +68,7 @@ def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *,
 @retry_on_deadlock
 def _retry_edited(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
-        reset_stopped_steps(plan, step.step_id, tx, by=by, said={"edited": True})
+        reset_stopped_steps(plan, step.step_id, tx, by=by, event_data={"edited": True})
         Step.objects.filter(pk=step.pk).update(given_arguments=order.text)
         calls.store_call_secrets(order, plan.public_id, step.step_id)
         if step.call is not None:
@@ -101,9 +101,9 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
 
 def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the call that a failed step makes with these arguments. Raises like `calls.prepare_call`."""
-    wanted = vault.restore_edited_arguments(arguments, _editable_arguments(step), plan.public_id)
-    order = calls.prepare_call(step.tool, wanted.in_place(), plan_ref=plan.public_id)
-    wanted.check(RedactedArguments(order.text, order.secrets))
+    restored = vault.restore_edited_arguments(arguments, _editable_arguments(step), plan.public_id)
+    order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
+    restored.check(RedactedArguments(order.text, order.secrets))
     return order
 
 
@@ -114,8 +114,8 @@ def arguments_to_edit(step: Step) -> dict[str, Any]:
         with suppress(ParameterError):
             parameters = references.resolve(parameters, Memory(step.plan_id))
         return parameters
-    shown: dict[str, Any] = json.loads(without_macs(_editable_arguments(step)))
-    return shown
+    arguments: dict[str, Any] = json.loads(without_macs(_editable_arguments(step)))
+    return arguments
 
 
 def _editable_arguments(step: Step) -> str:
@@ -130,11 +130,11 @@ def schema_to_edit(step: Step) -> dict[str, Any]:
 
 
 def reset_stopped_steps(
-    plan: Plan, step_id: int | None, tx: PlanTransaction, *, by: Requester, said: Mapping[str, Any] = NO_EDITS
+    plan: Plan, step_id: int | None, tx: PlanTransaction, *, by: Requester, event_data: Mapping[str, Any] = NO_EDITS
 ) -> None:
     """Make one stopped step and its dependents, or all stopped steps, pending again inside a transaction of the plan.
 
-    `said` is added to the event of the named step. Raises like `retry_plan`. The caller settles the plan.
+    `event_data` is added to the event of the named step. Raises like `retry_plan`. The caller settles the plan.
     """
     plan.refresh_from_db()
     if plan.status in NOT_RETRYABLE:
@@ -144,7 +144,7 @@ def reset_stopped_steps(
         _reopen(plan, tx, by)
     _reset_steps(plan, steps, tx, by)
     for step in steps:
-        more = said if step.step_id == step_id else NO_EDITS
+        more = event_data if step.step_id == step_id else NO_EDITS
         tx.record("step.retrying", step.step_id, by=user_display_name(by.user), **_earlier_try(step), **more)
 
 

@@ -84,7 +84,7 @@ def _reopen_failed(plan: Plan, step_id: int, reason: str, tx: PlanTransaction, b
     step = plan.steps.select_related("call__version").get(step_id=step_id)
     if step.status not in STOPPED or step.parent_id is not None:
         return
-    reset_stopped_steps(plan, step_id, tx, by=by, said={"to_skip": True})
+    reset_stopped_steps(plan, step_id, tx, by=by, event_data={"to_skip": True})
     if step.call is not None:
         signals.record_fact("call.skipped", call=step.call, by=by.user, reason=reason)
 

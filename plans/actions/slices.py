@@ -42,7 +42,7 @@ TOO_LATE = "Not all previews could be prepared in time. Ask again for the rest."
 class PlanSlice:
     """Requests that can be decided now, in step order; all upcoming steps; and the steps left out, with the reason."""
 
-    asked: Sequence[ApprovalRequest]
+    requests: Sequence[ApprovalRequest]
     ahead: Sequence[UpcomingStep]
     left: Sequence[tuple[int, str]] = ()
 
@@ -56,18 +56,18 @@ def prepare_slice(plan: Plan, count: int, *, by: User) -> PlanSlice:
     """
     require_open_steps(plan)
     facts, until = load_snapshot(plan.pk), monotonic() + SECONDS
-    asked, left = list[ApprovalRequest](), list[tuple[int, NotAllowed | ToolError]]()
+    requests, left = list[ApprovalRequest](), list[tuple[int, NotAllowed | ToolError]]()
     for ahead in upcoming_steps(plan):
-        if len(asked) == min(count, MAX_SLICE_STEPS):
+        if len(requests) == min(count, MAX_SLICE_STEPS):
             break
         if ahead.is_open and ahead.request is not None and ahead.request.is_pre_approval:
-            asked.append(ahead.request)
+            requests.append(ahead.request)
         elif ahead.kind == GATED:
             try:
-                asked += _ask_early(facts, ahead, until, by)
+                requests += _ask_early(facts, ahead, until, by)
             except (NotAllowed, ToolError) as error:
                 left.append((ahead.step.step_id, error))
-    return PlanSlice(asked, upcoming_steps(plan), _left_out_reasons(left, or_raise=not asked))
+    return PlanSlice(requests, upcoming_steps(plan), _left_out_reasons(left, or_raise=not requests))
 
 
 def _left_out_reasons(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bool) -> list[tuple[int, str]]:
@@ -108,16 +108,16 @@ def _ask_early(plan: PlanSnapshot, ahead: UpcomingStep, until: float, by: User) 
     finally:
         if made is None and counted is not None:
             limits.give_back_count(order, plan, counted)
-    return [made] if made is not None else _asked_by_others(ahead.step)
+    return [made] if made is not None else _requested_by_others(ahead.step)
 
 
-def _asked_by_others(step: Step) -> list[ApprovalRequest]:
+def _requested_by_others(step: Step) -> list[ApprovalRequest]:
     pending = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, is_early=True, ready_at=None)
     return list(pending.filter(call__step=step.pk)[:1])
 
 
 @retry_on_deadlock
-def _store(plan: PlanSnapshot, ahead: UpcomingStep, shown: Preview | None, by: User) -> ApprovalRequest:
+def _store(plan: PlanSnapshot, ahead: UpcomingStep, preview: Preview | None, by: User) -> ApprovalRequest:
     """Store a held call for the step, which stays pending. Raises Conflict if the step has changed."""
     step, order, rule = ahead.step, ahead.order, ahead.rule
     if order is None or rule is None:
@@ -129,7 +129,7 @@ def _store(plan: PlanSnapshot, ahead: UpcomingStep, shown: Preview | None, by: U
             raise Conflict("The step has changed.")
         call = grants.store_as_held(tx, hold)
         waits.update(call=call)
-        return execution.open_approval_request(tx, hold, call, shown, early_by=by)
+        return execution.open_approval_request(tx, hold, call, preview, early_by=by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,9 @@ class _UpcomingSteps:
         """Return the first reference whose value is missing or may still change."""
         if "${" not in step.parameters:
             return None
-        wanted = references.find(step.parameters_json)
+        needed = references.find(step.parameters_json)
         unsure = {key for key, writer in self.writers.items() if writer != step.step_id}
-        return next((each for each in wanted if each.key not in self.known or each.key in unsure), None)
+        return next((each for each in needed if each.key not in self.known or each.key in unsure), None)
 
     def _later(self, step: Step, missing: references.Reference) -> UpcomingStep:
         """Return a step whose arguments are not complete yet."""
@@ -116,8 +116,8 @@ class _UpcomingSteps:
         target = snapshot.callable_tool(step.tool)
         if target is None:
             return UpcomingStep(step, STOPS, f"There is no tool {step.tool}.")
-        asked = PreparedCall(target, step.parameters_json, step.parameters)
-        runs = isinstance(gate(calls.facts_for_rules(asked, self.facts)), pipeline.Allow)
+        order = PreparedCall(target, step.parameters_json, step.parameters)
+        runs = isinstance(gate(calls.facts_for_rules(order, self.facts)), pipeline.Allow)
         return UpcomingStep(step, ALONE if runs else LATER, why)
 
     def _judged(self, step: Step, order: PreparedCall) -> UpcomingStep:

@@ -227,8 +227,8 @@ def _stop_without_answer(context: AgentStepContext, child: Step) -> None:
         why = AgentRun.Stopped.SECONDS
         _stop(context, why, limit_text(why, context.run, context.settings))
         return
-    said = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
-    _stop(context, AgentRun.Stopped.FAILED, said)
+    reason = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
+    _stop(context, AgentRun.Stopped.FAILED, reason)
 
 
 def _turn_result(call: Call) -> TurnResult | None:
@@ -261,18 +261,18 @@ def _end(context: AgentStepContext, turn: TurnResult, child: Step) -> None:
 
 def _make_calls(context: AgentStepContext, turn: TurnResult) -> None:
     """Make all calls that the model requested in parallel, or none if that would exceed a limit."""
-    wanted = tool_calls.sort_calls(context.plan, context.settings, turn)
-    why = limit_reached(context.run, context.settings.budget, more_calls=len(wanted.documents))
+    requested = tool_calls.sort_calls(context.plan, context.settings, turn)
+    why = limit_reached(context.run, context.settings.budget, more_calls=len(requested.documents))
     if why is not None:
         _stop(context, why, limit_text(why, context.run, context.settings))
         return
-    numbers = iter(tool_calls.add_call_steps(context.tx, context.plan, context.step, wanted.documents))
-    context.run.calls += len(wanted.documents)
+    numbers = iter(tool_calls.add_call_steps(context.tx, context.plan, context.step, requested.documents))
+    context.run.calls += len(requested.documents)
     context.awaited = [
         Awaited(id=call.id, tool=call.tool, refusal=refusal, step_id=0 if refusal else next(numbers))
-        for call, refusal in zip(turn.calls, wanted.refusals, strict=True)
+        for call, refusal in zip(turn.calls, requested.refusals, strict=True)
     ]
-    if wanted.documents:
+    if requested.documents:
         _wait_for_children(context)
         return
     _record_outcomes(context, {})

@@ -217,6 +217,6 @@ def _outcome_notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
         yield prompts.data_block(
             prompts.truncate(without_macs(call.arguments), LONGEST_INPUT), "It ran with", kind="json"
         )
-    said = [call.message if call.message != "OK" else "", response.get("user_message"), response.get("warning")]
-    for text in dict.fromkeys(str(each) for each in said if each):
+    texts = [call.message if call.message != "OK" else "", response.get("user_message"), response.get("warning")]
+    for text in dict.fromkeys(str(each) for each in texts if each):
         yield prompts.data_block(prompts.truncate(text, LONGEST_MESSAGE), "Its message")

@@ -204,10 +204,10 @@ def parse_tool_calls(response: "ModelResponse", before: Iterable[Message]) -> li
     return calls
 
 
-def _unique_id(wanted: str, taken: set[str]) -> str:
+def _unique_id(preferred: str, taken: set[str]) -> str:
     """Return an unused id: the wanted one if every provider accepts it."""
-    if _ID.fullmatch(wanted) and wanted not in taken:
-        return wanted
+    if _ID.fullmatch(preferred) and preferred not in taken:
+        return preferred
     number = len(taken) + 1
     while f"call_{number}" in taken:
         number += 1

@@ -29,32 +29,32 @@ MOST_TOOLS = 128
 """Limit of providers for one request. If there are more, tools named in the filter and those that fit the task win."""
 
 
-def tools_to_offer(wanted: ToolFilter, plan: Plan, task: str = "") -> Mapping[str, CallableTool]:
+def tools_to_offer(tool_filter: ToolFilter, plan: Plan, task: str = "") -> Mapping[str, CallableTool]:
     """Return the tools to offer, sorted by name, at most as many as providers accept."""
-    found = tools_allowed(wanted, plan)
+    found = tools_allowed(tool_filter, plan)
     if len(found) <= MOST_TOOLS:
         return found
-    named = set(wanted.names)
+    named = set(tool_filter.names)
     first = sorted(rank_tools(found, task), key=lambda name: name not in named)[:MOST_TOOLS]
     return {name: found[name] for name in sorted(first)}
 
 
-def tools_allowed(wanted: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
+def tools_allowed(tool_filter: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
     """Return all allowed tools, sorted by name. `ask_user` is included only if the filter names it."""
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
-    found = {name: target for name, target in tools_callable_by(by).items() if _is_allowed(wanted, target)}
-    asks = snapshot.callable_tool(ASK_USER) if ASK_USER in wanted.names else None
+    found = {name: target for name, target in tools_callable_by(by).items() if _is_allowed(tool_filter, target)}
+    asks = snapshot.callable_tool(ASK_USER) if ASK_USER in tool_filter.names else None
     if asks is not None and asks.enabled:
         found[ASK_USER] = asks
     return dict(sorted(found.items()))
 
 
-def _is_allowed(wanted: ToolFilter, target: CallableTool) -> bool:
+def _is_allowed(tool_filter: ToolFilter, target: CallableTool) -> bool:
     tool = target.tool
-    if LEVELS.index(SafetyLevel(tool.safety_level)) > LEVELS.index(SafetyLevel(wanted.max_level)):
+    if LEVELS.index(SafetyLevel(tool.safety_level)) > LEVELS.index(SafetyLevel(tool_filter.max_level)):
         return False
-    is_any = not wanted.names and not wanted.categories
-    return is_any or tool.name in wanted.names or not set(wanted.categories).isdisjoint(tool.categories)
+    is_any = not tool_filter.names and not tool_filter.categories
+    return is_any or tool.name in tool_filter.names or not set(tool_filter.categories).isdisjoint(tool.categories)
 
 
 TURN_TOOL = AGENT_TURN
@@ -103,9 +103,9 @@ def _not_offered_text(tool: str) -> str:
     return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool_error(tool[:64]))
 
 
-def _call_document(call: ToolUse, said: str) -> StepDocument:
+def _call_document(call: ToolUse, text: str) -> StepDocument:
     """Return the step of a call, with escaped references and the model's text as description."""
-    words = " ".join(said.replace("\0", " ").split())
+    words = " ".join(text.replace("\0", " ").split())
     return StepDocument(
         step_id=1,
         description=words[:LONGEST_DESCRIPTION] or CALL_WITHOUT_TEXT.format(tool=call.tool),
@@ -134,12 +134,12 @@ def add_call_steps(
     return numbers
 
 
-def _free_numbers(plan: Plan, wanted: int) -> list[int]:
+def _free_numbers(plan: Plan, amount: int) -> list[int]:
     """Return step ids never used in the plan: the next ones, or the lowest free ones near the maximum."""
     taken = set(plan.steps.values_list("step_id", flat=True)) | removed_step_numbers(plan)
     first = max(taken) + 1
     first = 1 if first > MAX_STEP_ID - MAX_STEPS else first
-    return list(islice((number for number in count(first) if number not in taken), wanted))
+    return list(islice((number for number in count(first) if number not in taken), amount))
 
 
 def hint_workers(tx: PlanTransaction, ready: int) -> None:

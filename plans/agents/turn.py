@@ -24,7 +24,7 @@ from plans.agents.runs import AWAITED
 from plans.agents.tool_calls import TURN_TOOL
 from plans.live import feed
 from plans.llm import client, failures, provider
-from plans.llm.client import AskedModel, ModelUseRecord, in_database
+from plans.llm.client import ModelPrompt, ModelUseRecord, in_database
 from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelUnavailable
 from plans.llm.tools import CATEGORY
 from plans.models import AgentRun, Step
@@ -63,11 +63,11 @@ async def run_conversation(conversation: ModelConversation, publish: Callable[[s
     transcript = provider_messages.transcript_messages(instructions, messages, conversation.tools)
     sanitized = ModelConversation(conversation.context, instructions, messages, conversation.tools, conversation.model)
     async with client.record_model_use(
-        AskedModel("agent", conversation.context, transcript, conversation.model)
+        ModelPrompt("agent", conversation.context, transcript, conversation.model)
     ) as record:
         response = await _response(sanitized, record, publish)
-        if record.given.is_cut:
-            raise AnswerUnreadable(client.ANSWER_CUT_OFF, record.given.text, record.given.tokens)
+        if record.answer.is_cut:
+            raise AnswerUnreadable(client.ANSWER_CUT_OFF, record.answer.text, record.answer.tokens)
         return _turn(response, record, messages)
 
 
@@ -77,7 +77,7 @@ async def _response(
     # Loading the library and the model may take seconds; other coroutines must not wait for that.
     model = await asyncio.to_thread(provider.load_model, conversation.model)
     try:
-        async with asyncio.timeout(record.asked.seconds):
+        async with asyncio.timeout(record.prompt.seconds):
             response = await _stream_response(model, conversation, record, publish)
     except Exception as error:  # noqa: BLE001 - any exception's text may contain the prompt or a key
         raise failures.failure_from_error(error) from None
@@ -106,7 +106,7 @@ async def _stream_response(
         finally:
             text_stream.stop()
             response = stream.get()
-            record.given = client.answer_from_response(response, model.model_name)
+            record.answer = client.answer_from_response(response, model.model_name)
         return response
 
 
@@ -140,14 +140,14 @@ class _StreamedText:
 
 
 def _turn(response: "ModelResponse", record: ModelUseRecord, before: Sequence[Message]) -> TurnResult:
-    given = record.given
+    answer = record.answer
     return TurnResult(
-        text=client.without_secrets(given.text),
+        text=client.without_secrets(answer.text),
         calls=provider_messages.parse_tool_calls(response, before),
-        model=given.model,
-        input_tokens=given.input_tokens,
-        output_tokens=given.output_tokens,
-        cost=None if given.cost is None else str(given.cost),
+        model=answer.model,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        cost=None if answer.cost is None else str(answer.cost),
     )
 
 
@@ -181,7 +181,7 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
     try:
         async with asyncio.timeout(turn.seconds) as limit:
             watch = asyncio.create_task(_stop_when_unwanted(context, limit))
-            said = await run_conversation(
+            answer = await run_conversation(
                 turn.conversation, partial(feed.publish_model_text, turn.plan_ref, turn.agent_step)
             )
     except TimeoutError:
@@ -190,7 +190,7 @@ async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
         if watch is not None:
             watch.cancel()
         feed.publish_model_text(turn.plan_ref, turn.agent_step, "")
-    result = await in_database(secrets.store_turn_secrets, said, turn.plan_ref, context.step_id or 0)
+    result = await in_database(secrets.store_turn_secrets, answer, turn.plan_ref, context.step_id or 0)
     return result.model_dump(mode="json")
 
 

@@ -43,8 +43,8 @@ class CallEndpoint(PlanEndpoint):
     def detail_response(self, public_id: str, status: int = 200) -> Response:
         """Return the response with the call's current state. Raises Http404."""
         call = self.call(public_id)
-        shown, hidden = CALL_SERIALIZER.to_representation(call), hidden_call_parts(self.user, call)
-        return Response(mask_call(shown, hidden) if hidden else shown, status)
+        document, hidden = CALL_SERIALIZER.to_representation(call), hidden_call_parts(self.user, call)
+        return Response(mask_call(document, hidden) if hidden else document, status)
 
     def call(self, public_id: str) -> Call:
         """Return a call that the caller may see. Raises Http404."""
@@ -75,9 +75,9 @@ class CallList(CallEndpoint):
         return request_call_wait(response, seconds)
 
     def _create(self, order: dict[str, Any], *, at_once: bool) -> Response:
-        wanted = CallOrder(plan_ref=order.pop("plan", None), **order)
+        call_order = CallOrder(plan_ref=order.pop("plan", None), **order)
         try:
-            call = create_call(wanted, by=self.requester)
+            call = create_call(call_order, by=self.requester)
         except Plan.DoesNotExist:
             raise Http404 from None
         if at_once:

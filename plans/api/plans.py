@@ -108,7 +108,7 @@ class PlanEndpoint(Endpoint):
     def detail_response(self, public_id: str, status: int = 200) -> Response:
         """Return the response with the plan's current state."""
         plan = self.plan(public_id)
-        shown = PlanDetailSerializer(
+        serializer = PlanDetailSerializer(
             plan,
             context={
                 "counts": step_counts([plan]),
@@ -117,7 +117,7 @@ class PlanEndpoint(Endpoint):
                 "clone_links": clone_links(plan, self.user, self.token),
             },
         )
-        return Response(shown.data, status)
+        return Response(serializer.data, status)
 
 
 class PlanListEndpoint(PlanEndpoint):
@@ -215,10 +215,10 @@ class PlanEvents(PlanEndpoint):
         query = self.query(EventQuery)
         size = query["page_size"]
         events = selectors.events_after(self.plan(public_id), query["after"], size + 1)
-        shown = events[:size]
+        page = events[:size]
         more = len(events) > size
-        link = replace_query_param(request.build_absolute_uri(), "after", shown[-1].seq) if more else None
-        return Response({"next": link, "previous": None, "results": EventSerializer(shown, many=True).data})
+        link = replace_query_param(request.build_absolute_uri(), "after", page[-1].seq) if more else None
+        return Response({"next": link, "previous": None, "results": EventSerializer(page, many=True).data})
 
 
 class PlanAction(PlanEndpoint):

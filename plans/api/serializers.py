@@ -119,7 +119,7 @@ class CallPreviewSerializer(serializers.Serializer[Rehearsal]):
     @extend_schema_field(serializers.DictField(allow_null=True))
     def get_preview(self, rehearsal: Rehearsal) -> Any:
         """Return the tool's preview."""
-        return to_jsonable_python(rehearsal.shown)
+        return to_jsonable_python(rehearsal.preview)
 
 
 class ActionBody(StrictSerializer):
@@ -402,7 +402,7 @@ class PlanDetailSerializer(PlanSerializer):
     def get_steps(self, plan: Plan) -> Any:
         """Return the steps in order."""
         private: PrivatePlanParts = self.context["private"]
-        return [private.mask_step(shown) for shown in StepSerializer(steps_of(plan), many=True).data]
+        return [private.mask_step(step) for step in StepSerializer(steps_of(plan), many=True).data]
 
 
 class CallApprovalSerializer(serializers.Serializer[Any]):
@@ -461,10 +461,10 @@ class CallSerializer(serializers.Serializer[Any]):
 
     def to_representation(self, instance: Call) -> dict[str, Any]:
         """Return the call, without `left_running` if it is null."""
-        shown = super().to_representation(instance)
-        if shown["left_running"] is None:
-            del shown["left_running"]
-        return shown
+        document = super().to_representation(instance)
+        if document["left_running"] is None:
+            del document["left_running"]
+        return document
 
     def get_step_id(self, call: Call) -> int | None:
         """Return the number of the step, or None."""

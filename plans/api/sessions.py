@@ -97,8 +97,8 @@ class SessionListEndpoint(PlanEndpoint):
     def get(self, request: Request) -> Response:
         """List the sessions with calls, most recently active first."""
         query, at = self.page_query(SessionQuery)
-        wanted = {"through": query.get("token"), "status": query.get("status")}
-        page = paginate(newest_plans_of_sessions(self.user, self.token, **wanted), order="-id", at=at)
+        filters = {"through": query.get("token"), "status": query.get("status")}
+        page = paginate(newest_plans_of_sessions(self.user, self.token, **filters), order="-id", at=at)
         rows = {row.newest.pk: row for row in session_rows(page.rows)}
         return paginated_response(request, page, lambda plan: SessionSerializer(rows[plan.pk]).data)
 

@@ -91,18 +91,18 @@ class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
     @extend_schema_field(SliceItemSerializer(many=True))
     def get_results(self, found: slices.PlanSlice) -> Any:
         """Return the requests as in lists."""
-        viewer, order = self.context["viewer"], [request.pk for request in found.asked]
+        viewer, order = self.context["viewer"], [request.pk for request in found.requests]
         rows = with_snooze(with_related(requests_for(viewer)), viewer).filter(pk__in=order)
-        shown: list[ApprovalRequest] = sorted(rows, key=lambda row: order.index(row.pk))
-        context = {"viewer": viewer, "private": hidden_from(viewer, shown)}
-        return SliceItemSerializer(shown, many=True, context=context).data
+        requests: list[ApprovalRequest] = sorted(rows, key=lambda row: order.index(row.pk))
+        context = {"viewer": viewer, "private": hidden_from(viewer, requests)}
+        return SliceItemSerializer(requests, many=True, context=context).data
 
     @extend_schema_field(LeftOutSerializer(many=True))
     def get_left(self, found: slices.PlanSlice) -> list[dict[str, Any]]:
         """Return the gated steps without a request."""
         private: PrivatePlanParts = self.context["private"]
-        shown = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in found.left]
-        return [{"step_id": number, "why": why} for number, why in shown]
+        reasons = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in found.left]
+        return [{"step_id": number, "why": why} for number, why in reasons]
 
 
 class SlicePreview(PlanEndpoint):

@@ -130,8 +130,8 @@ class _PlanCheck:
     def known_steps(self) -> str:
         """The existing step numbers, as a suggestion."""
         numbers = sorted(self.by_id)
-        shown = [str(number) for number in numbers[:20]] + ["…"] * (len(numbers) > 20)
-        return f"Known steps: {', '.join(shown)}."
+        names = [str(number) for number in numbers[:20]] + ["…"] * (len(numbers) > 20)
+        return f"Known steps: {', '.join(names)}."
 
     @cached_property
     def graph(self) -> dict[int, list[int]]:

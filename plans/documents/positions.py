@@ -12,10 +12,10 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOT
 
 def find_lines(text: str, paths: Set[str]) -> dict[str, int]:
     """Return dotted path → line, counted from 1; a path not in the text gets the line of its nearest parent."""
-    wanted = {ancestor for path in paths for ancestor in _enclosing_paths(path)}
+    known_paths = {ancestor for path in paths for ancestor in _enclosing_paths(path)}
     seen: dict[str, int] = {}
     for path, line in _values(text):
-        if path in wanted:
+        if path in known_paths:
             seen.setdefault(path, line)
     return {path: next((seen[each] for each in _enclosing_paths(path) if each in seen), 1) for path in paths}
 

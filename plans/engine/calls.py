@@ -46,12 +46,12 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
     given = edited_arguments(step, plan.ref) if step.attempt > 1 else None
     parameters = vault.load_complete(text, plan.ref) if given is None else given
     is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
-    wanted = vault.RestoredArguments(parameters)
+    restored = vault.RestoredArguments(parameters)
     if not is_literal and ("${" in text or step.parent_pk is not None):  # text of models is escaped too
         memory = Memory(step.plan_pk, stored=True)
-        wanted = vault.load_references(references.resolve(parameters, memory), plan.ref)
-    order = prepare_call(step.tool, wanted.arguments, plan_ref=plan.ref)
-    wanted.check_references(RedactedArguments(order.text, order.secrets))
+        restored = vault.load_references(references.resolve(parameters, memory), plan.ref)
+    order = prepare_call(step.tool, restored.arguments, plan_ref=plan.ref)
+    restored.check_references(RedactedArguments(order.text, order.secrets))
     order = replace(order, reason=extensions.model_text_with_call(step))
     return order if old is None else replace(order, replaces=old, asker=requester_ids_of(old))
 

@@ -44,9 +44,10 @@ def invalidate_if_outdated(tx: PlanTransaction, call: Call, order: PreparedCall)
 
 def _find_mismatch(tx: PlanTransaction, call: Call, order: PreparedCall) -> Mismatch | None:
     request = call.approval
-    asked = request.rounds.values_list("arguments", flat=True).get(number=1)  # a reviewer may have changed them since
-    if order.text != asked and not _differs_only_in_hmacs(order, asked, call.plan_ref):
-        names = ", ".join(changed_fields(json.loads(asked), json.loads(order.text)))
+    # The first round, because a reviewer may have changed the arguments since.
+    requested = request.rounds.values_list("arguments", flat=True).get(number=1)
+    if order.text != requested and not _differs_only_in_hmacs(order, requested, call.plan_ref):
+        names = ", ".join(changed_fields(json.loads(requested), json.loads(order.text)))
         return (
             Drift.ARGUMENTS,
             f"When its step was ready, the arguments of the call differed from the early request: {names}.",
@@ -58,9 +59,9 @@ def _find_mismatch(tx: PlanTransaction, call: Call, order: PreparedCall) -> Mism
     return None
 
 
-def _differs_only_in_hmacs(order: PreparedCall, asked: str, plan_ref: str) -> bool:
+def _differs_only_in_hmacs(order: PreparedCall, requested: str, plan_ref: str) -> bool:
     """Return whether only the HMACs of secrets differ, because the key was rotated since."""
-    return holds_secret(asked) and canonical_text(vault.load_available(asked, plan_ref)) == canonical_text(
+    return holds_secret(requested) and canonical_text(vault.load_available(requested, plan_ref)) == canonical_text(
         order.arguments
     )
 
@@ -120,8 +121,8 @@ def withdraw_if_rejected_before(call: Call) -> bool:
 
 def early_calls(steps: QuerySet[Step]) -> list[Call]:
     """Return the calls of these steps with an open early request."""
-    asked = Call.objects.filter(step__in=steps, approval__is_early=True, approval__ready_at=None)
-    return list(asked.filter(approval__status__in=OPEN).select_related("approval"))
+    early = Call.objects.filter(step__in=steps, approval__is_early=True, approval__ready_at=None)
+    return list(early.filter(approval__status__in=OPEN).select_related("approval"))
 
 
 def withdraw_early_requests(calls: Iterable[Call], reason: str, *, by: "User | None" = None) -> None:
@@ -142,10 +143,10 @@ def withdraw_early_requests_of_blocked(tx: PlanTransaction, step_id: int) -> Non
     """Withdraw the early requests of steps that cannot become ready because step `step_id` failed."""
     waiting = Step.objects.filter(plan=tx.plan_pk, status=StepStatus.PENDING, call__isnull=False)
     # The cheap check first: nearly always there are none.
-    asked = early_calls(waiting) if waiting.exists() else []
-    if not asked:
+    early = early_calls(waiting) if waiting.exists() else []
+    if not early:
         return
     arrows = StepDependency.objects.filter(step__plan=tx.plan_pk)
     after = descendants(step_id, arrows.values_list("needs__step_id", "step__step_id"))
     reason = f"Step {step_id}, on which it depends, has failed."
-    withdraw_early_requests([call for call in asked if int(call.step_ref) in after], reason)
+    withdraw_early_requests([call for call in early if int(call.step_ref) in after], reason)

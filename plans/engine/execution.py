@@ -252,15 +252,15 @@ def _hold_call(hold: HeldCall, turn: TimeSlice) -> WorkItem | None:
 
 @recover_lost_commit
 @retry_on_lock
-def _store_hold(hold: HeldCall, shown: Preview | None, turn: TimeSlice) -> WorkItem | None:
+def _store_hold(hold: HeldCall, preview: Preview | None, turn: TimeSlice) -> WorkItem | None:
     with plan_transaction(hold.plan.pk, hold.plan.ref) as tx:
         if hold.order.target.grant_limits is not None and _release_if_paused(tx, hold, turn):
             return None
-        tx.result = run = grants.start_granted(tx, hold, shown)
+        tx.result = run = grants.start_granted(tx, hold, preview)
         if run is not None:
             return run
         if not defer_if_queue_full(tx, hold, exactly=True):
-            store_held(tx, hold, shown)
+            store_held(tx, hold, preview)
         return _claim_next(tx, hold.plan, turn)
 
 
@@ -272,18 +272,20 @@ def _refuse_work(work: HeldCall | ApprovedCall | StaleApproval, error: ToolError
         return _claim_next(tx, work.plan, turn)
 
 
-def store_held(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) -> Call:
+def store_held(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) -> Call:
     """Store a held call, its requesters and its approval request. Raises Conflict if the lease was lost."""
     call = grants.store_as_held(tx, hold)
     if not statements.release_step(tx.cursor, hold.step, StepWait(WaitingFor.APPROVAL, call.pk, tx.now)):
         raise Conflict("Another worker took over this step while its preview was computed.")
-    asked = open_approval_request(tx, hold, call, shown)
-    tx.record("step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=asked.public_id)
+    request = open_approval_request(tx, hold, call, preview)
+    tx.record(
+        "step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=request.public_id
+    )
     return call
 
 
 def open_approval_request(
-    tx: PlanTransaction, hold: HeldCall, call: Call, shown: Preview | None, *, early_by: "User | None" = None
+    tx: PlanTransaction, hold: HeldCall, call: Call, preview: Preview | None, *, early_by: "User | None" = None
 ) -> ApprovalRequest:
     """Store the requesters of a held call and open its approval request; `early_by` requested it before its step."""
     people = requesters_of(hold.plan, hold.order, hold.step.pk)
@@ -292,7 +294,7 @@ def open_approval_request(
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant's earlier start may have stored some
     background = RequestProvenance(early_by, input_authors_of(hold.step))
-    request = lifecycle.open_request(call, rule=hold.rule, preview=shown, now=tx.now, background=background)
+    request = lifecycle.open_request(call, rule=hold.rule, preview=preview, now=tx.now, background=background)
     if hold.order.replaces is not None:
         lifecycle.supersede(hold.order.replaces, request)
     return request
@@ -339,11 +341,11 @@ def _release_drifted(work: ApprovedCall | StaleApproval, error: ToolDrifted, tur
 @recover_lost_commit
 @retry_on_lock
 def _start_approved(
-    resume: ApprovedCall, order: PreparedCall, shown: Preview | None, turn: TimeSlice
+    resume: ApprovedCall, order: PreparedCall, preview: Preview | None, turn: TimeSlice
 ) -> RunningCall | None:
     """Compare and consume the approval and mark the call as running, in one transaction before the handler runs."""
     call, target = copy(resume.call), order.target
-    state = (shown.state_token or "") if shown else ""
+    state = (preview.state_token or "") if preview else ""
     binding = ApprovalBinding(target.fingerprint, target.implementation_digest, call.arguments, state)
     with plan_transaction(resume.plan.pk, resume.plan.ref) as tx:
         if not statements.renew_lease(tx.cursor, resume.step, until=calls.new_lease(resume.step.claimed_by, tx).until):
@@ -394,18 +396,18 @@ def _renew_approval(renewal: StaleApproval, turn: TimeSlice) -> WorkItem | None:
     """Invalidate the approval and admit the current call, in one transaction."""
     try:
         order = calls.prepare_replacement(renewal.call)
-        shown = _preview(renewal, order, turn)
+        preview = _preview(renewal, order, turn)
     except ToolDrifted as error:
         return _release_drifted(renewal, error, turn)
     except ToolError as error:
         return _refuse_work(renewal, error, turn)
-    return _store_renewal(renewal, order, shown, turn)
+    return _store_renewal(renewal, order, preview, turn)
 
 
 @recover_lost_commit
 @retry_on_lock
 def _store_renewal(
-    renewal: StaleApproval, order: PreparedCall, shown: Preview | None, turn: TimeSlice
+    renewal: StaleApproval, order: PreparedCall, preview: Preview | None, turn: TimeSlice
 ) -> WorkItem | None:
     with plan_transaction(renewal.plan.pk, renewal.plan.ref) as tx:
         if _release_if_paused(tx, renewal, turn):
@@ -413,7 +415,7 @@ def _store_renewal(
         lifecycle.invalidate(renewal.call.approval, reason=renewal.reason, what=renewal.what)
         work = starting.admit(StartContext(tx, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, HeldCall):
-            store_held(tx, work, shown)
+            store_held(tx, work, preview)
             work = None
         tx.result = work
         return work or _claim_next(tx, renewal.plan, turn)

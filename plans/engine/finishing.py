@@ -56,7 +56,7 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
     if outcome.late is not None:
         late_results.keep_as_evidence(run.call, late_results.evidence_of(run, outcome, outcome.late))
     if outcome.left_running:
-        late_results.note_abandoned(tx, run)
+        late_results.record_abandoned(tx, run)
     delay = retries.retry_delay(tx, run, outcome)
     if delay is not None:
         is_retrying = retries.retry_failed(tx, run, outcome, delay)
@@ -73,7 +73,7 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
 
 def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool) -> None:
     """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
-    response = pipeline.standard_response(run.order.target.tool, run.order.shown, outcome)
+    response = pipeline.standard_response(run.order.target.tool, run.order.redacted_arguments, outcome)
     ending = CallEnding(
         status=_status_of(outcome),
         response=as_json(response),
@@ -104,8 +104,8 @@ def _with_edit_note(outcome: pipeline.CallOutcome, edited: EditSummary) -> pipel
     """Add to the message for the requester which fields were edited and by whom; the arguments have the values."""
     names, fields = " and ".join(edited.by), ", ".join(edited.fields)
     message = f"Edited by {names} before it was approved: {fields}. {outcome.message}"
-    told = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
-    return replace(outcome, message=message, fields={**outcome.fields, **told})
+    note = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
+    return replace(outcome, message=message, fields={**outcome.fields, **note})
 
 
 def _cancel(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:
@@ -266,19 +266,19 @@ def fail(tx: PlanTransaction, step: ClaimedStep, message: str, *, call: Call | N
     """Fail a step with a message for people, also stored in memory; return False if its lease was lost."""
     if not statements.fail_step(tx.cursor, step, now=tx.now, error=message):
         return False
-    told = ({"call": call.public_id} if call else {}) | ({"error": code} if code else {})
-    _note_failure(tx, step.step_id, step.tool, message, told)
+    event_data = ({"call": call.public_id} if call else {}) | ({"error": code} if code else {})
+    _record_failure(tx, step.step_id, step.tool, message, event_data)
     return True
 
 
-def _note_failure(tx: PlanTransaction, step_id: int, tool: str, message: str, told: dict[str, str]) -> None:
+def _record_failure(tx: PlanTransaction, step_id: int, tool: str, message: str, event_data: dict[str, str]) -> None:
     """Record a failed step in memory and history; withdraw early requests of steps that depend on it."""
     early_requests.withdraw_early_requests_of_blocked(tx, step_id)
     MemoryItem.objects.create(
         plan_id=tx.plan_pk, type=MemoryItem.Type.STEP_FAILED,
         value=json.dumps({"tool": tool or None, "error": message}), step_id=step_id, at=tx.now,
     )  # fmt: skip
-    tx.record("step.failed", step_id, **told)
+    tx.record("step.failed", step_id, **event_data)
 
 
 def wait_for_settlement(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
@@ -326,4 +326,4 @@ def fail_held_step(tx: PlanTransaction, call: Call, message: str) -> None:
     """Fail the step of a rejected or expired call."""
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=tx.now, **RELEASED_COLUMNS):
-        _note_failure(tx, int(call.step_ref), call.tool_name, message, {"call": call.public_id})
+        _record_failure(tx, int(call.step_ref), call.tool_name, message, {"call": call.public_id})

@@ -64,7 +64,7 @@ def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> Gr
     asker = order.asker or plan.asker
     return GrantCandidate(
         target=order.target,
-        arguments=order.shown,
+        arguments=order.redacted_arguments,
         plan_ref=plan.ref,
         session=asker.session,
         requested_by=asker.user_id,
@@ -73,7 +73,7 @@ def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> Gr
     )
 
 
-def start_granted(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) -> RunningCall | None:
+def start_granted(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) -> RunningCall | None:
     """Start a held call under a grant that covers it, in this transaction; None if no grant covers it now.
 
     A call that was handed back before its handler began starts again on the same use of its grant, if that is still
@@ -100,7 +100,7 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, shown: Preview | None) ->
         CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
         usage.record_grant_use(grant, call, now=tx.now)
     record_call_event(tx, "call.started", call, level=hold.order.level, attempt=call.attempt)
-    state = (shown.state_token or None) if shown else None
+    state = (preview.state_token or None) if preview else None
     budget = engine_limits.spend_call(tx.cursor, hold.plan)
     return RunningCall(hold.step, hold.plan, call, hold.order, target_state=state, budget=budget)
 

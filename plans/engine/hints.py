@@ -119,13 +119,13 @@ def hint(plan_pk: int, count: int = 1) -> None:
 
     In a cluster the hint is part of the transaction and reaches workers on every machine.
     """
-    wanted = min(count, HINTS_AT_MOST)
-    if wanted <= 0:
+    number = min(count, HINTS_AT_MOST)
+    if number <= 0:
         return
     if settings.TOOLGATE_EXECUTOR == "procrastinate":
-        insert_jobs(plan_pk, wanted)
+        insert_jobs(plan_pk, number)
     else:
-        transaction.on_commit(lambda: deliver_now(plan_pk, wanted), robust=True)
+        transaction.on_commit(lambda: deliver_now(plan_pk, number), robust=True)
 
 
 def discard_lost_hints() -> None:

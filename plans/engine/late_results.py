@@ -51,11 +51,11 @@ def may_undo(run: RunningCall) -> bool:
 as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def record_superseded(run: RunningCall, outcome: pipeline.CallOutcome, told: str) -> None:
+def record_superseded(run: RunningCall, outcome: pipeline.CallOutcome, status: str) -> None:
     """Report an attempt that did not end its call; if its lease was lost, keep the result as evidence."""
-    if told == reports.LATE and not outcome.left_running:  # a handler left running has no result yet
+    if status == reports.LATE and not outcome.left_running:  # a handler left running has no result yet
         keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
-    reports.report_attempt_ended(run, told)
+    reports.report_attempt_ended(run, status)
 
 
 def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
@@ -79,7 +79,7 @@ def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.
     return True
 
 
-def note_abandoned(tx: PlanTransaction, run: RunningCall) -> None:
+def record_abandoned(tx: PlanTransaction, run: RunningCall) -> None:
     """Record that the attempt ends while its handler is still running, unless it has just returned."""
     if _running_attempt(run.call).update(left_running_at=tx.now, came_back_at=None):
         run.abandoned_at.append(tx.now)
@@ -92,7 +92,7 @@ def _running_attempt(call: Call) -> QuerySet[Call]:
 
 def evidence_of(run: RunningCall, outcome: pipeline.CallOutcome, late: pipeline.CallOutcome) -> str:
     """Return the late response as JSON, with its attempt and whether its changes were undone."""
-    response = pipeline.standard_response(run.order.target.tool, run.order.shown, late)
+    response = pipeline.standard_response(run.order.target.tool, run.order.redacted_arguments, late)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
     kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
     return as_json(response | {"attempt": run.call.attempt} | undone | kept)

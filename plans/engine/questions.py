@@ -46,8 +46,8 @@ def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
     """
     if not statements.release_step(tx.cursor, step, StepWait(WaitingFor.INPUT, None, tx.now)):
         raise Conflict("Another worker took over this step before its question was asked.")
-    asked = {"text": storable_text(text), "asked_at": tx.now}
-    Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=asked)
+    question = {"text": storable_text(text), "asked_at": tx.now}
+    Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=question)
     tx.record("step.waiting", step.step_id, waiting_for="input", question=True)
     tx.record("input.requested", step.step_id, question=True)
 
@@ -58,16 +58,16 @@ def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None
 
 
 def _validate_answer(text: str) -> str:
-    said = text.replace("\r\n", "\n").strip()
-    if not said:
+    answer = text.replace("\r\n", "\n").strip()
+    if not answer:
         raise field_error("text", "required", "Write an answer.")
-    if len(said) > MAX_ANSWER:
+    if len(answer) > MAX_ANSWER:
         raise field_error(
-            "text", "too_long", f"This has {len(said):,} characters; an answer may have at most {MAX_ANSWER:,}."
+            "text", "too_long", f"This has {len(answer):,} characters; an answer may have at most {MAX_ANSWER:,}."
         )
-    if "\0" in said:
+    if "\0" in answer:
         raise field_error("text", "invalid", "An answer must not contain the NUL character.")
-    return redact_text(said)
+    return redact_text(answer)
 
 
 @retry_on_deadlock
@@ -98,7 +98,7 @@ def exchanges_of(plan_pk: int) -> Sequence[Exchange]:
     """Return the questions of a plan so far with their answers, in order."""
     rows = Question.objects.filter(step__plan=plan_pk).order_by("pk")
     found = rows.values_list("step__step_id", "text", "answer", "answered_at")
-    return [Exchange(step, text, said if at else None) for step, text, said, at in found]
+    return [Exchange(step, text, answer if at else None) for step, text, answer, at in found]
 
 
 def exchanges_for_models(plan_pk: int) -> Sequence[Exchange]:

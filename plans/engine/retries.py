@@ -128,8 +128,13 @@ def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
     """Release a claimed step for another process; return False if it was released MAX_RELEASES times already."""
     times = _count_releases(tx.plan_pk, step.step_id)
     until = tx.now + timedelta(seconds=RELEASE_SECONDS)
-    told: dict[str, Any] = {"attempt": times + 1, "of": MAX_RELEASES, "seconds": RELEASE_SECONDS, "error": DRIFTED}
-    if times >= MAX_RELEASES or not retry_later(tx, step, until, **told):
+    event_data: dict[str, Any] = {
+        "attempt": times + 1,
+        "of": MAX_RELEASES,
+        "seconds": RELEASE_SECONDS,
+        "error": DRIFTED,
+    }
+    if times >= MAX_RELEASES or not retry_later(tx, step, until, **event_data):
         return False
     _forget_elapsed()
     _released_until[tx.plan_pk] = monotonic() + RELEASED_PAUSE_SECONDS
@@ -138,8 +143,8 @@ def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
 
 def _count_releases(plan_pk: int, step_id: int) -> int:
     """Return how often the step was released in a row; `step.started` events do not interrupt the row."""
-    told = Event.objects.filter(plan_id=plan_pk, step_id=step_id).exclude(type="step.started").order_by("-seq")
-    lately = told.values_list("type", "data")[:MAX_RELEASES]
+    events = Event.objects.filter(plan_id=plan_pk, step_id=step_id).exclude(type="step.started").order_by("-seq")
+    lately = events.values_list("type", "data")[:MAX_RELEASES]
     return sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
 
 

@@ -150,7 +150,7 @@ def _ask_question(start: StartContext, order: PreparedCall) -> None:
         raise ToolError(
             "A policy holds questions for approval, which is not supported. Change it to allow or deny them."
         )
-    questions.ask_question(start.tx, start.step, str(order.shown["question"]))
+    questions.ask_question(start.tx, start.step, str(order.redacted_arguments["question"]))
 
 
 def _skip_reason(start: StartContext) -> _DoneCheck:

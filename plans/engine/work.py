@@ -92,7 +92,7 @@ class PreparedCall:
     secrets: tuple[Secret, ...] = ()
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def redacted_arguments(self) -> dict[str, Any]:
         """The arguments with secrets redacted, fit to be shown and stored."""
         return json.loads(without_macs(self.text)) if self.secrets else self.arguments
 
@@ -185,14 +185,14 @@ class Memory(Mapping[str, Any]):
 
     def __init__(self, plan_pk: int, *, stored: bool = False) -> None:
         self._plan_pk = plan_pk
-        self._as_told: Callable[[str], str] = str if stored else without_macs
+        self._convert: Callable[[str], str] = str if stored else without_macs
         self._values: dict[str, Any] | None = None
 
     def _loaded(self) -> dict[str, Any]:
         if self._values is None:
             with connection.cursor() as cursor:
                 cursor.execute(READ_MEMORY, [self._plan_pk])
-                self._values = {key: json.loads(self._as_told(text)) for key, text in cursor.fetchall()}
+                self._values = {key: json.loads(self._convert(text)) for key, text in cursor.fetchall()}
         return self._values
 
     def __getitem__(self, key: str) -> Any:

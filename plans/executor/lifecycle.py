@@ -49,17 +49,17 @@ def run_executor() -> Iterator[None]:
 @contextmanager
 def _exit_on_signal() -> Iterator[Callable[[], None]]:
     """End the body on the first SIGTERM or SIGINT, until it calls the yielded function to finish undisturbed."""
-    told: list[bool] = []  # not an Event, whose lock the interrupted thread could hold
+    finishing: list[bool] = []  # not an Event, whose lock the interrupted thread could hold
 
     def stay() -> None:
-        told.append(True)
+        finishing.append(True)
 
     if threading.current_thread() is not threading.main_thread():
         yield stay
         return
 
     def leave(number: int, frame: FrameType | None) -> None:
-        if not told:
+        if not finishing:
             stay()
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED_STATUS)
 

@@ -105,7 +105,7 @@ class WorkerThread:
 
     turn: execution.TimeSlice
     plan_pk: int | None = None
-    asked_at: float = float("inf")
+    claiming_since: float = float("inf")
     work: WorkItem | None = None
     taken_at: float = float("inf")
     was_slow: bool = False
@@ -116,7 +116,7 @@ class WorkerThread:
         """Set the thread's current work."""
         with self.lock:
             self.work, self.taken_at, self.ends_at = work, float("inf") if work is None else monotonic(), _ends_at(work)
-            self.asked_at = float("inf")
+            self.claiming_since = float("inf")
 
     def back(self) -> None:
         """Record that the tool's code has returned, so that the thread finishes its work itself."""
@@ -134,7 +134,7 @@ class WorkerThread:
 
     def is_kept_from(self, plan_pk: int) -> bool:
         """Return whether the thread has waited for this plan's lock for longer than PATIENT_SECONDS."""
-        return self.plan_pk == plan_pk and monotonic() > self.asked_at + PATIENT_SECONDS
+        return self.plan_pk == plan_pk and monotonic() > self.claiming_since + PATIENT_SECONDS
 
     def is_slow_now(self) -> bool:
         """Return whether the thread has been in a tool's code for longer than QUICK_SECONDS."""
@@ -426,7 +426,7 @@ class ExecutorPool:
 
     def _stay_with(self, plan_pk: int, worker: WorkerThread, work: WorkItem | None = None) -> None:
         """Work on one plan for one time slice, beginning with `work`. After an error the step's lease expires."""
-        worker.plan_pk, worker.asked_at = plan_pk, monotonic() if work is None else float("inf")
+        worker.plan_pk, worker.claiming_since = plan_pk, monotonic() if work is None else float("inf")
         worker.was_slow = False
         try:
             worker.turn = execution.TimeSlice(self.owner, stopping=self._stopping, back=worker.back)

@@ -83,8 +83,8 @@ def _rounds(*, used: bool) -> Iterator[Round]:
     related = ("request__call__implementation", "request__tool_version", "policy_revision__policy")
     rounds = Round.objects.select_related(*related).defer("preview", "request__call__response")
     current = {"request__status": "consumed", "number": F("request__round_number")}
-    wanted = rounds.filter(**current).order_by("request__consumed_at") if used else rounds.exclude(**current)
-    yield from wanted.iterator(AT_ONCE)
+    selected = rounds.filter(**current).order_by("request__consumed_at") if used else rounds.exclude(**current)
+    yield from selected.iterator(AT_ONCE)
 
 
 def _rounds_with_other_digest(*, used: bool) -> Iterator[Round]:

@@ -118,31 +118,31 @@ def _starts() -> Iterator[Finding]:
     """Find calls whose attempts differ from the logged starts, not counting starts that were handed back."""
     for call, difference in rows(STARTED, str(SafetyLevel.SAFE)):
         if difference < 0:
-            told = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
-            difference += sum(data.get("call") == call and data.get("error") in UNSTARTED_REASONS for data in told)
+            released = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
+            difference += sum(data.get("call") == call and data.get("error") in UNSTARTED_REASONS for data in released)
         if difference:
             yield Finding(call, "The attempts of this call differ from its starts in the audit log.")
 
 
 def _versions() -> Iterator[Finding]:
     """Find versions that are missing from the audit log."""
-    told = {(data.get("tool"), data.get("fingerprint")) for data in (json.loads(row[0]) for row in rows(OF_TOOLS))}
+    recorded = {(data.get("tool"), data.get("fingerprint")) for data in (json.loads(row[0]) for row in rows(OF_TOOLS))}
     for tool, number, fingerprint in rows(VERSIONS):
-        if (tool, fingerprint) not in told:
+        if (tool, fingerprint) not in recorded:
             yield Finding(f"{tool}/{number}", "This version is not in the audit log.")
 
 
 def _roles() -> Iterator[Finding]:
     """Find people whose roles differ from those in the audit log."""
-    told: set[tuple[str, str]] = set()
+    recorded: set[tuple[str, str]] = set()
     for ref, action, details in rows(OF_ROLES, GIVEN, TAKEN, DELETED, ACCOUNT_DELETED):
         roles = set(map(str, json.loads(details).get("roles", ())))
         if action == GIVEN:
-            told |= {(ref, role) for role in roles}
+            recorded |= {(ref, role) for role in roles}
         elif action == DELETED:
-            told = {pair for pair in told if pair[1] not in roles}
+            recorded = {pair for pair in recorded if pair[1] not in roles}
         else:  # a deleted account loses all its roles
-            told = {pair for pair in told if pair[0] != ref or (action == TAKEN and pair[1] not in roles)}
+            recorded = {pair for pair in recorded if pair[0] != ref or (action == TAKEN and pair[1] not in roles)}
     there = {(f"user_{user}", str(role)) for user, role in rows(MEMBERS)}
-    for ref, _ in sorted(there ^ told):
+    for ref, _ in sorted(there ^ recorded):
         yield Finding(ref, "This person's roles differ from the audit log.")

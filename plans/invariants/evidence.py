@@ -98,14 +98,14 @@ class HistoryLine:
 
 def read_history(path: Path) -> Iterator[HistoryLine]:
     """Yield the lines of the history file. Raises CannotCheck for an invalid line."""
-    for number, said in objects_of(path):
-        plain = "type" not in said
-        kind, action = str(said.get("status" if plain else "type", "")), str(said.get("op" if plain else "f", ""))
+    for number, entry in objects_of(path):
+        plain = "type" not in entry
+        kind, action = str(entry.get("status" if plain else "type", "")), str(entry.get("op" if plain else "f", ""))
         if kind not in KINDS or not action:
             message = f"`type` must be one of {', '.join(KINDS)}, and `f` must name the action"
             raise CannotCheck(f"{path}, line {number}: {message}.")
-        key, ref = said.get("idempotency_key" if plain else "key"), said.get("resource" if plain else "id")
-        texts = (str(each or "") for each in (key, ref, said.get("digest"), said.get("code")))
+        key, ref = entry.get("idempotency_key" if plain else "key"), entry.get("resource" if plain else "id")
+        texts = (str(each or "") for each in (key, ref, entry.get("digest"), entry.get("code")))
         yield HistoryLine(number, kind, action, *texts)
 
 
@@ -124,23 +124,23 @@ class _ResourcesByKey:
 @invariant(14, "Everything acknowledged to a client exists, and nothing refused does.", needs=needs_history)
 def nothing_acknowledged_is_lost(world: CheckInput) -> Iterator[Finding]:
     """Look up each answer, in batches."""
-    told, waiting = _ResourcesByKey(), list[HistoryLine]()
+    resources, waiting = _ResourcesByKey(), list[HistoryLine]()
     for line in read_history(world.history) if world.history else ():
         if line.kind in ("ok", "fail"):
             waiting.append(line)
         if len(waiting) >= AT_ONCE:
-            yield from _check_answers(waiting, told)
+            yield from _check_answers(waiting, resources)
             waiting.clear()
-    yield from _check_answers(waiting, told)
+    yield from _check_answers(waiting, resources)
 
 
-def _check_answers(lines: list[HistoryLine], told: _ResourcesByKey) -> Iterator[Finding]:
+def _check_answers(lines: list[HistoryLine], resources: _ResourcesByKey) -> Iterator[Finding]:
     """Yield findings about these lines, with the id of the resource or else the line number."""
     there = _existing_refs({line.ref for line in lines})
     answers = _stored_answers({line.key for line in lines if line.key})
     for line in lines:
         name = line.ref or f"line {line.number}"
-        reasons = _find_lost(line, there, answers, told) if line.kind == "ok" else _find_kept(line, there, answers)
+        reasons = _find_lost(line, there, answers, resources) if line.kind == "ok" else _find_kept(line, there, answers)
         yield from (Finding(name, why) for why in reasons)
 
 
@@ -148,8 +148,8 @@ def _existing_refs(refs: set[str]) -> set[str]:
     """Return the public ids among these that exist, of plans, calls and requests."""
     found: set[str] = set()
     for prefix, table in TABLES.items():
-        wanted = [ref for ref in refs if ref.startswith(f"{prefix}_")]
-        found |= set(table.objects.filter(public_id__in=wanted).values_list("public_id", flat=True))
+        matching = [ref for ref in refs if ref.startswith(f"{prefix}_")]
+        found |= set(table.objects.filter(public_id__in=matching).values_list("public_id", flat=True))
     return found
 
 
@@ -170,13 +170,13 @@ def _id_in(answer: str) -> str:
 
 
 def _find_lost(
-    line: HistoryLine, there: set[str], answers: Mapping[str, tuple[int, str]], told: _ResourcesByKey
+    line: HistoryLine, there: set[str], answers: Mapping[str, tuple[int, str]], resources: _ResourcesByKey
 ) -> Iterator[str]:
     if line.ref.partition("_")[0] in TABLES and line.ref not in there:
         yield "It was acknowledged but does not exist."
     elif line.digest and not _has_digest(line):
         yield "It was acknowledged but has other content."
-    if line.key and line.ref and told.refs.setdefault((line.action, line.key), line.ref) != line.ref:
+    if line.key and line.ref and resources.refs.setdefault((line.action, line.key), line.ref) != line.ref:
         yield "One Idempotency-Key created more than one resource."
     status, ref = answers.get(line.key, (200, line.ref))
     if status >= 400 or (ref and line.ref and ref != line.ref):

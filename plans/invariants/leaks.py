@@ -76,15 +76,15 @@ def encodings_of(text: str) -> set[bytes]:
     return {each.encode("utf-8", "surrogatepass") for each in spellings | {quote(text), quote(text, safe="")}}
 
 
-def _found_in(path: Path, wanted: dict[str, set[bytes]]) -> Sequence[str]:
+def _found_in(path: Path, planted: dict[str, set[bytes]]) -> Sequence[str]:
     """Return the names of the texts in a file; windows overlap, so that none is missed at a border."""
-    overlap = max((len(form) for forms in wanted.values() for form in forms), default=1)
+    overlap = max((len(form) for forms in planted.values() for form in forms), default=1)
     found: set[str] = set()
     with path.open("rb") as file:
         tail = b""
         while block := file.read(WINDOW):
             window = tail + block
-            found |= {name for name, forms in wanted.items() if any(form in window for form in forms)}
+            found |= {name for name, forms in planted.items() if any(form in window for form in forms)}
             tail = window[-overlap:]
     return sorted(found)
 

@@ -87,8 +87,8 @@ def _steps(world: CheckInput) -> Iterator[Finding]:
     others = (WaitingFor.INPUT, WaitingFor.CALLS)
     names = map(str, (StepStatus.IN_PROGRESS, *others, *waits))
     yield from step_findings("It is in progress but neither runs nor waits for anything.", NOT_WAITING, *names)
-    asked = map(str, (StepStatus.IN_PROGRESS, WaitingFor.INPUT, SENT_BACK))
-    yield from step_findings("It waits for input without an open question.", NOBODY_TO_ANSWER, *asked)
+    parameters = map(str, (StepStatus.IN_PROGRESS, WaitingFor.INPUT, SENT_BACK))
+    yield from step_findings("It waits for input without an open question.", NOBODY_TO_ANSWER, *parameters)
     called = map(str, (StepStatus.IN_PROGRESS, WaitingFor.CALLS, StepStatus.PENDING, StepStatus.IN_PROGRESS))
     yield from step_findings("It waits for its agent's calls, but all have ended.", NOTHING_CALLED, *called)
     yield from step_findings(

@@ -78,11 +78,11 @@ def take_snapshot(before: QueueSnapshot | None = None) -> tuple[QueueSnapshot, C
 
 
 def _take_snapshot(before: QueueSnapshot | None) -> tuple[QueueSnapshot, ChangeBatch]:
-    wanted = Q(status__in=OPEN) | Q(public_id__in=before.seen if before else ())
+    condition = Q(status__in=OPEN) | Q(public_id__in=before.seen if before else ())
     if before is not None:
-        wanted |= Q(pk__gt=before.newest)
-    shown = ApprovalRequest.objects.filter(wanted).exclude(_never_announced(before))
-    rows = list(shown.values_list(*STATE_COLUMNS))
+        condition |= Q(pk__gt=before.newest)
+    requests = ApprovalRequest.objects.filter(condition).exclude(_never_announced(before))
+    rows = list(requests.values_list(*STATE_COLUMNS))
     newest = max([row[0] for row in rows], default=0)
     if before is None:
         newest = ApprovalRequest.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
@@ -100,13 +100,13 @@ def _take_snapshot(before: QueueSnapshot | None) -> tuple[QueueSnapshot, ChangeB
 def _related_rows() -> tuple[Mapping[int, object], ...]:
     """Return the state of open requests in related rows: counts of comments and reviews, and delegations."""
     open_ = {"request__status__in": OPEN}
-    said = Comment.objects.filter(**open_).order_by().values_list("request").annotate(count=Count("pk"))
+    comments = Comment.objects.filter(**open_).order_by().values_list("request").annotate(count=Count("pk"))
     answered = Review.objects.filter(**open_, undone_at=None).order_by().values_list("request")
     handed = Delegation.objects.filter(**open_).order_by("pk").values_list("request", "by", "to")
     delegates: dict[int, tuple[tuple[int, int], ...]] = {}
     for request, by, to in handed:
         delegates[request] = (*delegates.get(request, ()), (by, to))
-    return dict(said), dict(answered.annotate(count=Count("pk"))), delegates
+    return dict(comments), dict(answered.annotate(count=Count("pk"))), delegates
 
 
 def _never_announced(before: QueueSnapshot | None) -> Q:

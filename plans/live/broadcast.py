@@ -30,18 +30,18 @@ class BroadcastChannel(Generic[NewsT]):
     """Sends and receives the notifications of a group for one event loop; does nothing without Redis."""
 
     def __init__(self, hear: Callable[[dict[str, NewsT]], None], group: str = GROUP) -> None:
-        self.wanted = bool(settings.REDIS_URL)
+        self.is_enabled = bool(settings.REDIS_URL)
         self._hear = hear
         self._group = group
         self._waiting: dict[str, NewsT] = {}
         self._bell = asyncio.Event()
-        jobs = (self._send_waiting, self._receive) if self.wanted else ()
+        jobs = (self._send_waiting, self._receive) if self.is_enabled else ()
         self._missed = False
         self.tasks = [asyncio.ensure_future(self._repeat_forever(job)) for job in jobs]
 
     def send(self, poked: dict[str, NewsT]) -> None:
         """Send notifications to the other processes, collected for GATHER_SECONDS."""
-        if self.wanted:
+        if self.is_enabled:
             self._waiting.update(poked)
             self._bell.set()
 

@@ -106,10 +106,10 @@ class Subscription:
         lines, self._waiting = self._waiting, []
         fresh: list[SerializedEvent] = []
         for line in lines:
-            wanted = self.seq + len(fresh) + 1
-            if line.seq == wanted:
+            expected = self.seq + len(fresh) + 1
+            if line.seq == expected:
                 fresh.append(line)
-            elif line.seq > wanted:
+            elif line.seq > expected:
                 self._behind = True
                 break
         return fresh
@@ -213,7 +213,7 @@ class Feed:
 
     def poke(self, plan_ref: str, last_seq: int) -> None:
         """Notify the feed, from any thread, of a plan's events up to `last_seq`; wakes the loop once for many."""
-        if not self._bells and plan_ref not in self._plans and not self._others.wanted:
+        if not self._bells and plan_ref not in self._plans and not self._others.is_enabled:
             return
         with self._lock:
             is_first = not self._notified
@@ -354,6 +354,6 @@ OMITTED_TEXT_MARK = "[… more before …]\n"
 
 def publish_model_text(plan_ref: str, step_id: int, text: str) -> None:
     """Publish the text so far of an agent's model; an empty text ends its turn. Never blocks or raises."""
-    shown = text if len(text) <= MAX_STREAMED_TEXT else OMITTED_TEXT_MARK + text[-MAX_STREAMED_TEXT:]
+    excerpt = text if len(text) <= MAX_STREAMED_TEXT else OMITTED_TEXT_MARK + text[-MAX_STREAMED_TEXT:]
     for feed in feeds():
-        feed.model_output.say(plan_ref, step_id, shown)
+        feed.model_output.say(plan_ref, step_id, excerpt)

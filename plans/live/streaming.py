@@ -23,20 +23,20 @@ class OutputSubscription:
     """One subscription to a plan: the latest text of each step that was not delivered yet."""
 
     def __init__(self) -> None:
-        self._said: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
         self._bell = asyncio.Event()
 
     def receive(self, step_id: int, text: str) -> None:
         """Set the latest text of a step."""
-        self._said[step_id] = text
+        self._texts[step_id] = text
         self._bell.set()
 
     async def news(self) -> Mapping[int, str]:
         """Wait for new texts and return them by step number."""
         await self._bell.wait()
         self._bell.clear()
-        said, self._said = self._said, {}
-        return said
+        texts, self._texts = self._texts, {}
+        return texts
 
 
 class ModelOutputStream:
@@ -45,7 +45,7 @@ class ModelOutputStream:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._output_subscriptions: dict[str, set[OutputSubscription]] = {}
-        self._said: StreamedTexts = {}
+        self._texts: StreamedTexts = {}
         self._lock = threading.Lock()
         self._others: BroadcastChannel[str] = BroadcastChannel(self._hear, GROUP)
 
@@ -62,23 +62,23 @@ class ModelOutputStream:
         """Publish, from any thread, the text so far of a step's model; an empty text ends its turn."""
         place = f"{plan_ref} {step_id}"
         with self._lock:
-            if plan_ref not in self._output_subscriptions and not self._others.wanted:
+            if plan_ref not in self._output_subscriptions and not self._others.is_enabled:
                 return
-            is_first = not self._said
-            self._said[place] = text
+            is_first = not self._texts
+            self._texts[place] = text
         if is_first:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._pass_on)
 
     def _pass_on(self) -> None:
         with self._lock:
-            said, self._said = self._said, {}
-        self._others.send(said)
-        self._hear(said)
+            texts, self._texts = self._texts, {}
+        self._others.send(texts)
+        self._hear(texts)
 
-    def _hear(self, said: StreamedTexts) -> None:
+    def _hear(self, texts: StreamedTexts) -> None:
         """Deliver texts of this or another process to the subscriptions."""
-        for place, text in said.items():
+        for place, text in texts.items():
             plan_ref, _, number = place.rpartition(" ")
             for ear in self._output_subscriptions.get(plan_ref, ()):
                 ear.receive(int(number), text)

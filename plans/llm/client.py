@@ -52,8 +52,8 @@ def read_answer(text: str, shape: type[ModelT]) -> ModelT:
         return shape.model_validate(_json_in(text))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[:MOST_NAMED]
-        told = (f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found)
-        raise AnswerParseError(f"The answer does not match the requested format: {'; '.join(told)}.") from None
+        problems = (f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found)
+        raise AnswerParseError(f"The answer does not match the requested format: {'; '.join(problems)}.") from None
 
 
 def _json_in(text: str) -> Json:
@@ -146,16 +146,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedModel:
-    """One request to a model: its call, the messages to store, and the model `wanted`.
+class ModelPrompt:
+    """One request to a model: its call, the messages to store, and the model's name.
 
-    `told` contains no secrets; an empty `wanted` stands for the model in TOOLGATE_MODEL.
+    `messages` contains no secrets; an empty `model` stands for the model in TOOLGATE_MODEL.
     """
 
     purpose: Purpose
     context: ToolContext
-    told: Sequence[Mapping[str, str]]
-    wanted: str = ""
+    messages: Sequence[Mapping[str, str]]
+    model: str = ""
     began: float = field(default_factory=monotonic)
 
     @property
@@ -170,8 +170,8 @@ class AskedModel:
 class ModelUseRecord:
     """The record of one request: the answer so far, or the error."""
 
-    asked: AskedModel
-    given: Answer
+    prompt: ModelPrompt
+    answer: Answer
     error: str = ""
 
 
@@ -187,25 +187,30 @@ async def ask_model(
 
     Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow and AnswerUnreadable.
     """
-    said = [replace(each, text=without_secrets(each.text)) for each in messages]
+    sanitized = [replace(each, text=without_secrets(each.text)) for each in messages]
     instructions = without_secrets(instructions)
-    told = [{"by": "instructions", "text": instructions}, *({"by": each.by, "text": each.text} for each in said)]
-    async with record_model_use(AskedModel(purpose, context, told)) as record:
-        record.given = await _request_answer(record.asked, partial(_library_messages, instructions, said))
-        return replace(record.given, data=_parse_data(record.given, answer))
+    transcript = [
+        {"by": "instructions", "text": instructions},
+        *({"by": each.by, "text": each.text} for each in sanitized),
+    ]
+    async with record_model_use(ModelPrompt(purpose, context, transcript)) as record:
+        record.answer = await _request_answer(record.prompt, partial(_library_messages, instructions, sanitized))
+        return replace(record.answer, data=_parse_data(record.answer, answer))
 
 
 @asynccontextmanager
-async def record_model_use(asked: AskedModel) -> AsyncIterator[ModelUseRecord]:
+async def record_model_use(prompt: ModelPrompt) -> AsyncIterator[ModelUseRecord]:
     """Store the record of a request when the block ends, with the error if it raises."""
-    record = ModelUseRecord(asked, Answer("", model=(asked.wanted or provider.configured_model())[:LONGEST_NAME]))
+    record = ModelUseRecord(prompt, Answer("", model=(prompt.model or provider.configured_model())[:LONGEST_NAME]))
     try:
         yield record
     except BaseException as problem:
         record.error = failures.failure_message(problem)
         raise
     finally:
-        logger.info("model_asked purpose=%s model=%s answered=%s", asked.purpose, record.given.model, not record.error)
+        logger.info(
+            "model_asked purpose=%s model=%s answered=%s", prompt.purpose, record.answer.model, not record.error
+        )
         await asyncio.shield(in_database(_store_use, record))
 
 
@@ -214,13 +219,13 @@ def without_secrets(text: str) -> str:
     return storable_text(without_macs(redact_text(text)))
 
 
-async def _request_answer(asked: AskedModel, sent: "Callable[[], list[ModelMessage]]") -> Answer:
+async def _request_answer(prompt: ModelPrompt, sent: "Callable[[], list[ModelMessage]]") -> Answer:
     # In a thread: loading the library and creating the model may take seconds and would block the event loop.
-    model = await asyncio.to_thread(provider.load_model, asked.wanted)
+    model = await asyncio.to_thread(provider.load_model, prompt.model)
     from pydantic_ai.direct import model_request  # noqa: PLC0415 (it costs seconds to load)
 
     try:
-        async with asyncio.timeout(asked.seconds):
+        async with asyncio.timeout(prompt.seconds):
             response = await model_request(model, sent(), model_settings=ONE_TRY)
     except Exception as error:  # noqa: BLE001 - the library's message may contain the prompt or a key
         raise failures.failure_from_error(error) from None
@@ -265,19 +270,19 @@ def _parse_data(given: Answer, shape: type[BaseModel] | None) -> BaseModel | Non
 
 
 def _store_use(record: ModelUseRecord) -> None:
-    asked, given = record.asked, record.given
-    answered = [{"by": "model", "text": without_secrets(given.text)}] if given.text else None
+    prompt, answer = record.prompt, record.answer
+    answered = [{"by": "model", "text": without_secrets(answer.text)}] if answer.text else None
     ModelUse.objects.create(
-        call=Call.objects.only("pk").get(public_id=asked.context.call_id),
-        plan=Plan.objects.only("pk").get(public_id=asked.context.plan_id),
-        purpose=asked.purpose,
-        model=given.model,
-        prompt=json.dumps(asked.told, ensure_ascii=False),
+        call=Call.objects.only("pk").get(public_id=prompt.context.call_id),
+        plan=Plan.objects.only("pk").get(public_id=prompt.context.plan_id),
+        purpose=prompt.purpose,
+        model=answer.model,
+        prompt=json.dumps(prompt.messages, ensure_ascii=False),
         answer=json.dumps(answered, ensure_ascii=False) if answered else "",
-        input_tokens=given.input_tokens,
-        output_tokens=given.output_tokens,
-        cost=given.cost,
-        latency_ms=round((monotonic() - asked.began) * 1000),
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        cost=answer.cost,
+        latency_ms=round((monotonic() - prompt.began) * 1000),
         error=storable_text(record.error),
         at=clock.now(),
     )

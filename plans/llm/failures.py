@@ -78,7 +78,7 @@ def _provider_failure(error: Exception) -> ToolgateError:
     from pydantic_ai import exceptions as library  # noqa: PLC0415 (as above)
 
     status = getattr(error, "status_code", None)
-    said = f" (status {status})" if status else ""
+    detail = f" (status {status})" if status else ""
     for kind, words in (
         (library.ModelQuotaExceededError, "The account at the model's provider has no quota or credit left"),
         (library.ModelAuthenticationError, "The model's provider did not accept the key"),
@@ -87,14 +87,14 @@ def _provider_failure(error: Exception) -> ToolgateError:
         (library.ModelRequestRejectedError, "The model's provider refused the request"),
     ):
         if isinstance(error, kind):
-            return ModelRefused(f"{words}{said}.")
+            return ModelRefused(f"{words}{detail}.")
     wait = getattr(error, "retry_after", None) or 0.0
     if isinstance(error, library.ModelRateLimitError) or status == 429:
-        return ModelLimited(f"The model provider's rate limit was reached{said}.", wait)
+        return ModelLimited(f"The model provider's rate limit was reached{detail}.", wait)
     if isinstance(error, library.ModelTimeoutError | library.ModelRequestTimeout):
         return ModelUnavailable("The model's server did not answer in time.")
     if isinstance(error, library.ModelConnectionError):
         return ModelUnavailable("The model's server cannot be reached.")
     if status is not None and status < 500 and status not in (408, 409, 425):
-        return ModelRefused(f"The model's provider refused the request{said}.")
-    return ModelUnavailable(f"The model's server is temporarily unavailable{said}.", wait)
+        return ModelRefused(f"The model's provider refused the request{detail}.")
+    return ModelUnavailable(f"The model's server is temporarily unavailable{detail}.", wait)

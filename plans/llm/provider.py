@@ -49,41 +49,41 @@ def configured_model() -> str:
     return str(settings.TOOLGATE_MODEL)
 
 
-def load_model(wanted: str = "") -> "Model":
+def load_model(name: str = "") -> "Model":
     """Return the model with this name, by default the one in TOOLGATE_MODEL. Raises NotConfigured.
 
     The first call takes seconds: call it in a thread.
     """
-    wanted = wanted or configured_model()
-    if not wanted:
+    name = name or configured_model()
+    if not name:
         raise NotConfigured
-    key = wanted, os.environ.get("OPENAI_BASE_URL", "")
+    key = name, os.environ.get("OPENAI_BASE_URL", "")
     with _build_lock:
         if key not in _models:
-            _models[key] = _build_model(wanted)
+            _models[key] = _build_model(name)
         return _models[key]
 
 
-def _build_model(wanted: str) -> "Model":
+def _build_model(name: str) -> "Model":
     from pydantic_ai.models import infer_model  # noqa: PLC0415 (see the module's docstring)
 
     try:
-        return infer_model(_with_dialect(wanted))
+        return infer_model(_with_dialect(name))
     except ImportError:
-        why = f"The provider of {wanted!r} needs a package that is not installed: install Toolgate's extra 'models'."
+        why = f"The provider of {name!r} needs a package that is not installed: install Toolgate's extra 'models'."
     except Exception as error:  # noqa: BLE001 - providers raise arbitrary errors; the message must name the setting
         missing = _NAME.search(str(error))
-        why = f"{wanted!r} needs {missing[0]} to be set." if missing else f"{wanted!r} is not a usable model."
+        why = f"{name!r} needs {missing[0]} to be set." if missing else f"{name!r} is not a usable model."
     raise NotConfigured(why)
 
 
-def _with_dialect(wanted: str) -> str:
+def _with_dialect(name: str) -> str:
     """Return the name with the API to use: OpenAI-compatible servers other than OpenAI's know chat completions only."""
-    provider, _, rest = wanted.partition(":")
+    provider, _, rest = name.partition(":")
     elsewhere = os.environ.get("OPENAI_BASE_URL", "")
     if provider == "openai" and elsewhere and "api.openai.com" not in elsewhere:
         return f"openai-chat:{rest}"
-    return wanted
+    return name
 
 
 @register()
@@ -93,11 +93,11 @@ def check_model_setting(app_configs: object, **kwargs: object) -> list[Concern]:
     return [Concern(f"TOOLGATE_MODEL: {why} {CONFIGURATION_HINT}.", id="toolgate.W010")] if why else []
 
 
-def configuration_problem(wanted: str) -> str:
+def configuration_problem(name: str) -> str:
     """Return why no model with this name can be used; empty if no problem is found."""
-    provider, _, rest = wanted.partition(":")
+    provider, _, rest = name.partition(":")
     if not rest:
-        return f"{wanted!r} does not name a provider."
+        return f"{name!r} does not name a provider."
     family = provider.rpartition("-")[0] if provider.rpartition("-")[2] in DIALECTS else provider
     if not provider.startswith("gateway/") and not _is_known_provider(family):
         return f"Unknown provider {provider!r}."

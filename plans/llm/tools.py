@@ -111,13 +111,13 @@ def facts_without_arguments(target: CallableTool, by: Requester) -> CallFacts:
 
 def rank_tools(tools: Mapping[str, CallableTool], request: str) -> list[str]:
     """Return the names of the tools, those that share the most words with the request first."""
-    wanted = [word for word in search_words(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
-    return sorted(tools, key=lambda name: (-_similarity(wanted, name, tools[name]), name))
+    query = [word for word in search_words(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
+    return sorted(tools, key=lambda name: (-_similarity(query, name, tools[name]), name))
 
 
-def _similarity(wanted: Iterable[str], name: str, target: CallableTool) -> int:
+def _similarity(query: Iterable[str], name: str, target: CallableTool) -> int:
     in_name, in_all = _words(name), _words(_searchable_text(target))
-    return sum(NAME_COUNTS * _has_word(in_name, word) + _has_word(in_all, word) for word in wanted)
+    return sum(NAME_COUNTS * _has_word(in_name, word) + _has_word(in_all, word) for word in query)
 
 
 def _searchable_text(target: CallableTool) -> str:

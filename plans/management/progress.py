@@ -23,7 +23,7 @@ class ProgressDisplay:
     def __init__(self, write: Callable[[str], object], styles: Mapping[str, Style]) -> None:
         self._write_text = write
         self._styles = styles
-        self._said: dict[int, str] = {}
+        self._labels: dict[int, str] = {}
 
     def begin(self, picture: PlanOverview) -> None:
         """Print the plan's goal and the address of its page."""
@@ -32,8 +32,8 @@ class ProgressDisplay:
     def show(self, picture: PlanOverview) -> None:
         """Print steps that started or changed since the last call."""
         for step in picture.steps:
-            if step.started and self._said.get(step.number) != step.label:
-                self._said[step.number] = step.label
+            if step.started and self._labels.get(step.number) != step.label:
+                self._labels[step.number] = step.label
                 self._write([f"{clock.now():%H:%M:%S}  {line}" for line in self._lines(step)])
 
     def end(self, picture: PlanOverview) -> None:

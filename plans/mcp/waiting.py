@@ -170,7 +170,7 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
                 _record_hang_up(_key(caller, context.request_id), wait, client, monotonic() - began)
             raise
     # A short poll shows nothing of the client's patience, nor does a wait that a cancellation or our shutdown ended.
-    if known is not None and not wait.over.is_set() and monotonic() - began >= _shown_patience(known):
+    if known is not None and not wait.over.is_set() and monotonic() - began >= _learnt_patience(known):
         _record_later(learnt_waits.record_answered, caller.token.pk, client)
     return state
 
@@ -196,7 +196,7 @@ def _record_hang_up(key: WaitKey, wait: Wait, client: str, seconds: float) -> No
     _keep(record())
 
 
-def _shown_patience(known: LearntWait) -> float:
+def _learnt_patience(known: LearntWait) -> float:
     """Return the seconds after which a wait shows that the client is more patient than was learnt."""
     return (known.seconds if known.seconds is not None else known.cut_off_after) or 0.0
 

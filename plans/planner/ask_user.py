@@ -19,8 +19,8 @@ QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, descr
 @tool(categories=["planner"], returns_private_data=True, retry_safe=True)
 def ask_user(question: QuestionText, *, context: ToolContext) -> str:
     """Ask the person whose plan this is, and wait for their answer; the answer is the result."""
-    asked = Question.objects.filter(step__plan__public_id=context.plan_id, step__step_id=context.step_id or 0)
-    given = asked.exclude(answered_at=None).last()
+    questions = Question.objects.filter(step__plan__public_id=context.plan_id, step__step_id=context.step_id or 0)
+    given = questions.exclude(answered_at=None).last()
     if given is None:
         raise ToolError("ask_user works only as a step of a plan. Add it to a plan and start the plan.")
     return given.answer

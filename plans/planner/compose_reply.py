@@ -36,7 +36,7 @@ MOST_STEPS, MOST_QUESTIONS = 40, 10
 LONGEST_REQUEST = 8_000
 LONGEST_DESCRIPTION = 200
 LONGEST_RESULT, ALL_RESULTS = 6_000, 30_000
-LONGEST_SAID, ALL_SAID = 4_000, 20_000
+MAX_EXCHANGE_TEXT, MAX_EXCHANGES_TEXT = 4_000, 20_000
 LONGEST_REPLY = 20_000
 DONE = "It was done. Its result is private, and there is no message for the user."
 DONE_BY_AGENT = "It was done. The agent's text is private; the user can read it on the page of this step."
@@ -83,13 +83,13 @@ def reply_prompt(context: ToolContext) -> str:
 def _exchange_texts(exchanges: Sequence[Exchange]) -> Iterator[str]:
     """Yield the latest questions and answers, each truncated to its share of the limit."""
     recent = exchanges[-MOST_QUESTIONS:]
-    share = min(LONGEST_SAID, ALL_SAID // (2 * len(recent) or 1))
+    share = min(MAX_EXCHANGE_TEXT, MAX_EXCHANGES_TEXT // (2 * len(recent) or 1))
     if len(recent) < len(exchanges):
         yield f"{len(exchanges) - len(recent)} earlier questions are omitted here."
     for each in recent:
-        asked = prompts.data_block(prompts.truncate(each.question, share), "Question to the user")
+        question = prompts.data_block(prompts.truncate(each.question, share), "Question to the user")
         answer = prompts.data_block(prompts.truncate(each.answer, share), "The user's answer") if each.answer else ""
-        yield f"{asked}\n\n{answer or 'It was not answered.'}"
+        yield f"{question}\n\n{answer or 'It was not answered.'}"
 
 
 def _result_texts(plan: Plan) -> Iterator[str]:
@@ -136,10 +136,10 @@ def _result_text(step: Step, share: int, *, is_private: bool) -> str:
         return about
     response = _response_of(step)
     if is_private:
-        said = response.get("user_message") or response.get("warning")
+        message = response.get("user_message") or response.get("warning")
         message = (
-            prompts.data_block(prompts.truncate(str(said), share), "The result is private. Its message")
-            if said
+            prompts.data_block(prompts.truncate(str(message), share), "The result is private. Its message")
+            if message
             else DONE
         )
         return f"{about}\n\n{message}"
@@ -156,9 +156,9 @@ def _value_text(step: Step, response: Mapping[str, Any], share: int) -> Iterator
     value = _value_of(step, response)
     if text is not None and text.is_left_out:
         yield model_texts.VALUE_HIDDEN
-        said = response.get("user_message") or ("" if "edited" in response else _message_of(step))
-        if said:
-            yield prompts.data_block(prompts.truncate(str(said), share), "Its message")
+        message = response.get("user_message") or ("" if "edited" in response else _message_of(step))
+        if message:
+            yield prompts.data_block(prompts.truncate(str(message), share), "Its message")
     elif text is not None and _is_whole(value, response):
         yield prompts.data_block(format_for_model(text.text, share), "Its result")
     else:
@@ -179,8 +179,8 @@ def _message_of(step: Step) -> str:
 def _text_of_agent(step: Step) -> str:
     """Return the final text of a step's agent, which was written for the user."""
     run = AgentRun.objects.filter(step=step).first()
-    said = [each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ModelTurn)] if run else []
-    return said[-1].text if said else ""
+    turns = [each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ModelTurn)] if run else []
+    return turns[-1].text if turns else ""
 
 
 def _response_of(step: Step) -> Mapping[str, Any]:

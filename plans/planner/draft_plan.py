@@ -87,27 +87,27 @@ class Drafting:
     async def result(self) -> dict[str, Any]:
         """Ask the planner, with up to two repairs, and return the result. Raises what `client.ask_model` raises."""
         instructions = await in_database(self._instructions)
-        said = await in_database(self._opening)
+        messages = await in_database(self._opening)
         last: DraftRound | AnswerUnreadable | None = None
         while self.rounds <= REPAIRS:
-            last = await self._ask(instructions, said)
+            last = await self._ask(instructions, messages)
             if isinstance(last, AnswerUnreadable):
-                said = [*said, *prompt.correction_messages(last.text, [last.message])]
+                messages = [*messages, *prompt.correction_messages(last.text, [last.message])]
                 continue
             if not last.judged.errors:
                 break
-            said = [*said, *prompt.correction_messages(last.answer.text, last.judged.errors)]
+            messages = [*messages, *prompt.correction_messages(last.answer.text, last.judged.errors)]
         if not isinstance(last, DraftRound):
             assert last is not None  # noqa: S101 (the loop runs at least once)
             raise AnswerUnreadable(PLAN_FAILED + last.message, last.text, last.tokens)
-        return self._told(last)
+        return self._as_result(last)
 
-    async def _ask(self, instructions: str, said: Sequence[ChatMessage]) -> DraftRound | AnswerUnreadable:
+    async def _ask(self, instructions: str, messages: Sequence[ChatMessage]) -> DraftRound | AnswerUnreadable:
         self.rounds += 1
         purpose = self.purpose if self.rounds == 1 else "repair"
         try:
             answer = await client.ask_model(
-                purpose, context=self.context, instructions=instructions, messages=said, answer=PlannerOutput
+                purpose, context=self.context, instructions=instructions, messages=messages, answer=PlannerOutput
             )
         except AnswerUnreadable as problem:
             self.tokens += problem.tokens
@@ -125,7 +125,7 @@ class Drafting:
     def _judged(self, output: PlannerOutput) -> JudgedAnswer:
         return judge_answer(output, by=self.by)
 
-    def _told(self, last: DraftRound) -> dict[str, Any]:
+    def _as_result(self, last: DraftRound) -> dict[str, Any]:
         return {
             "output": last.output.model_dump(mode="json"),
             "plan": last.judged.document,

@@ -55,10 +55,10 @@ async def execute_tools(state: State) -> dict[str, Any]:
 
 async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
     """Run one tool call and return its entry for `results`."""
-    asked = call.model_dump() if isinstance(call, PlannedCall) else call
-    if not isinstance(asked, Mapping) or not isinstance(asked.get("tool"), str):
+    fields = call.model_dump() if isinstance(call, PlannedCall) else call
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("tool"), str):
         return _tool_result("", new_call_id(), _failure_result(NO_CALL, NO_CALL))
-    name, args = asked["tool"], asked.get("args")
+    name, args = fields["tool"], fields.get("args")
     args = {} if args is None else args
     tool = get_tool(name)
     if tool is None:
@@ -69,14 +69,14 @@ async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
     try:
         if state.get("requester") is not None:
             by = await in_database(_requester_of_state, state)
-            order = CallOrder(name, dict(args), reason=str(asked.get("reason") or ""), caller_ids=_context(state))
+            order = CallOrder(name, dict(args), reason=str(fields.get("reason") or ""), caller_ids=_context(state))
             return await _through_the_gate(order, by)
         if tool.safety_level != SafetyLevel.SAFE:
             raise ToolError(REQUESTER_MISSING)
         return _tool_result(name, new_call_id(), await safe_execute(tool, dict(args), _context(state)))
     except ToolgateError as refusal:
-        said = refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
-        return _tool_result(name, new_call_id(), _failure_result(said, said))
+        message = refusal.user_message() if isinstance(refusal, ToolError) else refusal.message
+        return _tool_result(name, new_call_id(), _failure_result(message, message))
 
 
 def _requester_of_state(state: State) -> Requester:

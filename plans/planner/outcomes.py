@@ -33,33 +33,33 @@ def add_planned_steps(tx: PlanTransaction, step: ClaimedStep, response: Response
     if retries.plan_is_over(tx):
         return ""
     try:
-        wanted = STEPS.validate_python(extract_value(response, ["results", "0", "steps"]))
+        new_steps = STEPS.validate_python(extract_value(response, ["results", "0", "steps"]))
     except ValidationError:
         return UNREADABLE
     plan = Plan.objects.get(pk=tx.plan_pk)
-    refusal = _objection_to_steps(plan, wanted)
-    if not refusal and wanted:
-        _add_to_plan(plan, step, wanted)
-        tx.record("plan.changed", by=PLANNER, added=[each.step_id for each in wanted])
+    refusal = _objection_to_steps(plan, new_steps)
+    if not refusal and new_steps:
+        _add_to_plan(plan, step, new_steps)
+        tx.record("plan.changed", by=PLANNER, added=[each.step_id for each in new_steps])
     return refusal
 
 
-def _objection_to_steps(plan: Plan, wanted: Sequence[StepDocument]) -> str:
+def _objection_to_steps(plan: Plan, new_steps: Sequence[StepDocument]) -> str:
     """Return why the steps cannot be added to the current plan, or an empty string."""
     there = set(plan.steps.values_list("step_id", flat=True))
-    if len(there) + len(wanted) > MAX_STEPS:
+    if len(there) + len(new_steps) > MAX_STEPS:
         return TOO_MANY
     written = plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
     keys = {*written, *plan.steps.exclude(expected_key="").values_list("expected_key", flat=True)}
-    numbers = [each.step_id for each in wanted]
+    numbers = [each.step_id for each in new_steps]
     used = there | removed_step_numbers(plan)
-    needed = {number for each in wanted for number in each.dependencies}
+    needed = {number for each in new_steps for number in each.dependencies}
     is_free = len(set(numbers)) == len(numbers) and not used.intersection(numbers)
     is_whole = needed <= there.union(numbers)
-    return "" if is_free and is_whole and not keys.intersection(each.expected_key for each in wanted) else CHANGED
+    return "" if is_free and is_whole and not keys.intersection(each.expected_key for each in new_steps) else CHANGED
 
 
-def _add_to_plan(plan: Plan, after: ClaimedStep, wanted: Sequence[StepDocument]) -> None:
+def _add_to_plan(plan: Plan, after: ClaimedStep, new_steps: Sequence[StepDocument]) -> None:
     """Store the steps with their dependencies; the caller makes steps ready whose dependencies are completed.
 
     They are marked `after_answer`: their texts may contain a person's private answer.
@@ -73,18 +73,18 @@ def _add_to_plan(plan: Plan, after: ClaimedStep, wanted: Sequence[StepDocument])
             dependencies_left=len(set(each.dependencies) - done),
             **step_columns(each),
         )
-        for each in wanted
+        for each in new_steps
     )
-    store_step_secrets(plan.public_id, wanted)
+    store_step_secrets(plan.public_id, new_steps)
     pks = dict(plan.steps.values_list("step_id", "pk"))
     StepDependency.objects.bulk_create(
         StepDependency(step_id=pks[each.step_id], needs_id=pks[needed])
-        for each in wanted
+        for each in new_steps
         for needed in set(each.dependencies)
     )
     askers = StepAsker.objects.filter(step=after.pk).values_list("person_id", flat=True)
     StepAsker.objects.bulk_create(
-        StepAsker(step_id=pks[each.step_id], person_id=person) for person in askers for each in wanted
+        StepAsker(step_id=pks[each.step_id], person_id=person) for person in askers for each in new_steps
     )
 
 

@@ -79,8 +79,8 @@ def load_planning_state(context: ToolContext) -> PlanningState:
 
 def _new_continuation(context: ToolContext, standing: PlanningState) -> "PlanContinuation":
     plan, draft = standing.plan, draft_behind(standing.plan)
-    said = draft.arguments_json.get("strategy") if draft else None
-    strategy = PlanningStrategy(said) if said else PlanningStrategy.REACT
+    strategy_name = draft.arguments_json.get("strategy") if draft else None
+    strategy = PlanningStrategy(strategy_name) if strategy_name else PlanningStrategy.REACT
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
     return PlanContinuation(context, plan.request or plan.goal, strategy, by, standing=standing)
 
@@ -109,7 +109,7 @@ class PlanContinuation(Drafting):
         )
         return {"goal": self.standing.plan.goal, "steps": [*self.standing.documents.values(), *steps], "memory": memory}
 
-    def _told(self, last: DraftRound) -> dict[str, Any]:
+    def _as_result(self, last: DraftRound) -> dict[str, Any]:
         """Return the steps to add. Raises ToolError if the answer has errors."""
         errors, document = last.judged.errors, last.judged.document
         if errors or document is None:
@@ -126,8 +126,8 @@ class PlanContinuation(Drafting):
 def conversation(standing: PlanningState) -> Iterator[ChatMessage]:
     """Yield the questions and answers so far as messages of the conversation."""
     for each in standing.exchanges:
-        asked = {"intent": standing.plan.goal, "needs_user_input": True, "input_request": each.question}
-        yield ChatMessage("model", json.dumps(asked, ensure_ascii=False))
+        request = {"intent": standing.plan.goal, "needs_user_input": True, "input_request": each.question}
+        yield ChatMessage("model", json.dumps(request, ensure_ascii=False))
         key = str(standing.documents.get(each.step_id, {}).get("expected_key", ""))
         yield ChatMessage("user", f"{_answer_text(each, key)}\n\n{NEXT_ANSWER_PROMPT}")
 
@@ -135,5 +135,5 @@ def conversation(standing: PlanningState) -> Iterator[ChatMessage]:
 def _answer_text(exchange: Exchange, key: str) -> str:
     if exchange.answer is None:
         return NO_ANSWER
-    said = prompts.data_block(exchange.answer, "The user's answer")
-    return f"{said}\n\n{ANSWER_KEY_NOTE.format(key=key)}" if key else said
+    text = prompts.data_block(exchange.answer, "The user's answer")
+    return f"{text}\n\n{ANSWER_KEY_NOTE.format(key=key)}" if key else text

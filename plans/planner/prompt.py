@@ -149,11 +149,11 @@ def correction_messages(answered: str, problems: Sequence[str]) -> Sequence[Chat
     The plan that Toolgate builds from an answer is not shown: a model would copy it, with steps that it may not write.
     """
     listed = truncate("\n".join(f"- {problem}" for problem in problems), LONGEST_PROBLEMS)
-    said = (
+    correction = (
         f"Your answer cannot be used as it is. Problems:\n\n{listed}\n\n"
         "Answer again with the whole corrected JSON object and nothing else."
     )
-    return [ChatMessage("model", truncate(answered, LONGEST_ANSWER) or "(nothing)"), ChatMessage("user", said)]
+    return [ChatMessage("model", truncate(answered, LONGEST_ANSWER) or "(nothing)"), ChatMessage("user", correction)]
 
 
 def _left_out_note(found: ToolOffer) -> str:

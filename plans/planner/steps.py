@@ -59,8 +59,8 @@ def steps_of_plan(plan: Mapping[str, Any], place: StepPlacement) -> list[Any]:
 
     Malformed parts stay unchanged; the validation of the whole plan reports them.
     """
-    said = plan.get("steps")
-    steps = [deepcopy(each) for each in said] if isinstance(said, list) else []
+    listed = plan.get("steps")
+    steps = [deepcopy(each) for each in listed] if isinstance(listed, list) else []
     for step in steps:
         if isinstance(step, dict):
             _renumber(step, place)
@@ -137,8 +137,8 @@ def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], p
 
     `tools` are pairs of tool name and parameter.
     """
-    asked = [query for query in queries if query.strip()][:MOST_QUERIES]
-    wanted = [(query, *each) for query in asked for each in tools]
+    limited = [query for query in queries if query.strip()][:MOST_QUERIES]
+    searches = [(query, *each) for query in limited for each in tools]
     steps = [
         {
             "step_id": number,
@@ -148,7 +148,7 @@ def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], p
             "dependencies": list(place.needs),
             "expected_key": place.key(SEARCH),
         }
-        for number, (query, tool, parameter) in enumerate(wanted, place.first)
+        for number, (query, tool, parameter) in enumerate(searches, place.first)
     ]
     return [*steps, reply_after(steps, place)]
 
@@ -186,8 +186,8 @@ def search_parameter(tool: Tool[Any, Any]) -> str | None:
 
 def _line(text: str) -> str:
     """Return a text as one line of limited length."""
-    said = " ".join(text.replace("\0", " ").split())
-    return said if len(said) <= LONGEST_DESCRIPTION else f"{said[: LONGEST_DESCRIPTION - 1]}…"
+    line = " ".join(text.replace("\0", " ").split())
+    return line if len(line) <= LONGEST_DESCRIPTION else f"{line[: LONGEST_DESCRIPTION - 1]}…"
 
 
 LONGEST_GOAL = 200
@@ -221,7 +221,7 @@ def goal_of(output: PlannerOutput) -> str:
 
     Never the request itself: everyone who may read the plan reads its goal, and a request may name the user.
     """
-    said = extract_value(output.plan, ["goal"]) if has_plan(output) else None
-    text = said if isinstance(said, str) and said.strip() else output.intent.replace("_", " ")
+    goal = extract_value(output.plan, ["goal"]) if has_plan(output) else None
+    text = goal if isinstance(goal, str) and goal.strip() else output.intent.replace("_", " ")
     line = " ".join(text.replace("\0", " ").split())[:LONGEST_GOAL] or "Answer a request"
     return line[0].upper() + line[1:]

@@ -89,17 +89,17 @@ def _misfits(path: str, value: object, schema: dict[str, Any]) -> Iterator[Argum
         if all(choice.get("type") != "null" for choice in choices):
             yield ArgumentProblem(path, "type", f"{path}: value cannot be None")
         return
-    wanted = choices[0]
-    if "enum" in wanted:
-        if value not in wanted["enum"]:
-            yield ArgumentProblem(path, "enum", f"{path}: expected one of {wanted['enum']}")
+    expected = choices[0]
+    if "enum" in expected:
+        if value not in expected["enum"]:
+            yield ArgumentProblem(path, "enum", f"{path}: expected one of {expected['enum']}")
         return
-    kind, name = _TYPES[wanted["type"]]
+    kind, name = _TYPES[expected["type"]]
     if not isinstance(value, kind) or isinstance(value, bool):
         yield ArgumentProblem(path, "type", f"{path}: expected {name}")
     elif isinstance(value, list):
         for number, entry in enumerate(value):
-            yield from _misfits(f"{path}.{number}", entry, wanted["items"])
+            yield from _misfits(f"{path}.{number}", entry, expected["items"])
 
 
 CATEGORY = "planning"

@@ -52,8 +52,8 @@ def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command]
             answers = [_apply_command(key, asker, command) for command in sent]
     except ToolValidationError as refusal:
         text = refusal.user_message()
-        said = f"Tool validation failed: {text}"
-        failed = replace(outcome, success=False, message=said, error=text, error_kind=refusal.kind, fields={})
+        message = f"Tool validation failed: {text}"
+        failed = replace(outcome, success=False, message=message, error=text, error_kind=refusal.kind, fields={})
         return replace(failed, value=None, rendering=None)
     if not call.tool_name.startswith(
         RESERVED_PREFIX
@@ -119,8 +119,8 @@ def _set_up_list(asker: RequesterIds, document: Document, replaced: Plan | None 
         cloned_from=replaced,
     )  # fmt: skip
     with new_plan_transaction(plan) as tx:
-        told: dict[str, Any] = {"cloned_from": replaced.public_id} if replaced else {}
-        tx.record("plan.created", **told)
+        event_data: dict[str, Any] = {"cloned_from": replaced.public_id} if replaced else {}
+        tx.record("plan.created", **event_data)
         tx.record("plan.started")
         _add_steps(plan, tx, document.steps)
 
@@ -164,10 +164,10 @@ def _change(row: Plan, tx: PlanTransaction, before: Document, document: Document
     for step in edited:
         row.steps.filter(step_id=step.step_id).update(description=step.title)
     _add_steps(row, tx, added)
-    told: dict[str, Any] = {"added": [step.step_id for step in added], "edited": [step.step_id for step in edited]}
+    changes: dict[str, Any] = {"added": [step.step_id for step in added], "edited": [step.step_id for step in edited]}
     if added or edited:
         by = user_display_name(User.objects.get(pk=row.author_id))
-        tx.record("plan.changed", by=by, **{name: said for name, said in told.items() if said})
+        tx.record("plan.changed", by=by, **{name: numbers for name, numbers in changes.items() if numbers})
     for step in moved:
         _move(row, tx, step)
     if document.status == "completed":

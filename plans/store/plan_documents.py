@@ -55,8 +55,8 @@ def _step_document(step: Step, needs: list[int]) -> Document:
         "output_path": step.output_path_json,
         "done_check": step.done_check,
     }
-    said = {name: value for name, value in fields.items() if value}
-    return {"step_id": step.step_id, "description": step.description, **said}
+    present = {name: value for name, value in fields.items() if value}
+    return {"step_id": step.step_id, "description": step.description, **present}
 
 
 def step_columns(step: StepDocument) -> dict[str, Any]:

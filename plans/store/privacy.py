@@ -54,28 +54,28 @@ class PrivatePlanParts:
     keys: frozenset[str] = frozenset()
     by_models: frozenset[int] = frozenset()
 
-    def mask_step(self, shown: dict[str, Any]) -> dict[str, Any]:
+    def mask_step(self, step: dict[str, Any]) -> dict[str, Any]:
         """Return the API representation of a step with its private parts masked."""
-        hidden = self.steps.get(shown["step_id"])
+        hidden = self.steps.get(step["step_id"])
         if hidden is None:
-            return shown
-        parameters = mask(shown["parameters"]) if hidden.everything else shown["parameters"]
-        masked = {"parameters": parameters, "error": shown["error"] and PRIVATE_NOTICE}
-        return shown | masked | self._masked_words(shown)
+            return step
+        parameters = mask(step["parameters"]) if hidden.everything else step["parameters"]
+        masked = {"parameters": parameters, "error": step["error"] and PRIVATE_NOTICE}
+        return step | masked | self._masked_words(step)
 
-    def mask_memory(self, shown: dict[str, Any]) -> dict[str, Any]:
+    def mask_memory(self, memory: dict[str, Any]) -> dict[str, Any]:
         """Return the API representation of a plan's memory with its private parts masked."""
-        values = {key: mask(value) if key in self.keys else value for key, value in shown["values"].items()}
-        return {"values": values, "items": [self._mask_item(item) for item in shown["items"]]}
+        values = {key: mask(value) if key in self.keys else value for key, value in memory["values"].items()}
+        return {"values": values, "items": [self._mask_item(item) for item in memory["items"]]}
 
     def _mask_item(self, item: dict[str, Any]) -> dict[str, Any]:
         error = {"error": PRIVATE_NOTICE} if "error" in item and item["step_id"] in self.steps else {}
         return item | error | self._masked_words(item)
 
-    def _masked_words(self, shown: Mapping[str, Any]) -> dict[str, str]:
+    def _masked_words(self, step: Mapping[str, Any]) -> dict[str, str]:
         """Return notices in place of the texts that a model wrote into a step."""
-        names = ("description", "done_check") if shown["step_id"] in self.by_models else ()
-        return {name: PRIVATE_NOTICE for name in names if shown.get(name)}
+        names = ("description", "done_check") if step["step_id"] in self.by_models else ()
+        return {name: PRIVATE_NOTICE for name in names if step.get(name)}
 
 
 NOTHING_PRIVATE = PrivatePlanParts({})
@@ -165,17 +165,17 @@ def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePla
 
 def _memory_references(parameters: str) -> Mapping[str, set[str]]:
     """Return the arguments that refer to memory, with the keys they name."""
-    wanted: dict[str, set[str]] = defaultdict(set)
+    references_by_argument: dict[str, set[str]] = defaultdict(set)
     try:
         for reference in references.find(parse_json(parameters)):
-            wanted[reference.where.partition(".")[0]].add(reference.key)
+            references_by_argument[reference.where.partition(".")[0]].add(reference.key)
     except ParameterError:
-        return wanted
-    return wanted
+        return references_by_argument
+    return references_by_argument
 
 
-def _private_arguments(wanted: Mapping[str, set[str]], private: set[str]) -> PrivateCallParts | None:
-    names = frozenset(name for name, keys in wanted.items() if keys & private)
+def _private_arguments(references_by_argument: Mapping[str, set[str]], private: set[str]) -> PrivateCallParts | None:
+    names = frozenset(name for name, keys in references_by_argument.items() if keys & private)
     return PrivateCallParts(names) if names else None
 
 
@@ -212,11 +212,11 @@ def _owns_plan(viewer: User, call: Call) -> bool:
     return plan is not None and is_owner(viewer, plan)
 
 
-def mask_call(shown: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:
+def mask_call(call: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:
     """Return the API representation of a call with its private parts masked."""
-    arguments = hidden.mask_arguments(shown["arguments"])
-    said = {name: shown[name] and PRIVATE_NOTICE for name in ("reason", "message")}
-    return shown | said | {"arguments": arguments, "result": mask_response(shown["result"])}
+    arguments = hidden.mask_arguments(call["arguments"])
+    texts = {name: call[name] and PRIVATE_NOTICE for name in ("reason", "message")}
+    return call | texts | {"arguments": arguments, "result": mask_response(call["result"])}
 
 
 @retry_on_deadlock

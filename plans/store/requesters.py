@@ -80,14 +80,14 @@ def input_authors_of(step: ClaimedStep) -> set[int]:
 def _source_steps(step_id: int, flow: ValueFlow) -> set[int]:
     """Return the numbers of the steps from which values come, including the calls of agents."""
     found: set[int] = set()
-    wanted = [step_id]
-    while wanted:
-        number = wanted.pop()
+    queue = [step_id]
+    while queue:
+        number = queue.pop()
         keys = set().union(*flow.wants.get(number, {}).values())
         writers = {writer for writer, written in flow.keys.items() if written & keys}
         new = (writers | flow.children.get(number, set())) - found
         found |= new
-        wanted += new
+        queue += new
     return found
 
 

@@ -140,12 +140,12 @@ def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
         return []
     recent = clock.now() - timedelta(days=7)
     plans = plans_for(viewer).filter(kind=Plan.Kind.PLAN, status=PlanStatus.IN_PROGRESS, created_at__gt=recent)
-    shown = list(plans.values_list("pk", "public_id", "goal", "status", "paused_at")[:RUNNING_SHOWN])
-    asked = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan__in=[pk for pk, *_ in shown])
-    waiting = dict(asked.order_by("waiting_for").values_list("plan_id", "waiting_for"))
+    rows = list(plans.values_list("pk", "public_id", "goal", "status", "paused_at")[:RUNNING_SHOWN])
+    waiting_steps = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan__in=[pk for pk, *_ in rows])
+    waiting = dict(waiting_steps.order_by("waiting_for").values_list("plan_id", "waiting_for"))
     return [
         {"id": ref, "goal": goal, "status": "paused" if paused_at else status, "waiting_for": waiting.get(pk, "")}
-        for pk, ref, goal, status, paused_at in shown
+        for pk, ref, goal, status, paused_at in rows
     ]
 
 

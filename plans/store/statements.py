@@ -326,8 +326,8 @@ def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:
 
 
 def _end_row(call: Call, ending: CallEnding) -> list[Any]:
-    told = [ending.status, ending.response, ending.message, ending.error_kind]
-    return [*told, bind_datetime(ending.now), call.pk, call.fence]
+    outcome = [ending.status, ending.response, ending.message, ending.error_kind]
+    return [*outcome, bind_datetime(ending.now), call.pk, call.fence]
 
 
 def end_step(cursor: CursorWrapper, step: ClaimedStep, call: Call, ending: CallEnding) -> Callable[[], int]:

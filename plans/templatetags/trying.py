@@ -65,10 +65,10 @@ def becomes(rehearsal: Rehearsal) -> str:
 
 
 @register.filter
-def preview_table(shown: Preview) -> dict[str, list[Any]]:
+def preview_table(preview: Preview) -> dict[str, list[Any]]:
     """Return the rows that a call would affect, as columns and cells."""
-    columns = list(dict.fromkeys(name for row in shown.rows for name in row))
-    return {"columns": columns, "rows": [[row.get(name, "") for name in columns] for row in shown.rows]}
+    columns = list(dict.fromkeys(name for row in preview.rows for name in row))
+    return {"columns": columns, "rows": [[row.get(name, "") for name in columns] for row in preview.rows]}
 
 
 @register.filter

@@ -91,7 +91,7 @@ def scripted(configured: None, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """A model in this process that is the configured one."""
     model = Scripted()
     made = FunctionModel(model.answer, model_name=MODEL)
-    monkeypatch.setattr(provider, "load_model", lambda wanted="": made)
+    monkeypatch.setattr(provider, "load_model", lambda name="": made)
     return model
 
 

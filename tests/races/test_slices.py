@@ -31,7 +31,7 @@ def gated(transactional_db: None, stage: Any, ada: User, rosa: User, checked: No
 
 def early(plan: Plan) -> ApprovalRequest:
     """Open the request of the step that is not ready, for the reviewer."""
-    return slices.prepare_slice(plan, 1, by=User.objects.get(username="rosa")).asked[0]
+    return slices.prepare_slice(plan, 1, by=User.objects.get(username="rosa")).requests[0]
 
 
 def approve_early(plan: Plan, request: ApprovalRequest, by: User) -> str:
@@ -50,7 +50,7 @@ def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
     look = partial(slices.prepare_slice, count=1, by=rosa)
     races: list[list[Act]] = [[partial(look, plan), partial(look, plan)] for plan in gated]
     for plan, found in zip(gated, rounds_at_once(races), strict=True):
-        assert {each.pk for result in found for each in result.asked} == set(
+        assert {each.pk for result in found for each in result.requests} == set(
             ApprovalRequest.objects.filter(plan_ref=plan.public_id, is_early=True).values_list("pk", flat=True)
         )
         assert ApprovalRequest.objects.filter(plan_ref=plan.public_id).count() == 2

@@ -71,7 +71,7 @@ def lag(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_approval_is_used_after_its_step_became_ready(stage, ada, rosa, monkeypatch):
     """Also if the measured time lags behind the database's."""
     plan = make_plan(ada, act(1, tool="dangerous"), start=False)
-    (early,) = slices.prepare_slice(plan, 1, by=rosa).asked
+    (early,) = slices.prepare_slice(plan, 1, by=rosa).requests
     decide(early, by=rosa, decision=approval(early))
     start_plan(plan, by=Requester(ada))
     lag(monkeypatch)

@@ -17,7 +17,7 @@ from catalog.core import clock
 from plans.invariants.base import CannotCheck, CheckInput, Invariant, Report, Result, check_invariants
 
 BROKEN, NOT_CHECKED = 1, 2
-SHOWN = 10
+MAX_IDS_SHOWN = 10
 NO_DATABASE = (
     "The database cannot be read. Check that it is running, that DATABASE_URL is correct and migrations are applied."
 )
@@ -117,6 +117,6 @@ def _details(result: Result) -> list[str]:
         return [result.missing]
     lines = [f"{count:,}: {why}" for why, count in result.reasons.most_common()]
     if result.ids:
-        more = ", …" if len(result.ids) > SHOWN or result.count > len(result.ids) else ""
-        lines.append(", ".join(result.ids[:SHOWN]) + more)
+        more = ", …" if len(result.ids) > MAX_IDS_SHOWN or result.count > len(result.ids) else ""
+        lines.append(", ".join(result.ids[:MAX_IDS_SHOWN]) + more)
     return lines

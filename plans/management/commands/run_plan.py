@@ -70,7 +70,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Store the plan, follow it, and exit with its code."""
-        with _logging(wanted=options["verbosity"] >= LOG_VERBOSITY):
+        with _logging(verbose=options["verbosity"] >= LOG_VERBOSITY):
             code = self._run(options)
         if code:
             raise SystemExit(code)
@@ -90,10 +90,10 @@ class Command(BaseCommand):
                 raise
         plan.refresh_from_db()
         if options["json"]:
-            shown = PlanDetailSerializer(
+            document = PlanDetailSerializer(
                 plan, context={"counts": step_counts([plan]), "private": NOTHING_PRIVATE, "viewer": plan.author}
             ).data
-            self.stdout.write(json.dumps(shown, default=str, ensure_ascii=False))
+            self.stdout.write(json.dumps(document, default=str, ensure_ascii=False))
         return INTERRUPTED if interrupted else EXIT_CODES.get(plan.status, LEFT)
 
     def _stored(self, file: Path) -> Plan | None:
@@ -182,11 +182,11 @@ class Command(BaseCommand):
 
 
 @contextmanager
-def _logging(*, wanted: bool) -> Iterator[None]:
+def _logging(*, verbose: bool) -> Iterator[None]:
     """Silence log lines below errors unless wanted, because the display shows the same."""
     log = logging.getLogger("toolgate")
     before = log.level
-    if not wanted:
+    if not verbose:
         log.setLevel(logging.ERROR)
     try:
         yield

@@ -64,21 +64,21 @@ class Command(BaseCommand):
 
     async def _work(self, executor: ExecutorPool) -> None:
         """Execute plans and listen for hints until a signal."""
-        told_to_stop = asyncio.Event()
+        stop_requested = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(told_to_stop.set))
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop_requested.set))
 
         async def ring(plan_pk: int) -> None:
             """Pass a hint to the threads; while they are busy, fetch no further hints."""
-            while executor.is_full() and not told_to_stop.is_set():
+            while executor.is_full() and not stop_requested.is_set():
                 await asyncio.sleep(FULL_SECONDS)
             engine_hints.deliver_now(plan_pk)
 
         async with executor_lifespan(executor):
             hints = asyncio.create_task(procrastinate.listen_for_hints(ring))
             self._say(f"Toolgate executes with {executor.threads} threads as {executor.owner} (stop with Ctrl+C)")
-            await told_to_stop.wait()
+            await stop_requested.wait()
             hints.cancel()
             with suppress(asyncio.CancelledError):
                 await hints

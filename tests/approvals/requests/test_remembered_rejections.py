@@ -109,7 +109,7 @@ def test_rejection_overrides_a_pre_approval(stage, ada, rosa):
     """A rejection applies to the whole plan, also to calls that were approved early."""
     later = act(3, "x", "dangerous", dependencies=[2])
     plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "a", "dangerous"), later))
-    early = slices.prepare_slice(plan, 1, by=rosa).asked[0]
+    early = slices.prepare_slice(plan, 1, by=rosa).requests[0]
     decide(early, by=rosa, decision=Decision(ReviewVerdict.APPROVE, early.digest))
     reject(plan, rosa, "skip")
     approve(plan, rosa, 2)

@@ -296,7 +296,7 @@ def test_authorization_of_grants(cast, settings):
 
 def test_authorization_of_edits_and_slices(cast, stage):
     plan = work_off(make_plan(cast["asker"], act(1, "x", "dangerous"), act(2, "y", "dangerous", dependencies=[1])))
-    (early,) = slices.prepare_slice(plan, 1, by=cast["reviewer"]).asked
+    (early,) = slices.prepare_slice(plan, 1, by=cast["reviewer"]).requests
     now = request_of(plan)
     for request in (now, early):
         CallRequester.objects.get_or_create(call=request.call, user=cast["asking reviewer"])

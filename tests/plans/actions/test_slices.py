@@ -41,7 +41,7 @@ def plan(stage: Any, ada: User, rosa: User) -> Plan:
 def prepared(plan: Plan, count: int = 20) -> list[ApprovalRequest]:
     """Request approval of the next steps as a reviewer, and return the stored requests."""
     rosa = User.objects.get(username="rosa")
-    return [ApprovalRequest.objects.get(pk=each.pk) for each in slices.prepare_slice(plan, count, by=rosa).asked]
+    return [ApprovalRequest.objects.get(pk=each.pk) for each in slices.prepare_slice(plan, count, by=rosa).requests]
 
 
 def say(
@@ -332,7 +332,7 @@ def test_step_refused_by_its_tool_is_left_out(plan, stage, rosa):
 
     stage.previews["dangerous"] = refuse
     found = slices.prepare_slice(plan, 20, by=rosa)
-    assert [each.call.step_ref for each in found.asked] == ["3"]
+    assert [each.call.step_ref for each in found.requests] == ["3"]
     assert found.left == [(2, "There is no b.")]
 
 
@@ -340,9 +340,9 @@ def test_rate_limit_counts_early_requests_once(stage, ada, rosa):
     one, two = act(2, 1, "limited_dangerous", dependencies=[1]), act(3, 2, "limited_dangerous", dependencies=[1])
     plan = work_off(make_plan(ada, act(1, "a", "dangerous"), one, two))
     found = slices.prepare_slice(plan, 20, by=rosa)
-    assert [each.call.step_ref for each in found.asked] == ["2"]
+    assert [each.call.step_ref for each in found.requests] == ["2"]
     assert [number for number, _ in found.left] == [3]
-    say(found.asked[0], rosa)
+    say(found.requests[0], rosa)
     approve(plan, rosa)
     work_off(plan)
     assert stage.values("limited_dangerous") == [1]

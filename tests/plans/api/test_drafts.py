@@ -183,7 +183,7 @@ def test_request_stays_quoted_in_the_drafting_prompt(server, ada):
 
 
 def test_a_removed_model_fails_the_draft_once(quick_retries, server, ada, monkeypatch):
-    def gone(wanted=""):
+    def gone(name=""):
         raise NotConfigured
 
     monkeypatch.setattr(provider, "load_model", gone)

@@ -89,7 +89,7 @@ def test_number_of_hanging_previews_is_limited(stage, ada, gate, patient):
 
 def test_hanging_preview_does_not_block_a_rehearsal(stage, ada, gate):
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
-    shown_there = rehearse("dangerous", {"value": "x"}, by=Requester(ada)).shown
+    shown_there = rehearse("dangerous", {"value": "x"}, by=Requester(ada)).preview
     assert shown_there is not None
     assert shown_there.summary == previews.PREVIEW_TIMED_OUT
 

@@ -294,7 +294,7 @@ def test_key_rotation_invalidates_no_early_request(stage, keepers, ada, rosa, se
     given = {"host": "db1", "password": PASSWORD}
     waits, later = act(1, "a", "dangerous"), step(2, "wipe", parameters=given, dependencies=[1])
     plan = work_off(make_plan(ada, waits, later))
-    (asked,) = slices.prepare_slice(plan, 1, by=rosa).asked
+    (asked,) = slices.prepare_slice(plan, 1, by=rosa).requests
     settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
     approve(plan, rosa)
     work_off(plan)

@@ -106,7 +106,7 @@ def early(ada: User, rosa: User) -> Plan:
     """A plan with an early approval, and another early request that is still pending."""
     gated = [act(number, f"early {number}", "dangerous", dependencies=[number - 1]) for number in (2, 3, 4)]
     plan = work_off(make_plan(ada, act(1, "early 1", "dangerous"), *gated))
-    request = slices.prepare_slice(plan, 1, by=rosa).asked[0]
+    request = slices.prepare_slice(plan, 1, by=rosa).requests[0]
     decide(request, by=rosa, decision=Decision(ReviewVerdict.APPROVE, request.digest))
     approve(plan, rosa)
     work_off(plan)
