@@ -35,5 +35,5 @@ def broken(**given: Any) -> dict[str, list[str]]:
 def assert_invariants(effects: Path | None = None, history: Path | None = None, **given: Any) -> None:
     """Fail unless every invariant that can be checked holds over the database as it is now."""
     found = report(effects=effects, history=history, **given)
-    told = {each.invariant.id: (dict(each.reasons), each.ids[:5]) for each in found.violations()}
-    assert told == {}
+    findings = {each.invariant.id: (dict(each.reasons), each.ids[:5]) for each in found.violations()}
+    assert findings == {}

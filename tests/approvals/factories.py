@@ -59,9 +59,9 @@ SECRET_HOOK = "https://hooks.example.org/T0/secret-token"
 def delivery_to(person, **fields) -> Delivery:
     """Store a delivery to a user."""
     now = clock.now()
-    told = {"event_key": f"key-{Delivery.objects.count()}", "kind": "approval.opened", "channel": "mail"}
-    told |= {"address_key": "a", "address": "x", "shown_address": f"{person.username}@example.org"}
-    return Delivery.objects.create(person=person, due_at=now, created_at=now, **{**told, **fields})
+    defaults = {"event_key": f"key-{Delivery.objects.count()}", "kind": "approval.opened", "channel": "mail"}
+    defaults |= {"address_key": "a", "address": "x", "shown_address": f"{person.username}@example.org"}
+    return Delivery.objects.create(person=person, due_at=now, created_at=now, **{**defaults, **fields})
 
 
 ARGUMENTS = {"path": "note.txt", "content": "hello"}

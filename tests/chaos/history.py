@@ -37,5 +37,5 @@ class History:
 
     def refused(self, action: str) -> set[str]:
         """Return the keys that were refused and never acknowledged."""
-        told = {line["key"] for line in self.lines if (line["type"], line["f"]) == ("fail", action)}
-        return told - self.acknowledged(action).keys()
+        keys = {line["key"] for line in self.lines if (line["type"], line["f"]) == ("fail", action)}
+        return keys - self.acknowledged(action).keys()

@@ -97,8 +97,8 @@ def live(command: list[str], log: str, late: dict[str, str]) -> None:
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ.update(late)
-    said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
+    log_file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log_file), (2, log_file)):
         os.dup2(file, number)
     try:
         execute_from_command_line(["manage.py", *command])

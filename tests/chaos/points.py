@@ -88,8 +88,8 @@ def reach(point: str, moment: str) -> None:
         return
     armed = Path(os.environ["TOOLGATE_TEST_EFFECTS"]) / "arm"
     try:
-        wanted, when, action = armed.read_text().split(":")
-        if (wanted, when) == (point, moment):
+        armed_point, when, action = armed.read_text().split(":")
+        if (armed_point, when) == (point, moment):
             armed.rename(armed.with_name(f"fired-{point}-{moment}-{action}"))
             ACTIONS[action]()
     except (FileNotFoundError, ValueError):

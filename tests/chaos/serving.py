@@ -121,8 +121,8 @@ class Serving:
 
     def url(self) -> str | None:
         """Return the URL that it serves on; None before it is up."""
-        said = re.search(r"serves on (http://\S+?)/ ", self.log())
-        return said[1] if said else None
+        match = re.search(r"serves on (http://\S+?)/ ", self.log())
+        return match[1] if match else None
 
     def marks(self) -> Counter[tuple[str, str]]:
         """Count the lines of the sink, by call and word."""

@@ -49,8 +49,8 @@ def sink(script: Any, stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def answer(context: Any) -> dict[str, Any]:
         turn = Step.objects.get(plan__public_id=context.plan_id, step_id=context.step_id)
-        said = AgentRun.objects.get(step=turn.parent_id).messages.count('"by":"model"')
-        wanted = ANSWERS[said]
+        answers = AgentRun.objects.get(step=turn.parent_id).messages.count('"by":"model"')
+        wanted = ANSWERS[answers]
         return {"text": wanted} if isinstance(wanted, str) else wanted
 
     stage.acts["dangerous"] = write

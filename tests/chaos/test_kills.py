@@ -88,7 +88,7 @@ def go_through(loop, client_of, evidence, record_property):
         for process in loop.processes:
             process.start()
         quiet = round(work_while(client, killer, plans=loop.plans), 1)
-        told = {**killer.done, **evidence.summary(), "sent_again": client.retried}
-        counts.report(record_property, loop.scenario, seed=seed, **told, seconds_to_quiet=quiet)
+        summary = {**killer.done, **evidence.summary(), "sent_again": client.retried}
+        counts.report(record_property, loop.scenario, seed=seed, **summary, seconds_to_quiet=quiet)
         assert quiet < QUIET_SECONDS or not counts.FULL, "the promise is a minute, on a machine that does nothing else"
         assert_nothing_is_wrong(evidence)

@@ -44,8 +44,8 @@ def go_through(scenario, faults, client, evidence, record_property):
             client.create(f"{point}-{moment}-{number}", a_chain())
             faults.wait_for_it(client, partial(create_another, client))
         quiet = round(until_quiet(client, faults.fleet), 1)
-        told = {"faults": len(faults.wanted), **evidence.summary(), "sent_again": client.retried}
-        counts.report(record_property, scenario, seed=faults.seed, **told, seconds_to_quiet=quiet)
+        summary = {"faults": len(faults.wanted), **evidence.summary(), "sent_again": client.retried}
+        counts.report(record_property, scenario, seed=faults.seed, **summary, seconds_to_quiet=quiet)
         assert_nothing_is_wrong(evidence)
 
 
@@ -101,6 +101,6 @@ def test_the_database_is_away_for_a_while(proxy, fleet, client_of, evidence, rec
             proxy.away(chance.uniform(0.2, 3 * LEASE_SECONDS))
         proxy.delay_seconds = 0.0
         quiet = round(until_quiet(client, processes), 1)
-        told = {"times_away": times, **evidence.summary(), "sent_again": client.retried}
-        counts.report(record_property, "database away", seed=seed, **told, seconds_to_quiet=quiet)
+        summary = {"times_away": times, **evidence.summary(), "sent_again": client.retried}
+        counts.report(record_property, "database away", seed=seed, **summary, seconds_to_quiet=quiet)
         assert_nothing_is_wrong(evidence)

@@ -51,8 +51,8 @@ def test_redis_is_killed_with_sockets_open(redis, fleet, client_of, evidence, re
             followers[-1].start()
             kill_and_start(redis, chance)
         judge(followers, client, processes)
-        told = {"killed": KILLS, **evidence.summary(), "connections": sum(each.connections for each in followers)}
-        counts.report(record_property, "Redis kills", seed=seed, **told)
+        summary = {"killed": KILLS, **evidence.summary(), "connections": sum(each.connections for each in followers)}
+        counts.report(record_property, "Redis kills", seed=seed, **summary)
         assert_nothing_is_wrong(evidence)
 
 

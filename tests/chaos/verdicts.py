@@ -116,8 +116,8 @@ def _lost_writes(history: History) -> list[str]:
     ]
     found += [f"the plan {key} was refused and is there" for key in history.refused("plan") & {g for g, _ in stored}]
     reviewed = set(Review.objects.values_list("request__public_id", flat=True))
-    told = set(history.acknowledged("review").values())
-    return found + [f"the review of {ref} was acknowledged and is lost" for ref in told - reviewed]
+    acknowledged = set(history.acknowledged("review").values())
+    return found + [f"the review of {ref} was acknowledged and is lost" for ref in acknowledged - reviewed]
 
 
 def _torn_rows() -> list[str]:

@@ -24,11 +24,11 @@ def told_by(cursor) -> Mapping[str, str]:
 @pytest.mark.django_db
 def test_no_connection_waits_for_ever():
     """Django's and Procrastinate's: for a lock, inside a transaction, or for an unreachable host."""
-    wanted = {"lock_timeout": "5s", "idle_in_transaction_session_timeout": "15s"}
+    expected = {"lock_timeout": "5s", "idle_in_transaction_session_timeout": "15s"}
     with connection.cursor() as cursor:
-        assert told_by(cursor.connection) == wanted
+        assert told_by(cursor.connection) == expected
     with psycopg.connect(**connector_params()) as another:
-        assert told_by(another) == wanted
+        assert told_by(another) == expected
         sent = another.info.get_parameters()
         assert {sent["keepalives"], sent["tcp_user_timeout"], sent["connect_timeout"]} == {"1", "20000", "5"}
 

@@ -75,10 +75,10 @@ class Scripted:
     def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         """Take the next answer."""
         self.asked.append(messages)
-        said = self.script.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        return ModelResponse(parts=[TextPart(said if isinstance(said, str) else json.dumps(said))])
+        line = self.script.pop(0)
+        if isinstance(line, Exception):
+            raise line
+        return ModelResponse(parts=[TextPart(line if isinstance(line, str) else json.dumps(line))])
 
     def read(self, index: int = -1) -> str:
         """Return all that one request told the model, instructions and messages."""

@@ -59,11 +59,11 @@ def test_two_browsers_ask_about_the_same_step(gated, rosa, stage, report_race):
 
 def test_a_slice_is_approved_while_its_step_becomes_ready(gated, rosa, tomas, stage, report_race):
     """The step runs once, whether the approval came before it was ready or after."""
-    asked = [early(plan) for plan in gated]
+    requests = [early(plan) for plan in gated]
     approve_first(gated, rosa)
     races: list[list[Act]] = [
         [partial(approve_early, plan, request, tomas), partial(drive, plan, 0)]
-        for plan, request in zip(gated, asked, strict=True)
+        for plan, request in zip(gated, requests, strict=True)
     ]
     seed = counts.seed()
     assert {result[0] for result in rounds_at_once(staggered(races, seed))} == {"approved"}

@@ -62,9 +62,9 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
 
 def begin(reason: str = WHY) -> str:
     """Begin a new epoch by the command; return what it says."""
-    said = StringIO()
-    call_command("new_epoch", reason=reason, stdout=said)
-    return said.getvalue()
+    output = StringIO()
+    call_command("new_epoch", reason=reason, stdout=output)
+    return output.getvalue()
 
 
 def test_commands_refuse_to_execute(world, settings, monkeypatch):

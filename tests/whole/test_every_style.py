@@ -57,8 +57,8 @@ def test_every_style_is_tried_from_its_page(synced, ada, name):
     call = Call.objects.get()
     assert call.response_json is not None
     assert (call.tool_name, call.via, call.response_json["results"]) == (name, "page", RESULTS[name])
-    shown = pages.open(f"{path}?call={call.public_id}")
-    assert "Done" in shown and f'"output_key": "{name}"' in shown
+    text = pages.open(f"{path}?call={call.public_id}")
+    assert "Done" in text and f'"output_key": "{name}"' in text
 
 
 JSON = st.recursive(

@@ -11,15 +11,15 @@ from tests.rest import Rest, agent, wrong_paths
 
 
 @pytest.fixture
-def asked(catalog, workspace, ada) -> str:
+def request_id(catalog, workspace, ada) -> str:
     """The id of a request of ada's agent."""
     return ask(agent(ada))
 
 
 def ask(rest, **arguments) -> str:
     """Let an agent ask for a dangerous call; return the request's id."""
-    wanted = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"} | arguments}
-    request_id: str = rest.post("calls/", wanted).json()["approval"]["id"]
+    body = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"} | arguments}
+    request_id: str = rest.post("calls/", body).json()["approval"]["id"]
     return request_id
 
 
@@ -28,60 +28,60 @@ def moment(**ahead: float) -> str:
     return (clock.now() + timedelta(**ahead)).isoformat()
 
 
-def test_a_claim_is_shown_and_released(asked, rosa, tomas):
+def test_a_claim_is_shown_and_released(request_id, rosa, tomas):
     rest = Rest(rosa)
-    claimed = rest.post(f"approvals/{asked}/claim/")
+    claimed = rest.post(f"approvals/{request_id}/claim/")
     assert (claimed.status_code, claimed.json()["claimed_by"]) == (200, "rosa")
     assert claimed.json()["claimed_until"].endswith("Z")
 
-    assert Rest(tomas).post(f"approvals/{asked}/claim/").status_code == 409
+    assert Rest(tomas).post(f"approvals/{request_id}/claim/").status_code == 409
 
-    released = rest.post(f"approvals/{asked}/release/", {"comment": ""}).json()
+    released = rest.post(f"approvals/{request_id}/release/", {"comment": ""}).json()
     assert (released["claimed_by"], released["claimed_until"]) == (None, None)
-    assert rest.post(f"approvals/{asked}/release/").status_code == 409
+    assert rest.post(f"approvals/{request_id}/release/").status_code == 409
 
 
-def test_a_snooze_is_shown_to_its_owner(asked, rosa, tomas):
+def test_a_snooze_is_shown_to_its_owner(request_id, rosa, tomas):
     until = moment(hours=1)
-    snoozed = Rest(rosa).post(f"approvals/{asked}/snooze/", {"until": until})
+    snoozed = Rest(rosa).post(f"approvals/{request_id}/snooze/", {"until": until})
     assert snoozed.json()["snoozed_until"] is not None
-    assert Rest(tomas).get(f"approvals/{asked}/").json()["snoozed_until"] is None
-    assert [each["id"] for each in Rest(rosa).get("approvals/", status="snoozed").json()["results"]] == [asked]
+    assert Rest(tomas).get(f"approvals/{request_id}/").json()["snoozed_until"] is None
+    assert [each["id"] for each in Rest(rosa).get("approvals/", status="snoozed").json()["results"]] == [request_id]
 
-    woken = Rest(rosa).post(f"approvals/{asked}/snooze/", {"until": None})
+    woken = Rest(rosa).post(f"approvals/{request_id}/snooze/", {"until": None})
     assert (woken.status_code, woken.json()["snoozed_until"]) == (200, None)
 
 
-def test_request_is_extended_in_its_last_hour(asked, rosa):
-    assert Rest(rosa).post(f"approvals/{asked}/extend/").status_code == 409
-    held = ApprovalRequest.objects.filter(public_id=asked)
+def test_request_is_extended_in_its_last_hour(request_id, rosa):
+    assert Rest(rosa).post(f"approvals/{request_id}/extend/").status_code == 409
+    held = ApprovalRequest.objects.filter(public_id=request_id)
     held.update(expires_at=clock.now() + timedelta(minutes=5))
     before = held.get().expires_at
-    assert Rest(rosa).post(f"approvals/{asked}/extend/", {"comment": ""}).status_code == 200
+    assert Rest(rosa).post(f"approvals/{request_id}/extend/", {"comment": ""}).status_code == 200
     assert held.get().expires_at - before == timedelta(minutes=30)
 
 
-def test_a_request_is_delegated_and_the_delegation_ended(asked, rosa, tomas):
-    given = Rest(rosa).post(f"approvals/{asked}/delegate/", {"to": "tomas"}).json()
+def test_a_request_is_delegated_and_the_delegation_ended(request_id, rosa, tomas):
+    given = Rest(rosa).post(f"approvals/{request_id}/delegate/", {"to": "tomas"}).json()
     assert (given["delegated_to"], given["delegations"][0]["by"]) == ("tomas", "rosa")
-    taken_back = Rest(rosa).post(f"approvals/{asked}/delegate/", {"to": None}).json()
+    taken_back = Rest(rosa).post(f"approvals/{request_id}/delegate/", {"to": None}).json()
     assert (taken_back["delegated_to"], taken_back["delegations"]) == (None, [])
 
 
 def test_a_thread_has_comments_of_people_and_agents(catalog, workspace, ada, rosa):
     bot = agent(ada)
-    asked = ask(bot)
+    request = ask(bot)
     rest = Rest(rosa)
-    rest.post(f"approvals/{asked}/comments/", {"text": "Why now?"})
-    said = bot.post(f"approvals/{asked}/comments/", {"text": "  Because.\n"})
+    rest.post(f"approvals/{request}/comments/", {"text": "Why now?"})
+    said = bot.post(f"approvals/{request}/comments/", {"text": "  Because.\n"})
     assert said.status_code == 200
     assert [(each["by"], each["text"], each["is_agent"]) for each in said.json()["thread"]] == [
         ("rosa", "Why now?", False),
         ("ada", "  Because.\n", True),
     ]
     digest = said.json()["digest"]
-    rest.post(f"approvals/{asked}/reviews/", {"verdict": "reject", "seen_digest": digest, "comment": "No."})
-    thread = rest.get(f"approvals/{asked}/").json()["thread"]
+    rest.post(f"approvals/{request}/reviews/", {"verdict": "reject", "seen_digest": digest, "comment": "No."})
+    thread = rest.get(f"approvals/{request}/").json()["thread"]
     assert [(each["text"], each["verdict"]) for each in thread][2:] == [("No.", "reject")]
 
 
@@ -102,9 +102,9 @@ WRONG: list[tuple[str, dict[str, object], str]] = [
 ]
 
 
-def test_invalid_bodies_are_refused_with_their_path(asked, rosa):
+def test_invalid_bodies_are_refused_with_their_path(request_id, rosa):
     rest = Rest(rosa)
-    answers = [(path, body, wrong, rest.post(f"approvals/{asked}/{path}", body)) for path, body, wrong in WRONG]
+    answers = [(path, body, wrong, rest.post(f"approvals/{request_id}/{path}", body)) for path, body, wrong in WRONG]
     assert [
         (path, body, answer.content)
         for path, body, wrong, answer in answers
@@ -114,18 +114,18 @@ def test_invalid_bodies_are_refused_with_their_path(asked, rosa):
 
 def test_agents_may_not_coordinate(catalog, workspace, ada, ben):
     bot = agent(ada)
-    asked = ask(bot)
+    request = ask(bot)
     for path in ("claim/", "release/", "snooze/", "delegate/"):
-        assert bot.post(f"approvals/{asked}/{path}", {}).status_code == 403
-    assert agent(ben).post(f"approvals/{asked}/comments/", {"text": "Hi"}).status_code == 404
+        assert bot.post(f"approvals/{request}/{path}", {}).status_code == 403
+    assert agent(ben).post(f"approvals/{request}/comments/", {"text": "Hi"}).status_code == 404
 
 
-def test_an_action_is_performed_once_per_key(asked, rosa):
+def test_an_action_is_performed_once_per_key(request_id, rosa):
     rest, said = Rest(rosa), {"text": "Once."}
-    answers = [rest.post(f"approvals/{asked}/comments/", said, key="k1").json() for _ in range(2)]
+    answers = [rest.post(f"approvals/{request_id}/comments/", said, key="k1").json() for _ in range(2)]
     assert answers[0] == answers[1]
-    assert [each["text"] for each in rest.get(f"approvals/{asked}/").json()["thread"]] == ["Once."]
-    assert rest.post(f"approvals/{asked}/comments/", {"text": "Twice."}, key="k1").status_code == 409
+    assert [each["text"] for each in rest.get(f"approvals/{request_id}/").json()["thread"]] == ["Once."]
+    assert rest.post(f"approvals/{request_id}/comments/", {"text": "Twice."}, key="k1").status_code == 409
 
 
 @pytest.fixture

@@ -105,9 +105,9 @@ def test_a_call_names_its_grant(admin, ada, rosa):
     made = Rest(rosa).post("grants/", BODY | {"created_from": source}).json()["id"]
     plan = make_plan(ada, act(1, "x", "dangerous"))
     work_off(plan)
-    shown = Rest(ada).get(f"calls/{call_of(plan).public_id}/").json()
-    assert (shown["status"], shown["approval"]) == ("completed", None)
-    assert shown["grant"] == {"id": made, "made_by": "Rosa", "created_from": source}
+    body = Rest(ada).get(f"calls/{call_of(plan).public_id}/").json()
+    assert (body["status"], body["approval"]) == ("completed", None)
+    assert body["grant"] == {"id": made, "made_by": "Rosa", "created_from": source}
 
 
 def test_grant_limits_of_a_tool_are_changed(admin):

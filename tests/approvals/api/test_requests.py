@@ -15,7 +15,7 @@ FIELDS = {
 
 
 @pytest.fixture
-def asked(catalog, workspace, ada):
+def request_id(catalog, workspace, ada):
     """The id of a request of ada's agent."""
     return ask(ada)
 
@@ -32,8 +32,8 @@ def review(rest, request_id, verdict="approve", **fields):
     return rest.post(f"approvals/{request_id}/reviews/", body)
 
 
-def test_a_request_has_preview_policy_and_votes(asked, rosa):
-    request = Rest(rosa).get(f"approvals/{asked}/").json()
+def test_a_request_has_preview_policy_and_votes(request_id, rosa):
+    request = Rest(rosa).get(f"approvals/{request_id}/").json()
 
     assert set(request) >= FIELDS
     assert (request["status"], request["tool"], request["requested_by"]) == ("pending", "write_file", "ada")
@@ -45,8 +45,8 @@ def test_a_request_has_preview_policy_and_votes(asked, rosa):
 
 
 @pytest.mark.parametrize(("verdict", "status"), [("approve", "approved"), ("reject", "rejected")])
-def test_a_review_takes_effect_immediately(asked, rosa, verdict, status):
-    response = review(Rest(rosa), asked, verdict, comment="Because.")
+def test_a_review_takes_effect_immediately(request_id, rosa, verdict, status):
+    response = review(Rest(rosa), request_id, verdict, comment="Because.")
     request = response.json()
 
     assert (response.status_code, request["status"], request["may_decide"]) == (201, status, False)
@@ -55,38 +55,38 @@ def test_a_review_takes_effect_immediately(asked, rosa, verdict, status):
     assert request["thread"][0]["text"] == "Because."
 
 
-def test_second_review_and_stale_digest_are_conflicts(asked, rosa, tomas):
-    stale = review(Rest(rosa), asked, seen_digest="0" * 64)
+def test_second_review_and_stale_digest_are_conflicts(request_id, rosa, tomas):
+    stale = review(Rest(rosa), request_id, seen_digest="0" * 64)
     assert (stale.status_code, stale.json()["type"]) == (409, "urn:toolgate:conflict")
-    assert review(Rest(rosa), asked).status_code == 201
-    late = review(Rest(tomas), asked, "reject", comment="No.")
+    assert review(Rest(rosa), request_id).status_code == 201
+    late = review(Rest(tomas), request_id, "reject", comment="No.")
     assert (late.status_code, late.json()["type"]) == (409, "urn:toolgate:conflict")
-    assert [vote["person"] for vote in Rest(rosa).get(f"approvals/{asked}/").json()["votes"]] == ["rosa"]
+    assert [vote["person"] for vote in Rest(rosa).get(f"approvals/{request_id}/").json()["votes"]] == ["rosa"]
 
 
 def test_requester_may_not_decide_before_or_after_a_decision(catalog, workspace, ada):
     ada.groups.add(Group.objects.get(name="reviewer"))
     own = ask(ada)
-    shown = Rest(ada).get(f"approvals/{own}/").json()
-    assert (shown["may_decide"], bool(shown["why_not"])) == (False, True)
+    body = Rest(ada).get(f"approvals/{own}/").json()
+    assert (body["may_decide"], bool(body["why_not"])) == (False, True)
     refused = review(Rest(ada), own)
-    assert (refused.status_code, refused.json()["detail"]) == (403, shown["why_not"])
+    assert (refused.status_code, refused.json()["detail"]) == (403, body["why_not"])
 
 
-def test_agents_do_not_see_requests_of_other_tokens(asked, ada, ben, vera):
-    assert Rest(vera).get(f"approvals/{asked}/").status_code == 200
+def test_agents_do_not_see_requests_of_other_tokens(request_id, ada, ben, vera):
+    assert Rest(vera).get(f"approvals/{request_id}/").status_code == 200
     for outsider in (agent(ben), agent(ada)):
-        assert outsider.get(f"approvals/{asked}/").status_code == 404
-        assert outsider.post(f"approvals/{asked}/withdraw/").status_code == 404
+        assert outsider.get(f"approvals/{request_id}/").status_code == 404
+        assert outsider.post(f"approvals/{request_id}/withdraw/").status_code == 404
         assert outsider.get("approvals/").json()["results"] == []
 
 
 def test_an_agent_may_not_decide_its_own_request(catalog, workspace, ada):
     rest = agent(ada)
-    asked = ask(ada, rest)
+    request = ask(ada, rest)
 
-    assert rest.get(f"approvals/{asked}/").json()["may_decide"] is False
-    assert review(rest, asked).status_code == 403
+    assert rest.get(f"approvals/{request}/").json()["may_decide"] is False
+    assert review(rest, request).status_code == 403
 
 
 def test_lists_are_filtered_by_status_tool_plan_and_owner(catalog, workspace, ada, ben, rosa):
@@ -125,23 +125,23 @@ def test_a_request_has_precedents(catalog, workspace, ada, rosa):
 
 def test_the_requester_withdraws_a_request(catalog, workspace, ada):
     rest = agent(ada)
-    asked = ask(ada, rest)
+    request = ask(ada, rest)
 
-    assert rest.post(f"approvals/{asked}/withdraw/", {"comment": "Never mind"}).json()["status"] == "withdrawn"
-    assert rest.post(f"approvals/{asked}/withdraw/").status_code == 409
+    assert rest.post(f"approvals/{request}/withdraw/", {"comment": "Never mind"}).json()["status"] == "withdrawn"
+    assert rest.post(f"approvals/{request}/withdraw/").status_code == 409
 
 
-def test_a_decision_over_rest_cannot_be_undone(asked, rosa):
+def test_a_decision_over_rest_cannot_be_undone(request_id, rosa):
     rest = Rest(rosa)
-    review(rest, asked)
+    review(rest, request_id)
 
-    assert rest.post(f"approvals/{asked}/undo/").status_code == 409
+    assert rest.post(f"approvals/{request_id}/undo/").status_code == 409
 
 
-def test_a_repeated_key_reviews_once(asked, rosa):
+def test_a_repeated_key_reviews_once(request_id, rosa):
     rest = Rest(rosa)
-    body = {"verdict": "approve", "seen_digest": rest.get(f"approvals/{asked}/").json()["digest"]}
-    answers = [rest.post(f"approvals/{asked}/reviews/", body, key="once") for _ in range(2)]
+    body = {"verdict": "approve", "seen_digest": rest.get(f"approvals/{request_id}/").json()["digest"]}
+    answers = [rest.post(f"approvals/{request_id}/reviews/", body, key="once") for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [201, 201]
     assert answers[0].json() == answers[1].json()

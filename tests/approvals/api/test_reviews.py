@@ -28,21 +28,21 @@ def review(plan: Plan, by, verdict: str, **more):
 
 def test_edit_and_approve(plan, rosa):
     answer = review(plan, rosa, "approve", arguments={"value": "less"})
-    shown = answer.json()
-    assert (answer.status_code, shown["status"], shown["round"], shown["arguments"]) == (
+    body = answer.json()
+    assert (answer.status_code, body["status"], body["round"], body["arguments"]) == (
         201,
         "approved",
         2,
         {"value": "less"},
     )
-    assert [(vote["verdict"], vote["round"], vote["effect"]) for vote in shown["votes"]] == [("approve", 2, "fail")]
-    assert shown["digest"] != plan.pk
+    assert [(vote["verdict"], vote["round"], vote["effect"]) for vote in body["votes"]] == [("approve", 2, "fail")]
+    assert body["digest"] != plan.pk
 
 
 def test_respond_also_with_null(plan, rosa):
     assert review(plan, rosa, "respond", response=None).json()["status"] == "responded"
-    shown = Rest(plan.author).get(f"calls/{call_of(plan).public_id}/").json()
-    assert (shown["status"], shown["result"]["results"], shown["result"]["responded"]) == ("completed", [], True)
+    body = Rest(plan.author).get(f"calls/{call_of(plan).public_id}/").json()
+    assert (body["status"], body["result"]["results"], body["result"]["responded"]) == ("completed", [], True)
 
 
 def test_request_changes(plan, rosa):
@@ -53,8 +53,8 @@ def test_request_changes(plan, rosa):
 
 
 def test_reject_with_an_effect(plan, rosa):
-    shown = review(plan, rosa, "reject", comment="No.", effect="skip").json()
-    assert (shown["status"], shown["votes"][0]["effect"]) == ("rejected", "skip")
+    body = review(plan, rosa, "reject", comment="No.", effect="skip").json()
+    assert (body["status"], body["votes"][0]["effect"]) == ("rejected", "skip")
     assert Rest(plan.author).get(f"plans/{plan.public_id}/").json()["status"] == "completed"
 
 

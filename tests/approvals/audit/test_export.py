@@ -128,8 +128,8 @@ def test_export_is_audited(log, admin, capsys):
     shell(capsys)
     kept = AuditEntry.objects.filter(action="audit.exported").order_by("seq")
     assert [entry.actor_name for entry in kept] == ["admin", "Toolgate"]
-    asked = {"format": "csv", "filters": {"who": "ada", "since": "2026-01-01T00:00:00.000000Z"}}
-    assert kept[0].details_json == asked
+    details = {"format": "csv", "filters": {"who": "ada", "since": "2026-01-01T00:00:00.000000Z"}}
+    assert kept[0].details_json == details
 
 
 @pytest.mark.parametrize("name", ["ada", "rosa", "vera"])

@@ -243,5 +243,5 @@ def test_command_fails_for_a_broken_log(chain, capsys, options):
     with pytest.raises(SystemExit) as ended:
         call_command("verify_audit", *options)
     assert ended.value.code == 1
-    said = capsys.readouterr().out
-    assert json.loads(said)["first_bad"] == 4 if options else "entry 4" in said
+    output = capsys.readouterr().out
+    assert json.loads(output)["first_bad"] == 4 if options else "entry 4" in output

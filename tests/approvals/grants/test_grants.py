@@ -297,9 +297,9 @@ def test_proposal_covers_its_request(grantable, ada, rosa, shape):
     value = SHAPES[shape]
     plan = run(ada, value)
     approve(plan, rosa)
-    asked = request_of(plan)
-    terms = GrantTerms(tool="dangerous", rows=propose_grant(asked, rosa).rows, scope="plan", scope_ref=plan.public_id)
-    made = create_grant(terms, by=rosa, created_from=asked)
+    request = request_of(plan)
+    terms = GrantTerms(tool="dangerous", rows=propose_grant(request, rosa).rows, scope="plan", scope_ref=plan.public_id)
+    made = create_grant(terms, by=rosa, created_from=request)
     assert conditions_cover(made.conditions, {"value": value})
 
 

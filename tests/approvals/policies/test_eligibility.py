@@ -104,8 +104,8 @@ def test_delegator_and_delegate_have_one_vote(ada, ben, rosa, tomas):
     hand(request, rosa, ben)
     assert approve(request, ben) == approve(request, rosa) == "pending"
     assert approve(request, tomas) == "approved"
-    told = AuditEntry.objects.filter(action="approval.reviewed", actor=ben).get().details_json
-    assert told["on_behalf_of"] == "Rosa"
+    data = AuditEntry.objects.filter(action="approval.reviewed", actor=ben).get().details_json
+    assert data["on_behalf_of"] == "Rosa"
 
 
 def test_delegated_approval_is_void_if_the_delegator_loses_the_role(ada, ben, rosa):

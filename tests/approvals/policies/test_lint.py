@@ -139,8 +139,8 @@ def test_hidden_characters_of_names_are_spelled_out(admin):
     pages = Pages(admin)
     pages.open("/policies/new/")
     row = {"row-0-path": "content", "row-0-operator": "exists", "row-0-value": ""}
-    said = pages.send("/policies/sentence/", FORM | {"tool": "write_note"} | row)
-    assert "cont U+202E ent" in said
+    text = pages.send("/policies/sentence/", FORM | {"tool": "write_note"} | row)
+    assert "cont U+202E ent" in text
 
 
 def test_policy_with_warnings_can_be_saved(admin):
@@ -148,5 +148,5 @@ def test_policy_with_warnings_can_be_saved(admin):
     pages.open("/policies/new/")
     pages.send("/policies/new/", FORM | {"tool": "wirte_file"})
     policy = Policy.objects.get(name="x")
-    said = pages.open(f"/policies/{policy.public_id}/")
-    assert pages.context["form"].warnings["tool"] in said
+    text = pages.open(f"/policies/{policy.public_id}/")
+    assert pages.context["form"].warnings["tool"] in text

@@ -23,7 +23,7 @@ MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
 def facts(**more: Any) -> CallFacts:
     """Return the facts of a cautious call that ada's agent makes."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "tool_name": "send_mail",
         "safety_level": SafetyLevel.CAUTIOUS,
         "categories": ("mail", "outside"),
@@ -31,7 +31,7 @@ def facts(**more: Any) -> CallFacts:
         "plan_ref": "plan_1",
         "source": "shop",
     }
-    return CallFacts(**(told | more))
+    return CallFacts(**(fields | more))
 
 
 def refuse_first(**terms: Any) -> PolicyRevision:

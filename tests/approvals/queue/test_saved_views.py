@@ -112,35 +112,35 @@ def paged_through(viewer: User, filters: RequestFilters) -> list[ApprovalRequest
 
 def test_pages_have_no_gaps_and_no_duplicates(ada, rosa):
     worst, usual = make_tool("wipe", reversibility="irreversible"), make_tool()
-    asked = [ask(ada, tool) for tool in (usual, worst, usual, worst, usual)]
-    for order, expected in (("", asked), ("risk", [*asked[1::2], *asked[::2]]), ("-opened", asked[::-1])):
+    requests = [ask(ada, tool) for tool in (usual, worst, usual, worst, usual)]
+    for order, expected in (("", requests), ("risk", [*requests[1::2], *requests[::2]]), ("-opened", requests[::-1])):
         assert paged_through(rosa, RequestFilters(status="needs_me", order=order)) == expected
 
 
 def test_inbox_has_pages(ada, rosa, monkeypatch):
     monkeypatch.setattr("approvals.web.review.inbox.REQUESTS_PER_PAGE", 2)
-    asked = [ask(ada) for _ in range(3)]
+    requests = [ask(ada) for _ in range(3)]
     first = inbox_for(rosa, InboxQuery("needs_me"))
-    assert (list(first.requests), first.counts.needs_me) == (asked[:2], 3)
+    assert (list(first.requests), first.counts.needs_me) == (requests[:2], 3)
     rest = inbox_for(rosa, InboxQuery.read(QueryDict(f"status=needs_me&after={first.later}")))
-    assert (list(rest.requests), rest.later) == (asked[2:], "")
+    assert (list(rest.requests), rest.later) == (requests[2:], "")
     for wrong in ("before=7", "after=WzAsMSwyXQ==", "after=%00", "after=W2ZhbHNlLCJ4IiwxXQ=="):
-        assert list(inbox_for(rosa, InboxQuery.read(QueryDict(f"status=needs_me&{wrong}"))).requests) == asked[:2]
+        assert list(inbox_for(rosa, InboxQuery.read(QueryDict(f"status=needs_me&{wrong}"))).requests) == requests[:2]
 
 
 def test_list_position_and_next_request_use_one_order(ada, rosa, monkeypatch):
     monkeypatch.setattr("approvals.web.review.inbox.REQUESTS_PER_PAGE", 4)
-    asked = [ask(ada) for _ in range(7)]
+    requests = [ask(ada) for _ in range(7)]
     for place in (0, 2, 5):
-        ApprovalRequest.objects.filter(pk=asked[place].pk).update(plan_ref="plan_x")
-    listed = [asked[place] for place in (0, 2, 1, 3, 4, 5, 6)]
+        ApprovalRequest.objects.filter(pk=requests[place].pk).update(plan_ref="plan_x")
+    listed = [requests[place] for place in (0, 2, 1, 3, 4, 5, 6)]
     for view in ("waiting", "needs_me"):
         for place, request in enumerate(listed):
             inbox = inbox_for(rosa, InboxQuery(view, request.public_id))
             assert (inbox.position, inbox.total) == (place + 1, 7)
             assert list(inbox.requests) == (listed[:4] if place < 4 else listed[4:])
             assert next_request_id(rosa, view, request) == listed[(place + 1) % 7].public_id
-    assert inbox_for(rosa, InboxQuery("snoozed", asked[0].public_id)).position is None
+    assert inbox_for(rosa, InboxQuery("snoozed", requests[0].public_id)).position is None
     later = inbox_for(
         rosa, InboxQuery.read(QueryDict(f"status=waiting&after={inbox_for(rosa, InboxQuery('waiting')).later}"))
     )
@@ -149,8 +149,8 @@ def test_list_position_and_next_request_use_one_order(ada, rosa, monkeypatch):
 
 def test_last_undoable_decision_is_ones_own(ada, rosa, tomas, settings):
     settings.TOOLGATE_UNDO_SECONDS = 60
-    first, second, his, done = asked = [ask(ada) for _ in range(4)]
-    for request, by in zip(asked, (rosa, rosa, tomas, rosa), strict=True):
+    first, second, his, done = requests = [ask(ada) for _ in range(4)]
+    for request, by in zip(requests, (rosa, rosa, tomas, rosa), strict=True):
         decide(request, by=by, decision=approval(request, channel="page"))
     ApprovalRequest.objects.filter(pk=done.pk).update(applied_at=clock.now())
     for request in (second, first):
@@ -233,8 +233,8 @@ def _happens(dice, people) -> bool:
 def _agree(viewer: User) -> None:
     inbox, queues = inbox_for(viewer, InboxQuery()), Queues(viewer)
     lengths = {view: len(queues.of(view)) for view in OPEN_VIEWS}
-    told = inbox.counts
-    assert lengths == {view: getattr(told, view) for view in OPEN_VIEWS}
+    counts = inbox.counts
+    assert lengths == {view: getattr(counts, view) for view in OPEN_VIEWS}
     api = len(page_for(viewer, RequestFilters(status="pending"), PageParameters(100_000)).rows)
     assert frame_for_user(viewer).waiting == needed_count(viewer) == lengths["needs_me"]
     assert waiting_count(viewer) == len(pending_for(viewer)) == api == lengths["waiting"] == inbox.waiting
@@ -256,9 +256,9 @@ def _agree(viewer: User) -> None:
 
 def test_sorting_reads_narrow_rows(ada, rosa):
     """Ten thousand open requests are sorted by key; previews are only loaded for those shown."""
-    asked = [ask(ada), ask(ada)]
+    requests = [ask(ada), ask(ada)]
     with CaptureQueriesContext(connection) as captured:
-        assert [each.pk for each in inbox_list(rosa).requests] == [each.pk for each in asked]
+        assert [each.pk for each in inbox_list(rosa).requests] == [each.pk for each in requests]
     in_order = [query["sql"] for query in captured if '"opened_at" ASC' in query["sql"]]
     assert len(in_order) == 1
     assert "preview" not in in_order[0] and "catalog_call" not in in_order[0]

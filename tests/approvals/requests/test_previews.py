@@ -49,8 +49,8 @@ def test_state_token_must_be_short_text():
 
 def test_hostile_text_is_stored_unchanged(ada):
     text = "\x00\x1b[31m<script>\u202e\U000e0041"
-    shown = preview_of(Preview(text, "diff", before=text, after=None, rows=({text: 1},), state_token="y" * 255))
-    stored = current_round(ask(ada, preview=shown)).preview_json
+    preview = preview_of(Preview(text, "diff", before=text, after=None, rows=({text: 1},), state_token="y" * 255))
+    stored = current_round(ask(ada, preview=preview)).preview_json
     assert stored == {
         "summary": text,
         "kind": "diff",

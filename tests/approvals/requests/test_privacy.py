@@ -33,19 +33,19 @@ def held(stage, ada):
 
 def test_requester_and_reviewers_see_private_arguments(held, ada, rosa, admin):
     for viewer in (ada, rosa, admin):
-        shown = Rest(viewer).get(f"approvals/{held.public_id}/").json()
-        assert (shown["arguments"], shown["preview"]["after"]) == ({"value": {"to": SECRET}}, f"Dear {SECRET}")
-        assert shown["reason"] == f"To tell {SECRET}"
+        body = Rest(viewer).get(f"approvals/{held.public_id}/").json()
+        assert (body["arguments"], body["preview"]["after"]) == ({"value": {"to": SECRET}}, f"Dear {SECRET}")
+        assert body["reason"] == f"To tell {SECRET}"
         assert SECRET in Pages(viewer).open(f"/approvals/?item={held.public_id}")
 
 
 def test_private_arguments_are_masked_for_others(held, vera, ben):
     for viewer in (vera, ben):
         rest, pages = Rest(viewer), Pages(viewer)
-        shown = rest.get(f"approvals/{held.public_id}/").json()
-        assert shown["arguments"] == {"value": TOLD}
-        assert (shown["preview"]["kind"], shown["preview"]["after"]) == ("text", {PRIVATE_MARKER: "string"})
-        assert shown["reason"] == PRIVATE_NOTICE
+        body = rest.get(f"approvals/{held.public_id}/").json()
+        assert body["arguments"] == {"value": TOLD}
+        assert (body["preview"]["kind"], body["preview"]["after"]) == ("text", {PRIVATE_MARKER: "string"})
+        assert body["reason"] == PRIVATE_NOTICE
         for path in ("approvals/", f"approvals/{held.public_id}/", f"calls/{held.call.public_id}/"):
             assert SECRET not in rest.get(path).content.decode()
         for more in ("", "&view=json"):
@@ -86,10 +86,10 @@ def granted(held, rosa, admin):
 def test_private_grant_conditions_are_masked(granted, ada, rosa, admin, vera):
     for viewer, sees in ((ada, True), (rosa, True), (admin, True), (vera, False)):
         rest = Rest(viewer)
-        shown = rest.get(f"grants/{granted.public_id}/").json()
+        body = rest.get(f"grants/{granted.public_id}/").json()
         value = SECRET if sees else {PRIVATE_MARKER: "string"}
-        assert shown["arguments"] == [{"path": "value.to", "operator": "equals", "value": value}]
-        assert (SECRET in shown["sentence"]) is sees
+        assert body["arguments"] == [{"path": "value.to", "operator": "equals", "value": value}]
+        assert (SECRET in body["sentence"]) is sees
         for text in (rest.get("grants/").content.decode(), Pages(viewer).open("/approvals/grants/")):
             assert granted.public_id[:10] in text
             assert (SECRET in text) is sees

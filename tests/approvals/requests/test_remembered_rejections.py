@@ -60,11 +60,11 @@ def test_secret_is_recognised_after_a_key_rotation(stage, keepers, ada, rosa, se
     plan = work_off(make_plan(ada, step(1, "wipe", parameters=same), act(2, "z", "dangerous")))
     reject(plan, rosa, effect="skip", comment="Not this one.")
     settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
-    asked = [create_call(CallOrder("wipe", each, plan_ref=plan.public_id), by=Requester(ada)) for each in (same, other)]
-    for call in asked:
+    calls = [create_call(CallOrder("wipe", each, plan_ref=plan.public_id), by=Requester(ada)) for each in (same, other)]
+    for call in calls:
         call.refresh_from_db()
-    assert [call.error_kind for call in asked] == ["refused_before", ""]
-    assert [call.status for call in asked] == ["failed", "held"]
+    assert [call.error_kind for call in calls] == ["refused_before", ""]
+    assert [call.status for call in calls] == ["failed", "held"]
 
 
 def test_different_call_is_not_refused(plan, rosa):

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
 
 @pytest.fixture
-def told():
+def reminders():
     """Data of the reminders recorded during the test."""
     heard: list[dict[str, Any]] = []
 
@@ -35,27 +35,27 @@ def told():
     fact.disconnect(hear)
 
 
-def test_two_reminders_are_sent(ada, told):
+def test_two_reminders_are_sent(ada, reminders):
     request = ask(ada)
     opened = request.opened_at
     reminded = [bool(send_due_reminders(opened + hours * HOUR)) for hours in (11.9, 12, 12, 21.5, 21.6, 23.9)]
     assert reminded == [False, True, False, False, True, False]
-    assert [each["number"] for each in told] == [1, 2]
-    assert {each["approval"] for each in told} == {request.public_id}
+    assert [each["number"] for each in reminders] == [1, 2]
+    assert {each["approval"] for each in reminders} == {request.public_id}
     request.refresh_from_db()
     assert (request.reminders, request.remind_at) == (2, None)
     assert not AuditEntry.objects.filter(action="approval.reminded").exists()
 
 
-def test_late_ticker_sends_one_reminder(ada, told):
+def test_late_ticker_sends_one_reminder(ada, reminders):
     """If both reminders are overdue, only one is sent."""
     request = ask(ada)
     assert send_due_reminders(request.opened_at + 23 * HOUR) == 1
     assert send_due_reminders(request.opened_at + 23 * HOUR) == 0
-    assert len(told) == 1
+    assert len(reminders) == 1
 
 
-def test_closed_requests_have_no_reminders(ada, rosa, told):
+def test_closed_requests_have_no_reminders(ada, rosa, reminders):
     answered, expired, early = ask(ada), ask(ada), ask(ada)
     set_rule(remind=False)
     quiet = ask(ada)
@@ -64,10 +64,10 @@ def test_closed_requests_have_no_reminders(ada, rosa, told):
     ApprovalRequest.objects.filter(pk=expired.pk).update(expires_at=clock.now())
     ApprovalRequest.objects.filter(pk=early.pk).update(is_early=True)
     assert send_due_reminders(clock.now() + 12 * HOUR) == 0
-    assert told == []
+    assert reminders == []
 
 
-def test_escalation_restarts_reminders(ada, told):
+def test_escalation_restarts_reminders(ada, reminders):
     set_rule(on_expiry="escalate", escalate_to="administrator", expires_seconds=3600)
     request = ask(ada)
     late = request.opened_at + HOUR
@@ -78,11 +78,11 @@ def test_escalation_restarts_reminders(ada, told):
 
 
 @pytest.mark.slow
-def test_concurrent_tickers_remind_once(transactional_db, ada, told):
+def test_concurrent_tickers_remind_once(transactional_db, ada, reminders):
     for _ in range(counts.count(100)):
         request = ask(ada)
         at_once(*[partial(send_due_reminders, request.opened_at + 12 * HOUR)] * 4)
-    assert len(told) == len({each["approval"] for each in told}) == ApprovalRequest.objects.count()
+    assert len(reminders) == len({each["approval"] for each in reminders}) == ApprovalRequest.objects.count()
 
 
 def test_reminder_times():

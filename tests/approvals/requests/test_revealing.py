@@ -40,8 +40,8 @@ def test_others_may_not_reveal(plan, ada, ben, vera):
 
 def test_text_with_a_secret_is_revealed_in_full(plan, rosa):
     held = request_of(plan)
-    shown = Rest(rosa).get(f"approvals/{held.public_id}/").json()
-    assert shown["arguments"]["note"] == {"steps": ['export KEY={"$secret":"aws_access_key"}']}
+    body = Rest(rosa).get(f"approvals/{held.public_id}/").json()
+    assert body["arguments"]["note"] == {"steps": ['export KEY={"$secret":"aws_access_key"}']}
     answer = Rest(rosa).post(f"approvals/{held.public_id}/reveal/", {"path": "note.steps.0"})
     assert answer.json()["value"] == GIVEN["note"]["steps"][0]
 
@@ -79,9 +79,9 @@ def test_page_reveals_in_place(plan, rosa, vera):
 
 def test_edit_keeps_old_secrets_and_cuts_out_new_ones(plan, keepers, rosa):
     held = request_of(plan)
-    hidden, asked = {"$secret": "password"}, Rest(rosa).get(f"approvals/{held.public_id}/").json()
-    body = {"verdict": "approve", "seen_digest": asked["digest"]}
-    edited = {**asked["arguments"], "host": "db2", "password": hidden}
+    hidden, document = {"$secret": "password"}, Rest(rosa).get(f"approvals/{held.public_id}/").json()
+    body = {"verdict": "approve", "seen_digest": document["digest"]}
+    edited = {**document["arguments"], "host": "db2", "password": hidden}
     answer = Rest(rosa).post(f"approvals/{held.public_id}/reviews/", body | {"arguments": edited})
     assert answer.status_code == 201, answer.content
     work_off(plan)
@@ -101,11 +101,11 @@ def test_secret_is_shown_by_name_in_arguments(plan, rosa, vera):
     for viewer, reveals in ((rosa, 1), (vera, 0)):
         pages = Pages(viewer)
         pages.open(f"/approvals/?item={held.public_id}")
-        shown = pages.html.partition('id="v-d"')[2].partition("</table>")[0]
-        assert ("$secret" in shown, shown.count('/reveal/" hx-post')) == (False, reveals)
-        assert 'export KEY=<span class="was kept">' in shown
-        assert "secret aws_access_key" in words(shown)
-        assert shown.count(">password</th>") == 1
+        text = pages.html.partition('id="v-d"')[2].partition("</table>")[0]
+        assert ("$secret" in text, text.count('/reveal/" hx-post')) == (False, reveals)
+        assert 'export KEY=<span class="was kept">' in text
+        assert "secret aws_access_key" in words(text)
+        assert text.count(">password</th>") == 1
 
 
 def test_secret_is_shown_by_name_in_previews(plan, rosa):

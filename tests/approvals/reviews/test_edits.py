@@ -60,8 +60,8 @@ def test_audit_log_names_fields_without_values(plan, rosa):
     entry = AuditEntry.objects.get(action="approval.edited")
     assert (entry.actor, entry.details_json["fields"]) == (rosa, ["value"])
     assert "asked" not in entry.details and verify().first_bad is None
-    told = [event for event in events_of(plan) if event.startswith("1 approval.")]
-    assert told == [f"1 approval.{word}" for word in ("opened", "edited", "reviewed", "decided")]
+    events = [event for event in events_of(plan) if event.startswith("1 approval.")]
+    assert events == [f"1 approval.{word}" for word in ("opened", "edited", "reviewed", "decided")]
 
 
 def test_invalid_arguments_name_their_path(catalog, workspace, ada, rosa):

@@ -136,8 +136,8 @@ def test_audit_log_and_history_name_the_hunks(plan, rosa):
     assert (entry.actor, entry.details_json["hunks"], entry.details_json["of"]) == (rosa, [1], 2)
     assert "line" not in entry.details
     assert verify().first_bad is None
-    told = [event for event in events_of(plan) if event.startswith("1 approval.")]
-    assert told == [f"1 approval.{word}" for word in ("opened", "edited", "reviewed", "decided")]
+    events = [event for event in events_of(plan) if event.startswith("1 approval.")]
+    assert events == [f"1 approval.{word}" for word in ("opened", "edited", "reviewed", "decided")]
 
 
 def test_decision_on_an_earlier_round_is_refused(plan, rosa, tomas):
@@ -160,10 +160,10 @@ def test_editor_does_not_count_in_a_quorum_of_two(note, plan, rosa, tomas, monke
 
 def test_undo_restores_the_requested_change(settings, plan, note, rosa):
     settings.TOOLGATE_UNDO_SECONDS = 60
-    asked = request_of(plan)
+    request = request_of(plan)
     accept(plan, rosa, 1, channel="page")
     again = undo_decision(request_of(plan), by=rosa)
-    assert (again.status, again.round_number, again.digest) == ("pending", 3, asked.digest)
+    assert (again.status, again.round_number, again.digest) == ("pending", 3, request.digest)
     assert json.loads(call_of(plan).arguments)["modified"] == BOTH
     accept(plan, rosa, 0)
     work_off(plan)

@@ -119,8 +119,8 @@ def test_page_exposes_deceptive_changes(ada, rosa):
     sample = texts if counts.FULL else texts[::10]
     for each in sample:
         markup = pane_of_change(pages, request, each.value)
-        said = words(markup).replace("+402", "402 lines")
-        found[ascii(each.value)[:80]] = faults_of_page(markup, [each], tags) + unsaid(each, said)
+        text = words(markup).replace("+402", "402 lines")
+        found[ascii(each.value)[:80]] = faults_of_page(markup, [each], tags) + unsaid(each, text)
     lines = [each for each in texts if "\n" not in each.value]
     markup = pane_of_change(pages, request, "\n".join(each.value for each in lines))
     found["all in one"] = faults_of_page(markup, lines, tags)

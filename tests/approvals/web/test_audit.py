@@ -37,7 +37,7 @@ def listed(user, query: str = "") -> list[int]:
 
 
 @pytest.fixture
-def told(ada, rosa):
+def first_seq(ada, rosa):
     """A request and its rejection; the entries' first number."""
     before = AuditEntry.objects.count()
     request = ask(ada)
@@ -50,15 +50,15 @@ def test_only_administrators_may_read(ada, rosa, vera):
         Pages(person).open("/audit/", 403)
 
 
-def test_entries_show_actor_action_and_time(admin, told):
+def test_entries_show_actor_action_and_time(admin, first_seq):
     page = Pages(admin).open("/audit/")
-    asked, rejected = action_label("approval.opened").label, action_label("approval.reviewed", "reject").label
-    for said in (f"ada {asked}", f"rosa {rejected}", "Wrong folder", "write_note"):
-        assert said in page
-    assert f"{AuditEntry.objects.get(seq=told).at:%A, }" in page
+    opened, rejected = action_label("approval.opened").label, action_label("approval.reviewed", "reject").label
+    for expected in (f"ada {opened}", f"rosa {rejected}", "Wrong folder", "write_note"):
+        assert expected in page
+    assert f"{AuditEntry.objects.get(seq=first_seq).at:%A, }" in page
 
 
-def test_decisions_are_labelled_by_verdict(admin, ada, rosa, told):
+def test_decisions_are_labelled_by_verdict(admin, ada, rosa, first_seq):
     """A rejection must never read as if the call might run."""
     request = ask(ada)
     decide(request, by=rosa, decision=approval(request))
@@ -69,15 +69,15 @@ def test_decisions_are_labelled_by_verdict(admin, ada, rosa, told):
         assert len({action_label(action, verdict) for verdict in ("", *ReviewVerdict.values)}) == 5
 
 
-def test_row_opens_with_its_hashes(admin, told):
+def test_row_opens_with_its_hashes(admin, first_seq):
     pages = Pages(admin)
-    pages.open(f"/audit/?open={told}")
-    assert "hidden" not in tag_of(pages, f"x-{told}") and "hidden" in tag_of(pages, f"x-{told + 1}")
-    assert AuditEntry.objects.get(seq=told).hash in pages.html
+    pages.open(f"/audit/?open={first_seq}")
+    assert "hidden" not in tag_of(pages, f"x-{first_seq}") and "hidden" in tag_of(pages, f"x-{first_seq + 1}")
+    assert AuditEntry.objects.get(seq=first_seq).hash in pages.html
 
 
-def test_filters_apply(admin, told):
-    today = AuditEntry.objects.get(seq=told).at.date()
+def test_filters_apply(admin, first_seq):
+    today = AuditEntry.objects.get(seq=first_seq).at.date()
     shown = {
         "?q=wrong+folder": True,
         "?q=nowhere": False,
@@ -127,7 +127,7 @@ def test_entries_link_to_plan_and_object(admin, db):
     assert listed(admin, "?plan=plan_1&object=apr_2") == [2]
 
 
-def test_chain_is_verified_on_request(admin, told):
+def test_chain_is_verified_on_request(admin, first_seq):
     write_checkpoint()
     pages = Pages(admin)
     pages.open("/audit/")
@@ -139,7 +139,7 @@ def test_chain_is_verified_on_request(admin, told):
     assert 'data-verified="intact"' in sent and "<html" not in sent
 
 
-def test_broken_chain_links_to_the_entry(admin, told, settings):
+def test_broken_chain_links_to_the_entry(admin, first_seq, settings):
     settings.TOOLGATE_AUDIT_KEY = "another key, so no hash is right any more"
     pages = Pages(admin)
     pages.open("/audit/")
@@ -156,7 +156,7 @@ def test_hostile_texts_are_escaped(admin, db):
     assert "\u202e" not in page and "U+202E" in page
 
 
-def test_invalid_queries_do_not_break_the_page(admin, told):
+def test_invalid_queries_do_not_break_the_page(admin, first_seq):
     pages = Pages(admin)
     queries = [
         "q=%00",
@@ -174,7 +174,7 @@ def test_invalid_queries_do_not_break_the_page(admin, told):
     assert {query: pages.client.get(f"/audit/?{query}").status_code for query in queries} == dict.fromkeys(queries, 200)
 
 
-def test_invalid_filters_are_reported_and_not_applied(admin, told):
+def test_invalid_filters_are_reported_and_not_applied(admin, first_seq):
     pages = Pages(admin)
     pages.open("/audit/?from=2026-99-99&who=nobody")
     assert 'id="f-from_error"' in pages.html and 'aria-describedby="f-from_error"' in pages.html
@@ -183,7 +183,7 @@ def test_invalid_filters_are_reported_and_not_applied(admin, told):
     assert "_error" not in pages.html
 
 
-def test_invalid_filters_export_nothing(admin, told):
+def test_invalid_filters_export_nothing(admin, first_seq):
     pages = Pages(admin)
     pages.open("/audit/")
     count = AuditEntry.objects.count()
@@ -193,14 +193,14 @@ def test_invalid_filters_export_nothing(admin, told):
     assert AuditEntry.objects.count() == count
 
 
-def test_htmx_gets_entries_and_a_url(admin, told):
+def test_htmx_gets_entries_and_a_url(admin, first_seq):
     headers = {"HX-Request": "true", "HX-Target": "log"}
     response = Pages(admin).client.get("/audit/?q=&who=rosa&action=", headers=headers)
     assert response["HX-Push-Url"] == "/audit/?who=rosa"
     assert "<html" not in response.content.decode()
 
 
-def test_entries_are_counted_up_to_a_limit(admin, told, monkeypatch):
+def test_entries_are_counted_up_to_a_limit(admin, first_seq, monkeypatch):
     for number in range(6):
         append_entry(AuditRecord(action="tool.changed", object_ref=f"tool_{number}", tool_name=f"tool_{number}"))
     monkeypatch.setattr(audit, "PAGE_SIZE", 2)
@@ -219,7 +219,7 @@ def test_entries_are_counted_up_to_a_limit(admin, told, monkeypatch):
     assert counted("q=tool_3") == (1, False)
 
 
-def test_filters_offer_values_of_the_newest_entries(admin, told, monkeypatch):
+def test_filters_offer_values_of_the_newest_entries(admin, first_seq, monkeypatch):
     pages = Pages(admin)
     append_entry(AuditRecord(action="tool.changed", object_ref="newest", tool_name="newest"))
     pages.open("/audit/")

@@ -72,11 +72,11 @@ def test_edits_are_shown_to_the_next_reviewer(plan, tomas, rosa):
 
 def test_decided_request_shows_its_edits(plan, rosa, vera):
     decided = edit(plan, rosa, "edited")
-    shown = Rest(vera).get(f"approvals/{decided.public_id}/").json()
-    told = [(each["number"], each["arguments"], each["editor"]) for each in shown["rounds"]]
-    assert told == [(1, {"value": "asked"}, None), (2, {"value": "edited"}, "rosa")]
-    assert [each["digest"] for each in shown["rounds"]] == [each.digest for each in decided.rounds.order_by("number")]
-    assert shown["rounds"][0]["at"] <= shown["rounds"][1]["at"]
+    body = Rest(vera).get(f"approvals/{decided.public_id}/").json()
+    rounds = [(each["number"], each["arguments"], each["editor"]) for each in body["rounds"]]
+    assert rounds == [(1, {"value": "asked"}, None), (2, {"value": "edited"}, "rosa")]
+    assert [each["digest"] for each in body["rounds"]] == [each.digest for each in decided.rounds.order_by("number")]
+    assert body["rounds"][0]["at"] <= body["rounds"][1]["at"]
     pages = Pages(vera)
     pages.open(page_of_request(decided))
     changed = pages.html.partition('id="revised"')[2].partition("</section>")[0]
@@ -130,8 +130,8 @@ def test_revocation_is_not_attributed_to_the_approver(ada, rosa, tomas):
     pages = Pages(rosa)
     assert "by Rosa" not in pages.open("/approvals/?status=decided").partition("apr_")[0]
     pages.open(page_of_request(ask(ada)))
-    told = pages.html.partition('id="precedent"')[2].partition("</section>")[0]
-    assert page_of_request(request) in told and "Revoked" in told and "by Rosa" not in told
+    text = pages.html.partition('id="precedent"')[2].partition("</section>")[0]
+    assert page_of_request(request) in text and "Revoked" in text and "by Rosa" not in text
 
 
 def test_first_of_two_approvals_does_not_announce_a_start(ada, rosa, tomas):
@@ -150,12 +150,12 @@ def test_first_of_two_approvals_does_not_announce_a_start(ada, rosa, tomas):
 
 
 def test_placeholder_in_a_preview_is_marked(ada, rosa):
-    shown = Preview("Connect", "text", after='user secret token, key {"$secret":"token"}!\u202e')
+    preview = Preview("Connect", "text", after='user secret token, key {"$secret":"token"}!\u202e')
     pages = Pages(rosa)
-    pages.open(page_of_request(ask(ada, preview=shown)))
-    told = pages.html.partition('id="v-d"')[2].partition("</pre>")[0]
-    assert told.count("secret token") == 2 and told.count("#i-lock") == 1
-    assert "U+202E" in told and "$secret" not in told
+    pages.open(page_of_request(ask(ada, preview=preview)))
+    text = pages.html.partition('id="v-d"')[2].partition("</pre>")[0]
+    assert text.count("secret token") == 2 and text.count("#i-lock") == 1
+    assert "U+202E" in text and "$secret" not in text
 
 
 def test_empty_text_is_labelled(ada, rosa):

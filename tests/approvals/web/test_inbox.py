@@ -250,8 +250,8 @@ def test_missing_preview_is_labelled(ada, rosa):
     assert "data-no-preview" in pages.html
     for after, boxes in (("Dear Ada", 1), (None, 0), ("", 0)):
         pages.open(page_of_request(ask(ada, preview=Preview("Send", "text", after=after))))
-        shown = pages.html.partition('id="v-d"')[2].partition('id="v-j"')[0]
-        assert shown.count("<pre") == 1 + boxes
+        text = pages.html.partition('id="v-d"')[2].partition('id="v-j"')[0]
+        assert text.count("<pre") == 1 + boxes
         assert ("data-no-preview" in pages.html) is not bool(boxes)
 
 

@@ -103,10 +103,10 @@ class Fields(HTMLParser):
 
 
 def test_list_shows_policies_in_order(pages):
-    said = pages.open("/policies/")
+    text = pages.open("/policies/")
     rows = Policy.objects.select_related("revision").order_by("order")
     assert re.findall(r'id="rule-([\w-]+)"', pages.html) == [each.public_id for each in rows]
-    places = [said.index(each.revision.sentence) for each in rows if each.revision]
+    places = [text.index(each.revision.sentence) for each in rows if each.revision]
     assert places == sorted(places) and len(places) == 3
 
 
@@ -135,10 +135,10 @@ def test_saving_creates_a_revision(pages):
     pages.open(f"/policies/{policy.public_id}/")
     sent = {"stage-0-count": "1", "revision": pages.field("revision"), "typed_target": "yes"}
     pages.send(f"/policies/{policy.public_id}/", FORM | sent)
-    said = pages.open(f"/policies/{policy.public_id}/")
+    text = pages.open(f"/policies/{policy.public_id}/")
     new, old = PolicyRevision.objects.filter(policy=policy).order_by("-number")
     assert [each.number for each in pages.context["history"]] == [2, 1]
-    assert new.sentence != old.sentence and new.sentence in said and old.sentence in said
+    assert new.sentence != old.sentence and new.sentence in text and old.sentence in text
 
 
 def test_unchanged_form_changes_nothing(pages):
@@ -155,8 +155,8 @@ def test_unchanged_form_changes_nothing(pages):
 def test_editor_shows_addresses_without_secrets_and_keeps_them(pages):
     policy = make(pages, notify="https://hooks.example.org/secret-0")
     path = f"/policies/{policy.public_id}/"
-    said = pages.open(path)
-    assert "https://hooks.example.org/…" in said and "secret-0" not in pages.html
+    text = pages.open(path)
+    assert "https://hooks.example.org/…" in text and "secret-0" not in pages.html
     sent = Fields(pages.html).sent | {"do": "save"}
     pages.send(path, sent)
     assert PolicyRevision.objects.filter(policy=policy).count() == 1
@@ -239,11 +239,11 @@ def test_simulator_shows_the_deciding_policy_and_skipped_ones(pages, vera):
     address = "/policies/simulator/"
     vera_pages.open(address)
     assert 'id="simulate" method="post"' in vera_pages.html
-    said = vera_pages.send(address, {"tool": "write_file", "arguments": WRITTEN})
+    text = vera_pages.send(address, {"tool": "write_file", "arguments": WRITTEN})
     found = vera_pages.context["found"]
     assert (found.effect, found.decided.policy) == ("hold", Policy.objects.get(order=10))
     [asked] = found.passed
-    assert asked.policy == passed and len(asked.reasons) == 2 and all(reason.text in said for reason in asked.reasons)
+    assert asked.policy == passed and len(asked.reasons) == 2 and all(reason.text in text for reason in asked.reasons)
 
 
 @pytest.mark.usefixtures("catalog")

@@ -74,8 +74,8 @@ def test_an_attempt_that_one_count_refuses_is_left_out_of_the_other(ada, later):
 
 
 def test_the_address_is_the_one_the_trusted_proxy_saw(settings):
-    told = {"X-Forwarded-For": "203.0.113.9, 198.51.100.7"}
-    request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", headers=told)
+    headers = {"X-Forwarded-For": "203.0.113.9, 198.51.100.7"}
+    request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", headers=headers)
     assert sign_in.client_address(request) == "10.0.0.1"
     settings.TOOLGATE_HTTPS = True
     assert sign_in.client_address(request) == "198.51.100.7"

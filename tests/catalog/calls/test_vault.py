@@ -64,15 +64,15 @@ def test_a_secret_is_bound_to_its_path(db):
 
 def put_back(text, arguments):
     """Return what comes back of arguments that a person changed, once it is sealed again."""
-    wanted = vault.restore_edited_arguments(arguments, text, "plan_x")
-    whole = wanted.in_place()
-    wanted.check(vault.redact_arguments(None, whole))
+    restored = vault.restore_edited_arguments(arguments, text, "plan_x")
+    whole = restored.in_place()
+    restored.check(vault.redact_arguments(None, whole))
     return whole
 
 
 def test_secret_is_restored_in_place(text):
-    shown = '{"$secret":"aws_access_key"}'
-    assert put_back(text, {"note": f"{shown} or {shown}!"}) == {"note": f"{KEY} or {KEY}!"}
+    placeholder = '{"$secret":"aws_access_key"}'
+    assert put_back(text, {"note": f"{placeholder} or {placeholder}!"}) == {"note": f"{KEY} or {KEY}!"}
     assert put_back(text, {"more": 1}) == {"more": 1}
     assert put_back(text, {"note": {"$secret": "aws_access_key"}}) == {"note": KEY}
 

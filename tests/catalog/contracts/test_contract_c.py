@@ -271,8 +271,8 @@ def test_a_class_may_show_what_a_call_would_do():
         async def preview(self, args, context):
             return Preview(f"Ask {args['who']}", "none")
 
-    shown = preview_call(Showing().as_tool(), {"who": "Ada"}, make_context())
-    assert shown is not None and shown.summary == "Ask Ada"
+    preview = preview_call(Showing().as_tool(), {"who": "Ada"}, make_context())
+    assert preview is not None and preview.summary == "Ask Ada"
     assert not AskedTool().as_tool().has_preview
 
 

@@ -134,18 +134,18 @@ def test_the_name_is_resolved_once(settings, monkeypatch):
     """The connection goes to the checked address even if the name resolves differently later."""
     settings.TOOLGATE_EGRESS_ALLOW = ["hook.test"]
     with taking() as server:
-        asked = []
+        lookups = []
 
         def resolve(*args: object, **more: object) -> list[tuple[object, ...]]:
-            asked.append(args[0])
-            assert len(asked) == 1
+            lookups.append(args[0])
+            assert len(lookups) == 1
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", server.server_port))]
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
         reached: list[str] = []
         monkeypatch.setattr(socket, "create_connection", lambda to, *_, **__: _connected(to, reached))
         post_request(f"http://hook.test:{server.server_port}/200", b"{}", {}, seconds=5)
-        assert asked == ["hook.test"] and reached == ["127.0.0.1"]
+        assert lookups == ["hook.test"] and reached == ["127.0.0.1"]
         assert server.taken[0][1]["Host"] == f"hook.test:{server.server_port}"
 
 

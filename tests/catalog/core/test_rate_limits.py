@@ -31,10 +31,10 @@ def ration(text="2/min", owner="user:1", group="mail"):
     return RateLimitKey(group, parse_rate_limits(text, "send"), owner)
 
 
-def refusal_of(wanted, seconds=0):
+def refusal_of(requested, seconds=0):
     """Use a group some seconds after noon; return why not, None when it was counted."""
     try:
-        acquire_use(wanted, now=NOON + timedelta(seconds=seconds))
+        acquire_use(requested, now=NOON + timedelta(seconds=seconds))
     except RateLimited as refusal:
         return refusal
     return None

@@ -115,6 +115,6 @@ def test_spans_hold_no_argument_result_or_message(spans, stage, ada, rosa):
     work_off(plan)
     approve(plan, rosa, step_id=2)
     work_off(plan)
-    told = [span.to_json() for span in spans.get_finished_spans()]
-    assert len(told) == 6
-    assert [span for span in told if SECRET in span] == []
+    span_records = [span.to_json() for span in spans.get_finished_spans()]
+    assert len(span_records) == 6
+    assert [span for span in span_records if SECRET in span] == []

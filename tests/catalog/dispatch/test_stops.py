@@ -22,12 +22,12 @@ def stoppable(seconds: float = 60) -> tuple[CancelToken, ToolContext]:
 
 
 def test_listener_is_called_once():
-    stop, told = CancelToken(), []
-    stop.listen(lambda: told.append("before"))
+    stop, notified = CancelToken(), []
+    stop.listen(lambda: notified.append("before"))
     stop.set()
     stop.set()
-    stop.listen(lambda: told.append("after"))
-    assert (stop.is_set, told) == (True, ["before", "after"])
+    stop.listen(lambda: notified.append("after"))
+    assert (stop.is_set, notified) == (True, ["before", "after"])
 
 
 def test_deadline_of_a_cancelled_call_has_passed():

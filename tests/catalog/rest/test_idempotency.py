@@ -59,9 +59,9 @@ def test_a_stored_response_is_refused_after_a_role_is_lost(stage, ada, rosa):
     secret = "jo@example.org"
     look = act(1, {"email": secret}, "private", expected_key="found")
     tell = act(2, {"to": "${found.results}"}, "dangerous", dependencies=[1])
-    asked = request_of(work_off(make_plan(ada, look, tell)), 2)
-    rest, path = Rest(rosa), f"approvals/{asked.public_id}/reviews/"
-    body = {"verdict": "reject", "seen_digest": asked.digest, "comment": "No."}
+    request = request_of(work_off(make_plan(ada, look, tell)), 2)
+    rest, path = Rest(rosa), f"approvals/{request.public_id}/reviews/"
+    body = {"verdict": "reject", "seen_digest": request.digest, "comment": "No."}
     answers = [rest.post(path, body, key="k-1") for _ in range(2)]
     assert [(answer.status_code, secret in answer.content.decode()) for answer in answers] == [(201, True)] * 2
 

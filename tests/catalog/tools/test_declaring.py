@@ -369,5 +369,5 @@ def test_a_preview_that_is_no_preview_is_not_shown():
     def _(path: str) -> str:
         return "text"
 
-    shown = preview_call(write, {"path": "a"}, make_context())
-    assert shown == Preview("Run write; its preview failed with TypeError", kind="none")
+    preview = preview_call(write, {"path": "a"}, make_context())
+    assert preview == Preview("Run write; its preview failed with TypeError", kind="none")

@@ -121,8 +121,8 @@ def test_gram_is_text(rosa, catalog):
     pages = Pages(rosa)
     pages.open("/tools/write_file/?schema=gram")
     assert 'id="sp-gram" role="tabpanel" aria-labelledby="st-gram">' in pages.html
-    shown = pages.html.split('id="sc-gram" tabindex="0">')[1].split("</pre>")[0]
-    assert "\\n" not in shown and "write_file" in shown
+    text = pages.html.split('id="sc-gram" tabindex="0">')[1].split("</pre>")[0]
+    assert "\\n" not in text and "write_file" in text
 
 
 def test_examples_lead_to_the_form(rosa, db):
@@ -257,5 +257,5 @@ def test_a_vanished_tool_is_disabled_and_offers_nothing_to_press(admin):
     page = pages.open("/tools/odd/")
     assert "Disabled" in page and 'data-standing="unregistered"' in pages.html
     assert not [part for part in ('id="switch"', 'id="trying"', "#trying") if part in pages.html]
-    shown = Rest(admin).get("tools/odd/").json()
-    assert (shown["enabled"], shown["registered"], Tool.objects.get(pk=tool.pk).enabled) == (False, False, True)
+    body = Rest(admin).get("tools/odd/").json()
+    assert (body["enabled"], body["registered"], Tool.objects.get(pk=tool.pk).enabled) == (False, False, True)

@@ -121,8 +121,8 @@ def test_sent_back_call_of_agent_fails_and_is_replaced(catalog, workspace, ada, 
     body = {"tool": "write_file", "arguments": {"path": "note.txt", "content": "much"}, "wait_seconds": 0}
     first = client.post("calls/", body).json()
     send_back(Plan.objects.get(public_id=first["plan"]), rosa)
-    told = client.get(f"calls/{first['id']}/").json()
-    assert (told["status"], "Smaller, please." in told["result"]["error"]) == ("failed", True)
+    document = client.get(f"calls/{first['id']}/").json()
+    assert (document["status"], "Smaller, please." in document["result"]["error"]) == ("failed", True)
     second = client.post("calls/", body | {"replaces": first["id"]})
     assert (second.status_code, second.json()["replaces"]) == (201, first["id"])
     old, new = ApprovalRequest.objects.order_by("pk")

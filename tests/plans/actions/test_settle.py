@@ -120,10 +120,10 @@ def test_call_requested_again_ends_with_its_plan(unknown, stage):
 )
 def test_history_shows_settled_call(unknown, verdict, kind):
     settle(unknown, verdict)
-    told = unknown.events.filter(type__in=("call.succeeded", "call.failed")).get()
-    assert (told.type, told.data_json["settled"], told.data_json["call"]) == (
+    event = unknown.events.filter(type__in=("call.succeeded", "call.failed")).get()
+    assert (event.type, event.data_json["settled"], event.data_json["call"]) == (
         kind,
         True,
         Call.objects.earliest("id").public_id,
     )
-    assert "a person" in event_line(told).said.text
+    assert "a person" in event_line(event).said.text

@@ -65,10 +65,10 @@ def take_one_step(plan: Plan) -> None:
 
 
 def test_early_requests_are_opened_in_step_order(plan, ada):
-    asked = prepared(plan, 1)
+    requests = prepared(plan, 1)
     more = prepared(plan, 2)
     assert [each.call.step_ref for each in more] == ["2", "3"]
-    assert more[0] == asked[0]
+    assert more[0] == requests[0]
     assert len({each.digest for each in more}) == 2
     assert [(each.rounds.get().preview_json or {})["summary"] for each in more] == ["Do b", "Do c"]
     assert [each.status for each in plan.steps.all()] == ["in_progress", "pending", "pending"]
@@ -78,13 +78,13 @@ def test_early_requests_are_opened_in_step_order(plan, ada):
 
 def test_early_requests_are_in_no_list_or_count(plan, rosa):
     before, _ = take_snapshot()
-    asked = prepared(plan)
-    assert not pending_for(rosa).filter(pk__in=[each.pk for each in asked]).exists()
+    requests = prepared(plan)
+    assert not pending_for(rosa).filter(pk__in=[each.pk for each in requests]).exists()
     assert waiting_count(rosa) == 1
     after, found = take_snapshot(before)
     assert (found.changes, found.waiting, len(after.seen)) == ([], 1, 1)
-    told = AuditEntry.objects.filter(object_ref=asked[0].public_id).values_list("action", flat=True)
-    assert list(told) == ["approval.prepared"]
+    entries = AuditEntry.objects.filter(object_ref=requests[0].public_id).values_list("action", flat=True)
+    assert list(entries) == ["approval.prepared"]
     assert "2 approval.opened" not in events_of(plan)
 
 

@@ -35,11 +35,11 @@ class Script:
         turn = Step.objects.get(plan__public_id=context.plan_id, step_id=context.step_id or 0)
         messages = AgentRun.objects.get(step=turn.parent_id).messages
         self.read.append(MESSAGES.dump_python(MESSAGES.validate_json(messages), mode="json"))
-        said = self.said.pop(0)
-        if isinstance(said, Exception):
-            raise said
+        line = self.said.pop(0)
+        if isinstance(line, Exception):
+            raise line
         usage = {"model": "scripted", "input_tokens": 100, "output_tokens": 10, "cost": "0.01"}
-        answer = usage | ({"text": said} if isinstance(said, str) else said)
+        answer = usage | ({"text": line} if isinstance(line, str) else line)
         took = {name: answer[name] for name in usage}
         call = Call.objects.get(public_id=context.call_id)
         ModelUse.objects.create(call=call, plan=turn.plan, purpose="agent", latency_ms=1, at=clock.now(), **took)
@@ -54,9 +54,9 @@ class Script:
 SCRIPT = Script()
 
 
-def calls(*wanted: tuple[str, dict[str, Any]], text: str = "") -> dict[str, Any]:
+def calls(*requested: tuple[str, dict[str, Any]], text: str = "") -> dict[str, Any]:
     """Return a response that requests calls of these tools."""
-    uses = [{"id": f"c{number}", "tool": name, "arguments": given} for number, (name, given) in enumerate(wanted, 1)]
+    uses = [{"id": f"c{number}", "tool": name, "arguments": given} for number, (name, given) in enumerate(requested, 1)]
     return {"text": text, "calls": uses}
 
 

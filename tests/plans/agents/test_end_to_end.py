@@ -168,5 +168,5 @@ def end_of(ask: Ask, plan: str) -> dict[str, Any]:
 
 def ended_of(ask: Ask, plan: str) -> dict[str, Any] | None:
     """Return a plan that has ended, or None."""
-    shown: dict[str, Any] = ask("operator", "GET", f"plans/{plan}/").json()
-    return shown if shown["status"] in ("completed", "failed") else None
+    body: dict[str, Any] = ask("operator", "GET", f"plans/{plan}/").json()
+    return body if body["status"] in ("completed", "failed") else None

@@ -134,8 +134,8 @@ def test_held_calls_are_decided_one_by_one(script, stage, ada, rosa):
 
 def test_rejected_call_is_rejected_again(script, stage, ada, rosa):
     make_agent()
-    wanted = calls(("dangerous", {"value": 1}))
-    script.says(wanted, wanted, "I gave up.")
+    turn = calls(("dangerous", {"value": 1}))
+    script.says(turn, turn, "I gave up.")
     plan = work_off(agent_plan(ada))
     reject(plan, rosa, 3)
     assert work_off(plan).status == "completed"
@@ -194,8 +194,8 @@ def test_unknown_price_stops_agent_with_cost_limit(script, stage, ada):
 
 def test_full_plan_ends_agent(script, stage, ada):
     make_agent()
-    wanted = calls(("safe", {"value": 1}))
-    script.says(wanted, wanted, "Never said.")
+    turn = calls(("safe", {"value": 1}))
+    script.says(turn, turn, "Never said.")
     plan = agent_plan(ada, start=False)
     others = [Step(plan=plan, step_id=number, status="cancelled") for number in range(2, MAX_STEPS - 1)]
     Step.objects.bulk_create(others)

@@ -55,8 +55,8 @@ def test_requested_changes_are_reported_to_model(script, stage, ada, rosa):
 
 def test_reviewers_read_text_of_model(script, stage, ada, rosa, client):
     make_agent()
-    wanted = calls(("dangerous", {"value": 1}), text="The disk is <full>.")
-    script.says(wanted, calls(("dangerous", {"value": 2})))
+    turn = calls(("dangerous", {"value": 1}), text="The disk is <full>.")
+    script.says(turn, calls(("dangerous", {"value": 2})))
     plan = work_off(agent_plan(ada))
     request = request_of(plan, 3)
     client.force_login(rosa)
@@ -83,8 +83,8 @@ def test_reason_of_skip_is_reported_to_model(script, stage, ada):
     plan = work_off(agent_plan(ada))
     skip_step(plan, 3, "It is done already.", by=Requester(ada))
     assert work_off(plan).status == "completed"
-    told = script.last_results()[0]
-    assert [messages.SKIPPED in told, "It is done already." in told] == [True, True]
+    prompt = script.last_results()[0]
+    assert [messages.SKIPPED in prompt, "It is done already." in prompt] == [True, True]
 
 
 @pytest.mark.parametrize("number", [MAX_STEP_ID, MAX_STEP_ID - 1])
@@ -225,8 +225,8 @@ def test_too_large_arguments_are_reported_to_model(script, stage, ada):
     make_agent()
     script.says(calls(("safe", {"value": "x" * 300_000})), "Done.")
     assert work_off(agent_plan(ada)).status == "completed"
-    told = script.last_results()[0]
-    assert told.startswith(tool_calls.NOT_STORED.split("{", maxsplit=1)[0])
+    prompt = script.last_results()[0]
+    assert prompt.startswith(tool_calls.NOT_STORED.split("{", maxsplit=1)[0])
 
 
 @pytest.mark.django_db(transaction=True)

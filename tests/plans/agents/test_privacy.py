@@ -26,9 +26,9 @@ def plan(script, ada):
     """Return a plan whose agent wrote private text, called two tools with it, and had one call skipped."""
     make_agent()
     script.says(calls(("safe", {"value": SECRET}), ("dangerous", {"value": SECRET}), text=SAID), WROTE)
-    asked = agent_step(expected_key="told", output_path=["results", "0"], parameters={"for": "the desk"})
+    step = agent_step(expected_key="told", output_path=["results", "0"], parameters={"for": "the desk"})
     behind = act(2, {"to": "Dear ${told}"}, dependencies=[1], expected_key="sent")
-    made = work_off(agent_plan(ada, asked, behind, act(3, "plain", expected_key="plain")))
+    made = work_off(agent_plan(ada, step, behind, act(3, "plain", expected_key="plain")))
     skip_step(made, 6, "By hand.", by=Requester(ada))
     return work_off(made)
 
@@ -59,28 +59,28 @@ def test_viewers_see_no_text_of_agent(plan, role):
 @pytest.mark.parametrize("role", ["reviewer", "administrator"])
 def test_reviewers_and_administrators_see_everything(plan, role):
     for rest in (Rest(person("other", role)), Rest(plan.author)):
-        shown = rest.get(f"plans/{plan.public_id}/").json()["steps"]
-        assert [each["description"] for each in shown if each["parent"]] == [
+        body = rest.get(f"plans/{plan.public_id}/").json()["steps"]
+        assert [each["description"] for each in body if each["parent"]] == [
             "Turn 1 of ann",
             SAID,
             SAID,
             "Turn 2 of ann",
         ]
-        assert shown[4]["parameters"] == {"value": SECRET}
+        assert body[4]["parameters"] == {"value": SECRET}
 
 
 def test_input_of_agent_is_not_private(plan):
-    shown = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"]
-    assert (shown[0]["parameters"], shown[0]["description"]) == ({"for": "the desk"}, "Step 1")
-    assert (shown[2]["parameters"], shown[2]["description"]) == ({"value": "plain"}, "Step 3")
+    body = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"]
+    assert (body[0]["parameters"], body[0]["description"]) == ({"for": "the desk"}, "Step 1")
+    assert (body[2]["parameters"], body[2]["description"]) == ({"value": "plain"}, "Step 3")
 
 
 def test_agent_with_private_input_is_private(script, stage, ada):
     make_agent()
     look = act(1, {"email": SECRET}, "private", expected_key="found")
-    asked = agent_step(2, parameters={"who": "${found}", "why": "plain"}, dependencies=[1], expected_key="told")
+    step = agent_step(2, parameters={"who": "${found}", "why": "plain"}, dependencies=[1], expected_key="told")
     script.says(WROTE)
-    plan = work_off(agent_plan(ada, look, asked))
+    plan = work_off(agent_plan(ada, look, step))
     hidden = hidden_parts(person("other", "operator"), plan)
     assert (hidden.steps[2].names, hidden.steps[2].everything) == (frozenset({"who"}), False)
     assert hidden.keys == {"found", "told"}
@@ -90,8 +90,8 @@ def test_reason_of_failure_is_masked_but_usage_is_not(script, ada):
     make_agent(budget={"rounds": 1})
     script.says(calls(("safe", {"value": SECRET})))
     plan = work_off(agent_plan(ada))
-    shown = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"][0]
-    assert (shown["error"], shown["agent_run"]["stopped_for"], shown["agent_run"]["rounds"]) == (
+    body = Rest(person("other", "operator")).get(f"plans/{plan.public_id}/").json()["steps"][0]
+    assert (body["error"], body["agent_run"]["stopped_for"], body["agent_run"]["rounds"]) == (
         PRIVATE_NOTICE,
         "rounds",
         1,
@@ -106,9 +106,9 @@ def test_clone_by_viewer_has_no_work_of_agent(plan):
 
 
 def test_reply_uses_only_final_text_of_agent(plan):
-    told = reply_prompt(ToolContext(plan_id=plan.public_id))
-    assert WROTE in told
-    assert [word in told for word in ("agent_turn", SAID, "Step 5")] == [False] * 3
+    prompt = reply_prompt(ToolContext(plan_id=plan.public_id))
+    assert WROTE in prompt
+    assert [word in prompt for word in ("agent_turn", SAID, "Step 5")] == [False] * 3
 
 
 @pytest.fixture
@@ -127,11 +127,11 @@ def composer(settings):
 def test_text_of_other_model_about_private_results_is_withheld(script, ada, model, tool, is_told):
     make_agent(model=model)
     script.says(calls((tool, {"value": SECRET})), WROTE)
-    asked = agent_step(expected_key="told", output_path=["results", "0"])
-    plan = work_off(agent_plan(ada, asked, act(2, {"value": "${told}"}, "safe", dependencies=[1])))
+    step = agent_step(expected_key="told", output_path=["results", "0"])
+    plan = work_off(agent_plan(ada, step, act(2, {"value": "${told}"}, "safe", dependencies=[1])))
     assert plan.status == "completed"
-    told = reply_prompt(ToolContext(plan_id=plan.public_id))
-    assert (SECRET in told, DONE_BY_AGENT in told) == (is_told, not is_told)
+    prompt = reply_prompt(ToolContext(plan_id=plan.public_id))
+    assert (SECRET in prompt, DONE_BY_AGENT in prompt) == (is_told, not is_told)
 
 
 @pytest.mark.usefixtures("composer")
@@ -140,8 +140,8 @@ def test_text_of_other_model_about_private_input_is_withheld(script, ada):
     script.says(WROTE)
     look = act(1, {"email": SECRET}, "private", expected_key="found")
     plan = work_off(agent_plan(ada, look, agent_step(2, parameters={"who": "${found}"}, dependencies=[1])))
-    told = reply_prompt(ToolContext(plan_id=plan.public_id))
-    assert (SECRET in told, DONE_BY_AGENT in told) == (False, True)
+    prompt = reply_prompt(ToolContext(plan_id=plan.public_id))
+    assert (SECRET in prompt, DONE_BY_AGENT in prompt) == (False, True)
 
 
 @pytest.mark.parametrize(("role", "reads"), [("reviewer", True), ("administrator", True), ("viewer", False)])

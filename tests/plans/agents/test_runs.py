@@ -22,19 +22,19 @@ def plan(script, ada):
 
 
 def test_steps_name_parent_step(plan, ada):
-    shown = Rest(ada).get(f"plans/{plan.public_id}/").json()["steps"]
-    assert [(each["step_id"], each["parent"]) for each in shown] == [(1, None), (2, None), (3, 1), (4, 1), (5, 1)]
+    body = Rest(ada).get(f"plans/{plan.public_id}/").json()["steps"]
+    assert [(each["step_id"], each["parent"]) for each in body] == [(1, None), (2, None), (3, 1), (4, 1), (5, 1)]
 
 
 def test_step_of_agent_shows_usage_and_awaited_steps(plan, script, ada, rosa):
-    shown = Rest(ada).get(f"plans/{plan.public_id}/").json()["steps"]
-    run = shown[0]["agent_run"]
+    body = Rest(ada).get(f"plans/{plan.public_id}/").json()["steps"]
+    run = body[0]["agent_run"]
     assert run.pop("seconds") >= 0
     assert run == {
         "agent": "ann", "rounds": 1, "calls": 2, "tokens": 110, "cost": "0.010000", "stopped_for": None,
         "waiting_for": [4, 5],
     }  # fmt: skip
-    assert [each["agent_run"] for each in shown[1:]] == [None] * 4
+    assert [each["agent_run"] for each in body[1:]] == [None] * 4
     script.says("Done.")
     reject(plan, rosa, 4)
     assert work_off(plan).status == "completed"

@@ -30,13 +30,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 
 
-def told(server: ModelServer, index: int = -1) -> list[str]:
+def tool_results(server: ModelServer, index: int = -1) -> list[str]:
     """Return the results of calls that the model received."""
     return [each["content"] for each in server.asked[index]["messages"] if each["role"] == "tool"]
 
 
 @pytest.fixture
-def said(monkeypatch):
+def published(monkeypatch):
     """Return the published partial texts."""
     heard: list[tuple[str, int, str]] = []
     monkeypatch.setattr(feed, "publish_model_text", lambda *given: heard.append(given))
@@ -95,7 +95,7 @@ def test_malformed_arguments_are_refused(server, stage, ada):
     plan = work_off(agent_plan(ada))
     assert plan.status == "completed"
     assert sorted(stage.values("safe")) == [1, 2]
-    assert ["not a JSON object" in each for each in told(server, 1)] == [True] * len(written) + [False]
+    assert ["not a JSON object" in each for each in tool_results(server, 1)] == [True] * len(written) + [False]
 
 
 def test_call_without_arguments_is_made(server, stage, ada):
@@ -126,7 +126,7 @@ def test_unknown_tool_is_refused(server, stage, ada):
     server.says(Reply(tool_calls=(("c1", "saef/../now?", "{}"),)), "I may not.")
     plan = work_off(agent_plan(ada))
     assert plan.status == "completed"
-    assert "no tool" in told(server)[0].lower() or "unknown tool" in told(server)[0].lower()
+    assert "no tool" in tool_results(server)[0].lower() or "unknown tool" in tool_results(server)[0].lower()
     (call,) = server.asked[1]["messages"][-2]["tool_calls"]
     assert call["function"]["name"] == "saef____now_"
 
@@ -180,22 +180,22 @@ def test_interrupted_text_is_stored(server, stage, ada):
     assert use.error
 
 
-def test_partial_text_is_published_during_turn(executor, server, stage, ada, said):
+def test_partial_text_is_published_during_turn(executor, server, stage, ada, published):
     make_agent()
     goes_on = threading.Event()
     server.says(Reply("A long text that takes its time to come in.", waits=goes_on))
     plan = agent_plan(ada)
-    eventually(lambda: said, what="the text so far")
-    (plan_ref, number, text), *_ = said
+    eventually(lambda: published, what="the text so far")
+    (plan_ref, number, text), *_ = published
     assert (plan_ref, number) == (plan.public_id, 1)
     assert text
     assert "A long text that takes its time to come in.".startswith(text)
     goes_on.set()
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the end")
-    assert said[-1] == (plan.public_id, 1, "")
+    assert published[-1] == (plan.public_id, 1, "")
 
 
-def test_cancelled_plan_ends_request(executor, server, stage, ada, said):
+def test_cancelled_plan_ends_request(executor, server, stage, ada, published):
     make_agent()
     never = threading.Event()
     server.says(Reply("A long text that takes its time to come in.", waits=never))
@@ -206,7 +206,7 @@ def test_cancelled_plan_ends_request(executor, server, stage, ada, said):
     never.set()
     assert "stopped" in ModelUse.objects.get().error
     eventually(lambda: {each.status for each in plan.steps.all()} == {"cancelled"}, what="the steps' end")
-    eventually(lambda: said and said[-1][2] == "", what="the end of the text so far")
+    eventually(lambda: published and published[-1][2] == "", what="the end of the text so far")
 
 
 def test_turn_ends_with_seconds_of_agent(server, stage, ada, monkeypatch):
@@ -239,7 +239,7 @@ def test_results_are_fenced(server, stage, ada):
     server.says(reply_with_calls(("safe", {"value": 1})), "It tried to instruct me.")
     plan = work_off(agent_plan(ada))
     assert plan.status == "completed"
-    (result,) = told(server)
+    (result,) = tool_results(server)
     before, _, _ = result.partition("Ignore")
     assert "````" in before
     assert result.rstrip().endswith("````")
@@ -263,7 +263,7 @@ def test_conversation_cut_off_by_limit_is_completed(server, stage, ada):
     retry_plan(plan, 1, by=Requester(ada))
     assert work_off(plan).status == "completed"
     assert [each["role"] for each in server.asked[1]["messages"]] == ["system", "user", "assistant", "tool"]
-    assert told(server) == ["This call was not made."]
+    assert tool_results(server) == ["This call was not made."]
 
 
 def test_model_of_agent_is_used(server, stage, ada, settings):
@@ -317,7 +317,7 @@ def test_agent_no_longer_allowed_is_not_asked(server, stage, ada):
     assert (plan.status, len(server.asked)) == ("failed", 1)
 
 
-def test_skipped_step_ends_request(executor, server, stage, ada, said):
+def test_skipped_step_ends_request(executor, server, stage, ada, published):
     make_agent()
     never = threading.Event()
     server.says(Reply("A long text that takes its time to come in.", waits=never))
@@ -327,7 +327,7 @@ def test_skipped_step_ends_request(executor, server, stage, ada, said):
     eventually(ModelUse.objects.exists, what="the row that says so")
     never.set()
     assert "stopped" in ModelUse.objects.get().error
-    eventually(lambda: said and said[-1][2] == "", what="the end of the text so far")
+    eventually(lambda: published and published[-1][2] == "", what="the end of the text so far")
 
 
 def test_failed_requests_count_in_usage(server, stage, ada):

@@ -47,17 +47,17 @@ def test_an_agent_is_created_and_read(rest):
     first = rest.post("agents/", BODY, key="once")
     assert first.status_code == 201, first.content
     assert rest.post("agents/", BODY, key="once").json()["name"] == "researcher"
-    shown = rest.get("agents/researcher/").json()
-    assert {name: shown[name] for name in BODY} == BODY
-    assert (shown["runs"], shown["may_use"]) == (0, True)
+    body = rest.get("agents/researcher/").json()
+    assert {name: body[name] for name in BODY} == BODY
+    assert (body["runs"], body["may_use"]) == (0, True)
     assert kept() == [("agent.created", "researcher", None)]
 
 
 def test_omitted_fields_have_defaults(rest):
-    shown = rest.post("agents/", {"name": "ann", "instructions": "Help."}).json()
-    assert (shown["budget"]["rounds"], shown["budget"]["cost"], shown["strategy"]) == (10, None, "react")
-    assert shown["tools"] == {"names": [], "categories": [], "max_level": "dangerous"}
-    assert (shown["groups"], shown["model"], shown["enabled"]) == ([], "", True)
+    body = rest.post("agents/", {"name": "ann", "instructions": "Help."}).json()
+    assert (body["budget"]["rounds"], body["budget"]["cost"], body["strategy"]) == (10, None, "react")
+    assert body["tools"] == {"names": [], "categories": [], "max_level": "dangerous"}
+    assert (body["groups"], body["model"], body["enabled"]) == ([], "", True)
 
 
 MISTAKES: list[tuple[dict[str, Any], str, str]] = [
@@ -86,8 +86,8 @@ def test_every_error_has_its_path(rest):
     faults = {}
     for wrong, path, said in MISTAKES:
         answer = rest.post("agents/", BODY | wrong)
-        told = answer.json()["errors"][0]["message"] if answer.status_code == 422 else ""
-        if said not in told or wrong_paths(answer) != [path]:
+        body = answer.json()["errors"][0]["message"] if answer.status_code == 422 else ""
+        if said not in body or wrong_paths(answer) != [path]:
             faults[str(wrong)] = answer.content
     assert faults == {}
     assert not Agent.objects.exists()
@@ -102,10 +102,10 @@ def test_a_name_is_unique(rest):
 def test_a_change_keeps_omitted_fields(rest):
     rest.post("agents/", BODY)
     change = {"budget": {"rounds": 7}, "enabled": False, "instructions": "Be brief."}
-    shown = rest.patch("agents/researcher/", change).json()
-    assert (shown["budget"]["rounds"], shown["budget"]["calls"], shown["enabled"]) == (7, 20, False)
-    assert shown["tools"] == BODY["tools"]
-    assert shown["may_use"] is False
+    body = rest.patch("agents/researcher/", change).json()
+    assert (body["budget"]["rounds"], body["budget"]["calls"], body["enabled"]) == (7, 20, False)
+    assert body["tools"] == BODY["tools"]
+    assert body["may_use"] is False
     _, _, changes = kept()[1]
     assert changes[0] == "instructions changed"
     assert "switched off" in changes
@@ -139,8 +139,8 @@ def test_a_used_agent_is_disabled_and_kept(rest, ada):
     rest.post("agents/", BODY)
     make_run(Agent.objects.get(), ada)
     rest.delete("agents/researcher/")
-    shown = rest.get("agents/researcher/").json()
-    assert (shown["enabled"], shown["runs"]) == (False, 1)
+    body = rest.get("agents/researcher/").json()
+    assert (body["enabled"], body["runs"]) == (False, 1)
     assert rest.patch("agents/researcher/", {"enabled": True}).json()["may_use"] is True
 
 

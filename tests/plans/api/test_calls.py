@@ -213,10 +213,10 @@ def test_reading_a_call_may_set_the_wait_header(catalog, ada):
 
 def test_a_preview_shows_the_effect_and_runs_nothing(catalog, ada, workspace):
     response = Rest(ada).post("tools/write_file/preview/", {"arguments": WRITE["arguments"]})
-    shown = response.json()
+    body = response.json()
 
-    assert (shown["safety_level"], shown["effect"], shown["message"]) == ("dangerous", "hold", None)
-    assert shown["preview"]["after"] == "x"
+    assert (body["safety_level"], body["effect"], body["message"]) == ("dangerous", "hold", None)
+    assert body["preview"]["after"] == "x"
     assert response["Cache-Control"] == "no-store"
     assert not Call.objects.exists()
     assert not (workspace / "a.txt").exists()

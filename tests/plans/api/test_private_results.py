@@ -79,15 +79,15 @@ def test_an_agent_sees_the_private_results_of_its_calls(executor, stage, ada):
 def test_the_reason_of_a_call_that_did_not_run_is_masked(plan, vera):
     call = call_of(plan)
     Call.objects.filter(pk=call.pk).update(response="", status="cancelled", message=f"Not to {PRIVATE_EMAIL}.")
-    shown = Rest(vera).get(f"calls/{call.public_id}/").json()["result"]
-    assert (shown["success"], shown["error"], shown["results"]) == (False, {PRIVATE_MARKER: "string"}, [])
+    body = Rest(vera).get(f"calls/{call.public_id}/").json()["result"]
+    assert (body["success"], body["error"], body["results"]) == (False, {PRIVATE_MARKER: "string"}, [])
 
 
 def test_masks_keep_the_shape_of_the_response(plan, vera):
-    shown = Rest(vera).get(f"calls/{call_of(plan).public_id}/").json()
+    body = Rest(vera).get(f"calls/{call_of(plan).public_id}/").json()
     masked = {"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}
-    assert shown["arguments"] == {"value": masked}
-    assert (shown["result"]["results"], shown["result"]["success"]) == ([masked], True)
+    assert body["arguments"] == {"value": masked}
+    assert (body["result"]["results"], body["result"]["success"]) == ([masked], True)
 
 
 def test_values_taken_by_reference_are_private(plan, vera):

@@ -98,16 +98,16 @@ def test_a_session_has_its_list_and_calls(ada):
         "in_progress",
         "ada",
     )
-    shown = rest.get(f"sessions/{listed['id']}/").json()
-    assert {name: shown[name] for name in ("id", "name", "goal", "status")} == {
+    body = rest.get(f"sessions/{listed['id']}/").json()
+    assert {name: body[name] for name in ("id", "name", "goal", "status")} == {
         name: listed[name] for name in ("id", "name", "goal", "status")
     }
-    assert [(step["step_id"], step["description"], step["status"]) for step in shown["steps"]] == [
+    assert [(step["step_id"], step["description"], step["status"]) for step in body["steps"]] == [
         (1, "a", "completed"),
         (2, "b", "pending"),
     ]
-    assert [call["tool"] for call in shown["calls"]] == ["planning_update_step", "planning_setup_plan"]
-    assert (shown["calls"][0]["id"], shown["calls"][0]["plan"]) == (last["id"], last["plan"])
+    assert [call["tool"] for call in body["calls"]] == ["planning_update_step", "planning_setup_plan"]
+    assert (body["calls"][0]["id"], body["calls"][0]["plan"]) == (last["id"], last["plan"])
 
 
 def test_a_session_is_found_by_any_plan_of_it(ada):

@@ -53,17 +53,17 @@ def run(name: str, out: io.StringIO | None = None) -> str:
 
 def run_apart(name: str) -> tuple[threading.Thread, io.StringIO]:
     """Run one plan in another thread; return it and its output so far."""
-    shown = io.StringIO()
+    output = io.StringIO()
 
     def work() -> None:
         try:
-            run(name, shown)
+            run(name, output)
         finally:
             connection.close()
 
     thread = threading.Thread(target=work)
     thread.start()
-    return thread, shown
+    return thread, output
 
 
 def plan_with(**fields: Any) -> Plan:

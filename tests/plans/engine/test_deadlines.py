@@ -99,8 +99,8 @@ def test_attempts_left_running_are_recorded(executor, stage, ada):
     eventually(lambda: ended(plan), what="the plan's end")
     call = call_of(plan)
     assert (call.status, call.response_json["results"], call.left_earlier) == ("completed", ["from 3"], True)
-    told = [event.data_json.get("left_running") for event in plan.events.filter(type="step.retrying")]
-    assert (told, call.came_back_at) == ([True, True], None)
+    data = [event.data_json.get("left_running") for event in plan.events.filter(type="step.retrying")]
+    assert (data, call.came_back_at) == ([True, True], None)
     gates[1].set()
     evidence = json.loads(eventually(lambda: call_of(plan).late_evidence, what="the first answer"))
     assert (evidence["attempt"], evidence["results"], call_of(plan).came_back_at) == (1, ["from 1"], None)

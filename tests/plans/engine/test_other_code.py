@@ -47,8 +47,8 @@ def test_approved_call_is_left_to_other_processes(approved, drifted, stage):
     """Its approval remains valid for a process with the right code."""
     plan = work_off(approved)
     assert (plan.status, step_of(plan).waiting_for, request_of(plan).status) == ("in_progress", "retry", "approved")
-    told = Event.objects.get(plan=plan, type="step.retrying").data_json
-    assert (told["error"], told["attempt"], told["of"]) == ("drifted", 1, retries.MAX_RELEASES)
+    data = Event.objects.get(plan=plan, type="step.retrying").data_json
+    assert (data["error"], data["attempt"], data["of"]) == ("drifted", 1, retries.MAX_RELEASES)
 
     say_in_the_catalog(drifted)
     hurry(plan)

@@ -42,9 +42,9 @@ def say(plan: Plan, text: str, by) -> Plan:
 
 
 def test_it_waits_and_costs_nothing(plan):
-    asked = step_of(plan)
-    assert (asked.status, asked.waiting_for, asked.call) == ("in_progress", "input", None)
-    assert (asked.claimed_by, asked.lease_until, asked.ready_at) == ("", None, None)
+    step = step_of(plan)
+    assert (step.status, step.waiting_for, step.call) == ("in_progress", "input", None)
+    assert (step.claimed_by, step.lease_until, step.ready_at) == ("", None, None)
     assert events_of(plan)[-3:] == ["1 step.started", "1 step.waiting", "1 input.requested"]
     assert Question.objects.get().text == "Which one?"
     assert_invariants()
@@ -72,9 +72,9 @@ def test_time_of_waiting_is_drawn_as_waiting(plan, ada):
 
 def test_events_contain_neither_question_nor_answer(plan, ada):
     say(plan, "the red one", ada)
-    told = "".join(plan.events.values_list("data", flat=True))
-    assert "red one" not in told
-    assert "Which one" not in told
+    events = "".join(plan.events.values_list("data", flat=True))
+    assert "red one" not in events
+    assert "Which one" not in events
 
 
 def test_it_is_answered_once(plan, ada):
@@ -179,8 +179,8 @@ def test_several_are_told_apart(stage, ada):
 
 
 def test_direct_call_cannot_ask(catalog, ada):
-    told = Rest(ada).post("calls/", {"tool": "ask_user", "arguments": {"question": "Well?"}, "wait_seconds": 0}).json()
-    plan = work_off(Plan.objects.get(public_id=told["plan"]))
+    body = Rest(ada).post("calls/", {"tool": "ask_user", "arguments": {"question": "Well?"}, "wait_seconds": 0}).json()
+    plan = work_off(Plan.objects.get(public_id=body["plan"]))
     assert (plan.status, Question.objects.count()) == ("failed", 0)
     assert "ask_user" in call_of(plan).message
 

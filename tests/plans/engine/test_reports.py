@@ -16,7 +16,7 @@ from tests.plans.factories import claimed_and_lost, started_and_lost, take_back
 
 
 @pytest.fixture
-def told(caplog):
+def logged(caplog):
     """Return a function that returns the log records about calls: message, level and facts."""
     caplog.set_level(logging.DEBUG, "toolgate")
 
@@ -28,10 +28,10 @@ def told(caplog):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_end_of_a_call_is_logged_with_its_ids(stage, ada, told):
+def test_end_of_a_call_is_logged_with_its_ids(stage, ada, logged):
     """At debug level for safe calls."""
     plan = work_off(make_plan(ada, act(1), act(2, tool="cautious")))
-    (quiet, safe), (loud, cautious) = told()
+    (quiet, safe), (loud, cautious) = logged()
     assert (quiet, loud) == ("DEBUG", "INFO")
     assert isinstance(safe.pop("duration_ms"), float)
     assert safe == {
@@ -42,47 +42,47 @@ def test_end_of_a_call_is_logged_with_its_ids(stage, ada, told):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nothing_is_logged_for_a_rollback(stage, ada, told):
+def test_nothing_is_logged_for_a_rollback(stage, ada, logged):
     """The finish is retried and logged once."""
     run = execution.claim_work(make_plan(ada, act(1)).pk, owner="tests")
     assert isinstance(run, RunningCall)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         reports.report_attempt_ended(run, "completed")
         raise ZeroDivisionError
-    assert told() == []
+    assert logged() == []
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_retry_is_a_warning(stage, ada, told):
+def test_a_retry_is_a_warning(stage, ada, logged):
     """The second attempt has its own line."""
     stage.acts["patient"] = lambda value, context: 1 / 0 if context.attempt == 1 else value
     plan = make_plan(ada, act(1, tool="patient"))
     work_off(plan)
     Step.objects.filter(plan=plan).update(ready_at=plan.created_at)
     work_off(plan)
-    assert [(level, line["status"], line["attempt"]) for level, line in told()] == [
+    assert [(level, line["status"], line["attempt"]) for level, line in logged()] == [
         ("WARNING", "retrying", 1), ("DEBUG", "completed", 2),
     ]  # fmt: skip
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lost_lease_and_an_unknown_outcome_are_warnings(stage, ada, rosa, told):
+def test_a_lost_lease_and_an_unknown_outcome_are_warnings(stage, ada, rosa, logged):
     """With the worker, the step and the call."""
     plan = make_plan(ada, act(1, tool="dangerous"))
     run = started_and_lost(plan, rosa)
     take_back()
-    [(level, lost)], [(_, unknown)] = told("lease lost"), told("outcome unknown")
+    [(level, lost)], [(_, unknown)] = logged("lease lost"), logged("outcome unknown")
     assert (level, lost["plan"], lost["step"], lost["worker"]) == ("WARNING", plan.public_id, 1, "lost")
     assert (unknown["call"], unknown["safety"]) == (run.call.public_id, "dangerous")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_late_result_is_a_warning(stage, ada, told):
+def test_late_result_is_a_warning(stage, ada, logged):
     run = claimed_and_lost(make_plan(ada, act(1)))
     take_back()
     assert isinstance(run, RunningCall)
     execution.advance(run, TimeSlice("lost"))
-    assert [(level, line["status"]) for level, line in told()] == [("WARNING", "late")]
+    assert [(level, line["status"]) for level, line in logged()] == [("WARNING", "late")]
 
 
 @pytest.mark.django_db(transaction=True)

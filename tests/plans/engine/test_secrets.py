@@ -31,11 +31,11 @@ def test_direct_call_runs_with_its_secret_without_storing_it(keepers, ada):
     answer = Rest(ada).post("calls/", {"tool": "sign_in", "arguments": SIGN_IN})
     assert answer.status_code == 201
     work_off(step_of_call(answer.json()["id"]).plan)
-    shown = Rest(ada).get(f"calls/{answer.json()['id']}/").json()
+    body = Rest(ada).get(f"calls/{answer.json()['id']}/").json()
     assert keepers == [PASSWORD]
-    assert shown["arguments"] == {"user": "ada", "password": HIDDEN}
-    assert shown["result"]["parameters"] == shown["arguments"]
-    assert shown["result"]["results"] == [{"said": 'signed in with {"$secret":"password"}', "echo": HIDDEN}]
+    assert body["arguments"] == {"user": "ada", "password": HIDDEN}
+    assert body["result"]["parameters"] == body["arguments"]
+    assert body["result"]["results"] == [{"said": 'signed in with {"$secret":"password"}', "echo": HIDDEN}]
     assert rows_with(PASSWORD) == []
     assert kept() == 0
 
@@ -49,10 +49,10 @@ def test_reviewers_see_the_name_and_the_tool_gets_the_value(keepers, ada, rosa):
     """Also in the preview, which is computed with the value."""
     plan = work_off(make_plan(ada, step(1, "wipe", parameters={"host": "db1", "password": PASSWORD})))
     request = request_of(plan)
-    shown = Rest(rosa).get(f"approvals/{request.public_id}/").json()
-    assert shown["arguments"] == {"host": "db1", "password": HIDDEN}
-    assert shown["preview"]["after"] == '-p {"$secret":"password"}'
-    assert shown["preview"]["rows"] == [{"password": '{"$secret":"password"}'}]
+    body = Rest(rosa).get(f"approvals/{request.public_id}/").json()
+    assert body["arguments"] == {"host": "db1", "password": HIDDEN}
+    assert body["preview"]["after"] == '-p {"$secret":"password"}'
+    assert body["preview"]["rows"] == [{"password": '{"$secret":"password"}'}]
     assert rows_with(PASSWORD) == []
     assert kept() == 1
     approve(plan, rosa)
@@ -122,8 +122,8 @@ def test_secrets_of_steps_are_stored_until_the_plan_ends(keepers, ada):
     later = step(2, "sign_in", parameters=SIGN_IN, dependencies=[1])
     plan = make_plan(ada, step(1, "jot"), later, start=False)
     assert (kept(), rows_with(PASSWORD)) == (1, [])
-    shown = Rest(ada).get(f"plans/{plan.public_id}/").json()
-    assert shown["steps"][1]["parameters"] == {"user": "ada", "password": HIDDEN}
+    body = Rest(ada).get(f"plans/{plan.public_id}/").json()
+    assert body["steps"][1]["parameters"] == {"user": "ada", "password": HIDDEN}
     Rest(ada).post(f"plans/{plan.public_id}/start/")
     work_off(plan)
     assert keepers[-1] == PASSWORD
@@ -251,10 +251,10 @@ def test_tool_with_fewer_secret_parameters_needs_the_value_again(keepers, ada):
     try:
         plan = make_plan(ada, step(1, "sign_in", parameters=SIGN_IN), start=False)
         answer = Rest(ada).patch(f"plans/{plan.public_id}/", {"edit": [{"step_id": 1, "tool": "open_in"}]})
-        told = [(each["path"], each["code"]) for each in answer.json()["errors"]]
+        body = [(each["path"], each["code"]) for each in answer.json()["errors"]]
     finally:
         registry._TOOLS.pop("open_in")
-    assert ("edit.0.parameters.password", "secret_moved") in told
+    assert ("edit.0.parameters.password", "secret_moved") in body
     assert rows_with(PASSWORD) == []
 
 

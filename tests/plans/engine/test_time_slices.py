@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 
 @pytest.fixture
-def told() -> threading.Event:
+def stopping() -> threading.Event:
     """An event that is set when the process is told to stop."""
     return threading.Event()
 
@@ -39,18 +39,18 @@ def claimed(plan: Plan, kind: type[Any]) -> Any:
     return work
 
 
-def advance(work: WorkItem, told: threading.Event) -> WorkItem | None:
+def advance(work: WorkItem, stopping: threading.Event) -> WorkItem | None:
     """Do one piece of work in a process that may be stopping."""
-    return execution.advance(work, TimeSlice("tests", stopping=told))
+    return execution.advance(work, TimeSlice("tests", stopping=stopping))
 
 
-def test_approved_call_does_not_start_in_a_stopping_process(stage, ada, rosa, told):
+def test_approved_call_does_not_start_in_a_stopping_process(stage, ada, rosa, stopping):
     """The process stops during the preview: the approval is kept for another process."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     approve(plan, rosa)
     resume = claimed(plan, ApprovedCall)
-    stage.previews["dangerous"] = lambda value, context: told.set()
-    assert advance(resume, told) is None
+    stage.previews["dangerous"] = lambda value, context: stopping.set()
+    assert advance(resume, stopping) is None
     assert (request_of(plan).status, call_of(plan).status) == (RequestStatus.APPROVED, "ready")
     assert (step_of(plan).claimed_by, step_of(plan).ready_at is None, stage.played) == ("", False, [])
     assert events_of(plan)[-1] == "1 step.retrying"
@@ -58,30 +58,30 @@ def test_approved_call_does_not_start_in_a_stopping_process(stage, ada, rosa, to
     assert stage.values("dangerous") == ["x"]
 
 
-def test_nothing_starts_after_a_preview_in_a_stopping_process(stage, ada, told):
+def test_nothing_starts_after_a_preview_in_a_stopping_process(stage, ada, stopping):
     """The held call is stored; the next step is left to other processes."""
     plan = make_plan(ada, act(1, tool="dangerous"), act(2))
     hold = claimed(plan, HeldCall)
-    stage.previews["dangerous"] = lambda value, context: told.set()
-    assert advance(hold, told) is None
+    stage.previews["dangerous"] = lambda value, context: stopping.set()
+    assert advance(hold, stopping) is None
     assert (step_of(plan).waiting_for, step_of(plan, 2).status, Call.objects.count()) == ("approval", "pending", 1)
 
 
-def test_counted_call_does_not_start_in_a_stopping_process(stage, ada, told):
+def test_counted_call_does_not_start_in_a_stopping_process(stage, ada, stopping):
     """Nor does one of another step, if its own has to wait."""
     plans = [make_plan(ada, act(1, number, "limited")) for number in (1, 2, 3)]
     works = [claimed(plan, RateLimitedCall) for plan in plans]
-    told.set()
-    assert [advance(work, told) for work in works] == [None] * 3
+    stopping.set()
+    assert [advance(work, stopping) for work in works] == [None] * 3
     assert (stage.played, Call.objects.count()) == ([], 0)
 
 
-def test_worker_that_stops_while_waiting_for_a_plan_claims_nothing(stage, ada, told, hints):
+def test_worker_that_stops_while_waiting_for_a_plan_claims_nothing(stage, ada, stopping, hints):
     """It hints other workers at the plan."""
     plan = make_plan(ada, act(1))
-    told.set()
+    stopping.set()
     del hints[:]
-    assert execution.claim_work(plan.pk, owner="tests", turn=TimeSlice("tests", stopping=told)) is None
+    assert execution.claim_work(plan.pk, owner="tests", turn=TimeSlice("tests", stopping=stopping)) is None
     assert (step_of(plan).status, hints) == ("pending", [1])
 
 

@@ -23,12 +23,12 @@ GIVEN = ["I10", "I14", "I15"]
 
 def check(*options: str) -> tuple[int, str]:
     """Run the command; return its exit code and output."""
-    said = StringIO()
+    output = StringIO()
     try:
-        call_command("check_invariants", *options, stdout=said)
+        call_command("check_invariants", *options, stdout=output)
     except SystemExit as end:
-        return int(end.code or 0), said.getvalue()
-    return 0, said.getvalue()
+        return int(end.code or 0), output.getvalue()
+    return 0, output.getvalue()
 
 
 @pytest.fixture

@@ -76,14 +76,14 @@ async def test_requests_are_reported_from_opening_to_the_end(executor: ExecutorP
     """With the number of pending requests."""
     async with opened("/ws/approvals/", await apart(by_session, rosa)) as caller:
         plan = await apart(make_plan, ada, write_step(1), write_step(2, "other.txt"))
-        told = [await caller.receive_json_from(timeout=60) for _ in range(2)]
-        assert [(each["type"], each["status"]) for each in told] == [("approval.opened", "pending")] * 2
-        assert told[-1]["waiting"] == 2
+        messages = [await caller.receive_json_from(timeout=60) for _ in range(2)]
+        assert [(each["type"], each["status"]) for each in messages] == [("approval.opened", "pending")] * 2
+        assert messages[-1]["waiting"] == 2
         await apart(cancel_plan, plan, by=Requester(ada))
-        told = [await caller.receive_json_from(timeout=60) for _ in range(2)]
-    assert [(each["type"], each["status"]) for each in told] == [("approval.closed", "withdrawn")] * 2
-    assert set(told[-1]) == {"type", "id", "status", "waiting"}
-    assert told[-1]["waiting"] == 0
+        messages = [await caller.receive_json_from(timeout=60) for _ in range(2)]
+    assert [(each["type"], each["status"]) for each in messages] == [("approval.closed", "withdrawn")] * 2
+    assert set(messages[-1]) == {"type", "id", "status", "waiting"}
+    assert messages[-1]["waiting"] == 0
 
 
 async def test_a_decision_closes_and_an_undo_brings_it_back(executor: ExecutorPool, ada, rosa, settings) -> None:
@@ -108,8 +108,8 @@ async def test_request_opened_and_closed_between_snapshots_is_reported_twice(exe
             while not await apart(ApprovalRequest.objects.exists):
                 await asyncio.sleep(0)
         await apart(answer, ReviewVerdict.REJECT, rosa)
-        told = [(await caller.receive_json_from(timeout=60))["type"] for _ in range(2)]
-    assert told == ["approval.opened", "approval.closed"]
+        messages = [(await caller.receive_json_from(timeout=60))["type"] for _ in range(2)]
+    assert messages == ["approval.opened", "approval.closed"]
 
 
 async def test_agent_gets_only_its_own_requests(executor: ExecutorPool, ada: User, ben: User) -> None:
@@ -123,9 +123,9 @@ async def test_agent_gets_only_its_own_requests(executor: ExecutorPool, ada: Use
                 await asyncio.sleep(0)
         order = CallOrder("write_file", {"path": "own.txt", "content": "x"})
         own = await apart(create_call, order, by=Requester(ben, token))
-        told = await caller.receive_json_from(timeout=60)
+        messages = await caller.receive_json_from(timeout=60)
     request = await apart(ApprovalRequest.objects.get, call=own)
-    assert told == {"type": "approval.opened", "id": request.public_id, "status": "pending", "waiting": 1}
+    assert messages == {"type": "approval.opened", "id": request.public_id, "status": "pending", "waiting": 1}
 
 
 async def test_messages_of_clients_are_ignored(executor: ExecutorPool, ada: User) -> None:

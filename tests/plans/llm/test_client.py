@@ -188,13 +188,13 @@ def test_stopped_request_is_cancelled_and_stored(server, context):
     server.says(Reply("Blue.", waits=never))
 
     async def stop_it() -> None:
-        asked = asyncio.ensure_future(
+        pending = asyncio.ensure_future(
             client.ask_model("draft", context=context, instructions="", messages=[ChatMessage("user", "x")])
         )
         await asyncio.to_thread(server.waiting.wait, 20)
-        asked.cancel()
+        pending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await pending
 
     on_the_loop(stop_it())
     never.set()

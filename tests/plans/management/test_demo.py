@@ -71,7 +71,7 @@ def approve(by: str) -> None:
 def test_plans_reach_expected_states(workspace: Path) -> None:
     """The summary names all users, and other files in the workspace are kept."""
     (workspace / "notes.md").write_text("mine")
-    said = run()
+    output = run()
     assert plan_of("margins").status == "completed"
     assert plan_of("known").status == "completed"
     assert plan_of("known").steps.get(skipped=True).step_id == 1
@@ -82,18 +82,18 @@ def test_plans_reach_expected_states(workspace: Path) -> None:
     brief = plan_of("brief")
     assert brief.status == "in_progress"
     assert brief.steps.get(waiting_for="approval").tool == "write_file"
-    assert all(each.username in said for each in PEOPLE)
+    assert all(each.username in output for each in PEOPLE)
     assert (workspace / "notes.md").read_text() == "mine"
     assert_request_shows_what_the_brief_replaces(workspace)
 
 
 def assert_request_shows_what_the_brief_replaces(workspace: Path) -> None:
     """Check that the preview compares the file on disk with computed figures."""
-    shown = ApprovalRequest.objects.get(status=RequestStatus.PENDING).rounds.get().preview_json or {}
-    assert shown["before"] == (workspace / BRIEF).read_text()
-    assert "| Apple     | $394.3 B |  +7.8% |" in shown["after"]
-    assert "| Microsoft | $198.3 B | +18.0% |" in shown["after"]
-    assert "| Microsoft |        ? |" in shown["before"]
+    preview = ApprovalRequest.objects.get(status=RequestStatus.PENDING).rounds.get().preview_json or {}
+    assert preview["before"] == (workspace / BRIEF).read_text()
+    assert "| Apple     | $394.3 B |  +7.8% |" in preview["after"]
+    assert "| Microsoft | $198.3 B | +18.0% |" in preview["after"]
+    assert "| Microsoft |        ? |" in preview["before"]
 
 
 @pytest.mark.slow
@@ -114,14 +114,14 @@ def test_approval_completes_brief_and_next_run_renews_it(workspace: Path) -> Non
 
 @pytest.mark.slow
 def test_json_output_has_working_sign_ins_and_tokens() -> None:
-    said = run_for_json()
-    assert said.keys() == {"url", "users", "tokens"}
-    for each in said["users"]:
+    output = run_for_json()
+    assert output.keys() == {"url", "users", "tokens"}
+    for each in output["users"]:
         user = sign_in(username=each["username"], password=each["password"])
         assert isinstance(user, User)
         assert sorted(roles_of(user)) == each["roles"]
-    assert said["tokens"].keys() == {"agent", "operator", "reviewer"}
-    for each in said["tokens"].values():
+    assert output["tokens"].keys() == {"agent", "operator", "reviewer"}
+    for each in output["tokens"].values():
         token = authenticate_token(each["token"])
         assert token is not None
         assert (token.user.username, token.scopes) == (each["username"], each["scopes"])

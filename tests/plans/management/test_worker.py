@@ -54,10 +54,10 @@ def test_cluster_needs_its_services(wrong: dict[str, str], named: str, tmp_path:
 
 @pytest.mark.django_db
 def test_drifted_tools_are_named(stage) -> None:
-    said = StringIO()
+    output = StringIO()
     say_in_the_catalog("another", tool="safe")
-    Command(stderr=said)._warn_of_drift()
-    assert "safe" in said.getvalue()
+    Command(stderr=output)._warn_of_drift()
+    assert "safe" in output.getvalue()
 
 
 @pytest.mark.django_db

@@ -72,5 +72,5 @@ def test_error_of_provider_is_returned(installation: httpx.Client) -> None:
 
 
 def _ended(client: httpx.Client, plan: str) -> dict[str, str] | None:
-    shown: dict[str, str] = client.get(f"plans/{plan}/").json()
-    return shown if shown["status"] in ("completed", "failed") else None
+    body: dict[str, str] = client.get(f"plans/{plan}/").json()
+    return body if body["status"] in ("completed", "failed") else None

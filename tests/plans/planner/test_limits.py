@@ -20,8 +20,8 @@ def test_rate_limit_names_retry_time(ada, ben, configured, monkeypatch):
         pages.open("/ask/")
         send_request(pages, request=f"Greet {number}")
     pages.open("/ask/")
-    said = send_request(pages, 422, request="Greet one more")
-    assert "draft_plan" in said and "60 s" in said
+    text = send_request(pages, 422, request="Greet one more")
+    assert "draft_plan" in text and "60 s" in text
     assert "Greet one more</textarea>" in pages.html
     assert Call.objects.filter(tool_name=states.DRAFT_TOOL).count() == 10
     send_request(Pages(ben), request="Greet me")

@@ -85,9 +85,9 @@ def called(ada, status):
 def test_dangerous_call_is_shown_and_sent_exactly(order_tool, shop, ada, rosa):
     order_tool("POST", "dangerous")
     plan, _ = called(ada, 200)
-    shown = request_of(plan).rounds.get().preview_json or {}
-    assert f"POST {shop.url}/orders/200" in shown["after"] and '"note": "a b"' in shown["after"]
-    assert "s3cret" not in json.dumps(shown) and shop.taken == []
+    request = request_of(plan).rounds.get().preview_json or {}
+    assert f"POST {shop.url}/orders/200" in request["after"] and '"note": "a b"' in request["after"]
+    assert "s3cret" not in json.dumps(request) and shop.taken == []
     approve(plan, rosa)
     work_off(plan)
     assert shop.taken == [("POST", "/orders/200", SECRET, '{"note":"a b"}')]

@@ -27,8 +27,8 @@ def current_version(name: str) -> ToolVersion:
 def test_level_follows_from_hints_and_trust(admin, db, offer):
     values = {"name": "wiki", "kind": "mcp", "command": offer.command}
     for trusted, levels in ((True, ["safe", "dangerous"]), (False, ["cautious", "dangerous"])):
-        shown = preview_source({**values, "trusted": trusted}, by=admin, any_command=True)
-        assert ([each.safety_level for each in shown.tools], shown.problems) == (levels, ())
+        preview = preview_source({**values, "trusted": trusted}, by=admin, any_command=True)
+        assert ([each.safety_level for each in preview.tools], preview.problems) == (levels, ())
     assert not Source.objects.filter(name="wiki").exists()
 
 

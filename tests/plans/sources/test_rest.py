@@ -23,12 +23,12 @@ def rest(db, admin):
 
 
 def test_source_is_added_with_masks_and_synchronised(rest):
-    shown = rest.get("sources/shop/").json()
-    assert (shown["status"], shown["tools"], shown["headers"]) == ("connecting", [], {"Authorization": "••••"})
+    body = rest.get("sources/shop/").json()
+    assert (body["status"], body["tools"], body["headers"]) == ("connecting", [], {"Authorization": "••••"})
     assert rest.post("sources/shop/sync/").json() == {**EMPTY, "added": ["list_orders", "drop_orders"]}
     assert rest.post("sources/shop/sync/").json() == EMPTY
-    shown = rest.get("sources/shop/").json()
-    assert (shown["status"], sorted(shown["tools"]), shown["drifted"]) == (
+    body = rest.get("sources/shop/").json()
+    assert (body["status"], sorted(body["tools"]), body["drifted"]) == (
         "connected",
         ["drop_orders", "list_orders"],
         [],
@@ -68,20 +68,20 @@ def test_no_secret_leaves(rest):
 def test_preview_shows_tools_and_stores_nothing(db, admin):
     broken = {"post": {"operationId": "files", "requestBody": {"required": True, "content": {"image/png": {}}}}}
     document = {**SHOP, "paths": {**SHOP["paths"], "/files": broken}}
-    shown = Rest(admin).post("sources/preview/", {**VALUES, "document": json.dumps(document)}).json()
-    assert [(each["name"], each["safety_level"], each["change"]) for each in shown["tools"]] == [
+    body = Rest(admin).post("sources/preview/", {**VALUES, "document": json.dumps(document)}).json()
+    assert [(each["name"], each["safety_level"], each["change"]) for each in body["tools"]] == [
         ("list_orders", "safe", "new"),
         ("drop_orders", "dangerous", "new"),
     ]
-    assert len(shown["problems"]) == 1 and "image/png" in shown["problems"][0]
+    assert len(body["problems"]) == 1 and "image/png" in body["problems"][0]
     assert not Source.objects.filter(name="shop").exists() and not Tool.objects.filter(name="list_orders").exists()
 
 
 def test_preview_of_a_known_source_names_the_changes(rest):
     rest.post("sources/shop/sync/")
     only = {"/orders": {"get": {**SHOP["paths"]["/orders"]["get"], "summary": "Other words"}}}
-    shown = rest.post("sources/preview/", {**VALUES, "document": json.dumps({**SHOP, "paths": only})}).json()
-    assert {each["name"]: each["change"] for each in shown["tools"]} == {
+    body = rest.post("sources/preview/", {**VALUES, "document": json.dumps({**SHOP, "paths": only})}).json()
+    assert {each["name"]: each["change"] for each in body["tools"]} == {
         "list_orders": "changed",
         "drop_orders": "removed",
     }
@@ -99,8 +99,8 @@ def test_preview_of_a_known_source_names_the_changes(rest):
 )
 def test_failing_upstream_is_a_problem_of_the_preview_and_502_of_the_synchronisation(db, admin, body):
     rest, body = Rest(admin), {"name": "bad", **body}
-    shown = rest.post("sources/preview/", body).json()
-    assert shown["tools"] == [] and len(shown["problems"]) == 1
+    document = rest.post("sources/preview/", body).json()
+    assert document["tools"] == [] and len(document["problems"]) == 1
     assert rest.post("sources/", body).status_code == 201
     answer = rest.post("sources/bad/sync/")
     assert answer.status_code == 502, answer.content
@@ -138,8 +138,8 @@ def test_only_listed_programs_are_started(db, admin, settings, offer):
         answer = rest.post(place, body)
         assert (answer.status_code, wrong_paths(answer)) == (422, ["command"])
     settings.TOOLGATE_STDIO_COMMANDS = [offer.command[0]]
-    shown = rest.post("sources/preview/", body).json()
-    assert [each["name"] for each in shown["tools"]] == ["read_page", "drop_page"]
+    document = rest.post("sources/preview/", body).json()
+    assert [each["name"] for each in document["tools"]] == ["read_page", "drop_page"]
 
 
 def test_sources_are_for_administrators(rest, ada, rosa, admin):

@@ -126,8 +126,8 @@ def test_events_of_a_step_name_its_call(stage, ada, rosa):
     """And its request, if there is one."""
     stage.acts["cautious"] = lambda value, context: 1 / 0
     plan = work_off(make_plan(ada, act(1), act(2, tool="cautious"), act(3, tool="dangerous")))
-    told = {kind: plan.events.get(type=f"step.{kind}").data_json for kind in ("completed", "failed", "waiting")}
-    assert [told[kind]["call"] for kind in told] == [call_of(plan, number).public_id for number in (1, 2, 3)]
-    assert told["waiting"]["approval"] == request_of(plan, 3).public_id
+    data = {kind: plan.events.get(type=f"step.{kind}").data_json for kind in ("completed", "failed", "waiting")}
+    assert [data[kind]["call"] for kind in data] == [call_of(plan, number).public_id for number in (1, 2, 3)]
+    assert data["waiting"]["approval"] == request_of(plan, 3).public_id
     cancel_plan(plan, by=Requester(ada))
     assert plan.events.get(type="step.cancelled").data_json == {"call": call_of(plan, 3).public_id}

@@ -66,8 +66,8 @@ def test_failed_call_of_agent_is_not_opened_first(script, stage, ada):
 
 
 def test_history_names_agent(plan):
-    said = [event_line(event).said.text for event in plan.events.filter(type="plan.changed").order_by("seq")]
-    assert said == ["The agent ann asks its model in step 3", "The agent ann added steps 4, 5"]
+    events = [event_line(event).said.text for event in plan.events.filter(type="plan.changed").order_by("seq")]
+    assert events == ["The agent ann asks its model in step 3", "The agent ann added steps 4, 5"]
 
 
 @pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
@@ -125,9 +125,9 @@ def test_list_counts_only_submitted_steps(plan, ada):
 def test_refused_calls_are_shown_with_reason(script, ada, vera, request, name):
     make_agent("bob", tools=ToolFilter(names=["safe"]))
     unreadable = {"id": "c9", "tool": "safe", "arguments": {"text": "{"}, "problem": "Its arguments are no JSON."}
-    wanted = calls(("safe", {"value": 1}), ("dangerous", {"value": 2}), ("<b>odd", {}))
-    wanted["calls"] = [unreadable, *wanted["calls"]]
-    script.says(wanted, ANSWER)
+    turn = calls(("safe", {"value": 1}), ("dangerous", {"value": 2}), ("<b>odd", {}))
+    turn["calls"] = [unreadable, *turn["calls"]]
+    script.says(turn, ANSWER)
     plan = work_off(agent_plan(ada, agent_step(name="bob")))
     pages = open_page(request.getfixturevalue(name), plan, "?step=1")
     told = (unreadable["problem"], NOT_OFFERED.format(tool="dangerous"), "&lt;b&gt;odd")

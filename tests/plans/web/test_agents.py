@@ -50,8 +50,8 @@ def test_empty_list_links_to_form(pages, vera):
 
 def test_agent_is_created_and_changed(pages):
     pages.open("/agents/new/")
-    said = pages.send("/agents/new/", FORM)
-    assert describe_budget(AgentBudget(rounds=5, cost=Decimal("0.25"))) in said
+    text = pages.send("/agents/new/", FORM)
+    assert describe_budget(AgentBudget(rounds=5, cost=Decimal("0.25"))) in text
     change = FORM | {"rounds": "7", "enabled": "yes", "updated_at": pages.field("updated_at")}
     pages.send("/agents/researcher/", change)
     document = agent_document(Agent.objects.get())
@@ -181,9 +181,9 @@ def test_runs_show_why_they_stopped(script, ada, vera):
     make_agent("ann")
     script.says("All is well.")
     work_off(agent_plan(ada))
-    said = Pages(vera).open("/agents/ann/")
-    assert "Try it" in said
-    assert "Done" in said and "110 tokens" in said
+    text = Pages(vera).open("/agents/ann/")
+    assert "Try it" in text
+    assert "Done" in text and "110 tokens" in text
 
 
 def test_user_without_role_sees_usable_agents():

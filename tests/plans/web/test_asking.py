@@ -61,11 +61,11 @@ def test_request_becomes_preview(ada, scripted):
     assert call.arguments_json == {"request": "Greet Jo", "strategy": "plan_act_reflect"}
     assert 'id="draft-asking"' in pages.html and f'action="/ask/{call.public_id}/cancel/"' in pages.html
     work_off(Plan.objects.get(public_id=call.plan_ref))
-    said = pages.open(f"/ask/{call.public_id}/")
+    page_text = pages.open(f"/ask/{call.public_id}/")
     for words in (GOOD["intent"], GREET["reason"], KEEP["reason"], "Safe", "Dangerous"):
-        assert words in said
+        assert words in page_text
     use = ModelUse.objects.get()
-    assert all(text in said for text in (f"{use.input_tokens:,}", f"{use.output_tokens:,}", use.model))
+    assert all(text in page_text for text in (f"{use.input_tokens:,}", f"{use.output_tokens:,}", use.model))
     assert 'id="draft-asking"' not in pages.html
     assert not Plan.objects.filter(kind="plan").exists()
 
@@ -123,8 +123,8 @@ def test_form_without_key_gets_new_key(ada, configured):
 def test_missing_model_names_setting(ada, catalog, settings):
     settings.TOOLGATE_MODEL = ""
     pages = Pages(ada)
-    said = pages.open("/ask/")
-    assert 'id="no-model"' in pages.html and "TOOLGATE_MODEL" in said
+    text = pages.open("/ask/")
+    assert 'id="no-model"' in pages.html and "TOOLGATE_MODEL" in text
     assert 'href="/plans/new/"' in pages.html.split('id="no-model"')[1].split("</div>")[0]
     assert "TOOLGATE_MODEL" in send_request(pages, 503)
     assert not Call.objects.exists()
@@ -145,8 +145,8 @@ def test_draft_with_errors_can_be_edited(ada, scripted):
     call = draft(pages)
     assert 'id="draft-start" disabled' in pages.html and 'id="draft-problems"' in pages.html
     assert pages.context["page"].spent.times == 3
-    said = pages.open(f"/plans/new/?draft={call.public_id}")
-    assert 'id="from-draft"' in pages.html and "Greet Jo" in said and "rendr_text" in said
+    page_text = pages.open(f"/plans/new/?draft={call.public_id}")
+    assert 'id="from-draft"' in pages.html and "Greet Jo" in page_text and "rendr_text" in page_text
     text = json.dumps({"goal": "Greet", "steps": [step(1)]})
     pages.send("/plans/new/", {"draft": call.public_id, "text": text, "do": "start"})
     plan = Plan.objects.get(kind="plan")
@@ -171,8 +171,8 @@ def test_draft_is_cancelled_by_requester(ada, rosa, configured):
     pages, other = Pages(ada), Pages(rosa)
     send_request(pages)
     call = Call.objects.get(tool_name=states.DRAFT_TOOL)
-    said = other.open(f"/ask/{call.public_id}/")
-    assert "Greet Jo" in said and 'id="draft-focus"' not in other.html and 'id="asking"' not in other.html
+    text = other.open(f"/ask/{call.public_id}/")
+    assert "Greet Jo" in text and 'id="draft-focus"' not in other.html and 'id="asking"' not in other.html
     other.open("/ask/")
     other.send(f"/ask/{call.public_id}/cancel/", status=403)
     assert Call.objects.get().status != "cancelled"
@@ -225,8 +225,8 @@ def test_earlier_requests_have_pages(ada, ben, configured, monkeypatch):
         pages.open("/ask/")
         send_request(pages, request=words)
     send_request(Pages(ben), request="Foreign")
-    said = pages.open("/ask/")
-    assert count(pages) == 2 and said.index("Three") < said.index("Two") and "Foreign" not in said
+    text = pages.open("/ask/")
+    assert count(pages) == 2 and text.index("Three") < text.index("Two") and "Foreign" not in text
     older = re.search(r'href="([^"]+)#asked" rel="next"', pages.html)
     assert older is not None
     assert "One" in pages.open(older[1]) and count(pages) == 1 and 'href="/ask/#asked"' in pages.html
@@ -296,9 +296,9 @@ def test_prompts_have_pages_and_are_complete(ada: User, configured: None):
     for _ in range(10):
         a_use(plan, call)
     pages = Pages(ada)
-    said = pages.open(f"/plans/{plan.public_id}/prompts/")
-    assert "x" * 5000 in said and "<details" in pages.html
-    assert "{not json" in said and "odd" in said and "The provider is away." in said
+    text = pages.open(f"/plans/{plan.public_id}/prompts/")
+    assert "x" * 5000 in text and "<details" in pages.html
+    assert "{not json" in text and "odd" in text and "The provider is away." in text
     later = re.search(r'href="([^"]+)" rel="next"', pages.html)
     assert later is not None
     pages.open(later[1])

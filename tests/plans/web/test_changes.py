@@ -202,8 +202,8 @@ def test_edit_of_started_step_is_conflict(stage, ada):
     claim_work(plan.pk, owner="tests")
     kept, new = document["steps"][0], {**document["steps"][1], "description": "Newer"}
     edited = {**document, "steps": [{**kept, "description": "typed by hand"}, new]}
-    said = send_change(pages, plan, edited, status=409)
-    assert (codes_on(pages), "typed by hand" in said) == (["step_started"], True)
+    page_text = send_change(pages, plan, edited, status=409)
+    assert (codes_on(pages), "typed by hand" in page_text) == (["step_started"], True)
     assert pages.field("listed") == "3"
     send_change(pages, plan, {**document, "steps": [kept, new]})
     assert step_documents(plan)[3]["description"] == "Newer"

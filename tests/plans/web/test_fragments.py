@@ -135,9 +135,9 @@ async def test_inbox_sends_changes_since_page_was_rendered(transactional_db, ada
     drawn_at = (await apart(request_for, rosa, changed.public_id)).audit_seq  # type: ignore[attr-defined]
     await apart(partial(comment, changed, by=rosa, text="Is this right?"))
     async with opened(f"/ws/pages/inbox/?after={drawn_at}", await apart(by_session, rosa)) as caller:
-        said = await caller.receive_json_from(timeout=60)
-        assert f'id="look-{changed.public_id}"' in str(said)
-        assert f'id="look-{left_alone.public_id}"' not in str(said)
+        messages = await caller.receive_json_from(timeout=60)
+        assert f'id="look-{changed.public_id}"' in str(messages)
+        assert f'id="look-{left_alone.public_id}"' not in str(messages)
 
 
 async def test_inbox_omits_requests_of_others(transactional_db, ada: User, rosa: User) -> None:

@@ -46,8 +46,8 @@ def test_private_values_are_masked_until_revealed(plan, request, name):
 
 
 def test_whole_values_are_masked_in_shape(plan, vera):
-    shown = json.loads(Pages(vera).open(path_of(plan, "steps/1/result/")))
-    assert shown["results"] == [{"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}]
+    text = json.loads(Pages(vera).open(path_of(plan, "steps/1/result/")))
+    assert text["results"] == [{"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}]
     arguments = json.loads(Pages(vera).open(path_of(plan, "steps/2/arguments/")))
     assert arguments == {"value": {"to": {PRIVATE_MARKER: "string"}}}
 

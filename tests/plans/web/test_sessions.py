@@ -68,8 +68,8 @@ def test_page_of_call_links_to_session(ada):
     agent = SessionAgent(ada, "<i>night</i>")
     call = agent.call("read_plan")
     pages = Pages(ada)
-    said = text_of(pages.client.get(f"/plans/{call.plan_ref}/"))
-    assert f'href="/sessions/{call.plan_ref}/"' in said and "<i>night" not in said
+    page_text = text_of(pages.client.get(f"/plans/{call.plan_ref}/"))
+    assert f'href="/sessions/{call.plan_ref}/"' in page_text and "<i>night" not in page_text
     plain = text_of(pages.client.get(f"/plans/{make_plan(ada, step(1)).public_id}/"))
     assert "/sessions/plan_" not in plain
 

@@ -45,20 +45,20 @@ def text(response: Any) -> str:
 
 def test_viewing_requests_nothing(plan, rosa):
     response = page_for(rosa).get(f"/plans/{plan.public_id}/slice/")
-    shown = text(response)
+    page_text = text(response)
     assert response.status_code == 200
-    assert 'id="slice-ahead"' in shown
-    assert "${first}" in shown
-    assert "v1" in shown
+    assert 'id="slice-ahead"' in page_text
+    assert "${first}" in page_text
+    assert "v1" in page_text
     assert not ApprovalRequest.objects.filter(is_early=True).exists()
 
 
 def test_requested_steps_are_shown_in_full(plan, rosa):
-    shown = text(send(rosa, plan, do="ask", count="2"))
+    page_text = text(send(rosa, plan, do="ask", count="2"))
     early = ApprovalRequest.objects.filter(is_early=True)
     assert [each.call.step_ref for each in early] == ["2", "3"]
-    assert all(f'value="{box}" checked' in shown for box in boxes(*early))
-    assert 'Do <code class="given">v2</code>' in shown
+    assert all(f'value="{box}" checked' in page_text for box in boxes(*early))
+    assert 'Do <code class="given">v2</code>' in page_text
 
 
 def test_checked_requests_are_approved_together(plan, rosa, settings):
@@ -76,8 +76,8 @@ def test_checked_requests_are_approved_together(plan, rosa, settings):
 def test_requester_cannot_approve(plan, ada, rosa):
     assert send(ada, plan, do="ask", count="1").status_code == 403
     send(rosa, plan, do="ask", count="1")
-    shown = text(page_for(ada).get(f"/plans/{plan.public_id}/slice/"))
-    assert not [box for box in boxes(request_of(plan, 2)) if f'value="{box}" checked' in shown]
+    page_text = text(page_for(ada).get(f"/plans/{plan.public_id}/slice/"))
+    assert not [box for box in boxes(request_of(plan, 2)) if f'value="{box}" checked' in page_text]
     send(ada, plan, do="approve", item=boxes(request_of(plan, 2)))
     assert not Review.objects.exists()
 
@@ -86,9 +86,9 @@ def test_irreversible_step_needs_confirmation(plan, rosa):
     send(rosa, plan, do="ask", count="1")
     ToolVersion.objects.filter(tool__name="dangerous").update(reversibility="irreversible")
     chosen = boxes(request_of(plan, 2))
-    shown = text(send(rosa, plan, do="approve", item=chosen, comment="Sure."))
-    assert 'name="confirmed" value="1"' in shown
-    assert "Sure." in shown
+    page_text = text(send(rosa, plan, do="approve", item=chosen, comment="Sure."))
+    assert 'name="confirmed" value="1"' in page_text
+    assert "Sure." in page_text
     assert not Review.objects.exists()
     send(rosa, plan, do="approve", item=chosen, confirmed="1")
     assert request_of(plan, 2).status == "approved"
@@ -98,8 +98,8 @@ def test_hidden_characters_need_confirmation(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, "v\u202e1", "dangerous"), act(2, "v2", "dangerous")))
     hiding, plain = boxes(request_of(plan, 1)), boxes(request_of(plan, 2))
     send(rosa, plan, do="approve", item=plain)
-    shown = text(send(rosa, plan, do="approve", item=hiding))
-    assert 'name="confirmed" value="1"' in shown
+    page_text = text(send(rosa, plan, do="approve", item=hiding))
+    assert 'name="confirmed" value="1"' in page_text
     assert [each.request for each in Review.objects.all()] == [request_of(plan, 2)]
     send(rosa, plan, do="approve", item=hiding, confirmed="1")
     assert Review.objects.filter(request=request_of(plan, 1)).exists()
@@ -128,5 +128,5 @@ def test_page_is_linked_from_plan_and_request(plan, rosa):
 def test_unauthorized_viewer_has_no_checkbox(plan, rosa, vera):
     waiting = f'id="item-{request_of(plan, 1).public_id}"'
     for viewer, may in ((rosa, True), (vera, False)):
-        shown = text(page_for(viewer).get(f"/plans/{plan.public_id}/slice/"))
-        assert (waiting in shown, 'name="item"' in shown) == (True, may)
+        page_text = text(page_for(viewer).get(f"/plans/{plan.public_id}/slice/"))
+        assert (waiting in page_text, 'name="item"' in page_text) == (True, may)

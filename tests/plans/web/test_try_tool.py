@@ -61,8 +61,8 @@ def test_call_from_form(ada):
     assert (call.arguments_json, call.via, call.requested_by) == (BONN, "page", ada)
     assert f'hx-get="{TRIP}?call={call.public_id}"' in pages.html
     finished(call)
-    said = pages.open(f"{TRIP}?call={call.public_id}")
-    assert "Done" in said and '"results": [ 1 ]' in said
+    text = pages.open(f"{TRIP}?call={call.public_id}")
+    assert "Done" in text and '"results": [ 1 ]' in text
     assert 'value="Rhine"' in pages.html and pages.field("size:stops") == "1"
 
 
@@ -78,8 +78,8 @@ def test_dangerous_call_is_held(ada, rosa):
 
 def test_preview_runs_nothing(ada):
     pages = Pages(ada)
-    said = press(pages, BOOK, "preview", **{"value:title": "Rome"})
-    assert "A booking of Rome" in said and 'class="note human"' in pages.html.split('id="rehearsed"')[1]
+    page_text = press(pages, BOOK, "preview", **{"value:title": "Rome"})
+    assert "A booking of Rome" in page_text and 'class="note human"' in pages.html.split('id="rehearsed"')[1]
     press(pages, TRIP, "preview", **BONN_FIELDS)
     assert 'class="note"' in pages.html.split('id="rehearsed"')[1]
     assert not Call.objects.exists() and not Plan.objects.exists()
@@ -156,8 +156,8 @@ def test_json_problems_have_paths(ada):
     pages = Pages(ada)
     press(pages, TRIP, "call", mode="json", json=json.dumps(BONN))
     assert Call.objects.get().arguments_json == BONN
-    said = press(pages, TRIP, "call", 422, mode="json", json='{"title": 5}')
-    assert "title: " in said and "stops: " in said
+    page_text = press(pages, TRIP, "call", 422, mode="json", json='{"title": 5}')
+    assert "title: " in page_text and "stops: " in page_text
     for text in ("[1]", "{", '{"a": 1, "a": 2}', "NaN", "{" * 500, '{"n": 1' + "0" * 5000 + "}"):
         press(pages, TRIP, "show:form", 422, mode="json", json=text)
         assert pages.field("mode") == "json"
