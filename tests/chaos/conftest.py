@@ -11,6 +11,7 @@ from catalog.inventory.sync import sync_tools
 from catalog.tools import registry
 from catalog.tools.registry import register_tool
 from tests import counts
+from tests.browser.conftest import browser, complaints  # noqa: F401 - fixtures
 from tests.chaos.client import Client, signed_in
 from tests.chaos.history import History
 from tests.chaos.loop import places

@@ -1,21 +1,26 @@
-"""A tool of an upstream MCP server, called by an agent over MCP, whose serving process is killed around the call."""
+"""A tool of an upstream MCP server: called by an agent over MCP, approved by a reviewer in the browser.
+
+The process that serves is killed around the call.
+"""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from playwright.sync_api import Browser, expect
 
 from approvals.models import ApprovalRequest
-from approvals.reviews.decisions import Decision, decide
-from approvals.states import RequestStatus, ReviewVerdict
+from approvals.states import RequestStatus
 from catalog.access.tokens import create_token
 from catalog.inventory.sources import create_source, sync_source
 from catalog.models import Call, Tool
 from catalog.sources import mcp_client
+from tests.browser.conftest import patient, press_approve, windows
+from tests.browser.desk import becomes, open_inbox
 from tests.builders import call_of, make_plan, step, work_off
 from tests.chaos.client import signed_in
 from tests.chaos.serving import Serving
@@ -56,12 +61,6 @@ class Agent:
         return self.call("approval_result", {"approval_id": approval, "wait_seconds": 0})
 
 
-def approve_what_waits(by: User) -> None:
-    """Approve the open request."""
-    request = ApprovalRequest.objects.get(status=RequestStatus.PENDING)
-    decide(request, by=by, decision=Decision(ReviewVerdict.APPROVE, request.digest))
-
-
 @pytest.fixture
 def upstream(chaos_tools: None, admin: User, tmp_path: Path, settings: Any) -> Iterator[WebUpstream]:
     """An upstream over HTTP whose dangerous tool writes to the sink and waits for its gate; it is imported."""
@@ -78,7 +77,7 @@ def upstream(chaos_tools: None, admin: User, tmp_path: Path, settings: Any) -> I
 @pytest.fixture
 def serving(chaos_tools: None, tmp_path: Path) -> Iterator[Serving]:
     """A process that may reach the upstream."""
-    process = Serving(tmp_path, TOOLGATE_EGRESS_ALLOW="127.0.0.1")
+    process = Serving(tmp_path, TOOLGATE_EGRESS_ALLOW="127.0.0.1", TOOLGATE_UNDO_SECONDS="2")
     yield process
     process.kill()
 
@@ -90,21 +89,40 @@ def agent(serving: Serving, upstream: WebUpstream, ada: User) -> Agent:
     return Agent(serving, ada)
 
 
+@pytest.fixture
+def approve(browser: Browser, serving: Serving, complaints: list[str], rosa: User) -> Callable[[], None]:
+    """Return a function with which Rosa approves the open request in her browser, and closes its window."""
+
+    def approve_what_waits() -> None:
+        request = ApprovalRequest.objects.get(status=RequestStatus.PENDING)
+        with patient(), windows(browser, serving.url, complaints) as open_window:
+            page = open_window(rosa)
+            open_inbox(page)
+            press_approve(page)
+            expect(page.locator(".button.armed")).to_contain_text("this cannot be undone")
+            page.keyboard.press("a")
+            becomes(request, RequestStatus.APPROVED)
+
+    return approve_what_waits
+
+
 def call_is(status: str) -> bool:
     """Say whether the one call of the upstream's dangerous tool has this status."""
     return Call.objects.get(tool_name="drop_page").status == status
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("kill", ["before", "during", "after"])
 @pytest.mark.usefixtures("upstream")
-def test_call_runs_once_whenever_the_process_is_killed(kill, serving, agent, tmp_path, rosa):
+def test_call_runs_once_whenever_the_process_is_killed(kill, serving, agent, tmp_path, approve):
     done, gate = tmp_path / "done", tmp_path / "gate"
     held = agent.call("drop_page", ARGUMENTS)["structuredContent"]
     assert held["status"] == "pending_approval" and not done.exists()
-    if kill == "before":
+    approve()
+    if kill == "before":  # while the decision can still be undone
         serving.kill()
+        assert not done.exists()
         gate.touch()
-    approve_what_waits(rosa)
     if kill == "during":
         eventually(done.exists, what="the upstream's effect")
         serving.kill()
@@ -124,10 +142,11 @@ def test_call_runs_once_whenever_the_process_is_killed(kill, serving, agent, tmp
     assert_invariants()
 
 
-def test_upstream_that_is_away_after_the_approval_is_not_called(upstream, agent, tmp_path, rosa):
+@pytest.mark.browser
+def test_upstream_that_is_away_after_the_approval_is_not_called(upstream, agent, tmp_path, approve):
     held = agent.call("drop_page", ARGUMENTS)["structuredContent"]
     upstream.stop()
-    approve_what_waits(rosa)
+    approve()
     eventually(lambda: call_is("failed"), what="the failure")
     assert agent.outcome(held["approval_id"])["isError"]
     assert Call.objects.get(tool_name="drop_page").error_kind == "upstream_unavailable"
