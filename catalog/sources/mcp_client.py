@@ -100,13 +100,6 @@ async def _close_all() -> None:
     await asyncio.gather(*(each.end() for each in known))
 
 
-async def close_connection(pk: int) -> None:
-    """Close this process's connection to a source."""
-    known = _connections.pop(pk, None)
-    if known is not None:
-        await known.end()
-
-
 class _Session:
     """One opened connection: the SDK's client, and the calls that use it."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from catalog.inventory.sources import create_source, sync_source
 from catalog.sources import mcp_client
-from tests.upstreams import Offer, WebUpstream
+from tests.upstreams import DROP, READ, Offer, WebUpstream
 
 SHOP: dict[str, Any] = {
     "openapi": "3.1.0",
@@ -28,21 +28,46 @@ VALUES: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="session")
+def shared_offer(tmp_path_factory):
+    """The tools of the upstreams of all tests; `offer` sets them back."""
+    return Offer(tmp_path_factory.mktemp("upstream") / "offered.json")
+
+
+@pytest.fixture(scope="session")
+def shared_upstream(shared_offer):
+    """An HTTP server for all tests that neither stop it nor make it fail."""
+    upstream = WebUpstream(shared_offer)
+    yield upstream
+    upstream.stop()
+
+
 @pytest.fixture
-def offer(tmp_path):
+def offer(shared_offer):
     """Return an upstream with one safe and one dangerous tool."""
-    return Offer(tmp_path / "offered.json")
+    shared_offer(READ, DROP)
+    return shared_offer
 
 
 @pytest.fixture
-def source(transactional_db, admin, offer):
-    """Return a source with the upstream's tools, imported."""
+def source(transactional_db, admin, offer, shared_upstream, settings):
+    """Return a source with the upstream's tools, imported over HTTP."""
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    made = create_source({"name": "wiki", "kind": "mcp", "url": shared_upstream.url, "trusted": True}, by=admin)
+    sync_source(made)
+    yield made
+    mcp_client.close_connections()
+
+
+@pytest.fixture
+def program_source(transactional_db, admin, offer):
+    """Return a source with the upstream's tools, imported from a program over stdio."""
     made = create_source(
         {"name": "wiki", "kind": "mcp", "command": offer.command, "trusted": True}, by=admin, any_command=True
     )
     sync_source(made)
     yield made
-    mcp_client.run_on_loop(mcp_client.close_connection(made.pk), 10)
+    mcp_client.close_connections()
 
 
 @pytest.fixture

@@ -24,15 +24,16 @@ def current_version(name: str) -> ToolVersion:
     return ToolVersion.objects.get(tool__name=name, tool__current_version=F("pk"))
 
 
-def test_level_follows_from_hints_and_trust(admin, db, offer):
-    values = {"name": "wiki", "kind": "mcp", "command": offer.command}
+def test_level_follows_from_hints_and_trust(admin, db, offer, shared_upstream, settings):
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    values = {"name": "wiki", "kind": "mcp", "url": shared_upstream.url}
     for trusted, levels in ((True, ["safe", "dangerous"]), (False, ["cautious", "dangerous"])):
-        preview = preview_source({**values, "trusted": trusted}, by=admin, any_command=True)
+        preview = preview_source({**values, "trusted": trusted}, by=admin)
         assert ([each.safety_level for each in preview.tools], preview.problems) == (levels, ())
     assert not Source.objects.filter(name="wiki").exists()
 
 
-def test_safe_call_runs_and_dangerous_one_waits(source, ada, rosa):
+def test_safe_call_runs_and_dangerous_one_waits(program_source, ada, rosa):
     plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
     assert json.loads(call_of(plan).response)["results"] == [{"text": "a"}]
     plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
@@ -86,7 +87,9 @@ def test_removed_tool_is_kept_in_history(source, offer):
     assert Tool.objects.get(name="drop_page").status == "ready"
 
 
-def test_upstream_that_is_lost_in_a_dangerous_call_leaves_an_unknown_outcome(source, ada, rosa, offer, tmp_path):
+def test_upstream_that_is_lost_in_a_dangerous_call_leaves_an_unknown_outcome(
+    program_source, ada, rosa, offer, tmp_path
+):
     sink = tmp_path / "sink"
     offer(READ, {**DROP, "does": "write and exit", "sink": str(sink)})
     plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
@@ -123,22 +126,21 @@ def test_upstream_that_cannot_be_started_makes_its_source_fail(admin, transactio
 
 
 def test_disabled_source_disables_its_tools(source, admin):
-    update_source(source, {"enabled": False}, by=admin, any_command=True)
+    update_source(source, {"enabled": False}, by=admin)
     assert Tool.objects.get(name="read_page").status == "disabled"
     assert not snapshot.callable_tools()["read_page"].enabled
 
 
-def test_name_that_is_taken_gets_the_source_as_prefix(source, admin, offer):
-    other = create_source({"name": "wiki2", "kind": "mcp", "command": offer.command}, by=admin, any_command=True)
+def test_name_that_is_taken_gets_the_source_as_prefix(source, admin):
+    other = create_source({"name": "wiki2", "kind": "mcp", "url": source.url}, by=admin)
     assert sorted(sync_source(other).added) == ["wiki2__drop_page", "wiki2__read_page"]
-    mcp_client.run_on_loop(mcp_client.close_connection(other.pk), 10)
 
 
 def test_approval_is_void_when_the_source_points_elsewhere(source, ada, rosa, admin):
     """The digest of an implementation covers where its calls go."""
     plan = work_off(make_plan(ada, step(1, "drop_page", parameters={"text": "a"})))
     approve(plan, rosa)
-    update_source(source, {"command": [*source.command, "8000"]}, by=admin, any_command=True)
+    update_source(source, {"url": f"{source.url}/other"}, by=admin)
     work_off(plan)
     assert request_of(plan).status == "pending"
 

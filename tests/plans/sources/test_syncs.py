@@ -151,10 +151,11 @@ def test_sync_tools_reads_sources_too(shop):
     assert "failing away: " in errors.getvalue()
 
 
-def test_program_that_is_not_listed_can_be_disabled_but_not_changed(source, admin):
+def test_program_that_is_not_listed_can_be_disabled_but_not_changed(db, admin, offer):
     """An operator imported it in a shell."""
+    create_source({"name": "wiki", "kind": "mcp", "command": offer.command}, by=admin, any_command=True)
     rest = Rest(admin)
-    for body in ({"command": [*source.command, "8000"]}, {"env": {"PATH": "/srv"}}):
+    for body in ({"command": [*offer.command, "8000"]}, {"env": {"PATH": "/srv"}}):
         answer = rest.patch("sources/wiki/", body)
         assert (answer.status_code, wrong_paths(answer)) == (422, ["command"])
     assert rest.patch("sources/wiki/", {"timeout": 20}).status_code == 200
@@ -162,17 +163,18 @@ def test_program_that_is_not_listed_can_be_disabled_but_not_changed(source, admi
 
 
 def children() -> set[str]:
-    """Return the upstreams that this process started, by their numbers."""
+    """Return the upstreams over stdio that this process started, by their numbers."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-            if parent == str(os.getpid()) and "tests.upstream" in (process / "cmdline").read_text():
+            arguments = (process / "cmdline").read_text().split("\0")
+            if parent == str(os.getpid()) and "tests.upstream" in arguments and "sessions" not in arguments:
                 found.add(process.name)
     return found
 
 
-def test_programs_end_with_their_source(source, admin, offer):
+def test_programs_end_with_their_source(program_source, admin, offer):
     running = children()
     assert len(running) == 1
     preview_source({"name": "other", "kind": "mcp", "command": offer.command}, by=admin, any_command=True)
@@ -180,24 +182,24 @@ def test_programs_end_with_their_source(source, admin, offer):
     thread = sources.SyncThread()
     thread.look()
     assert children() == running
-    update_source(source, {"enabled": False}, by=admin)
+    update_source(program_source, {"enabled": False}, by=admin)
     thread.look()
     eventually(lambda: not children())
 
 
-def test_programs_end_with_the_process(source):
+def test_programs_end_with_the_process(program_source):
     assert children()
     sources.SyncThread().stop()
     assert not children()
 
 
-def test_change_of_a_source_lets_its_calls_end(source, admin, offer, monkeypatch):
+def test_change_of_a_source_lets_its_calls_end(program_source, admin, offer, monkeypatch):
     """The next call uses a new connection; a running one keeps its own."""
     offer({**READ, "does": "pause"}, DROP)
     definition = Definition.from_json(Tool.objects.get(name="read_page").definition or {})
 
     async def both():
-        settings = settings_of(source)
+        settings = settings_of(program_source)
         running = asyncio.create_task(
             mcp_client.connection_to(settings).call(definition, {"text": "a"}, verify_first=False)
         )
