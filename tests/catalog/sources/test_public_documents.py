@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from catalog.inventory import snapshot
-from catalog.inventory.sources import create_source, sync_source
+from catalog.inventory.sources import TOOLS_AT_ONCE, create_source, sync_source
 from catalog.models import Tool
 from catalog.schemas import compile_schema
 from catalog.sources.loading import judge_definition
@@ -42,10 +42,15 @@ def test_levels_of_github_follow_from_its_methods():
     }
 
 
-def test_large_document_is_imported_once(transactional_db, admin):
-    source = create_source({"name": "github", "kind": "openapi", "document": read("github")}, by=admin)
+@pytest.mark.parametrize("paths", [40, pytest.param(None, marks=pytest.mark.nightly)])
+def test_large_document_is_imported_once(transactional_db, admin, paths):
+    whole = json.loads(read("github"))
+    text = json.dumps({**whole, "paths": dict(list(whole["paths"].items())[:paths])})
+    count = len(list_operations("github", text).definitions)
+    assert count > TOOLS_AT_ONCE
+    source = create_source({"name": "github", "kind": "openapi", "document": text}, by=admin)
     changes = sync_source(source)
-    assert (len(changes.added), changes.problems) == (400, [])
+    assert (len(changes.added), changes.problems) == (count, [])
     assert not sync_source(source)
     names = set(Tool.objects.filter(source=source).values_list("name", flat=True))
     assert names <= snapshot.callable_tools().keys() and all(len(name) <= 64 for name in names)
