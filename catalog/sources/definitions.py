@@ -159,8 +159,9 @@ def catalog_names(
 ) -> dict[str, str]:
     """Return a catalog name for each upstream name.
 
-    Names in `kept` stay. Others are the upstream's own where valid and free, else `source__name`, cut to 64 characters
-    with a hash.
+    Names in `kept` stay. Others are the upstream's own where valid and free, else `source__name` with `_` for
+    characters that a name cannot have. A name that is too long is cut to 64 characters with a hash, and a name that is
+    taken gets a hash.
     """
     names = {upstream: kept[upstream] for upstream in upstream_names if upstream in kept}
     used = {*taken, *names.values()}
@@ -176,7 +177,7 @@ def _name_choices(source: str, upstream: str) -> Iterator[str]:
         yield upstream
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", upstream)
     prefixed = f"{source}__{plain}"
-    if len(prefixed) <= MAX_NAME and plain == upstream:
+    if len(prefixed) <= MAX_NAME:
         yield prefixed
     attempt = 0
     while True:

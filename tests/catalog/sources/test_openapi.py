@@ -1,12 +1,14 @@
 """OpenAPI documents become definitions of HTTP tools; what cannot become one is a problem, never an error."""
 
 import json
+import re
 
 import pytest
 import yaml
 
 from catalog.errors import SourceProblem, ToolValidationError
 from catalog.sources import http_requests
+from catalog.sources.definitions import catalog_names
 from catalog.sources.http_requests import Operation
 from catalog.sources.loading import judge_definition
 from catalog.sources.openapi import list_operations
@@ -144,6 +146,13 @@ def test_same_operation_id_twice_gets_another_name():
         "pets", document({"/a": {"get": operation(operationId="x"), "put": operation(operationId="x")}})
     )
     assert [each.upstream for each in listing.definitions] == ["x", "PUT /a"]
+
+
+def test_name_that_is_no_catalog_name_stays_readable():
+    names = catalog_names("git", ["repos/get", "repos.get", "repos_get", "x" * 70], kept={}, taken=())
+    assert [names["repos/get"], names["repos_get"]] == ["git__repos_get", "repos_get"]
+    assert re.fullmatch("git__repos_get_[0-9a-f]{8}", names["repos.get"])
+    assert re.fullmatch("git__x{50}_[0-9a-f]{8}", names["x" * 70])
 
 
 def test_unusable_document_is_refused_in_words():
