@@ -137,6 +137,7 @@ SOURCE = {
     "error": "",
     "tools": ["read_page", "delete_page"],
     "drifted": [],
+    "held": {},
     "last_sync_at": LAST_CALL_AT,
 }
 OFFERED_TOOL = {
@@ -163,6 +164,9 @@ add_examples = ExampleHook(
             "Lower the level of a tool": {
                 "tools": {"read_page": {"safety_level": "safe", "reason": "It reads public pages."}}
             },
+        },
+        "AcceptanceBody": {
+            "A changed tool": {"held": {"read_page": "5e" * 32}, "reason": "The new parameter is harmless."}
         },
         "ToolBody": {
             "A tool that reads an order": {

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.inventory import sources
+from catalog.inventory.overrides import MAX_REASON
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Source
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
@@ -28,7 +29,6 @@ from catalog.sources.settings import MAX_ARGUMENTS, MAX_DOCUMENT, MAX_VALUE, mas
 KINDS = [Source.Kind.MCP.value, Source.Kind.OPENAPI.value]
 STATUSES = Source.Status.values
 CHANGES = ("new", "changed", "same", "removed")
-MAX_REASON = 1000
 
 
 class ToolSettingBody(StrictSerializer):
@@ -63,6 +63,13 @@ class SourceBody(SourceChangeBody):
     kind = StrictChoiceField(choices=KINDS)
 
 
+class AcceptanceBody(StrictSerializer):
+    """Held changes to accept, as the source's `held` names them."""
+
+    held = serializers.DictField(child=StrictTextField(max_length=64), allow_empty=False)
+    reason = StrictTextField(max_length=MAX_REASON)
+
+
 class SourceSerializer(serializers.Serializer[Any]):
     """A source. Values of headers and environment are masked."""
 
@@ -81,6 +88,7 @@ class SourceSerializer(serializers.Serializer[Any]):
     error = serializers.CharField()
     tools = serializers.SerializerMethodField()
     drifted = serializers.SerializerMethodField()
+    held = serializers.SerializerMethodField()
     last_sync_at = serializers.DateTimeField(allow_null=True)
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
@@ -102,6 +110,11 @@ class SourceSerializer(serializers.Serializer[Any]):
     def get_drifted(self, source: Source) -> list[str]:
         """Return the names of the tools with a held change."""
         return [tool.name for tool in source.tools.all() if tool.held_version_id is not None]
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_held(self, source: Source) -> dict[str, str]:
+        """Return the digest of each held change, by the tool's name."""
+        return {tool.name: sources.held_digest(tool) for tool in source.tools.all() if tool.held_version_id is not None}
 
 
 class OfferedToolSerializer(serializers.Serializer[Any]):
@@ -203,6 +216,17 @@ class SourceDetail(SourceEndpoint):
         """Disable a source and all of its tools."""
         sources.end_source(self.source_or_404(name), by=self.user)
         return self.get(request, name)
+
+
+class SourceAcceptance(SourceEndpoint):
+    """The acceptance of held changes."""
+
+    @extend_schema("sources_accept", request=AcceptanceBody, responses=SourceSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Accept held changes of several tools. 422 if one of them is held no more, or has changed again."""
+        body = self.body(AcceptanceBody)
+        sources.accept_changes(self.source_or_404(name), body["held"], by=self.user, reason=body["reason"])
+        return Response(SourceSerializer(self.source_or_404(name)).data)
 
 
 class SourceSync(SourceEndpoint):

@@ -15,6 +15,7 @@ urlpatterns = [
     path("sources/", sources.SourceList.as_view(), name="api-sources"),
     path("sources/preview/", sources.SourcePreviewEndpoint.as_view(), name="api-source-preview"),
     path("sources/<slug:name>/", sources.SourceDetail.as_view(), name="api-source"),
+    path("sources/<slug:name>/accept/", sources.SourceAcceptance.as_view(), name="api-source-accept"),
     path("sources/<slug:name>/sync/", sources.SourceSync.as_view(), name="api-source-sync"),
     path("tokens/", tokens.TokenList.as_view(), name="api-tokens"),
     path("tokens/current/", tokens.CurrentToken.as_view(), name="api-token-current"),

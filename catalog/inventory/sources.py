@@ -5,11 +5,12 @@ source only changed words; the tool cannot be called meanwhile. What an upstream
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -19,7 +20,7 @@ from django.db.models import Case, F, Q, QuerySet, When
 from catalog import signals
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
-from catalog.core.canonical_json import canonical_text
+from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.transactions import log_unexpected
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import (
@@ -33,7 +34,7 @@ from catalog.errors import (
 )
 from catalog.inventory import search, snapshot
 from catalog.inventory.overrides import InvalidOverride, apply_overrides, can_override
-from catalog.inventory.sync import SyncResult
+from catalog.inventory.sync import SyncResult, loaded_modules
 from catalog.inventory.versions import (
     bump_revision,
     catalog_write_lock,
@@ -56,10 +57,13 @@ from catalog.sources.documents import fetch_document
 from catalog.sources.loading import build_tool, judge_definition
 from catalog.sources.mcp_client import close_connections, keep_connections, list_upstream, register_change_listener
 from catalog.sources.settings import (
+    MASK,
     UpstreamSettings,
     check_source,
     encrypt_secrets,
     read_secrets,
+    scrubbed_errors,
+    scrubber_of,
     settings_of,
     unmasked,
 )
@@ -116,8 +120,8 @@ def create_source(values: Mapping[str, Any], *, by: User, any_command: bool = Fa
     source = _built_source(Source(), values, any_command=any_command)
     _check_tool_settings(source.tool_settings)
     with catalog_write_lock():
-        if Source.objects.filter(name=source.name).exists():
-            raise Conflict(f"There is already a source called {source.name}.")
+        if Source.objects.filter(name=source.name).exists() or source.name in loaded_modules():
+            raise Conflict(f"There is already a source or a Python module called {source.name}.")
         source.sync_requested_at = clock.now() if source.enabled else None
         source.save()
         signals.record_fact("source.created", by=by, source=source.name, kind_of_source=source.kind, **_facts(source))
@@ -193,10 +197,13 @@ def read_upstream(source: Source, *, once: bool = False) -> Listing:
     Raises SourceProblem, UpstreamUnavailable and UpstreamError.
     """
     reached = settings_of(source)
-    if source.kind == Source.Kind.MCP:
-        return list_upstream(reached, once=once)
-    text = source.document or fetch_document(reached)
-    return openapi.list_operations(source.name, text, url=source.url, base_url=source.base_url, timeout=reached.timeout)
+    with scrubbed_errors(scrubber_of(reached)):
+        if source.kind == Source.Kind.MCP:
+            return list_upstream(reached, once=once)
+        text = source.document or fetch_document(reached)
+        return openapi.list_operations(
+            source.name, text, url=source.url, base_url=source.base_url, timeout=reached.timeout
+        )
 
 
 def sync_source(source: Source) -> SyncResult:
@@ -289,18 +296,56 @@ def _finish_sync(source: Source, error: str = "") -> None:
 
 def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
     """Take up the held version of a tool. Raises NotAllowed, and InvalidOverride if that version is not held."""
-    check_administrator(by)
-    if not reason.strip():
-        raise InvalidOverride("reason", "Say why the change is accepted.")
+    _check_acceptance(by, reason)
     with catalog_write_lock():
         row = Tool.objects.select_related("source", "current_version", "held_version").get(pk=row.pk)
         if row.held_version is None or row.held_version.number != number:
             raise InvalidOverride("accept_version", f"Version {number} is not held.")
-        definition = Definition.from_json(row.held_definition or {})
-        take_up_definition(row, definition)
-        bump_revision()
-        signals.record_fact("tool.accepted", by=by, reason=reason, **version_facts(row))
+        _accept([row], by=by, reason=reason)
     snapshot.drop_snapshot()
+
+
+def held_digest(row: Tool) -> str:
+    """Return the SHA-256 of the held definition of a tool.
+
+    A version's number does not identify it: a change of the request alone, such as another host, makes no new version.
+    """
+    return digest(canonical_text(row.held_definition))
+
+
+def accept_changes(source: Source, changes: Mapping[str, str], *, by: User, reason: str) -> None:
+    """Take up held changes of a source's tools, given by name and `held_digest`.
+
+    Each part of TOOLS_AT_ONCE tools is a transaction of its own. Raises NotAllowed, and InvalidOverride if one of the
+    changes is not held any more; its part and the later ones are then not taken up.
+    """
+    _check_acceptance(by, reason)
+    names = sorted(changes)
+    for start in range(0, len(names), TOOLS_AT_ONCE):
+        part = names[start : start + TOOLS_AT_ONCE]
+        with catalog_write_lock():
+            rows = source.tools.select_related("source", "current_version", "held_version").filter(name__in=part)
+            held = {row.name: held_digest(row) for row in rows if row.held_version is not None}
+            for name in part:
+                if held.get(name) != changes[name]:
+                    raise InvalidOverride("held", f"The held change of {name} is not this one any more.")
+            _accept(rows, by=by, reason=reason)
+    snapshot.drop_snapshot()
+
+
+def _check_acceptance(by: User, reason: str) -> None:
+    check_administrator(by)
+    if not reason.strip():
+        raise InvalidOverride("reason", "Say why the change is accepted.")
+
+
+def _accept(rows: Iterable[Tool], *, by: User, reason: str) -> None:
+    """Take up what is held of each tool, inside the lock of the catalog."""
+    for row in rows:
+        take_up_definition(row, Definition.from_json(row.held_definition or {}))
+    _publish([], is_changed=True)
+    for row in rows:  # last: each waits for the head of the audit log
+        signals.record_fact("tool.accepted", by=by, reason=reason, **version_facts(row))
 
 
 def request_sync(source_pk: int) -> None:
@@ -384,6 +429,7 @@ def _built_source(source: Source, values: Mapping[str, Any], *, any_command: boo
     """Return the source with the given fields set and checked. Raises ParameterError."""
     stored = read_secrets(source)
     program = (source.command, stored["env"])
+    origins = _origins(source)
     headers = unmasked("headers", values.get("headers", stored["headers"]), stored["headers"])
     env = unmasked("env", values.get("env", stored["env"]), stored["env"])
     for name in FIELDS:
@@ -392,12 +438,21 @@ def _built_source(source: Source, values: Mapping[str, Any], *, any_command: boo
     if "tools" in values:
         source.tool_settings = {**source.tool_settings, **values["tools"]}
     check_source({name: getattr(source, name) for name in FIELDS} | {"headers": headers, "env": env})
+    kept = [value for name, value in headers.items() if values.get("headers", {}).get(name, MASK) == MASK]
+    if kept and _origins(source) != origins:
+        message = "Enter the headers again: stored ones are not sent to another server."
+        raise field_error("headers", "other_origin", message)
     is_listed = not source.command or source.command[0] in settings.TOOLGATE_STDIO_COMMANDS
     if not is_listed and not any_command and (source.command, env) != program:
         message = "This program is not listed in TOOLGATE_STDIO_COMMANDS. An operator with a shell can use import_mcp."
         raise field_error("command", "not_allowed", message)
     source.secrets = encrypt_secrets(headers, env)
     return source
+
+
+def _origins(source: Source) -> list[tuple[str, str]]:
+    """Return scheme and host of the addresses that a source's headers are sent to."""
+    return [urlsplit(url)[:2] for url in (source.url, source.base_url)]
 
 
 def _check_tool_settings(tools: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from catalog import signals
 from catalog.core import clock
 from catalog.definitions.examples import serialize_examples
 from catalog.definitions.levels import SafetyLevel
+from catalog.errors import ToolDefinitionError
 from catalog.inventory import search, snapshot
 from catalog.inventory.snapshot import LoadedTool
 from catalog.inventory.versions import (
@@ -70,9 +71,15 @@ def sync_tools() -> SyncResult:
 
 
 def sync_registered_tools() -> SyncResult:
-    """Synchronise the catalog with the registered tools, in one transaction; return the changes."""
+    """Synchronise the catalog with the registered tools, in one transaction; return the changes.
+
+    Raises ToolDefinitionError if a module has the name of an imported source: they would share its row.
+    """
     changes, told = SyncResult(), list[Fact]()
     with catalog_write_lock():
+        imported = Source.objects.exclude(kind=Source.Kind.PYTHON).filter(name__in=loaded_modules()).first()
+        if imported is not None:
+            raise ToolDefinitionError(f"There is an imported source called {imported.name}: rename the Python module.")
         _record_broken_modules()
         rows = {row.name: row for row in _synced_rows()}
         _give_up_imported_names(rows)
@@ -162,6 +169,11 @@ def _sync_source(row: Tool, tool: LoadedTool) -> bool:
 def _get_or_create_source(tool: LoadedTool) -> Source:
     source, _ = Source.objects.get_or_create(name=_module_name(tool), defaults=_python_source_defaults())
     return source
+
+
+def loaded_modules() -> set[str]:
+    """Return the names of the modules that this process loaded tools from, or failed to load."""
+    return {*broken_modules(), *map(_module_name, get_all_tools().values())}
 
 
 def _module_name(tool: LoadedTool) -> str:

@@ -60,6 +60,10 @@ class Operation:
         """Return a stored operation."""
         return cls(**stored)
 
+    def own_headers(self) -> dict[str, str]:
+        """Return the decrypted headers of this tool alone."""
+        return dict(json.loads(keyring().decrypt(self.secrets))) if self.secrets else {}
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
@@ -96,8 +100,7 @@ def prepare(operation: Operation, arguments: Mapping[str, Any], headers: Mapping
     body, kind = _body(operation, arguments)
     if kind:
         sent["Content-Type"] = kind
-    own = json.loads(keyring().decrypt(operation.secrets)) if operation.secrets else {}
-    return PreparedRequest(operation.method, url, sent, body, {**headers, **own})
+    return PreparedRequest(operation.method, url, sent, body, {**headers, **operation.own_headers()})
 
 
 def _encoded(name: str, value: Any, *, in_path: bool) -> str:
@@ -225,6 +228,8 @@ def _http_client() -> httpx2.AsyncClient:
     return _clients[os.getpid()]
 
 
+GATEWAY_FAILURES = frozenset({502, 503, 504})
+"""Statuses of a gateway that may have passed the request on before it failed."""
 FAILURES: Mapping[int, tuple[str, str]] = {
     400: ("upstream_invalid", "refused the arguments"),
     401: ("upstream_denied", "did not accept the stored credential"),
@@ -240,6 +245,10 @@ FAILURES: Mapping[int, tuple[str, str]] = {
 def _result(source: str, response: httpx2.Response) -> ToolResult[Any]:
     if 200 <= response.status_code < 300:
         return ToolResult(message="OK", value=_value(source, response))
+    if response.status_code in GATEWAY_FAILURES:
+        raise EffectUnknown(
+            f"A gateway of {source} failed ({response.status_code}) and may have passed the request on."
+        )
     usual = (
         ("upstream_failed", "failed") if response.status_code >= 500 else ("upstream_refused", "refused the request")
     )

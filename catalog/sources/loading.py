@@ -4,7 +4,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text, digest
@@ -14,11 +15,12 @@ from catalog.definitions.tool import Tool
 from catalog.errors import ToolgateError
 from catalog.models import Tool as ToolRow
 from catalog.results import Preview, ToolResult
+from catalog.secrets.scrubber import Scrubber
 from catalog.sources import http_requests
 from catalog.sources.definitions import Definition
 from catalog.sources.http_requests import Operation
 from catalog.sources.mcp_client import connection_to
-from catalog.sources.settings import UpstreamSettings, settings_of
+from catalog.sources.settings import UpstreamSettings, scrubbed_errors, scrubber_of, settings_of
 
 LoadedTool = Tool[Any, Any]
 
@@ -89,18 +91,30 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
 
 
 def _mcp_handler(definition: Definition, settings: UpstreamSettings, *, verify_first: bool) -> Handler:
+    scrubber = scrubber_of(settings)
+
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
-        return await connection_to(settings).call(definition, arguments, verify_first=verify_first)
+        work = connection_to(settings).call(definition, arguments, verify_first=verify_first)
+        return await _scrubbed(work, scrubber)
 
     return call
+
+
+async def _scrubbed(work: Awaitable[ToolResult[Any]], scrubber: Scrubber) -> ToolResult[Any]:
+    """Return the result of a call, or raise its error, without the upstream's credentials."""
+    with scrubbed_errors(scrubber):
+        result = await work
+    return replace(result, value=scrubber.value(result.value))
 
 
 def _http_handlers(definition: Definition, operation: Operation, settings: UpstreamSettings) -> tuple[Handler, Handler]:
     """Return the handler and the preview hook of an HTTP tool."""
 
+    scrubber = scrubber_of(settings, operation.own_headers())
+
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
         request = http_requests.prepare(operation, arguments, settings.headers)
-        return await http_requests.send(settings.name, request, definition.timeout)
+        return await _scrubbed(http_requests.send(settings.name, request, definition.timeout), scrubber)
 
     def show(arguments: dict[str, Any]) -> Preview:
         return http_requests.preview(http_requests.prepare(operation, arguments, settings.headers))

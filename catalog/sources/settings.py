@@ -2,15 +2,18 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.egress import RequestNotSent, check_url
-from catalog.errors import field_error
+from catalog.errors import ToolgateError, field_error
 from catalog.models import Source
+from catalog.secrets.placeholders import Secret
+from catalog.secrets.scrubber import Scrubber
 
 SOURCE_NAME = re.compile(r"[a-z0-9_-]{1,40}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
@@ -21,6 +24,8 @@ RESERVED_HEADERS = frozenset(
 RESERVED_SOURCES = frozenset({"http"})
 MAX_VALUES, MAX_VALUE, MAX_ARGUMENTS, MAX_DOCUMENT = 50, 8192, 50, 5 * 1024 * 1024
 MASK = "••••"
+MIN_CREDENTIAL = 8
+"""Characters of the shortest value that is searched for in texts: shorter ones are settings rather than credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,29 @@ def settings_of(source: Source) -> UpstreamSettings:
         headers=secrets["headers"],
         env=secrets["env"],
     )
+
+
+def scrubber_of(settings: UpstreamSettings, headers: Mapping[str, str] | None = None) -> Scrubber:
+    """Return what masks the credentials of an upstream in its texts; `headers` are further ones of a single tool.
+
+    A header's credential is also searched for without its scheme, such as `Bearer`. Paths are no credentials: a program
+    that is given a folder names it in its results.
+    """
+    stored = [*settings.headers.items(), *(headers or {}).items()]
+    stored += [(name, value.rpartition(" ")[2]) for name, value in stored]
+    stored += [(name, value) for name, value in settings.env.items() if not value.startswith("/")]
+    return Scrubber(Secret(name, "", value, "") for name, value in stored if len(value) >= MIN_CREDENTIAL)
+
+
+@contextmanager
+def scrubbed_errors(scrubber: Scrubber) -> Iterator[None]:
+    """Mask credentials in the message of an error that the body raises."""
+    try:
+        yield
+    except ToolgateError as error:
+        error.message = scrubber.text(error.message)
+        error.args = (error.message,)
+        raise
 
 
 def read_secrets(source: Source) -> dict[str, dict[str, str]]:

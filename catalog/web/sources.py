@@ -1,6 +1,6 @@
 """The pages of sources, for administrators: list, one source, and adding one with a preview of its tools."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
@@ -24,13 +24,15 @@ from catalog.errors import (
 )
 from catalog.inventory import sources
 from catalog.inventory.http_tools import create_http_tool
+from catalog.inventory.overrides import MAX_REASON, InvalidOverride
 from catalog.inventory.sources import SourcePreview
-from catalog.models import Source
+from catalog.models import Source, Tool
 from catalog.sources.http_requests import METHODS
 from catalog.sources.settings import masked, read_secrets
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, administrator_required
+from catalog.web.version_changes import request_change
 
 MAX_UPLOAD = 900_000
 """Bytes of an uploaded document; a request has at most 1 MiB."""
@@ -169,6 +171,28 @@ class NewSourceForm(SourceSettingsForm):
         data = self.cleaned_data
         document = data["document"] or data["kept_document"]
         return {**super().values(), "name": data["name"], "kind": data["kind"], "document": document}
+
+
+class AcceptanceForm(PageForm):
+    """The acceptance of all held changes of a source, each as `NAME:DIGEST`: those that the page showed."""
+
+    held = forms.MultipleChoiceField(
+        widget=forms.MultipleHiddenInput,
+        error_messages={"invalid_choice": gettext_lazy("The held changes are other ones now. Look at them again.")},
+    )
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_REASON)
+
+    def __init__(self, held: Iterable[Tool], data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["held"].choices = [(choice, choice) for choice in map(_held_choice, held)]  # type: ignore[attr-defined]
+
+    def changes(self) -> dict[str, str]:
+        """Return the digests of the accepted changes by the names of their tools."""
+        return dict(each.split(":") for each in self.cleaned_data["held"])
+
+
+def _held_choice(tool: Tool) -> str:
+    return f"{tool.name}:{sources.held_digest(tool)}"
 
 
 class HttpToolForm(PageForm):
@@ -397,19 +421,46 @@ def sync_source(request: PageRequest, name: str) -> HttpResponse:
     return redirect("source", name)
 
 
+@require_POST
+@administrator_required
+def accept_changes(request: PageRequest, name: str) -> HttpResponse:
+    """Accept the held changes of a source that the page showed."""
+    source = _source_or_404(name)
+    form = AcceptanceForm(_held_tools(source), request.POST)
+    if form.is_valid():
+        try:
+            sources.accept_changes(source, form.changes(), by=request.user, reason=form.cleaned_data["reason"])
+            messages.success(request, _("Accepted."))
+            return redirect("source", name)
+        except InvalidOverride as error:
+            form.add_problems(error)
+    return _render_detail(request, source, acceptance=form, status=422)
+
+
+def _held_tools(source: Source) -> list[Tool]:
+    return list(source.tools.exclude(held_version=None).order_by("name"))
+
+
 def _source_or_404(name: str) -> Source:
     return get_object_or_404(sources.imported_sources(), name=name)
 
 
 def _render_detail(
-    request: PageRequest, source: Source, form: SourceSettingsForm | None = None, status: int = 200
+    request: PageRequest,
+    source: Source,
+    form: SourceSettingsForm | None = None,
+    acceptance: AcceptanceForm | None = None,
+    status: int = 200,
 ) -> HttpResponse:
     tools = source.tools.exclude(definition=None).select_related("current_version", "held_version", "source")
+    held = [tool for tool in tools.order_by("name") if tool.held_version]
     shown = {
         "section": "sources",
         "source": source,
         "badge": STATUS_BADGES[source.status],
         "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools.order_by("name")],
+        "held": [(tool, _held_choice(tool), request_change(tool)) for tool in held],
+        "acceptance": acceptance or AcceptanceForm(held),
         "form": (form or SourceSettingsForm(initial=_initial(source))).for_kind(source.kind),
     }
     return render(request, "sources/source.html", shown, status=status)

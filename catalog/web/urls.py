@@ -14,6 +14,7 @@ urlpatterns = [
     path("sources/http/new/", sources.new_http_tool, name="http-tool-new"),
     path("sources/<slug:name>/", sources.source_detail, name="source"),
     path("sources/<slug:name>/change/", sources.change_source, name="source-change"),
+    path("sources/<slug:name>/accept/", sources.accept_changes, name="source-accept"),
     path("sources/<slug:name>/sync/", sources.sync_source, name="source-sync"),
     path("profile/tokens/", tokens.own_tokens, name="own-tokens"),
     path("profile/tokens/new/", tokens.new_token, name="token-new"),

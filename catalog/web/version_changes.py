@@ -8,7 +8,7 @@ from itertools import pairwise
 from django.utils.translation import gettext as _
 
 from catalog.exports.providers import for_json
-from catalog.models import ToolVersion
+from catalog.models import Tool, ToolVersion
 from catalog.schemas.description import ParameterRow, parameter_tables
 from catalog.ui.labels import reversibility_badge, safety_badge
 
@@ -33,13 +33,16 @@ class VersionChange:
 
     old: ToolVersion | None
     new: ToolVersion
+    request: str = ""
+    """How the HTTP request of a held change differs; it belongs to no version."""
 
     @property
     def sentences(self) -> list[ChangeSentence]:
         """The changes, first of the contract, then of the parameters; at most MOST_SENTENCES."""
         if self.old is None:
             return []
-        found = [*_contract_changes(self.old, self.new), *_parameter_changes(self.old, self.new)]
+        found = [ChangeSentence("edit", _("Request"), self.request)] if self.request else []
+        found += [*_contract_changes(self.old, self.new), *_parameter_changes(self.old, self.new)]
         if not found and not self.described:
             found = [ChangeSentence("edit", _("Schema"), _("written differently; parameters and limits are the same"))]
         return found[:MOST_SENTENCES]
@@ -131,6 +134,15 @@ def _row_differences(old: ParameterRow, new: ParameterRow) -> Iterator[str]:
 
 def _limits_suffix(limits: tuple[str, ...]) -> str:
     return "".join(f", {limit}" for limit in limits)
+
+
+def request_change(tool: Tool) -> str:
+    """Return how the HTTP request of a held change differs from the present one; empty if it does not."""
+    before, after = ((each or {}).get("http") or {} for each in (tool.definition, tool.held_definition))
+    if before == after:
+        return ""
+    lines = [f"{http.get('method', '')} {http.get('url', '')}" for http in (before, after)]
+    return " → ".join(lines) if lines[0] != lines[1] else _("the parameters stand in other places of the request")
 
 
 def pair_versions(versions: list[ToolVersion]) -> list[VersionChange]:

@@ -145,6 +145,8 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs):
         record_cut_off(token.pk, "client" * 20, 9.0)
     shop = Source.objects.create(name="shop" * 10, kind=Source.Kind.OPENAPI, document=SHOP)
     sync_source(shop)
+    Source.objects.filter(pk=shop.pk).update(base_url="https://other.example")
+    sync_source(shop)  # holds all of its tools
     Source.objects.create(name="gone", kind=Source.Kind.MCP, url="https://gone.invalid/mcp", error="Gone. " * 30)
     under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]

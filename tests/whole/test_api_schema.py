@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(counts.seconds(3600))
 NOT_CONFIGURED = "POST /api/v1/plans/draft/"
 """It answers 503, as documented, without a model."""
 few = settings(
-    max_examples=counts.count(100, share=10),
+    max_examples=counts.count(100, share=20),
     database=None,
     deadline=None,
     derandomize=not counts.FULL,

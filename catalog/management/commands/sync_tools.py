@@ -4,9 +4,9 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
-from catalog.errors import ToolgateError
+from catalog.errors import ToolDefinitionError, ToolgateError
 from catalog.inventory.sources import imported_sources, sync_source
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import broken_modules
@@ -23,7 +23,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Synchronise, print the changes, and print what could not be loaded to standard error."""
-        changes = sync_tools()
+        try:
+            changes = sync_tools()
+        except ToolDefinitionError as error:
+            raise CommandError(error.message) from None
         for name, why in broken_modules().items():
             self.stderr.write(f"broken {name}: {why}")
         for source in imported_sources().filter(enabled=True):

@@ -1,6 +1,7 @@
 """REST of sources: adding, reading with masks, changing, previewing, synchronising; who may, and which programs."""
 
 import json
+import re
 
 import pytest
 
@@ -54,6 +55,53 @@ def test_masks_keep_what_is_stored(rest):
     assert kept == [token, {**token, "X-Key": "other"}, {"X-Key": "other"}]
     refused = rest.patch("sources/shop/", {"headers": {"X-New": "••••"}})
     assert (refused.status_code, wrong_paths(refused)) == (422, ["headers.X-New"])
+
+
+@pytest.mark.parametrize("field", ["url", "base_url"])
+def test_stored_headers_are_not_sent_to_another_server(db, admin, field):
+    rest = Rest(admin)
+    first = {"document": "", "url": "https://shop.example/openapi.json", "base_url": "https://shop.example/v1"}
+    assert rest.post("sources/", {**VALUES, **first}).status_code == 201
+    other = {field: "https://evil.example/x"}
+    for headers in ({}, {"headers": {"Authorization": "••••", "X-Key": "new"}}):
+        refused = rest.patch("sources/shop/", {**other, **headers})
+        assert (refused.status_code, wrong_paths(refused)) == (422, ["headers"])
+    assert rest.patch("sources/shop/", {field: "https://shop.example/v2"}).status_code == 200
+    assert rest.patch("sources/shop/", {**other, "headers": {"Authorization": "Bearer new"}}).status_code == 200
+
+
+def hold_changes(rest, base_url="https://shop.example/v2"):
+    """Let both tools go elsewhere, which is held."""
+    rest.post("sources/shop/sync/")
+    rest.patch("sources/shop/", {"base_url": base_url, "headers": VALUES["headers"]})
+    assert len(rest.post("sources/shop/sync/").json()["drifted"]) == 2
+
+
+def test_all_held_changes_of_a_source_are_accepted_at_once(rest):
+    hold_changes(rest)
+    held = rest.get("sources/shop/").json()["held"]
+    assert sorted(held) == ["drop_orders", "list_orders"]
+    refused = rest.post("sources/shop/accept/", {"held": {**held, "list_orders": "0" * 64}, "reason": "New address"})
+    assert (refused.status_code, wrong_paths(refused)) == (422, ["held"])
+    assert rest.get("sources/shop/").json()["held"] == held
+    accepted = rest.post("sources/shop/accept/", {"held": held, "reason": "New address"})
+    assert (accepted.status_code, accepted.json()["drifted"]) == (200, [])
+    assert AuditEntry.objects.filter(action="tool.accepted").count() == 2
+
+
+def test_page_accepts_the_held_changes_that_it_showed(rest, admin, client):
+    hold_changes(rest)
+    client.force_login(admin)
+    shown = client.get("/sources/shop/").content.decode()
+    assert "GET https://shop.example/orders → GET https://shop.example/v2/orders" in shown
+    held = re.findall(r'name="held" value="([^"]+)"', shown)
+    hold_changes(rest, "https://other.example")
+    form = {"held": held, "reason": "New address"}
+    assert client.post("/sources/shop/accept/", form).status_code == 422
+    assert Tool.objects.exclude(held_version=None).count() == 2
+    form["held"] = re.findall(r'name="held" value="([^"]+)"', client.get("/sources/shop/").content.decode())
+    assert client.post("/sources/shop/accept/", form).status_code == 302
+    assert not Tool.objects.exclude(held_version=None).exists()
 
 
 def test_no_secret_leaves(rest):

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.core.management.base import CommandError
 
 from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
-from catalog.errors import ParameterError, SourceProblem, UpstreamUnavailable
+from catalog.errors import Conflict, ParameterError, SourceProblem, UpstreamUnavailable
 from catalog.inventory import sources
 from catalog.inventory.sources import create_source, preview_source, sync_due_sources, sync_source, update_source
 from catalog.models import Source, Tool
@@ -25,6 +26,7 @@ from catalog.sources import http_requests, mcp_client
 from catalog.sources.definitions import Definition, Listing
 from catalog.sources.loading import judge_definition
 from catalog.sources.settings import UpstreamSettings, read_secrets, settings_of
+from catalog.tools import registry
 from tests.builders import call_of, make_plan, step, work_off
 from tests.plans.sources.conftest import SHOP, VALUES
 from tests.rest import Rest, wrong_paths
@@ -94,6 +96,17 @@ def test_failure_of_an_upstream_is_tried_again_after_a_pause(shop, monkeypatch):
     assert sync_due_sources() == 1
     shop.refresh_from_db()
     assert shop.status == "connected"
+
+
+def test_source_and_python_module_never_share_a_row(db, admin, settings, monkeypatch):
+    monkeypatch.setattr(registry, "_IMPORT_ERRORS", {})
+    settings.TOOLGATE_TOOLS = ["shop"]
+    imported = Source.objects.create(name="shop", kind="openapi", document="{}")
+    with pytest.raises(CommandError, match="imported source called shop"):
+        call_command("sync_tools")
+    imported.delete()
+    with pytest.raises(Conflict):
+        create_source(VALUES, by=admin)
 
 
 def test_lower_level_without_a_reason_is_not_taken(admin, db):
