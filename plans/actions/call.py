@@ -310,12 +310,7 @@ def enqueue_direct_call(direct: _DirectCall) -> Call:
 
 def _claim_new_step(direct: _DirectCall, owner: str) -> ClaimedStep:
     """Store the step and claim it for `owner`."""
-    insert_row(direct.tx.cursor, direct.step)
-    lease = calls.new_lease(owner, direct.tx)
-    claimed = statements.claim_step(direct.tx.cursor, direct.step.pk, lease)
-    if claimed is None:
-        raise Conflict("Another worker claimed the step before its call could be stored.")
-    return claimed
+    return statements.insert_claimed_step(direct.tx.cursor, direct.step, calls.new_lease(owner, direct.tx))
 
 
 def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:

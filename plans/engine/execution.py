@@ -111,7 +111,12 @@ def claim_work(plan_pk: int, *, owner: str, turn: TimeSlice | None = None) -> Wo
 
 
 def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, turn: TimeSlice) -> WorkItem | None:
-    """Claim the next step while the time slice lasts, and hint other workers at the other steps that became ready."""
+    """Claim the next step while the time slice lasts, and hint other workers at the other steps that became ready.
+
+    The plan of a direct call rarely has another step, so that it is settled first: mostly that saves the claim.
+    """
+    if plan.is_call and finishing.settle_plan(tx):
+        return None
     if turn.goes_on():
         work = _claim(tx, plan, turn.owner)
         hints.hint(plan.pk, tx.run_deferred() - 1)

@@ -294,17 +294,15 @@ def wait_for_settlement(tx: PlanTransaction, step: ClaimedStep, call: Call) -> b
     return True
 
 
-def settle_plan(tx: PlanTransaction) -> None:
-    """End the plan if no step runs, waits or is ready."""
-    progress = statements.count_progress(tx.cursor, tx.plan_pk)
-    if progress.active:
-        return
-    whole = not progress.failed and not progress.pending
-    to = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
-    if statements.end_plan(tx.cursor, tx.plan_pk, to, now=tx.now):
-        tx.record(f"plan.{to.value}")
-        if not whole:  # in a completed plan every call has ended and deleted its secrets
-            vault.delete_secrets(SecretScope(tx.plan_ref))
+def settle_plan(tx: PlanTransaction) -> bool:
+    """End the plan if no step runs, waits or is ready; return whether it ended now."""
+    to = statements.settle_plan(tx.cursor, tx.plan_pk, now=tx.now)
+    if to is None:
+        return False
+    tx.record(f"plan.{to.value}")
+    if to is PlanStatus.FAILED:  # in a completed plan every call has ended and deleted its secrets
+        vault.delete_secrets(SecretScope(tx.plan_ref))
+    return True
 
 
 def skip_held_step(tx: PlanTransaction, call: Call, reason: str, *, by: str) -> None:

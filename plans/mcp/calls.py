@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from time import monotonic, sleep
 from typing import Any
 
 import mcp_types as types
 from django.db import connection
-from django.db.models import QuerySet
 from mcp.shared.exceptions import MCPError
 
 from approvals.models import ApprovalRequest
@@ -21,6 +21,7 @@ from approvals.requests.digests import likeness_of
 from approvals.requests.lifecycle import withdraw
 from approvals.states import RequestStatus
 from catalog.core import clock
+from catalog.core.rows import RowReader, row_reader
 from catalog.errors import Conflict, RateLimited
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call
@@ -34,6 +35,7 @@ from plans.llm.tools import CATEGORY
 from plans.mcp import results
 from plans.mcp.callers import SCOPE, Caller, verify_again
 from plans.mcp.listing import may_wait
+from plans.models import ModelText
 
 LOCK_CLASS = 8_044
 """The first half of the keys of PostgreSQL's advisory locks; the second is the hashed intent of the call."""
@@ -165,7 +167,7 @@ def _advisory_lock(statement: str, intent: str) -> bool:
 
 def state_of(call_id: str) -> CallState:
     """Return the current state of a call, or of its replacement if its request was invalidated."""
-    call = _calls().get(public_id=call_id)
+    call = _read_call(call_id)
     is_over = call.status in TERMINAL or call.status == CallStatus.OUTCOME_UNKNOWN
     if call.status == CallStatus.CANCELLED:
         current, goes_on = standing_in(call_id)
@@ -176,9 +178,45 @@ def state_of(call_id: str) -> CallState:
     return CallState(call, request, results.ended_result(call, request) if is_over else None)
 
 
-def _calls() -> QuerySet[Call]:
-    """Return calls with their requests and with the texts of their values for models."""
-    return Call.objects.select_related("approval", "model_text")
+def _read_call(public_id: str) -> Call:
+    """Return a call with its request and with the text of its value for models. Raises Call.DoesNotExist.
+
+    One hand-written statement: the ORM took 0.5 ms to build it, in every call.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_call_statement(), [public_id])
+        row = cursor.fetchone()
+    if row is None:
+        raise Call.DoesNotExist
+    calls, requests, texts = _readers()
+    call = calls.read(row[: calls.width])
+    asked, text = row[calls.width : -texts.width], row[-texts.width :]
+    _attach(call, "approval", requests.read(asked) if asked[0] is not None else None)
+    _attach(call, "model_text", texts.read(text) if text[0] is not None else None)
+    return call
+
+
+def _attach(call: Call, name: str, row: ApprovalRequest | ModelText | None) -> None:
+    """Set the row that refers to a call under this name, or that there is none, as `select_related` does."""
+    if row is None:
+        Call._meta.get_field(name).set_cached_value(call, None)
+    else:
+        row.call = call
+
+
+def _readers() -> tuple[RowReader[Call], RowReader[ApprovalRequest], RowReader[ModelText]]:
+    return row_reader(Call, "call"), row_reader(ApprovalRequest, "request"), row_reader(ModelText, "text")
+
+
+@cache
+def _call_statement() -> str:
+    """Return the query for a call by its id, with its request and the text of its value for models."""
+    calls, requests, texts = _readers()
+    return (
+        f"SELECT {calls.columns}, {requests.columns}, {texts.columns} FROM catalog_call AS call "  # noqa: S608 - names of our columns
+        "LEFT JOIN approvals_approvalrequest AS request ON request.call_id = call.id "
+        f"LEFT JOIN {ModelText._meta.db_table} AS text ON text.call_id = call.id WHERE call.public_id = %s"
+    )
 
 
 def check_call(caller: Caller, call_id: str) -> CallState:

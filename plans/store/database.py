@@ -70,22 +70,26 @@ def _read_snapshot_on_sqlite() -> Iterator[None]:
 
 
 @cache
-def _insert_statement(model: type[Model]) -> tuple[str, list["Field[Any, Any]"]]:
-    """Return the model's INSERT statement and the fields of its parameters."""
+def _insert_statement(model: type[Model], computed: tuple[tuple[str, str], ...]) -> tuple[str, list["Field[Any, Any]"]]:
+    """Return the model's INSERT statement, with its computed columns, and the fields of its parameters."""
+    expressions, quote = dict(computed), connection.ops.quote_name
     fields = [field for field in model._meta.concrete_fields if not isinstance(field, AutoField)]
-    columns = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
-    placeholders = ", ".join(["%s"] * len(fields))
-    table = connection.ops.quote_name(model._meta.db_table)
-    return f"INSERT INTO {table} ({columns}) VALUES ({placeholders}) RETURNING id", fields  # noqa: S608 (names of our models)
+    columns = ", ".join(quote(str(field.column)) for field in fields)
+    values = ", ".join(expressions.get(str(field.attname), "%s") for field in fields)
+    returned = ", ".join(["id", *(quote(name) for name in expressions)])
+    statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({values}) RETURNING {returned}"  # noqa: S608 (names of our models)
+    return statement, [field for field in fields if field.attname not in expressions]
 
 
-def insert_row(cursor: CursorWrapper, row: Model) -> None:
+def insert_row(cursor: CursorWrapper, row: Model, **computed: str) -> None:
     """Insert a row like `save(force_insert=True)`, without signals, and set its key.
 
+    `computed` has the SQL expressions of columns that the database computes; the row gets their values.
     Measured on a plan and its step: 0.07 ms instead of 0.4 ms, most of which `save` spends on generating the SQL.
     """
-    statement, fields = _insert_statement(type(row))
+    statement, fields = _insert_statement(type(row), tuple(computed.items()))
     values = [field.get_db_prep_save(field.pre_save(row, add=True), connection) for field in fields]
     cursor.execute(statement, values)
-    row.pk = cursor.fetchone()[0]
+    for name, value in zip(["pk", *computed], cursor.fetchone(), strict=True):
+        setattr(row, name, value)
     row._state.adding, row._state.db = False, connection.alias

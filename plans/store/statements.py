@@ -21,9 +21,9 @@ from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
-from plans.models import Plan
+from plans.models import Plan, Step
 from plans.states import PLAN_MOVES, PLAN_TERMINAL, STEP_MOVES, PlanStatus, StepStatus
-from plans.store.database import bind_datetime, execute_pipelined, on_sqlite
+from plans.store.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
 
 
 class LeaseLost(ToolgateError):
@@ -54,6 +54,8 @@ class ClaimedStep:
     """For a step just claimed: its plan's deadline, which a retry of the plan changes, as returned by the driver."""
     new_call_pk: int | None = None
     """For a step just claimed on PostgreSQL: a reserved key for its new call, which saves reading it back."""
+    is_linked: bool = False
+    """The row refers to `new_call_pk` already."""
 
 
 STEP_COLUMNS = (
@@ -99,11 +101,22 @@ RELEASE_STEP = (
     f"claimed_by = '' {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 )
 RENEW = f"UPDATE plans_step SET lease_until = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
-END_PLAN = {
-    status: f"UPDATE plans_plan SET status = '{status}', completed_at = %s, paused_at = NULL, paused_by_id = NULL "
-    f"WHERE id = %s AND kind <> '{Plan.Kind.SESSION}' AND {_status_allows(PLAN_MOVES, status)}"
-    for status in (PlanStatus.COMPLETED, PlanStatus.FAILED)
-}
+# A step is active if it runs, waits or is ready. The calls of agents count only there: the agent's own step tells
+# whether they succeeded.
+ACTIVE_STEPS = (
+    "SELECT COUNT(*) FROM plans_step AS step WHERE step.plan_id = plans_plan.id "
+    f"AND (step.status = '{StepStatus.IN_PROGRESS}' OR step.ready_at IS NOT NULL)"
+)
+INCOMPLETE_STEPS = (
+    "SELECT COUNT(*) FROM plans_step AS step WHERE step.plan_id = plans_plan.id AND step.parent_id IS NULL "
+    f"AND step.status <> '{StepStatus.COMPLETED}'"
+)
+SETTLE_PLAN = (
+    f"UPDATE plans_plan SET status = CASE ({INCOMPLETE_STEPS}) WHEN 0 THEN '{PlanStatus.COMPLETED}' "
+    f"ELSE '{PlanStatus.FAILED}' END, completed_at = %s, paused_at = NULL, paused_by_id = NULL "
+    f"WHERE id = %s AND kind <> '{Plan.Kind.SESSION}' AND {_status_allows(PLAN_MOVES, PlanStatus.COMPLETED)} "
+    f"AND {_status_allows(PLAN_MOVES, PlanStatus.FAILED)} AND ({ACTIVE_STEPS}) = 0 RETURNING status"
+)
 INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
 SET_STEP_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 INSERT_KEYED_CALL = (
@@ -185,6 +198,37 @@ def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> ClaimedStep
     return _claim(cursor, _claim_statement("%s"), [step_pk], lease)
 
 
+def insert_claimed_step(cursor: CursorWrapper, step: Step, lease: Lease) -> ClaimedStep:
+    """Insert the step of a direct call, claimed from the beginning.
+
+    On PostgreSQL it refers to the call that the same transaction is going to insert with the reserved key.
+    """
+    step.status, step.attempt = StepStatus.IN_PROGRESS, 1
+    step.claimed_by, step.lease_until = lease.owner, lease.until
+    step.started_at = step.waiting_since = lease.now
+    step.ready_at = None
+    insert_row(cursor, step, **({} if on_sqlite() else {"call_id": NEW_CALL_KEY}))
+    return ClaimedStep(
+        pk=step.pk,
+        plan_pk=step.plan_id,
+        step_id=step.step_id,
+        tool=step.tool,
+        parameters=step.parameters,
+        expected_key=step.expected_key,
+        output_path=step.output_path,
+        done_check=step.done_check,
+        description=step.description,
+        agent=step.agent,
+        parent_pk=None,
+        call_pk=None,
+        attempt=step.attempt,
+        claimed_by=step.claimed_by,
+        ready_since=lease.now,
+        new_call_pk=step.call_id,
+        is_linked=step.call_id is not None,
+    )
+
+
 def _claim_statement(which: str, *, limit: str = "") -> str:
     return CLAIM.format(which=which, limit=limit, more="" if on_sqlite() else f", {NEW_CALL_KEY}")
 
@@ -262,6 +306,10 @@ def insert_step_call(cursor: CursorWrapper, step: ClaimedStep, call: Call, *, ju
         insert_call(cursor, call)
         cursor.execute(SET_STEP_CALL, [call.pk, step.pk, step.claimed_by, step.attempt])
         return _changed_row(cursor)
+    if step.is_linked:
+        execute_pipelined(cursor, INSERT_KEYED_CALL, [step.new_call_pk, *_call_row(call)])
+        call.pk = step.new_call_pk
+        return True
     parameters = [step.new_call_pk, *_call_row(call), step.pk, step.claimed_by, step.attempt]
     if just_claimed and step.new_call_pk:
         execute_pipelined(cursor, INSERT_STEP_CALL, parameters)
@@ -358,31 +406,14 @@ def write_memory(cursor: CursorWrapper, step: ClaimedStep, key: str, value: str,
     execute_pipelined(cursor, WRITE_MEMORY, [step.plan_pk, key, value, step.step_id, bind_datetime(now)])
 
 
-def end_plan(cursor: CursorWrapper, plan_pk: int, to: PlanStatus, *, now: datetime) -> bool:
-    """End a plan in which nothing runs or waits; return False if it has ended or is a session's list."""
-    cursor.execute(END_PLAN[to], [bind_datetime(now), plan_pk])
-    return _changed_row(cursor)
+def settle_plan(cursor: CursorWrapper, plan_pk: int, *, now: datetime) -> PlanStatus | None:
+    """End a plan in which no step is active: completed if all of its steps are, otherwise failed.
 
-
-@dataclass(frozen=True, slots=True)
-class PlanProgress:
-    """Counts of a plan's steps. `active` counts running, waiting or ready ones; calls of agents count only there."""
-
-    active: int
-    failed: int
-    pending: int
-
-
-def count_progress(cursor: CursorWrapper, plan_pk: int) -> PlanProgress:
-    """Count the plan's steps."""
-    cursor.execute(
-        "SELECT COUNT(*) FILTER (WHERE status = %s OR ready_at IS NOT NULL), "
-        "COUNT(*) FILTER (WHERE status IN (%s, %s) AND parent_id IS NULL), "
-        "COUNT(*) FILTER (WHERE status = %s AND parent_id IS NULL) "
-        "FROM plans_step WHERE plan_id = %s",
-        [StepStatus.IN_PROGRESS, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.PENDING, plan_pk],
-    )
-    return PlanProgress(*cursor.fetchone())
+    Return its new status; None if a step is active, the plan has ended, or it is a session's list.
+    """
+    cursor.execute(SETTLE_PLAN, [bind_datetime(now), plan_pk])
+    row = cursor.fetchone()
+    return PlanStatus(row[0]) if row else None
 
 
 def renew_lease(cursor: CursorWrapper, step: ClaimedStep, *, until: datetime) -> bool:
