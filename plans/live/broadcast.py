@@ -17,7 +17,7 @@ from catalog.core.transactions import log_unexpected
 
 log = logging.getLogger("toolgate.pokes")
 GROUP = "pokes"
-GATHER_SECONDS = 0.02
+GATHER_SECONDS = 0.05
 RETRY_SECONDS = 1.0
 CONNECTION_ERRORS = (RedisError, OSError)
 """Errors of an unreachable Redis, logged without a traceback."""
@@ -40,7 +40,7 @@ class BroadcastChannel(Generic[NewsT]):
         self.tasks = [asyncio.ensure_future(self._repeat_forever(job)) for job in jobs]
 
     def send(self, poked: dict[str, NewsT]) -> None:
-        """Send notifications to the other processes, collected for GATHER_SECONDS."""
+        """Send notifications to the other processes: at once, and those within GATHER_SECONDS afterwards together."""
         if self.is_enabled:
             self._waiting.update(poked)
             self._bell.set()
@@ -52,11 +52,11 @@ class BroadcastChannel(Generic[NewsT]):
 
     async def _send_waiting(self) -> None:
         await self._bell.wait()
-        await asyncio.sleep(GATHER_SECONDS)
         self._bell.clear()
         poked, self._waiting = self._waiting, {}
         await _layer().group_send(self._group, {"type": "poked", "plans": poked})
         self._is_there()
+        await asyncio.sleep(GATHER_SECONDS)
 
     async def _receive(self) -> None:
         layer = _layer()
