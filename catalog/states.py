@@ -7,7 +7,7 @@ created ──► running ──► completed | failed | cancelled | outcome_unk
    │           │ │                                          └──► completed | failed   (settled by a person)
    │           ▼ │
    ├──► held ──► ready ──► failed | cancelled    (running ──► ready: calls that may run again; held ──► completed:
-   └──► failed | cancelled                        a person's answer in the tool's place; ready ──► held: started by a
+   └──► failed | cancelled                        an answer instead of the tool; ready ──► held: started by a
                                                   grant, handed back unbegun, and that grant has ended)
 """
 

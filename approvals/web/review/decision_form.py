@@ -138,8 +138,13 @@ class DecisionError:
     change: TextDiff | None = None
 
     @property
+    def note(self) -> str:
+        """The note of the decision bar, if that form was submitted."""
+        return self.answer.comment if self.answer is not None and self.answer.sent_from == "bar" else ""
+
+    @property
     def is_about_note(self) -> bool:
-        """Say whether the note of the decision bar was refused."""
+        """True if the note of the decision bar was refused."""
         sent_from_bar = self.answer is not None and self.answer.sent_from == "bar"
         return self.kind == "field" and self.field == "comment" and sent_from_bar
 

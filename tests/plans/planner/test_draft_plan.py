@@ -207,7 +207,7 @@ NO_DRAFTS: list[Any] = [
     [{"output": {"intent": "x"}, "plan": ["x"]}],
     [{"output": {"intent": "x"}, "tokens": "many"}],
 ]
-"""Results that a person may give in the tool's place, and that no planner gives."""
+"""Results that a person may give instead of the tool, and that no planner gives."""
 
 
 def test_response_of_person_is_no_draft(catalog, ada):
