@@ -1,11 +1,10 @@
 """Data of the pages of agents: the list, one agent with its editor and runs, and its tasks."""
 
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.http import Http404
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -13,32 +12,25 @@ from django.utils.translation import gettext_lazy, ngettext
 from catalog.access.roles import NotAllowed, has_role
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import digest
-from catalog.errors import Conflict, ParameterError
-from catalog.inventory import snapshot
-from catalog.inventory.selectors import LEVELS
+from catalog.errors import Conflict
 from catalog.inventory.snapshot import CallableTool
-from catalog.models import Category
 from catalog.rest.idempotency import run_once
 from catalog.ui.labels import Badge
 from plans.actions.create import create_plan
 from plans.agents import administration, tool_calls
 from plans.agents.definitions import AgentBudget, ToolFilter, agent_document, may_use
 from plans.agents.runs import usage_parts, usage_text
-from plans.engine.questions import ASK_USER
 from plans.llm import provider
 from plans.llm.provider import NotConfigured
-from plans.llm.tools import EXCLUDED_CATEGORIES
 from plans.models import Agent, AgentRun, Plan
 from plans.spec import PlanDocument
 from plans.store import selectors
 from plans.store.requesters import Requester
-from plans.web.access import FORM_EXPIRED, NUL_CHARACTER
-from plans.web.agents.form import AgentForm, filter_in, form_of
+from plans.web.access import FORM_EXPIRED
+from plans.web.agents.form import AgentForm, TaskForm
 from plans.web.compose.ask_form import KEY, STRATEGIES, may_ask
 
 MOST_RUNS = 20
-MOST_TASK = 500
-MOST_CHOICES = 500
 AT_WORK = Badge(gettext_lazy("At work"), "run", "run")
 STOP_LABELS = {
     AgentRun.Stopped.DONE: Badge(gettext_lazy("Done"), "ok", "ok"),
@@ -107,17 +99,6 @@ class RunRow:
         return usage_text(self.run.rounds, self.run.calls, self.run.tokens, self.run.cost)
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskForm:
-    """Form with a task for an agent; `wrong` is the reason why it was not stored, `code` the HTTP status."""
-
-    task: str = ""
-    key: str = field(default_factory=lambda: secrets.token_urlsafe(18))
-    wrong: str = ""
-    code: int = 200
-    most = MOST_TASK
-
-
 def describe_filter(wanted: ToolFilter) -> str:
     """Return a tool filter in words."""
     names, categories = wanted.names, wanted.categories
@@ -156,7 +137,7 @@ def new_agent_page(viewer: User, form: AgentForm | None = None) -> dict[str, Any
     """Return the context of the form for a new agent. Raises NotAllowed if the viewer may not create one."""
     if not administration.may_change_agent(viewer):
         raise NotAllowed(administration.NOT_ALLOWED)
-    return _frame(viewer) | _editor(viewer, form or form_of(None))
+    return _frame(viewer) | _editor(viewer, form or AgentForm())
 
 
 def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: TaskForm | None = None) -> dict[str, Any]:
@@ -174,7 +155,7 @@ def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: Tas
         "may_give": agent.enabled and may_ask(viewer) and may_use(viewer, agent),
     }
     if administration.may_change_agent(viewer):
-        shown |= _editor(viewer, form or form_of(document, agent))
+        shown |= _editor(viewer, form or AgentForm(agent=agent))
     return _frame(viewer) | shown
 
 
@@ -186,21 +167,22 @@ def agent_or_404(viewer: User, name: str) -> Agent:
         raise Http404 from None
 
 
-def give_task(agent: Agent, form: TaskForm, *, by: Requester) -> str:
-    """Store and start a plan whose only step the agent carries out, once for each form; return the plan's id.
+def give_task(agent: Agent, task: str, key: str, *, by: Requester) -> str:
+    """Store and start a plan whose only step the agent carries out, once for each key; return the plan's id.
 
-    Raises NotAllowed, ParameterError, Conflict, NotConfigured, PlanProblems.
+    Raises NotAllowed, Conflict, NotConfigured, PlanProblems.
     """
     if not may_ask(by.user):
         raise NotAllowed(_("Giving an agent a task needs the role operator or administrator. Nothing was stored."))
-    _check(form)
+    if not KEY.fullmatch(key):
+        raise Conflict(_(FORM_EXPIRED))
     if not agent.enabled:
-        raise Conflict(_("This agent is switched off. Nothing was stored."))
+        raise Conflict(_("This agent is disabled. Nothing was stored."))
     if not agent.model and not provider.is_configured():
         raise NotConfigured
-    what = keyring().fingerprint(digest("task", agent.name, form.task))
-    owner, key = f"user:{by.user.pk}", f"task:{form.key}:{what}"
-    return run_once(owner, key, what, lambda: create_plan(task_document(agent, form.task), by=by).public_id)
+    what = keyring().fingerprint(digest("task", agent.name, task))
+    owner, stored_key = f"user:{by.user.pk}", f"task:{key}:{what}"
+    return run_once(owner, stored_key, what, lambda: create_plan(task_document(agent, task), by=by).public_id)
 
 
 def task_document(agent: Agent, task: str) -> PlanDocument:
@@ -208,20 +190,6 @@ def task_document(agent: Agent, task: str) -> PlanDocument:
     kept = {"expected_key": "answer", "output_path": ["results", "0"]}
     steps = [{"step_id": 1, "description": task, "agent": agent.name, **kept}]
     return PlanDocument.model_validate({"goal": task, "steps": steps})
-
-
-def _check(form: TaskForm) -> None:
-    if not form.task:
-        raise ParameterError(_("Describe the task in a sentence or two."))
-    if len(form.task) > MOST_TASK:
-        raise ParameterError(
-            _("The task has %(length)s characters, but the maximum is %(max)s.")
-            % {"length": f"{len(form.task):,}", "max": MOST_TASK}
-        )
-    if "\0" in form.task:
-        raise ParameterError(_(NUL_CHARACTER))
-    if not KEY.fullmatch(form.key):
-        raise Conflict(_(FORM_EXPIRED))
 
 
 def _runs(viewer: User, agent: Agent) -> Sequence[RunRow]:
@@ -237,32 +205,13 @@ def _callable_tools(viewer: User, wanted: ToolFilter) -> Mapping[str, CallableTo
 
 
 def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
-    """Return the form with its choices; checked values that no longer exist stay in the lists."""
-    there = {name: each for name, each in snapshot.callable_tools().items() if _may_be_named(each)}
-    gone = [name[:64] for name in form.ticked["names"] if name not in there]
+    """Return the form, and the tools that the agent in it could call."""
     return {
         "form": form,
-        "tools": [*gone, *sorted(there)],
-        "levels_of": {name: each.tool.safety_level for name, each in there.items()},
-        "categories": _with_missing_choices(
-            Category.objects.exclude(name__in=EXCLUDED_CATEGORIES), form.ticked["categories"]
-        ),
-        "groups": _with_missing_choices(Group.objects.all(), form.ticked["groups"]),
-        "levels": LEVELS,
         "strategies": STRATEGIES,
-        "default_model": provider.configured_model(),
-        "offers": _callable_tools(viewer, filter_in(form)),
+        "offers": _callable_tools(viewer, form.tools),
         "most_offered": tool_calls.MOST_TOOLS,
     }
-
-
-def _may_be_named(target: CallableTool) -> bool:
-    return target.tool.name == ASK_USER or EXCLUDED_CATEGORIES.isdisjoint(target.tool.categories)
-
-
-def _with_missing_choices(rows: Any, ticked: Sequence[str]) -> list[str]:
-    names = list(rows.order_by("name").values_list("name", flat=True)[:MOST_CHOICES])
-    return [*(each[:150] for each in ticked if each not in names), *names]
 
 
 def _frame(viewer: User) -> dict[str, Any]:

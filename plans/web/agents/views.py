@@ -14,8 +14,8 @@ from plans.llm.provider import NotConfigured
 from plans.models import Agent
 from plans.store.requesters import Requester
 from plans.web.access import error_status
-from plans.web.agents.form import AgentForm, body_in, read_form, with_errors
-from plans.web.agents.page import TaskForm, agent_list_page, agent_or_404, agent_page, give_task, new_agent_page
+from plans.web.agents.form import AgentForm, TaskForm
+from plans.web.agents.page import agent_list_page, agent_or_404, agent_page, give_task, new_agent_page
 
 NO_MODEL = 503
 
@@ -33,15 +33,15 @@ def new(request: PageRequest) -> HttpResponse:
     """Show the form of a new agent; a POST creates it, or shows which tools it would have."""
     if request.method != "POST":
         return render(request, "agents/agent.html", new_agent_page(request.user))
-    form = read_form(request.POST)
+    form = AgentForm(request.POST)
     shown = new_agent_page(request.user, form)
-    if request.POST.get("do") == "save":
-        made = _save_agent(request, form)
-        if isinstance(made, Agent):
-            messages.success(request, _("Created %(agent)s. Plans can use it now.") % {"agent": made.name})
-            return redirect("agent", made.name)
-        form, shown = made, shown | {"form": made}
-    return render(request, "agents/agent.html", shown, status=422 if form.problems else 200)
+    if request.POST.get("do") != "save":
+        return render(request, "agents/agent.html", shown)
+    made = _save_agent(request, form)
+    if made is None:
+        return render(request, "agents/agent.html", shown, status=422)
+    messages.success(request, _("Created %(agent)s. Plans can use it now.") % {"agent": made.name})
+    return redirect("agent", made.name)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -50,38 +50,34 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one agent; a POST changes it, or shows which tools it would have."""
     if request.method != "POST":
         return render(request, "agents/agent.html", agent_page(request.user, public_id))
-    form = read_form(request.POST)
-    if request.POST.get("do") == "save":
-        saved = _save_agent(request, form, agent_or_404(request.user, public_id))
-        if isinstance(saved, Agent):
-            messages.success(
-                request,
-                _("Saved %(agent)s. Runs that have begun keep the old settings.") % {"agent": saved.name},
-            )
-            return redirect("agent", public_id)
-        form = saved
-    shown = agent_page(request.user, public_id, form)
-    return render(request, "agents/agent.html", shown, status=422 if form.problems else 200)
+    row = agent_or_404(request.user, public_id)
+    form = AgentForm(request.POST, agent=row)
+    if request.POST.get("do") != "save":
+        return render(request, "agents/agent.html", agent_page(request.user, public_id, form))
+    saved = _save_agent(request, form, row)
+    if saved is None:
+        return render(request, "agents/agent.html", agent_page(request.user, public_id, form), status=422)
+    messages.success(request, _("Saved %(agent)s. Runs that have begun keep the old settings.") % {"agent": saved.name})
+    return redirect("agent", public_id)
 
 
-def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = None) -> Agent | AgentForm:
-    """Create or change the agent; return it, or the form with problems. Raises NotAllowed."""
-    body = body_in(form, is_new=known is None)
+def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = None) -> Agent | None:
+    """Create or change the agent; None if the form has problems, which it then shows. Raises NotAllowed."""
+    if not form.is_valid():
+        return None
     try:
         if known is None:
-            return administration.create(body, by=request.user)
-        return administration.change_agent(known, body, by=request.user, seen=form.seen)
-    except ParameterError as error:
-        return with_errors(form, error)
-    except Conflict as error:
-        form.problems = {"": error.message}
-        return form
+            return administration.create(form.document(), by=request.user)
+        return administration.change_agent(known, form.document(), by=request.user, seen=form.seen)
+    except (ParameterError, Conflict) as error:
+        form.add_problems(error)
+        return None
 
 
 @require_POST
 @sign_in_required
 def end(request: PageRequest, public_id: str) -> HttpResponse:
-    """Delete an agent, or switch it off if it was ever used."""
+    """Delete an agent, or disable it if it was ever used."""
     row = agent_or_404(request.user, public_id)
     try:
         ended = administration.end_agent(row, by=request.user)
@@ -89,7 +85,7 @@ def end(request: PageRequest, public_id: str) -> HttpResponse:
         messages.error(request, error.message)
     else:
         kept = Agent.objects.filter(name=ended.name).exists()
-        done = _("Switched off %(agent)s. It was used, so it is kept.") if kept else _("Deleted %(agent)s.")
+        done = _("Disabled %(agent)s. It was used, so it is kept.") if kept else _("Deleted %(agent)s.")
         messages.success(request, done % {"agent": row.name})
     return redirect("agents")
 
@@ -99,18 +95,13 @@ def end(request: PageRequest, public_id: str) -> HttpResponse:
 def task(request: PageRequest, public_id: str) -> HttpResponse:
     """Give an agent a task by starting a plan with one step."""
     row = agent_or_404(request.user, public_id)
-    text = request.POST.get("task", "").replace("\r\n", "\n").strip()
-    form = TaskForm(task=text, key=request.POST.get("key", ""))
-    try:
-        return redirect("plan", give_task(row, form, by=Requester(request.user)))
-    except ToolgateError as error:
-        _task_refusal(form, error)
-    shown = agent_page(request.user, public_id, task=form)
-    return render(request, "agents/agent.html", shown, status=form.code)
-
-
-def _task_refusal(form: TaskForm, error: ToolgateError) -> None:
-    found = error.problems[0].message if isinstance(error, PlanProblems) else ""
-    form.wrong = found or error.message
-    form.code = NO_MODEL if isinstance(error, NotConfigured) else error_status(error)
-    form.key = TaskForm().key
+    form, status = TaskForm(request.POST), 422
+    if form.is_valid():
+        try:
+            return redirect("plan", give_task(row, **form.cleaned_data, by=Requester(request.user)))
+        except ToolgateError as error:
+            found = error.problems[0].message if isinstance(error, PlanProblems) else ""
+            form.add_error("task", found or error.message)
+            status = NO_MODEL if isinstance(error, NotConfigured) else error_status(error)
+    form.renew_key()
+    return render(request, "agents/agent.html", agent_page(request.user, public_id, task=form), status=status)

@@ -71,7 +71,7 @@ def test_problems_are_shown_at_their_fields(pages):
 
 def mistaken_on(pages: Pages) -> set[str]:
     """Return the fields with a problem on the open page."""
-    return set(re.findall(r'id="err-(\w+)"', pages.html))
+    return set(re.findall(r'id="(?:f-)?(\w+)_error"', pages.html))
 
 
 def offered_on(pages: Pages) -> list[str]:
