@@ -15,6 +15,7 @@ from django.db.models import QuerySet, Subquery
 from django.forms.boundfield import BoundField
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
+from django.urls import reverse_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_http_methods, require_POST
@@ -33,7 +34,7 @@ from approvals.models import AuditEntry, Instance
 from catalog.templatetags.toolgate import revealed
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm
-from catalog.ui.requests import PageRequest, is_fragment_request, push_url, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, push_list_url, sign_in_required
 
 PAGE_SIZE = 100
 MAX_TEXT = 200
@@ -106,7 +107,11 @@ class AuditFilterForm(PageForm):
             "autocomplete": "off",
             "placeholder": _("Id, tool, person or reason"),
         }
-        search.attrs |= {"hx-get": "/audit/", "hx-include": "#filters", "hx-trigger": "input changed delay:250ms"}
+        search.attrs |= {
+            "hx-get": reverse_lazy("audit"),
+            "hx-include": "#filters",
+            "hx-trigger": "input changed delay:250ms",
+        }
         search.attrs |= {"hx-target": "#log", "hx-sync": "#filters:replace"}
         for name in ("plan", "object", *self.DATE_FIELDS):
             self.fields[name].widget.attrs["class"] = "input day"
@@ -337,10 +342,10 @@ def audit_log(request: PageRequest) -> HttpResponse:
     if not is_fragment_request(request, *PARTS):
         return render(request, "approvals/audit.html", context)
     response = render(request, PARTS[request.htmx.target or ""], context)
-    if request.method != "POST":
-        query = context["query"]
-        push_url(request, response, query.address(before=query.before, after=query.after))
-    return response
+    if request.method == "POST":
+        return response
+    query = context["query"]
+    return push_list_url(request, response, query.address(before=query.before, after=query.after))
 
 
 def _log_context(request: PageRequest, form: AuditFilterForm) -> dict[str, Any]:

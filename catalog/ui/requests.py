@@ -10,9 +10,10 @@ from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django.utils.translation import gettext as _
+from django_htmx.http import HttpResponseClientRedirect, push_url, replace_url, trigger_client_event
 from django_htmx.middleware import HtmxDetails
 
 from catalog.access.roles import ADMINISTRATOR, SIGNED_IN_AT_KEY, has_role, mark_session_user
@@ -52,7 +53,7 @@ def sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P],
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if not request.user.is_authenticated:
-            return _redirect_to_sign_in(request)
+            return _redirect_to_sign_in(cast("PageRequest", request))
         mark_session_user(request.user, request.session.get(SIGNED_IN_AT_KEY))
         response = view(cast("PageRequest", request), *args, **kwargs)
         add_never_cache_headers(response)
@@ -74,10 +75,10 @@ def administrator_required(view: PageView[P]) -> Callable[Concatenate[HttpReques
     return sign_in_required(guarded)
 
 
-def _redirect_to_sign_in(request: HttpRequest) -> HttpResponse:
+def _redirect_to_sign_in(request: PageRequest) -> HttpResponse:
     """Redirect to sign-in without losing input: a fragment request keeps its page, and a form is returned filled in."""
-    if "HX-Request" in request.headers:
-        return HttpResponse(status=403, headers={"HX-Trigger": "toolgate:signed-out"})
+    if request.htmx:
+        return trigger_client_event(HttpResponse(status=403), "toolgate:signed-out")
     if request.method == "POST":
         return render_rejected_form(request, "signed_out.html")
     return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
@@ -99,15 +100,20 @@ def render_rejected_form(request: HttpRequest, template: str, *, status: int = 4
     return response
 
 
-def push_url(request: HttpRequest, response: HttpResponseBase, address: str) -> None:
-    """Push the page's address to htmx as a new history entry, or replace it while a search is being typed."""
-    typed = request.headers.get("HX-Trigger-Name") == "q"
-    response["HX-Replace-Url" if typed else "HX-Push-Url"] = address
+def push_list_url(request: PageRequest, response: HttpResponse, address: str) -> HttpResponse:
+    """Push a list's address to htmx as a new history entry, or replace it while a search is being typed."""
+    typed = request.htmx.trigger_name == "q"
+    return replace_url(response, address) if typed else push_url(response, address)
 
 
-def is_fragment_request(request: HttpRequest, *targets: str) -> bool:
+def is_fragment_request(request: PageRequest, *targets: str) -> bool:
     """Return whether htmx requests a fragment with one of these ids; restoring history needs the entire page."""
-    return request.headers.get("HX-Target") in targets and "HX-History-Restore-Request" not in request.headers
+    return request.htmx.target in targets and not request.htmx.history_restore_request
+
+
+def page_redirect(request: PageRequest, address: str) -> HttpResponse:
+    """Redirect the browser to another page, also if htmx sent the request."""
+    return HttpResponseClientRedirect(address) if request.htmx else redirect(address)
 
 
 def parse_number(text: str, *, most_digits: int = 18) -> int | None:

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST
 from catalog.errors import ToolgateError
 from catalog.inventory.overrides import can_override
 from catalog.inventory.selectors import tool_or_404
-from catalog.ui.requests import PageRequest, is_fragment_request, push_url, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, push_list_url, sign_in_required
 from catalog.web.change_forms import FORMS, describe_changes
 from catalog.web.tool_list import tool_list
 from catalog.web.tool_page import tool_page_context, versions_page_context
@@ -24,8 +24,7 @@ def tools(request: PageRequest) -> HttpResponse:
     if not is_fragment_request(request, "results"):
         return render(request, "catalog/tools.html", shown)
     response = render(request, "catalog/_answer.html", shown)
-    push_url(request, response, listed.query.url)
-    return response
+    return push_list_url(request, response, listed.query.url)
 
 
 @sign_in_required

@@ -10,6 +10,7 @@ from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
+from django_htmx.http import replace_url
 
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge, status_badge
@@ -172,6 +173,4 @@ def plans(request: PageRequest) -> HttpResponse:
     response = render(
         request, "plans/_list.html" if part else "plans/plans.html", {"section": "plans", "listed": listed}
     )
-    if part:
-        response["HX-Replace-Url"] = listed.query.url
-    return response
+    return replace_url(response, listed.query.url) if part else response

@@ -182,7 +182,7 @@ def _respond(request: PageRequest, trial: Trial) -> HttpResponse:
     if trial.call is not None:
         wait_briefly(trial.call)
         trial.call = _call_or_404(request.user, trial.tool, trial.call.public_id)
-        if "HX-Request" not in request.headers:
+        if not request.htmx:
             return redirect(f"{request.path}?call={trial.call.public_id}")
     return _render_trial(request, trial)
 

@@ -29,7 +29,7 @@ def test_page_redirects_to_sign_in():
     response = pages.client.get("/tools/?q=x")
     assert response["Location"] == "/sign-in/?next=/tools/%3Fq%3Dx"
     response = pages.client.get("/tools/", headers={"HX-Request": "true", "HX-Target": "results"})
-    assert (response.status_code, response["HX-Trigger"]) == (403, "toolgate:signed-out")
+    assert (response.status_code, json.loads(response["HX-Trigger"])) == (403, {"toolgate:signed-out": {}})
 
 
 def test_a_form_that_comes_after_the_session_is_sent_back_with_what_was_typed(rosa):

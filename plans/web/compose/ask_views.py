@@ -5,10 +5,11 @@ Every action is a plain form. With htmx, the page of an unfinished draft polls f
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.errors import Conflict, ToolgateError
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, page_redirect, sign_in_required
 from plans.actions.control import cancel_plan
 from plans.llm.provider import NotConfigured
 from plans.models import Plan
@@ -30,7 +31,7 @@ def ask(request: PageRequest) -> HttpResponse:
     form = submitted_form(request.POST) if request.method == "POST" else new_form(request.GET.dict())
     if request.method == "POST":
         try:
-            return _redirect_to(request, f"/ask/{ask_planner(form, by=Requester(request.user))}/")
+            return page_redirect(request, reverse("draft", args=[ask_planner(form, by=Requester(request.user))]))
         except ToolgateError as error:
             _render_refusal(form, error)
     return _render_form(request, form)
@@ -50,15 +51,6 @@ def _render_form(request: PageRequest, form: AskForm) -> HttpResponse:
     response = render(request, "plans/_asking.html" if part else "plans/ask.html", shown, status=form.code)
     if form.code in (403, NO_MODEL):
         response["HX-Refresh"] = "true"
-    return response
-
-
-def _redirect_to(request: PageRequest, address: str) -> HttpResponse:
-    """Redirect; htmx gets a header, so that going back does not submit the form again."""
-    if "HX-Request" not in request.headers:
-        return redirect(address)
-    response = HttpResponse()
-    response["HX-Redirect"] = address
     return response
 
 
@@ -90,7 +82,7 @@ def start_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
         if known is None:
             return _render_failure(request, public_id, error)
         plan = known
-    return redirect(f"/plans/{plan.public_id}/")
+    return redirect("plan", plan.public_id)
 
 
 @require_POST
@@ -103,7 +95,7 @@ def cancel_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
         control_plan(request.user, own, lambda by: cancel_plan(own, by=by))
     except ToolgateError as error:
         return _render_failure(request, public_id, error)
-    return redirect(f"/ask/{public_id}/")
+    return redirect("draft", public_id)
 
 
 def _render_failure(request: PageRequest, public_id: str, error: ToolgateError) -> HttpResponse:

@@ -44,7 +44,7 @@ def _start_new_plan(request: PageRequest, writing: PlanEditor, editing: DraftEdi
         stored = start_edited_draft(editing, document, by=by) if editing else create_plan(document, by=by)
     except ToolgateError as error:
         return _new_plan_page(request, writing, editing, error.message, error_status(error))
-    return redirect(f"/plans/{stored.public_id}/")
+    return redirect("plan", stored.public_id)
 
 
 def _new_plan_page(
@@ -106,7 +106,7 @@ def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
         return _change_page(request, writing, status=422)
     except ToolgateError as error:
         return _change_page(request, writing, setback=error.message, status=error_status(error))
-    return redirect(f"/plans/{plan.public_id}/")
+    return redirect("plan", plan.public_id)
 
 
 def _change_page(request: PageRequest, writing: ChangeEditor, *, setback: str = "", status: int = 200) -> HttpResponse:

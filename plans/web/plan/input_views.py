@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.access.roles import NotAllowed
 from catalog.errors import ToolgateError
 from catalog.ui.forms.editor import ArgumentsEditor
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, page_redirect, sign_in_required
 from plans.actions.give_input import (
     is_sent_back,
     prepare_revision,
@@ -133,12 +134,7 @@ def _apply_button(request: PageRequest, plan: Plan, step: Step, writing: Argumen
 
 
 def _redirect_to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
-    address = f"/plans/{plan.public_id}/?step={step.step_id}"
-    if "HX-Request" not in request.headers:
-        return redirect(address)
-    response: HttpResponse = HttpResponse(status=200)
-    response["HX-Redirect"] = address
-    return response
+    return page_redirect(request, f"{reverse('plan', args=[plan.public_id])}?step={step.step_id}")
 
 
 def _render_editor(request: PageRequest, plan: Plan, step: Step, writing: ArgumentEditor) -> HttpResponse:

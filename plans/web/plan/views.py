@@ -7,8 +7,10 @@ from http import HTTPStatus
 from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
+from django_htmx.http import replace_url
 
 from catalog.errors import ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
@@ -41,9 +43,7 @@ def plan(request: PageRequest, public_id: str) -> HttpResponse:
     page = plan_page(request.user, chosen, _open_parts(request) if part else request.GET.dict())
     shown = _render_parts(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
     response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", shown)
-    if part and "step" in request.GET:
-        response["HX-Replace-Url"] = page.address
-    return response
+    return replace_url(response, page.address) if part and "step" in request.GET else response
 
 
 def _render_parts(page: PlanPage) -> dict[str, object]:
@@ -52,7 +52,7 @@ def _render_parts(page: PlanPage) -> dict[str, object]:
 
 def _open_parts(request: PageRequest) -> dict[str, str]:
     """Return the query of the current page updated by that of the htmx request, so that a step keeps its tab."""
-    _, _, query = request.headers.get("HX-Current-URL", "").partition("?")
+    _, _, query = (request.htmx.current_url or "").partition("?")
     return QueryDict(query[:200]).dict() | request.GET.dict()
 
 
@@ -117,7 +117,7 @@ def run_action(
         control_plan(request.user, plan_or_404(request.user, public_id), act, further=further)
     except ToolgateError as error:
         return render_failure(request, public_id, query, error)
-    return redirect(f"/plans/{public_id}/" + (f"?step={step}" if step else ""))
+    return redirect(reverse("plan", args=[public_id]) + (f"?step={step}" if step else ""))
 
 
 def announce_action(request: PageRequest, answer: HttpResponse, done: str, *, resumes: str = "") -> HttpResponse:
@@ -235,4 +235,4 @@ def clone(request: PageRequest, public_id: str) -> HttpResponse:
         return render_failure(request, public_id, {}, ParameterError(reason))
     except ToolgateError as error:
         return render_failure(request, public_id, {}, error)
-    return redirect(f"/plans/{made.public_id}/")
+    return redirect("plan", made.public_id)
