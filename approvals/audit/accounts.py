@@ -93,7 +93,7 @@ def before_account_delete(sender: object, *, instance: User, **kwargs: Any) -> N
 
 
 def before_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> None:
-    """Record the deletion of a group and the loss of its members, for whom Django sends no signals."""
+    """Record the deletion of a group, and for each member the lost role: Django sends no signal for those."""
     for person, names in _changed_memberships(instance, None):
         _append_account_entry(TAKEN, person, roles=names)
     append_entry(
@@ -111,7 +111,7 @@ def _append_account_entry(action: str, person: User, **details: Any) -> None:
 
 
 def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:
-    """Record a sign-in, and store its time in the session, so that the age of each session is known."""
+    """Record a sign-in, and store its time in the session for rules that require a recent sign-in."""
     request.session[SIGNED_IN_AT_KEY] = clock.now().timestamp()
     append_entry(AuditRecord(action="sign_in.succeeded", by=user, object_ref=_ref(user), details=_origin(request)))
 
@@ -136,13 +136,13 @@ def on_refused_sign_in(sender: object, *, request: HttpRequest, username: str, r
 
 def _append_sign_in_entry(action: str, username: str, details: Mapping[str, Any]) -> None:
     user = get_user_model().objects.filter(username=username).first()
-    line = AuditRecord(
+    record = AuditRecord(
         action=action,
         actor_name=user.get_username() if user else "unknown",
         object_ref=_ref(user) if user else "",
         details=details,
     )
-    append_entry(line)
+    append_entry(record)
 
 
 def _ref(user: "User") -> str:
@@ -151,9 +151,6 @@ def _ref(user: "User") -> str:
 
 def _origin(request: HttpRequest | None) -> dict[str, str]:
     return {"address": client_address(request)} if request is not None else {}
-
-
-ROLE_GIVEN = "role.given"
 
 
 def groups_held_long_enough(user: "User", groups: frozenset[str], seconds: int) -> frozenset[str]:
@@ -167,7 +164,7 @@ def groups_held_long_enough(user: "User", groups: frozenset[str], seconds: int) 
 
 def _role_given_times(user: "User") -> dict[str, datetime]:
     """Return the time at which each group was last added; groups missing here are as old as the account."""
-    entries = AuditEntry.objects.filter(action=ROLE_GIVEN, object_ref=f"user_{user.pk}").order_by("seq")
+    entries = AuditEntry.objects.filter(action=GIVEN, object_ref=f"user_{user.pk}").order_by("seq")
     given: dict[str, datetime] = {}
     for details, at in entries.values_list("details", "at"):
         given.update(dict.fromkeys(json.loads(details).get("roles", ()), at))

@@ -74,7 +74,7 @@ MOVE_HEAD = (
 )
 
 
-def append_entry(line: AuditRecord) -> int:
+def append_entry(record: AuditRecord) -> int:
     """Append one entry to the chain and return its number.
 
     Raises Instance.DoesNotExist if this installation's row is missing, and Conflict if the head was moved meanwhile.
@@ -86,7 +86,7 @@ def append_entry(line: AuditRecord) -> int:
             raise Instance.DoesNotExist("This installation's row is missing.")
         name, seq, previous = head
         now = clock.now()
-        row = _hashed_fields(line, seq + 1, now, previous)
+        row = _hashed_fields(record, seq + 1, now, previous)
         digest = make_hasher(name)(row)
         stored = (row[0], connection.ops.adapt_datetimefield_value(now), *row[2:], digest)
         cursor.execute(INSERT, stored)
@@ -96,18 +96,18 @@ def append_entry(line: AuditRecord) -> int:
     return int(seq) + 1
 
 
-def _hashed_fields(line: AuditRecord, seq: int, now: datetime, previous: str) -> HashedFields:
+def _hashed_fields(record: AuditRecord, seq: int, now: datetime, previous: str) -> HashedFields:
     return (
         seq,
         format_utc(now),
-        line.by.pk if line.by else None,
-        line.actor_name or (line.by.get_username() if line.by else SYSTEM_ACTOR),
-        line.action,
-        line.object_ref,
-        line.tool_name,
-        line.plan_ref,
-        line.digest,
-        _details_text(line.details),
+        record.by.pk if record.by else None,
+        record.actor_name or (record.by.get_username() if record.by else SYSTEM_ACTOR),
+        record.action,
+        record.object_ref,
+        record.tool_name,
+        record.plan_ref,
+        record.digest,
+        _details_text(record.details),
         previous,
     )
 

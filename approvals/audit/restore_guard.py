@@ -37,7 +37,6 @@ RECOVERY_INSTRUCTIONS = (
     "`manage.py new_epoch --reason …` and start them again. Otherwise change nothing and run `manage.py verify_audit`."
 )
 RESTART_REQUIRED = "This server was started on a restored database and executes nothing. Restart it."
-
 CHECKPOINTS_UNREADABLE = (
     "The audit checkpoints cannot be read ({}). Check the file named by TOOLGATE_AUDIT_CHECKPOINTS."
 )
@@ -63,7 +62,7 @@ def _is_dangerous(fact: Fact) -> bool:
 
 
 def detect_restore() -> str:
-    """Return the evidence of a restored database, or the reason for which that is unknown; empty if there is none."""
+    """Return the evidence of a restored database, or why it cannot be checked; empty if there is none."""
     try:
         return compare_with_checkpoints()
     except OSError as error:
@@ -98,7 +97,7 @@ def ensure_start_allowed() -> None:
 
 
 def checkpoint_write_fault() -> str:
-    """Return the reason for which the next checkpoint probably cannot be written; empty if none is known."""
+    """Return why the next checkpoint probably cannot be written; empty if no reason is known."""
     try:
         checkpoints.check_writable()
     except OSError as error:
@@ -125,7 +124,8 @@ def _is_entry_covered(seq: int) -> bool:
 def ensure_not_restored() -> None:
     """Raise RestoredDatabase if this process has already detected a restored database.
 
-    Uses the cached result at no cost; `ensure_start_allowed` checks again before a dangerous call starts.
+    For work that does not arrive by HTTP, where a middleware refuses it. Uses the cached result; `ensure_start_allowed`
+    checks again before a dangerous call starts.
     """
     if _cached_fault:
         raise RestoredDatabase(_cached_fault)
@@ -144,8 +144,8 @@ def checkpoint_contradiction(instance: Instance, known: Checkpoint | None) -> st
             else f"The log has no entry that starts epoch {instance.epoch}: the database was changed by hand."
         )
     if known.seq > instance.audit_seq:
-        there = f"entry {known.seq:,}, but its audit log ends at {instance.audit_seq:,}"
-        return f"The database is older than its checkpoints: they record {there}."
+        entries = f"entry {known.seq:,}, but its audit log ends at {instance.audit_seq:,}"
+        return f"The database is older than its checkpoints: they record {entries}."
     entry = AuditEntry.objects.filter(seq=known.seq).values_list("hash", flat=True).first()
     return "" if entry == known.head else f"Entry {known.seq:,} differs from its checkpoint."
 
@@ -212,7 +212,7 @@ def refresh_status() -> str:
 
 
 def restart_reason() -> str:
-    """Return the reason for which this process needs a restart although the database is consistent; else empty."""
+    """Return why this process must be restarted although the database is consistent; empty if it need not be."""
     return RESTART_REQUIRED if _needs_restart else ""
 
 
@@ -226,14 +226,14 @@ class RestoreMonitor:
     """Periodic check by the ticker for a restored database and for entries without a checkpoint."""
 
     def __init__(self) -> None:
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
         self.fault = ""
 
-    def look(self) -> str:
+    def check(self) -> str:
         """Check every few seconds and write due checkpoints; return the evidence of a restored database."""
-        if monotonic() - self._looked_at < CHECK_INTERVAL_SECONDS:
+        if monotonic() - self._checked_at < CHECK_INTERVAL_SECONDS:
             return self.fault
-        self._looked_at = monotonic()
+        self._checked_at = monotonic()
         before, self.fault = self.fault, refresh_status()
         if self.fault and not before:
             log.error("restored database detected: no further calls are started")

@@ -45,7 +45,7 @@ _direct_plan_checks: list[Callable[[str], bool]] = []
 
 
 def register_direct_plan_lookup(judge: Callable[[str], bool]) -> None:
-    """Register the function that tells from a plan's id if the plan was made for a single direct call."""
+    """Register a function that returns whether the plan with this id was created for a direct call."""
     _direct_plan_checks[:] = [judge]
 
 
@@ -149,7 +149,7 @@ def default_scope(request: ApprovalRequest) -> str:
 
 
 def _similar_approvals(request: ApprovalRequest, mine: Mapping[str, Any]) -> list[ApprovalRequest]:
-    """Return recent approved requests for the same tool, and requester or plan, with the same argument names."""
+    """Return recent approved requests of the same plan or requester for this tool, with the same argument names."""
     same = Q(plan_ref=request.plan_ref) | Q(call__requested_by=request.call.requested_by_id)
     rows = ApprovalRequest.objects.filter(same, tool_version__tool=request.tool_version.tool_id)
     rows = rows.filter(status__in=(RequestStatus.APPROVED, RequestStatus.CONSUMED)).exclude(pk=request.pk)
@@ -208,7 +208,7 @@ def _common_prefix(values: Sequence[Any]) -> str:
     """Return the folder or whole words that all texts begin with; empty if there is no such prefix."""
     if not all(isinstance(value, str) for value in values):
         return ""
-    begins = commonprefix(list(values))  # noqa: RUF071 (texts, of which paths are some)
+    begins = commonprefix(list(values))  # noqa: RUF071 (for any texts, not only paths)
     folder, slash, _ = begins.rpartition("/")
     found = _BOUNDARY.match(begins)
     part = f"{folder}{slash}" if slash else found[1] if found else ""

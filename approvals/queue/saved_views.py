@@ -1,7 +1,7 @@
 """Saved views of the queue: lists of requests for a user, their counts and pages, and duplicates.
 
-Used by the pages, the badge and the API. `approvals.policies.eligibility` defines eligibility; here it is one query
-over thousands of requests by rule, with individual checks only for delegated and edited requests. Never writes.
+Used by the pages, the badge and the API. The rules of `approvals.policies.eligibility` become one query over thousands
+of requests here; only delegated and edited requests are checked individually. Never writes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -118,14 +118,14 @@ class Queues:
 
     @cached_property
     def _is_snoozed(self) -> Q:
-        put_off = Snooze.objects.filter(person=self._viewer.pk, until__gt=self._now)
-        return Q(pk__in=put_off.values("request"))
+        snoozes = Snooze.objects.filter(person=self._viewer.pk, until__gt=self._now)
+        return Q(pk__in=snoozes.values("request"))
 
     @cached_property
     def _has_answered(self) -> Q:
         """Condition for pending requests that the viewer has already answered in the current round."""
-        given = Review.objects.filter(person=self._viewer.pk, undone_at=None, request__status=RequestStatus.PENDING)
-        return Q(pk__in=given.filter(round__number=F("request__round_number")).values("request"))
+        reviews = Review.objects.filter(person=self._viewer.pk, undone_at=None, request__status=RequestStatus.PENDING)
+        return Q(pk__in=reviews.filter(round__number=F("request__round_number")).values("request"))
 
     @cached_property
     def _may_decide(self) -> Q:
@@ -152,9 +152,9 @@ class Queues:
     @cached_property
     def _individually_judged(self) -> tuple[list[int], list[int]]:
         """Return the requests delegated to or edited by the viewer, and those of them that the viewer may decide."""
-        handed = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
+        delegations = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
         edited = Round.objects.filter(editor=self._viewer.pk, request__status=RequestStatus.PENDING)
-        special = list(handed.values_list("request").union(edited.values_list("request")))
+        special = list(delegations.values_list("request").union(edited.values_list("request")))
         found = (
             list(with_related(pending_for(self._viewer).filter(pk__in=[pk for (pk,) in special]))) if special else []
         )

@@ -1,8 +1,8 @@
 """Transactions: retries after deadlocks, one transaction per item, conditional status changes, error classification.
 
-A function that is retried must have no effect outside the database. Inside an outer transaction nothing is retried,
-because that one is lost too. Outside the hot path a status changes only by a conditional UPDATE that wins or raises
-Conflict.
+A function that is retried must have no effect outside the database. Nothing is retried inside an outer transaction,
+because the error has ended that one too. Outside the hot path a status changes only by a conditional UPDATE, which
+raises Conflict if it matches no row.
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger("toolgate.api")
 
 
 def log_unexpected(error: BaseException) -> None:
-    """Log where an exception came from. Its message is left out: it may contain arguments.
+    """Log the type and traceback of an exception, without its message, which may contain arguments.
 
     An unavailable database or a locked row is expected and logged as a warning.
     """
@@ -43,9 +43,9 @@ RETRYABLE_STATES = frozenset({"40001", "40P01"})
 LOCK_TIMEOUT_STATES = frozenset({"55P03"})
 """SQLSTATE of a lock timeout: another process may have frozen while it held the lock."""
 SQLITE_BUSY_STATES = frozenset({"SQLITE_BUSY"})
-"""SQLite's only lock: another program writes to the file."""
+"""SQLite's error while another process writes to the file."""
 UNAVAILABLE_STATES = frozenset({"25P03", "25006"})
-"""SQLSTATEs, not OperationalError in Django, of an ended idle transaction and of a server that became read-only."""
+"""SQLSTATEs of an ended idle transaction and of a server that became read-only; not OperationalError in Django."""
 SHORT_LOCK_TIMEOUT = "500ms"
 
 
@@ -89,7 +89,7 @@ def is_lock_timeout(error: Exception) -> bool:
 def is_unavailable(error: Exception) -> bool:
     """Return whether the database was unreachable or too slow; the same statement may succeed later."""
     if isinstance(error, OperationalError):
-        return getattr(error.__cause__, "sqlite_errorname", "") != "SQLITE_ERROR"  # no such table: a fault of ours
+        return getattr(error.__cause__, "sqlite_errorname", "") != "SQLITE_ERROR"  # such as a missing table
     return isinstance(error, InterfaceError) or (isinstance(error, Error) and _sql_state(error) in UNAVAILABLE_STATES)
 
 
@@ -120,8 +120,8 @@ ItemT = TypeVar("ItemT")
 def run_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
     """Call `act` for every item, each in its own transaction; return how often it returned a true value.
 
-    An item that fails is logged and left for the next run, also if its lock is held for half a second: a process may
-    have frozen with it. Raises OperationalError and InterfaceError if the database itself is unavailable.
+    A failing item is logged and left for the next run. So is an item whose row stays locked for half a second, because
+    a frozen process may hold the lock. Raises OperationalError and InterfaceError if the database is unavailable.
     """
     due = list(items)
     if not due:
@@ -149,20 +149,20 @@ def allowed_sources(moves: StatusMoves, to: str) -> list[str]:
 
 
 def try_move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> int:
-    """Move the rows of `queryset` that may move to `to`; return how many did."""
+    """Move the rows of `queryset` whose status allows it to `to`; return the number of moved rows."""
     allowed = allowed_sources(queryset.model.MOVES, to)
     return queryset.filter(status__in=allowed).update(status=to, **fields)
 
 
 def move_row(row: "models.Model", queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> None:
-    """Move the one row of `queryset`, which is `row`, and update `row` itself. Raises as `move` does."""
+    """Move `row`, the only row of `queryset`, and update its attributes. Raises Conflict like `move`."""
     move(queryset, to=to, **fields)
     for name, value in {"status": to, **fields}.items():
         setattr(row, name, value)
 
 
 def move(queryset: "models.QuerySet[Any]", *, to: str, otherwise: str = "", **fields: Any) -> None:
-    """Move exactly one row to `to`. Raises Conflict, with the message `otherwise`, if its status does not allow it."""
+    """Move exactly one row to `to`. Raises Conflict if its status does not allow it; `otherwise` is the message."""
     if try_move(queryset, to=to, **fields) != 1:
         noun = queryset.model._meta.verbose_name
         raise Conflict(otherwise or f"This {noun} cannot become {to.replace('_', ' ')} now: its state has changed.")

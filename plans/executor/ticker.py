@@ -136,7 +136,7 @@ class Ticker:
 
     def _witness(self) -> None:
         """Write a checkpoint of the audit log; stop executing if the database was restored."""
-        if self._watch.look() and self._executor is not None:
+        if self._watch.check() and self._executor is not None:
             self._executor.retire()
 
     def _stop(self) -> None:

@@ -33,7 +33,7 @@ LONGEST_REQUEST = 8000
 
 
 class _DraftResult(BaseModel):
-    """Result of a `draft_plan` call. A person who responded in place of the tool may have given anything else."""
+    """Result of a `draft_plan` call. A response that a person gave in place of the tool may have any other shape."""
 
     output: PlannerOutput
     plan: dict[str, Any] | None = None
@@ -124,7 +124,7 @@ def draft_behind(plan: Plan) -> Call | None:
 
 
 def start_draft(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
-    """Store the drafted plan, or an edited `document`, once for each draft, and start it unless it says otherwise.
+    """Store the plan of a draft, or an edited `document`, only once; start it unless the document says otherwise.
 
     Raises NotAllowed for another requester's draft, Conflict if there is no plan yet or it was already started, and
     PlanProblems.

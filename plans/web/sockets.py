@@ -77,17 +77,17 @@ class ShellSocket(PageSocket):
 class InboxSocket(PageSocket):
     """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: pending requests in one of the saved views.
 
-    A decided request is removed at once; the new list follows. The page's request was rendered at a number of the audit
-    log, so every later change is sent, however long the page was disconnected.
+    A decided request is removed at once; the new list follows. The page names the audit entry as of which its request
+    was rendered, so every later change is sent, however long the page was disconnected.
     """
 
     _sees_private = False
 
     def enter(self) -> SocketUser:
-        """Authenticate; refuse users who lost access to private data, who reconnect to a list without it."""
+        """Authenticate. Users who lost access to private data are refused once; their page reconnects without it."""
         visitor = super().enter()
-        saw, self._sees_private = self._sees_private, can_see_private(visitor.user)
-        if saw and not self._sees_private:
+        could_see, self._sees_private = self._sees_private, can_see_private(visitor.user)
+        if could_see and not self._sees_private:
             raise SocketRefused(sockets.TRY_AGAIN, "Your roles have changed. Connect again.")
         return visitor
 
@@ -191,7 +191,7 @@ class SessionRenderer:
         return self._drawn
 
     def _mark_now(self) -> SessionMark:
-        """Return a value that changes whenever the content does: the shown plans with their last event numbers."""
+        """Return a value that changes whenever the content does: the displayed plans with their last event numbers."""
         row = self._key.current_list()
         shown = plans_outside_lists(self._key).values_list("pk", "last_seq")[:NEWEST_CALLS]
         return [*([(row.pk, row.last_seq)] if row else []), *shown]

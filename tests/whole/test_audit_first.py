@@ -105,7 +105,7 @@ def closed(checkpoints: Path) -> None:
 def space_again(checkpoints: Path) -> None:
     """Make the checkpoints' file writable again, and run the ticker's check."""
     (checkpoints.rmdir if checkpoints.is_dir() else checkpoints.unlink)()
-    RestoreMonitor().look()
+    RestoreMonitor().check()
     Step.objects.exclude(ready_at=None).update(ready_at=clock.now())
 
 

@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
 
 def _parse_time(text: str) -> datetime | None:
-    """Parse a date (its beginning) or a time, in UTC unless it has an offset. Raises CommandError."""
+    """Parse a time, or a date as its first moment, in UTC unless it has an offset. Raises CommandError."""
     if not text:
         return None
     try:

@@ -55,12 +55,12 @@ class Command(BaseCommand):
             people, tokens = reset_people(), reset_tokens()
             make_policies()
             make_agents()
-            problem_of_source = make_sources()
+            source_problem = make_sources()
             make_plans(tokens["agent"][0])
         except (Conflict, TimeoutError) as problem:
             raise CommandError(str(problem)) from None
-        if problem_of_source:
-            self.stderr.write(f"The demo's source has no tools: {problem_of_source}")
+        if source_problem:
+            self.stderr.write(f"The demo's source has no tools: {source_problem}")
         command = "" if serves else f"python manage.py serve --port {port}"
         self.stdout.write(demo_as_json(people, tokens) if options["json"] else demo_summary(people, tokens, command))
         self.stdout.flush()

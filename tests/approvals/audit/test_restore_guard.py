@@ -94,25 +94,25 @@ def test_failed_checkpoint_does_not_block_decisions(ada, rosa, checkpoints, capl
     assert decide(request, by=rosa, decision=approval(request)).status == "approved"
     assert "toolgate.audit" in {each.name for each in caplog.records}
     checkpoints.rmdir()
-    assert RestoreMonitor().look() == "" and known() == instance().audit_seq
+    assert RestoreMonitor().check() == "" and known() == instance().audit_seq
 
 
 def test_ticker_writes_due_checkpoints(log, monkeypatch):
     append_entry(AuditRecord(action="tool.changed"))
-    RestoreMonitor().look()
+    RestoreMonitor().check()
     assert known() == 6
     monkeypatch.setattr(restore_guard, "CHECKPOINT_ENTRIES", 1)
-    RestoreMonitor().look()
+    RestoreMonitor().check()
     assert known() == 7
     monkeypatch.undo()
     append_entry(AuditRecord(action="tool.changed"))
     later = clock.now() + timedelta(seconds=61)
     monkeypatch.setattr(clock, "now", lambda: later)
     watch = RestoreMonitor()
-    watch.look()
+    watch.check()
     assert known() == 8 and not write_checkpoint()
     append_entry(AuditRecord(action="tool.changed"))
-    watch.look()
+    watch.check()
     assert known() == 8, "it looks every few seconds"
 
 
@@ -170,11 +170,11 @@ def test_manually_raised_epoch_is_detected(log):
 def test_unreadable_checkpoints_block_dangerous_starts(log, checkpoints):
     checkpoints.unlink()
     checkpoints.mkdir()
-    assert detect_restore() != "" and checkpoint_write_fault() != "" and RestoreMonitor().look() == ""
+    assert detect_restore() != "" and checkpoint_write_fault() != "" and RestoreMonitor().check() == ""
     with pytest.raises(AuditUnavailable):
         ensure_start_allowed()
     checkpoints.rmdir()
-    assert RestoreMonitor().look() == detect_restore() == checkpoint_write_fault() == ""
+    assert RestoreMonitor().check() == detect_restore() == checkpoint_write_fault() == ""
     ensure_start_allowed()
 
 
