@@ -252,7 +252,7 @@ def differences(before: AgentDocument, after: AgentDocument) -> Iterator[str]:
     old, new = agent_columns(before), agent_columns(after)
     for name in (each for each in new if old[each] != new[each]):
         if name == "enabled":
-            yield "switched on" if new[name] else "switched off"
+            yield "enabled" if new[name] else "disabled"
         elif name == "instructions":
             yield "instructions changed"
         else:

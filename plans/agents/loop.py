@@ -101,7 +101,7 @@ FULL = (
     "Clone the plan without completed steps."
 )
 NO_AGENT = "There is no agent called {name} that {who} may use."
-SWITCHED_OFF = "The agent {name} is switched off. An administrator can switch it on."
+DISABLED = "The agent {name} is disabled. An administrator can enable it."
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
     if agent is None or not definitions.may_use(plan.author, agent):
         raise ToolError(NO_AGENT.format(name=step.agent, who=plan.author.get_username()))
     if not agent.enabled:
-        raise ToolError(SWITCHED_OFF.format(name=agent.name))
+        raise ToolError(DISABLED.format(name=agent.name))
     document = agent_document(agent)
     run = AgentRun.objects.filter(step=step.pk).first()
     if run is None:
@@ -339,7 +339,7 @@ def require_enabled(parent_pk: int) -> None:
     if not definitions.may_use(author, run.agent):
         raise ToolError(NO_AGENT.format(name=run.agent.name, who=author.get_username()))
     if not run.agent.enabled:
-        raise ToolError(SWITCHED_OFF.format(name=run.agent.name))
+        raise ToolError(DISABLED.format(name=run.agent.name))
 
 
 def give_up(tx: PlanTransaction, step: ClaimedStep) -> None:

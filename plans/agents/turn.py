@@ -155,7 +155,7 @@ SECONDS = 300.0
 STREAM_MARGIN_SECONDS = 0.1
 OUT_OF_TIME = "The agent ran out of time before its model responded. Retry this step to continue."
 NO_TURN = "No agent waits for this model turn. Set `agent` on a step instead of calling this tool."
-SWITCHED_OFF = "The agent {name} was switched off. An administrator can switch it on."
+DISABLED = "The agent {name} was disabled. An administrator can enable it."
 NOT_THEIRS = "{who} may no longer use the agent {name}. An administrator can allow it."
 TURN_NOT_AWAITED = "This turn is no longer needed, because its agent's step has ended."
 POLL_SECONDS = 1.0
@@ -208,7 +208,7 @@ def turn_of(context: ToolContext) -> Turn:
     if step is None or run is None:
         raise ToolError(NO_TURN)
     if not run.agent.enabled:
-        raise ToolError(SWITCHED_OFF.format(name=run.agent.name))
+        raise ToolError(DISABLED.format(name=run.agent.name))
     if not definitions.may_use(step.plan.author, run.agent):
         raise ToolError(NOT_THEIRS.format(who=step.plan.author.get_username(), name=run.agent.name))
     settings = AgentDocument.model_validate_json(run.settings)

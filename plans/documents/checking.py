@@ -248,7 +248,7 @@ class _PlanCheck:
             message = f"There is no agent called {name} that you may use."
             yield self.unknown(_error(path, "agent_unavailable", message), name, self.agents)
         elif not known.enabled:
-            message = f"The agent {name} is switched off; the step will fail unless it is switched on again."
+            message = f"The agent {name} is disabled; the step will fail unless it is enabled again."
             yield Problem(path, "agent_disabled", "warning", message)
         elif not known.has_model:
             message = f"The agent {name} has no model; the step will fail."

@@ -124,7 +124,7 @@ def steps_of_question(output: PlannerOutput, place: StepPlacement) -> list[StepD
     }
     plans_on = {
         "step_id": place.first + 1,
-        "description": "Plan on with the answer",
+        "description": "Continue planning with the answer",
         "tool": PLAN_ON,
         "parameters": {},
         "dependencies": [place.first],

@@ -214,7 +214,7 @@ class DecisionResult:
     `undoable`: the message is that of a decision that can be undone.
     """
 
-    said: str = ""
+    message: str = ""
     undoable: bool = False
     setback: DecisionError | None = None
     status: int = 200
@@ -247,7 +247,7 @@ def submit_decision(held: ApprovalRequest, by: User, form: QueryDict) -> Decisio
     except ToolgateError as error:
         return replace(_failure_result(held, by, error, answer, form), subject=subject)
     undoable = has_undo_window(answer.verdict) and not _is_open(request)
-    return DecisionResult(said=success_message(answer.verdict, request), undoable=undoable)
+    return DecisionResult(message=success_message(answer.verdict, request), undoable=undoable)
 
 
 def edit_check_result(editing: EditForm, form: QueryDict) -> DecisionResult:

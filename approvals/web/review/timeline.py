@@ -40,7 +40,7 @@ class TimelineEntry:
     did: str
     icon: str = "clock"
     hue: str = ""
-    said: str = ""
+    text: str = ""
     note: str = ""
     is_agent: bool = False
     counts: bool = False
@@ -110,14 +110,14 @@ def _timeline_entries(request: ApprovalRequest) -> Iterator[TimelineEntry]:
             )
     for review in request.reviews.all():
         yield from _review_entries(request, review)
-    for said in request.comments.all():
+    for comment in request.comments.all():
         yield TimelineEntry(
-            at=said.at,
-            who=user_display_name(said.person),
-            did=_("commented through an agent") if said.is_agent else _("commented"),
-            icon="bot" if said.is_agent else "human",
-            said=said.text,
-            is_agent=said.is_agent,
+            at=comment.at,
+            who=user_display_name(comment.person),
+            did=_("commented through an agent") if comment.is_agent else _("commented"),
+            icon="bot" if comment.is_agent else "human",
+            text=comment.text,
+            is_agent=comment.is_agent,
         )
     for handed in request.delegations.all():
         did = _("delegated to %(name)s") % {"name": user_display_name(handed.to)}
@@ -149,7 +149,7 @@ def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[Timeli
         did=str(verdict.label).lower(),
         icon=icon,
         hue=hue if review.counts else "",
-        said=review.comment,
+        text=review.comment,
         note=" ".join(notes),
         counts=review.counts,
     )

@@ -70,9 +70,9 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
     if outcome.setback is not None:
         return decision_response(request, public_id, outcome)
     if outcome.undoable:
-        messages.success(request, outcome.said, extra_tags=UNDO)
+        messages.success(request, outcome.message, extra_tags=UNDO)
     else:
-        messages.success(request, f"{summary_of(request.user, held)}: {outcome.said}")
+        messages.success(request, f"{summary_of(request.user, held)}: {outcome.message}")
     return decision_response(request, following)
 
 

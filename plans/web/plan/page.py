@@ -43,12 +43,12 @@ MODEL_READS_WARNING = gettext_noop("Tell it only what it needs, never a password
 class OpenQuestion:
     """A question that waits for an answer; without its text for viewers who may not read it.
 
-    `told_by` names the author, because the text is not Toolgate's; `read_by` names the model that reads the answer.
+    `author_note` names the author, because the text is not Toolgate's; `read_by` names the model that reads the answer.
     """
 
     number: int
     text: str = ""
-    told_by: str = ""
+    author_note: str = ""
     read_by: str = ""
 
 
@@ -78,15 +78,15 @@ def _open_question(picture: PlanOverview, step: StepOverview, text: str) -> Open
     plan = picture.plan
     if step.parent is not None:
         name = picture.by_number[step.parent].step.agent
-        told_by = _("Written by the agent %(agent)s, a language model.") % {"agent": name}
+        author_note = _("Written by the agent %(agent)s, a language model.") % {"agent": name}
         read_by = _("the model provider of %(agent)s") % {"agent": name}
-        return OpenQuestion(step.number, text, f"{told_by} {_(MODEL_READS_WARNING)}", read_by)
+        return OpenQuestion(step.number, text, f"{author_note} {_(MODEL_READS_WARNING)}", read_by)
     if plan.request:
-        told_by = _("Written by the planner, a language model.")
-        return OpenQuestion(step.number, text, f"{told_by} {_(MODEL_READS_WARNING)}", _("the language model"))
+        author_note = _("Written by the planner, a language model.")
+        return OpenQuestion(step.number, text, f"{author_note} {_(MODEL_READS_WARNING)}", _("the language model"))
     if plan.token is not None and plan.token.kind == ApiToken.Kind.AGENT:
-        told_by = _("Written by the agent %(agent)s.") % {"agent": plan.token.name}
-        return OpenQuestion(step.number, text, f"{told_by} {_(MODEL_READS_WARNING)}")
+        author_note = _("Written by the agent %(agent)s.") % {"agent": plan.token.name}
+        return OpenQuestion(step.number, text, f"{author_note} {_(MODEL_READS_WARNING)}")
     return OpenQuestion(step.number, text, _("Written in the plan by its submitter."))
 
 
@@ -127,7 +127,7 @@ class PlanPage:
     stake: AtStake | None = None
     may_write: bool = False
     clone_links: CloneLinks = NO_CLONE_LINKS
-    said: Conversation = field(default_factory=Conversation)
+    conversation: Conversation = field(default_factory=Conversation)
     text: str = ""
     has_prompts: bool = False
     work: AgentActivity | None = None
@@ -211,7 +211,7 @@ class PlanPage:
         return self.may_write and not (self.picture.private.steps and not self.may_reveal)
 
 
-def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -> PlanPage:
+def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) -> PlanPage:
     """Return the page of a plan with an open step: the one in the query, or the one that needs attention."""
     picture, tab = load_overview(plan), query.get("tab", "")
     asked = load_step_card(picture, step_in_query(query) or 0)
@@ -228,10 +228,10 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **said: str) -
         may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
         clone_links=clone_links(plan, viewer),
         has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),
-        setback=said.get("setback", ""),
-        comment=said.get("comment", ""),
-        said=conversation_of(picture, may_read=may_reveal),
-        text=said.get("text", ""),
+        setback=typed.get("setback", ""),
+        comment=typed.get("comment", ""),
+        conversation=conversation_of(picture, may_read=may_reveal),
+        text=typed.get("text", ""),
         work=load_activity(picture, card.number, may_read=may_reveal) if card and card.step.agent else None,
     )
 

@@ -130,8 +130,7 @@ def announce_action(request: PageRequest, answer: HttpResponse, done: str, *, re
 def render_failure(request: PageRequest, public_id: str, query: dict[str, str], error: ToolgateError) -> HttpResponse:
     """Show the current plan with the reason for a failure; htmx reloads the whole page."""
     typed = {name: request.POST.get(name, "")[:4000] for name in ("comment", "text")}
-    said = {"setback": error.message, **typed}
-    page = plan_page(request.user, plan_or_404(request.user, public_id), query, **said)
+    page = plan_page(request.user, plan_or_404(request.user, public_id), query, setback=error.message, **typed)
     response = render(request, "plans/plan.html", _render_parts(page), status=error_status(error))
     response["HX-Refresh"] = "true"
     return response

@@ -170,7 +170,7 @@ def test_turn_cut_off_stops_for_time_limit(script, stage, ada):
 @pytest.mark.usefixtures("script")
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"enabled": False}, "The agent ann is switched off."), ({"groups": '["finance"]'}, "no agent called ann")],
+    [({"enabled": False}, "The agent ann is disabled."), ({"groups": '["finance"]'}, "no agent called ann")],
 )
 def test_approved_call_does_not_start_if_agent_was_disabled(stage, ada, rosa, change, words):
     make_agent()

@@ -296,7 +296,7 @@ def test_disabled_agent_is_not_asked(server, stage, ada):
     stage.acts["safe"] = lambda value, context: Agent.objects.update(enabled=False)
     plan = work_off(agent_plan(ada))
     assert plan.status == "failed"
-    assert step_of(plan, 1).error == loop.SWITCHED_OFF.format(name="ann")
+    assert step_of(plan, 1).error == loop.DISABLED.format(name="ann")
     assert len(server.asked) == 1
 
 

@@ -108,7 +108,7 @@ def test_a_change_keeps_omitted_fields(rest):
     assert body["may_use"] is False
     _, _, changes = kept()[1]
     assert changes[0] == "instructions changed"
-    assert "switched off" in changes
+    assert "disabled" in changes
     assert "Be brief" not in str(changes)
 
 
