@@ -38,6 +38,15 @@ class PageBoundField(BoundField):
         return built | {"autofocus": True} if "aria-invalid" in built else built
 
 
+class MultilineField(forms.CharField):
+    """A text of several lines; their ends become LF, whatever the browser sends."""
+
+    def to_python(self, value: Any) -> Any:
+        """Return the text."""
+        text: str | None = super().to_python(value)
+        return text and text.replace("\r\n", "\n")
+
+
 class PageForm(forms.Form):
     """A form of a page."""
 

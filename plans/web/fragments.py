@@ -31,7 +31,7 @@ from plans.web.plan_list import first_page_rows
 
 def remove_closed_request(change: Change) -> list[str]:
     """Return fragments that remove a closed request from the lists of pending requests."""
-    return [render_to_string("approvals/_left.html", {"change": change})] if change.type == CLOSED else []
+    return [_render("_gone.html", id=f"q-{change.id}")] if change.type == CLOSED else []
 
 
 PLAN_RESTS, SHELL_RESTS, VIEWS_REST = 0.1, 0.5, 1.0
@@ -90,7 +90,7 @@ def _render_plan(plan_ref: str) -> Fragments:
     removed = removed_step_numbers(picture.plan)
     fragments |= (
         _rows(picture)
-        | {f"s{number}": _render("plans/_gone.html", number=number) for number in removed}
+        | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
         | {f"m{row.pk}": _value(picture.plan.public_id, row) for row in picture.memory}
         | _events(picture)
         | _refresh_triggers(picture, removed)

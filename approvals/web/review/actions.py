@@ -6,9 +6,11 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from django import forms
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
@@ -32,6 +34,7 @@ from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from catalog.errors import field_error
 from catalog.ui.labels import format_time_left
+from catalog.ui.page_forms import MultilineField
 
 MAX_REASONS_OFFERED = 3
 REJECTIONS_SEARCHED = 20
@@ -201,80 +204,115 @@ class ReviewActions:
         return "string" not in (kinds if isinstance(kinds, list) else [kinds])
 
 
+class NoteForm(forms.Form):
+    """The text of a comment, or the reason of a withdrawal or revocation."""
+
+    comment = MultilineField(required=False, strip=False)
+
+
+class SnoozeForm(forms.Form):
+    """The time until which a request is snoozed, with its offset from UTC."""
+
+    until = forms.CharField(required=False)
+
+    def clean_until(self) -> datetime:
+        """Return the time. Raises ValidationError."""
+        try:
+            moment = parse_datetime(self.cleaned_data["until"])
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise ValidationError(_("Choose one of the times in the menu."))
+        return moment
+
+
+class DelegateForm(forms.Form):
+    """The user to whom a request is delegated; nobody ends a delegation."""
+
+    to = forms.CharField(required=False, strip=False)
+
+    def __init__(self, data: QueryDict, *, is_delegated: bool) -> None:
+        super().__init__(data)
+        self.is_delegated = is_delegated
+
+    def clean_to(self) -> User | None:
+        """Return the user; None for nobody. Raises ValidationError."""
+        username = self.cleaned_data["to"]
+        person = find_active_user(username) if username else None
+        if username and person is None:
+            raise ValidationError(_("There is no active user with this name."))
+        if person is None and not self.is_delegated:
+            raise ValidationError(_("Choose a user to delegate to."))
+        return person
+
+
+def _cleaned(form: forms.Form, name: str) -> Any:
+    """Return the value of a form's field. Raises ParameterError."""
+    if not form.is_valid():
+        raise field_error(name, "invalid", str(form.errors[name][0]))
+    return form.cleaned_data[name]
+
+
 Action = Callable[[ApprovalRequest, User, QueryDict], str]
 HIDING_ACTIONS = frozenset({"snooze"})
 """Actions after which the page opens the next request."""
 
 
-def perform_action(action: str, request: ApprovalRequest, by: User, form: QueryDict) -> str:
+def perform_action(action: str, request: ApprovalRequest, by: User, sent: QueryDict) -> str:
     """Perform an action and return its success message.
 
     Raises KeyError for an unknown action, and NotAllowed, Conflict and ParameterError from the action itself.
     """
-    return ACTIONS[action](request, by, form)
+    return ACTIONS[action](request, by, sent)
 
 
-def _claim(request: ApprovalRequest, by: User, form: QueryDict) -> str:
+def _claim(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
     coordination.claim(request, by=by)
     return _("Claimed: others see that you are working on it. They can still decide it.")
 
 
-def _release(request: ApprovalRequest, by: User, form: QueryDict) -> str:
+def _release(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
     coordination.release(request, by=by)
     return _("Claim released.")
 
 
-def _extend(request: ApprovalRequest, by: User, form: QueryDict) -> str:
+def _extend(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
     until = coordination.extend(request, by=by).expires_at
     return _("Deadline extended until %(time)s UTC.") % {"time": f"{until:%-d %b %H:%M}"}
 
 
-def _snooze(request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    until = _parse_snooze_time(form.get("until", ""))
+def _snooze(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
+    until = _cleaned(SnoozeForm(sent), "until")
     coordination.snooze(request, by=by, until=until)
     return _("Snoozed until %(time)s UTC, for you only.") % {"time": f"{until:%-d %b %H:%M}"}
 
 
-def _parse_snooze_time(text: str) -> datetime:
-    try:
-        moment = parse_datetime(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise field_error("until", "invalid", _("Choose one of the times in the menu."))
-    return moment
-
-
-def _unsnooze(request: ApprovalRequest, by: User, form: QueryDict) -> str:
+def _unsnooze(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
     coordination.unsnooze(request, by=by)
     return _("Back in your list.")
 
 
-def _delegate(request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    username = form.get("to", "")
-    person = find_active_user(username) if username else None
-    if username and person is None:
-        raise field_error("to", "invalid", _("There is no active user with this name."))
-    if person is None and by.pk not in {each.by_id for each in request.delegations.all()}:
-        raise field_error("to", "required", _("Choose a user to delegate to."))
+def _delegate(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
+    is_delegated = by.pk in {each.by_id for each in request.delegations.all()}
+    person = _cleaned(DelegateForm(sent, is_delegated=is_delegated), "to")
     coordination.delegate(request, by=by, to=person)
     if person is None:
         return _("Delegation removed.")
     return _("Delegated to %(name)s, who can now answer on your behalf.") % {"name": user_display_name(person)}
 
 
-def _comment(request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    coordination.comment(request, by=by, text=form.get("comment", "").replace("\r\n", "\n"))
+def _comment(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
+    coordination.comment(request, by=by, text=_cleaned(NoteForm(sent), "comment"))
     return _("Comment added.")
 
 
-def _withdraw(request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    lifecycle.withdraw(request, by=by, reason=form.get("comment", "").replace("\r\n", "\n"))
+def _withdraw(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
+    lifecycle.withdraw(request, by=by, reason=_cleaned(NoteForm(sent), "comment"))
     return _("Request withdrawn. The call will not run.")
 
 
-def _revoke(request: ApprovalRequest, by: User, form: QueryDict) -> str:
-    decisions.revoke(request, by=by, comment=form.get("comment", "").replace("\r\n", "\n"))
+def _revoke(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
+    decisions.revoke(request, by=by, comment=_cleaned(NoteForm(sent), "comment"))
     return _("Approval revoked. The call will not run.")
 
 

@@ -18,7 +18,7 @@ from catalog.inventory import snapshot
 from catalog.inventory.selectors import LEVELS
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
-from catalog.ui.page_forms import PageForm
+from catalog.ui.page_forms import MultilineField, PageForm
 from plans.agents.definitions import ToolFilter, agent_document
 from plans.engine.questions import ASK_USER
 from plans.llm import provider
@@ -60,7 +60,7 @@ class AgentForm(PageForm):
             "Lowercase letters, digits, - and _. Plans refer to this name, so it cannot be changed later."
         ),
     )
-    instructions = forms.CharField(
+    instructions = MultilineField(
         label=gettext_lazy("Instructions"),
         required=False,
         widget=forms.Textarea({"rows": 8, "maxlength": 20_000, "required": True}),
@@ -153,7 +153,6 @@ class AgentForm(PageForm):
         """Return the agent of a valid form as a body for the service."""
         data = dict(self.cleaned_data)
         del data["updated_at"]
-        data["instructions"] = data["instructions"].replace("\r\n", "\n")
         tools = {name: data.pop(name) for name in ("names", "categories", "max_level")}
         budget = {name: data.pop(name) for name in LIMITS}
         return data | {"tools": tools, "budget": budget}
@@ -169,7 +168,7 @@ class AgentForm(PageForm):
 class TaskForm(PageForm):
     """A task for an agent. With `key`, a form that is submitted twice starts one plan."""
 
-    task = forms.CharField(
+    task = MultilineField(
         label=gettext_lazy("Task"),
         required=False,
         widget=forms.Textarea({"rows": 3, "maxlength": MAX_TASK, "required": True}),
@@ -185,7 +184,7 @@ class TaskForm(PageForm):
 
     def clean_task(self) -> str:
         """Return the task. Raises ValidationError if it is empty or too long."""
-        task: str = self.cleaned_data["task"].replace("\r\n", "\n")
+        task: str = self.cleaned_data["task"]
         if not task:
             raise forms.ValidationError(_("Describe the task in a sentence or two."))
         if len(task) > MAX_TASK:
@@ -197,8 +196,7 @@ class TaskForm(PageForm):
 
     def renew_key(self) -> None:
         """Let the form be submitted again."""
-        self.data = self.data.copy()
-        self.data["key"] = secrets.token_urlsafe(18)
+        self.data = {name: self.data[name] for name in self.data} | {"key": secrets.token_urlsafe(18)}
 
 
 def _initial(agent: Agent) -> dict[str, Any]:
