@@ -345,7 +345,7 @@ def _accept(rows: Iterable[Tool], *, by: User, reason: str) -> None:
         take_up_definition(row, Definition.from_json(row.held_definition or {}))
     _publish([], is_changed=True)
     for row in rows:  # last: each waits for the head of the audit log
-        signals.record_fact("tool.accepted", by=by, reason=reason, **version_facts(row))
+        signals.record_fact("tool.accepted", by=by, reason=reason, **level_facts(row))
 
 
 def request_sync(source_pk: int) -> None:
@@ -522,11 +522,12 @@ def _sync_tool(
         row.registered = True
         row.save(update_fields=["registered", "updated_at"])
     if _is_same_offer(known, definition):
-        if row.held_version_id is not None or known != definition:
+        is_taken_up = row.held_version_id is not None or known != definition
+        if is_taken_up:
             take_up_definition(row, definition)
+        if is_taken_up or came_back:
             changes.changed.append(name)
-        elif came_back:
-            changes.changed.append(name)
+            yield signals.Fact("tool.changed", data={**level_facts(row), "source": source.name})
     elif source.trusted and differ_in_words_only(known, definition):
         take_up_definition(row, definition)
         changes.changed.append(name)
@@ -534,13 +535,15 @@ def _sync_tool(
     elif name in changes.drifted:
         return  # it was written before the source was read again
     elif row.held_definition != definition.as_json():
-        _hold(row, definition)
         changes.drifted.append(name)
-        yield signals.Fact(
-            "tool.held", data={**version_facts(row), "held": row.held_version and row.held_version.number}
-        )
+        yield _hold(row, definition)
     else:
         changes.drifted.append(name)
+
+
+def level_facts(row: Tool) -> dict[str, Any]:
+    """Return the properties of a tool that facts contain which may explain a lower level."""
+    return {**version_facts(row), "level": row.current_version.safety_level if row.current_version else None}
 
 
 def _is_same_offer(known: Definition, offered: Definition) -> bool:
@@ -594,15 +597,16 @@ def take_up_definition(row: Tool, definition: Definition) -> None:
     publish_version(row, version_columns(with_overrides(tool, row)))
 
 
-def _hold(row: Tool, definition: Definition) -> None:
+def _hold(row: Tool, definition: Definition) -> signals.Fact:
     """Store a definition as a held version: the tool cannot be called until an administrator accepts it."""
     tool = build_tool(row.name, definition, settings_of(row.source))
     columns = version_columns(with_overrides(tool, row))
     fingerprint = columns_fingerprint(row.name, columns)
-    known = row.versions.filter(fingerprint=fingerprint).first()
-    row.held_version = known or create_version(row, fingerprint, columns)
-    row.held_definition = definition.as_json()
+    held = row.versions.filter(fingerprint=fingerprint).first() or create_version(row, fingerprint, columns)
+    row.held_version, row.held_definition = held, definition.as_json()
     row.save(update_fields=["held_version", "held_definition", "updated_at"])
+    names = {"held": held.number, "held_fingerprint": fingerprint}
+    return signals.Fact("tool.held", data={**version_facts(row), **names})
 
 
 def _write_implementation(row: Tool, reference: str, digest: str) -> None:

@@ -126,7 +126,8 @@ def _starts() -> Iterator[Finding]:
 
 def _versions() -> Iterator[Finding]:
     """Find versions that are missing from the audit log."""
-    recorded = {(data.get("tool"), data.get("fingerprint")) for data in (json.loads(row[0]) for row in rows(OF_TOOLS))}
+    entries = [json.loads(row[0]) for row in rows(OF_TOOLS)]
+    recorded = {(data.get("tool"), data.get(name)) for data in entries for name in ("fingerprint", "held_fingerprint")}
     for tool, number, fingerprint in rows(VERSIONS):
         if (tool, fingerprint) not in recorded:
             yield Finding(f"{tool}/{number}", "This version is not in the audit log.")

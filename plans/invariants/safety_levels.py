@@ -40,7 +40,9 @@ class ToolHistory:
     def add(self, entry: AuditEntry, details: dict[str, Any]) -> None:
         """Add one entry about the tool."""
         self.enabled = {"tool.enabled": True, "tool.disabled": False}.get(entry.action, self.enabled)
-        self.registered = {"tool.removed": False, "tool.changed": True}.get(entry.action, self.registered)
+        self.registered = {"tool.removed": False, "tool.changed": True, "tool.accepted": True}.get(
+            entry.action, self.registered
+        )
         self.at.append(entry.at)
         version = int(details.get("version") or (self.states[-1][0] if self.states else 0))
         self.states.append((version, self.enabled and self.registered))
@@ -89,7 +91,9 @@ def _tool_histories() -> dict[str, ToolHistory]:
     """Return the history of each tool in the audit log, by name."""
     found: dict[str, ToolHistory] = {}
     administrators = _administrators()
-    entries = AuditEntry.objects.filter(Q(action__startswith="tool.") | Q(action=GIVEN)).order_by("seq")
+    trusted: set[str] = set()
+    is_read = Q(action__startswith="tool.") | Q(action=GIVEN) | Q(action__in=("source.created", "source.changed"))
+    entries = AuditEntry.objects.filter(is_read).order_by("seq")
     for entry in entries.iterator(AT_ONCE):
         details = json.loads(entry.details)
         if entry.action == GIVEN:
@@ -97,12 +101,30 @@ def _tool_histories() -> dict[str, ToolHistory]:
                 {entry.object_ref} if {ADMINISTRATOR, "superuser"} & set(details.get("roles", ())) else set()
             )
             continue
+        by_administrator = f"user_{entry.actor_id}" in administrators
+        if entry.action.startswith("source."):
+            name, is_trusted = str(details.get("source")), _trust_after(details)
+            if is_trusted is False:
+                trusted.discard(name)
+            elif is_trusted and by_administrator:
+                trusted.add(name)
+            continue
         line = found.setdefault(entry.tool_name, ToolHistory())
         line.add(entry, details)
-        explained = str(details.get("reason", "")).strip() and f"user_{entry.actor_id}" in administrators
+        explained = str(details.get("reason", "")).strip() and by_administrator
         if entry.action == "tool.level_set" and explained:
             line.allowed.add((line.states[-1][0], str(details.get("after"))))
+        follows_trust = entry.action == "tool.changed" and details.get("source") in trusted
+        if (entry.action == "tool.accepted" and explained) or follows_trust:
+            line.allowed.add((line.states[-1][0], str(details.get("level"))))
     return found
+
+
+def _trust_after(details: dict[str, Any]) -> bool | None:
+    """Return whether a new or changed source is trusted; None if the entry does not say so."""
+    changed = (details.get("changes") or {}).get("trusted")
+    trusted: bool | None = changed[1] if changed else details.get("trusted")
+    return trusted
 
 
 def _administrators() -> set[str]:

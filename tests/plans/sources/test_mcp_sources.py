@@ -10,12 +10,21 @@ from approvals.requests import lifecycle
 from catalog.errors import ToolHeld, UpstreamUnavailable
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
-from catalog.inventory.sources import accept_version, create_source, preview_source, sync_source, update_source
+from catalog.inventory.sources import (
+    accept_changes,
+    accept_version,
+    create_source,
+    held_digest,
+    preview_source,
+    sync_source,
+    update_source,
+)
 from catalog.models import Call, Source, Tool, ToolVersion
 from catalog.sources import mcp_client
 from plans.demo.sources import TIME_SERVER
 from plans.engine.calls import prepare_call
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
+from tests.invariants import assert_invariants
 from tests.upstreams import DROP, READ, TEXT
 
 
@@ -157,3 +166,34 @@ def test_server_of_a_real_package_is_imported_and_called(transactional_db, admin
     plan = work_off(make_plan(ada, step(1, "convert_time", parameters={**times, "time": "noon"})))
     assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "upstream_error")
     mcp_client.close_connections()
+
+
+def test_invariants_hold_after_changes_of_an_upstream(source, ada, admin, offer):
+    """Each change of what is called is in the audit log: held, accepted, withdrawn, removed, back, and trusted less."""
+    changed = {**READ, "inputSchema": {**TEXT, "required": []}}
+
+    def offer_and_call(*tools):
+        offer(*tools)
+        sync_source(source)
+        return work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
+
+    offer_and_call(READ, DROP)
+    offer(changed, DROP)
+    sync_source(source)
+    assert_invariants()
+    offer_and_call(READ, DROP)
+    assert_invariants()
+    offer(changed, DROP)
+    sync_source(source)
+    accept_changes(source, {"read_page": held_digest(Tool.objects.get(name="read_page"))}, by=admin, reason="Fine")
+    offer_and_call(changed, DROP)
+    assert_invariants()
+    offer(DROP)
+    sync_source(source)
+    offer_and_call(changed, DROP)
+    assert_invariants()
+    for trusted in (False, True):
+        update_source(source, {"trusted": trusted}, by=admin)
+        offer_and_call(changed, DROP)
+        assert Tool.objects.get(name="read_page").current_version.safety_level == ("safe" if trusted else "cautious")
+        assert_invariants()
