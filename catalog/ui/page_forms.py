@@ -1,12 +1,17 @@
 """Django forms of pages: one template for each field, and problems of services at their fields."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django import forms
 from django.forms.boundfield import BoundField
 from django.forms.renderers import TemplatesSetting
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
 
-from catalog.errors import ToolError, ToolgateError
+from catalog.errors import Conflict, ParameterError, ToolError, ToolgateError
 
 WIDGET_CLASSES: dict[type[forms.Widget], str] = {
     forms.Select: "select",
@@ -61,9 +66,46 @@ class PageForm(forms.Form):
             if field.widget.attrs.get("rows") == DEFAULT_ROWS:
                 field.widget.attrs["rows"] = 3
 
+    @contextmanager
+    def refusals_shown(self) -> Iterator[None]:
+        """Show at the fields what a service refuses in the body: invalid values, and conflicts."""
+        try:
+            yield
+        except (ParameterError, Conflict) as error:
+            self.add_problems(error)
+
     def add_problems(self, error: ToolgateError) -> None:
         """Show what a service refused, at its field where it names one."""
         details = error.details if isinstance(error, ToolError) else {}
         for each in details.get("errors") or [{"path": "", "message": error.message}]:
             name = str(each["path"]).partition(".")[0]
             self.add_error(name if name in self.fields else None, each["message"])
+
+
+def render_form(request: HttpRequest, template: str, form: PageForm, **shown: Any) -> HttpResponse:
+    """Render a page with its form: 422 if the form has errors."""
+    return render(request, template, {"form": form, **shown}, status=422 if form.errors else 200)
+
+
+def stripped_lines(text: str) -> list[str]:
+    """Return the lines of a text that are not blank."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class PairsField(forms.CharField):
+    """Lines such as `NAME: value`, as a dict."""
+
+    widget = forms.Textarea
+
+    def __init__(self, *, separator: str, **options: Any) -> None:
+        super().__init__(required=False, **options)
+        self.separator = separator
+
+    def clean(self, value: Any) -> Any:
+        """Return the pairs. Raises ValidationError."""
+        pairs = [line.partition(self.separator) for line in stripped_lines(super().clean(value))]
+        if not all(mark for _name, mark, _value in pairs):
+            raise forms.ValidationError(
+                _("Write one “name%(separator)s value” on each line."), params={"separator": self.separator}
+            )
+        return {name.strip(): text.strip() for name, _mark, text in pairs}

@@ -14,7 +14,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from catalog.core.canonical_json import parse_json
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import (
-    Conflict,
     MalformedJSON,
     ParameterError,
     SourceProblem,
@@ -30,7 +29,7 @@ from catalog.models import Source, Tool
 from catalog.sources.http_requests import METHODS
 from catalog.sources.settings import masked, read_secrets
 from catalog.ui.labels import Badge
-from catalog.ui.page_forms import PageForm
+from catalog.ui.page_forms import PageForm, PairsField, render_form, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.web.version_changes import request_change
 
@@ -74,16 +73,14 @@ class SourceSettingsForm(PageForm):
         max_length=2000,
         help_text=gettext_lazy("Replaces the server that an OpenAPI document names."),
     )
-    headers = forms.CharField(
+    headers = PairsField(
+        separator=":",
         label=gettext_lazy("Headers"),
-        required=False,
-        widget=forms.Textarea,
         help_text=gettext_lazy("Sent with each request, such as “Authorization: Bearer …”, one on each line."),
     )
-    env = forms.CharField(
+    env = PairsField(
+        separator="=",
         label=gettext_lazy("Environment"),
-        required=False,
-        widget=forms.Textarea,
         help_text=gettext_lazy("Variables of the command, such as “API_KEY=…”, one on each line."),
     )
     timeout = forms.IntegerField(
@@ -106,7 +103,7 @@ class SourceSettingsForm(PageForm):
         data = self.cleaned_data
         return {
             "url": data["url"],
-            "command": data["command"].split("\n") if data["command"] else [],
+            "command": data["command"],
             "base_url": data["base_url"],
             "headers": data["headers"],
             "env": data["env"],
@@ -120,17 +117,9 @@ class SourceSettingsForm(PageForm):
             self.fields[name].widget = forms.HiddenInput()
         return self
 
-    def clean_command(self) -> str:
-        """Return the command with one kind of line end."""
-        return _lines(self.cleaned_data["command"])
-
-    def clean_headers(self) -> dict[str, str]:
-        """Return the headers by name."""
-        return _pairs(self.cleaned_data["headers"], ":")
-
-    def clean_env(self) -> dict[str, str]:
-        """Return the environment by name."""
-        return _pairs(self.cleaned_data["env"], "=")
+    def clean_command(self) -> list[str]:
+        """Return the program and its arguments."""
+        return stripped_lines(self.cleaned_data["command"])
 
 
 class NewSourceForm(SourceSettingsForm):
@@ -220,10 +209,9 @@ class HttpToolForm(PageForm):
             "other parameters become the query (GET, HEAD, DELETE) or the JSON body."
         ),
     )
-    headers = forms.CharField(
+    headers = PairsField(
+        separator=":",
         label=gettext_lazy("Headers"),
-        required=False,
-        widget=forms.Textarea,
         help_text=gettext_lazy("Such as “Authorization: Bearer …”, one on each line. Stored encrypted, never shown."),
     )
     timeout = forms.IntegerField(label=gettext_lazy("Timeout in seconds"), min_value=1, max_value=300, initial=30)
@@ -239,10 +227,6 @@ class HttpToolForm(PageForm):
             raise forms.ValidationError(str(error)) from None
         return value if isinstance(value, dict) else {}
 
-    def clean_headers(self) -> dict[str, str]:
-        """Return the headers by name."""
-        return _pairs(self.cleaned_data["headers"], ":")
-
     def clean_categories(self) -> list[str]:
         """Return the names of the categories."""
         return [each.strip() for each in self.cleaned_data["categories"].split(",") if each.strip()]
@@ -253,23 +237,6 @@ class HttpToolForm(PageForm):
             for each in error.details.get("errors", ()):
                 each["path"] = str(each["path"]).removeprefix("http.")
         super().add_problems(error)
-
-
-def _lines(text: str) -> str:
-    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
-
-
-def _pairs(text: str, separator: str) -> dict[str, str]:
-    """Return lines such as `NAME: value` as a dict. Raises ValidationError."""
-    found = {}
-    for line in _lines(text).split("\n") if text.strip() else []:
-        name, mark, value = line.partition(separator)
-        if not mark:
-            raise forms.ValidationError(
-                _("Write one “name%(separator)s value” on each line."), params={"separator": separator}
-            )
-        found[name.strip()] = value.strip()
-    return found
 
 
 @require_safe
@@ -297,14 +264,12 @@ def new_source(request: PageRequest) -> HttpResponse:
     form = NewSourceForm(request.POST, request.FILES)
     preview: SourcePreview | None = None
     if form.is_valid():
-        try:
+        with form.refusals_shown():
             values = form.values()
             if request.POST.get("do") == "add":
                 return _add(request, values)
             preview = sources.preview_source(values, by=request.user)
-        except (ParameterError, Conflict) as error:
-            form.add_problems(error)
-    return _render_new(request, form, preview, status=422 if form.errors else 200)
+    return _render_new(request, form, preview)
 
 
 def _add(request: PageRequest, values: dict[str, Any]) -> HttpResponse:
@@ -349,18 +314,15 @@ def _sync(request: PageRequest, source: Source) -> None:
         messages.warning(request, problem)
 
 
-def _render_new(
-    request: PageRequest, form: NewSourceForm, preview: SourcePreview | None = None, status: int = 200
-) -> HttpResponse:
+def _render_new(request: PageRequest, form: NewSourceForm, preview: SourcePreview | None = None) -> HttpResponse:
     sent = form.cleaned_data if form.is_bound else {}
     shown = {
         "section": "sources",
-        "form": form,
         "preview": preview,
         "levels": [level.value for level in SafetyLevel],
         "document": sent.get("document") or sent.get("kept_document") or "",
     }
-    return render(request, "sources/new.html", shown, status=status)
+    return render_form(request, "sources/new.html", form, **shown)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -370,7 +332,7 @@ def new_http_tool(request: PageRequest) -> HttpResponse:
     form = HttpToolForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
-        try:
+        with form.refusals_shown():
             tool = create_http_tool(
                 data["specification"],
                 {name: data[name] for name in ("method", "url", "headers", "timeout")},
@@ -378,13 +340,9 @@ def new_http_tool(request: PageRequest) -> HttpResponse:
                 categories=data["categories"],
                 by=request.user,
             )
-        except (ParameterError, Conflict) as error:
-            form.add_problems(error)
-        else:
             messages.success(request, _("Tool created."))
             return redirect("tool", tool.name)
-    shown = {"section": "sources", "form": form}
-    return render(request, "sources/new_http_tool.html", shown, status=422 if form.errors else 200)
+    return render_form(request, "sources/new_http_tool.html", form, section="sources")
 
 
 @require_safe
@@ -404,12 +362,10 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
         return redirect("source", name)
     form = SourceSettingsForm(request.POST)
     if form.is_valid():
-        try:
+        with form.refusals_shown():
             sources.update_source(source, form.values(), by=request.user)
             messages.success(request, _("Saved."))
             return redirect("source", name)
-        except ParameterError as error:
-            form.add_problems(error)
     return _render_detail(request, source, form, status=422)
 
 

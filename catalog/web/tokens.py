@@ -34,7 +34,7 @@ from catalog.models import ApiToken, LearntWait
 from catalog.rest.idempotency import record_done, run_once
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge
-from catalog.ui.page_forms import PageForm
+from catalog.ui.page_forms import PageForm, render_form
 from catalog.ui.requests import PageRequest, parse_number, server_address, sign_in_required
 
 if TYPE_CHECKING:
@@ -195,12 +195,9 @@ def new_token(request: PageRequest) -> HttpResponse:
     """Display the form of a new token; a POST creates it and displays its text once."""
     form = NewTokenForm(request.user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
-        try:
+        with form.refusals_shown():
             return _create(request, form.cleaned_data)
-        except (ParameterError, Conflict) as error:
-            form.add_problems(error)
-    shown = {"section": "tokens", "form": form}
-    return render(request, "tokens/new.html", shown, status=422 if form.errors else 200)
+    return render_form(request, "tokens/new.html", form, section="tokens")
 
 
 def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:

@@ -195,5 +195,5 @@ def test_invariants_hold_after_changes_of_an_upstream(source, ada, admin, offer)
     for trusted in (False, True):
         update_source(source, {"trusted": trusted}, by=admin)
         offer_and_call(changed, DROP)
-        assert Tool.objects.get(name="read_page").current_version.safety_level == ("safe" if trusted else "cautious")
+        assert current_version("read_page").safety_level == ("safe" if trusted else "cautious")
         assert_invariants()

@@ -1,7 +1,6 @@
 """REST of sources: adding, reading with masks, changing, previewing, synchronising; who may, and which programs."""
 
 import json
-import re
 
 import pytest
 
@@ -87,21 +86,6 @@ def test_all_held_changes_of_a_source_are_accepted_at_once(rest):
     accepted = rest.post("sources/shop/accept/", {"held": held, "reason": "New address"})
     assert (accepted.status_code, accepted.json()["drifted"]) == (200, [])
     assert AuditEntry.objects.filter(action="tool.accepted").count() == 2
-
-
-def test_page_accepts_the_held_changes_that_it_showed(rest, admin, client):
-    hold_changes(rest)
-    client.force_login(admin)
-    shown = client.get("/sources/shop/").content.decode()
-    assert "GET https://shop.example/orders → GET https://shop.example/v2/orders" in shown
-    held = re.findall(r'name="held" value="([^"]+)"', shown)
-    hold_changes(rest, "https://other.example")
-    form = {"held": held, "reason": "New address"}
-    assert client.post("/sources/shop/accept/", form).status_code == 422
-    assert Tool.objects.exclude(held_version=None).count() == 2
-    form["held"] = re.findall(r'name="held" value="([^"]+)"', client.get("/sources/shop/").content.decode())
-    assert client.post("/sources/shop/accept/", form).status_code == 302
-    assert not Tool.objects.exclude(held_version=None).exists()
 
 
 def test_no_secret_leaves(rest):
