@@ -9,17 +9,18 @@ both operators, which did not make the objects. The states of requests are teste
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.http.response import HttpResponseBase
-from django.template.backends.django import Template
 from django.test import Client
 
 from tests.approvals.factories import rolled_back
 from tests.conftest import person
+from tests.pages import without_rendering
 from tests.rest import ROOT, Rest, agent
 from tests.routes import filled, operations, pages
 
@@ -303,9 +304,7 @@ def test_every_operation_lets_in_whom_the_table_says(people: list[User | None], 
     assert found == REST
 
 
-def test_every_page_lets_in_whom_the_table_says(
-    people: list[User | None], places: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_page_lets_in_whom_the_table_says(people: list[User | None], places: Mapping[str, str]) -> None:
     callers = []
     for each in people:
         client = Client(raise_request_exception=False)
@@ -323,9 +322,7 @@ def test_every_page_lets_in_whom_the_table_says(
         for method in ("get", "post"):
             name = f"{method.upper()} {page}"
             form = FORMS.get(page) if method == "post" else None
-            with monkeypatch.context() as patch:
-                if method == "post":  # the templates were rendered by the others, and take half of the time
-                    patch.setattr(Template, "render", lambda *_, **__: "")
+            with without_rendering() if method == "post" else nullcontext():
                 letters = row(partial(ask, method, address, form), callers)
             if letters:
                 found[name] = letters
