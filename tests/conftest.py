@@ -23,6 +23,7 @@ from catalog.inventory import snapshot
 from catalog.tools import registry
 from catalog.tools.registry import initialize_tools, register_tool
 from plans.engine import retries
+from plans.executor import ticker as ticker_module
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from tests import answers
@@ -259,8 +260,11 @@ def short_leases(settings: Any) -> None:
 
 
 @pytest.fixture
-def executor(transactional_db: None, catalog: None, workspace: Path) -> Iterator[ExecutorPool]:
-    """Threads that claim and run for real, with their ticker; everything is committed."""
+def executor(
+    transactional_db: None, catalog: None, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ExecutorPool]:
+    """Threads that claim and run for real, with a ticker that ticks often; everything is committed."""
+    monkeypatch.setattr(ticker_module, "TICK_SECONDS", 0.2)
     pool = ExecutorPool(threads=2)
     ticker = Ticker(pool)
     pool.start()
