@@ -328,7 +328,7 @@ def accept_changes(source: Source, changes: Mapping[str, str], *, by: User, reas
             held = {row.name: held_digest(row) for row in rows if row.held_version is not None}
             for name in part:
                 if held.get(name) != changes[name]:
-                    raise InvalidOverride("held", f"The held change of {name} is not this one any more.")
+                    raise InvalidOverride("held", f"The change of {name} is no longer the one that was shown.")
             _accept(rows, by=by, reason=reason)
     snapshot.drop_snapshot()
 

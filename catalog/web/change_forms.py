@@ -19,7 +19,7 @@ from catalog.definitions.levels import (
     SafetyLevel,
 )
 from catalog.inventory.overrides import MAX_REASON, MAX_WEIGHT, OverrideChange, apply_overrides
-from catalog.inventory.sources import accept_version
+from catalog.inventory.sources import accept_changes, held_digest
 from catalog.models import Tool
 from catalog.ui.labels import safety_badge
 from catalog.ui.page_forms import PageForm
@@ -70,21 +70,22 @@ class ChangeForm(PageForm):
 
 
 class AcceptForm(ChangeForm):
-    """Acceptance of a held version."""
+    """Acceptance of the held change that the page showed."""
 
     what = "version"
-    accept_version = forms.IntegerField(min_value=1, max_value=9_999_999, widget=forms.HiddenInput)
+    held = forms.CharField(max_length=64, widget=forms.HiddenInput)
     reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_REASON)
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the number of the held version."""
-        return {"accept_version": self.tool.held_version and self.tool.held_version.number}
+        """Return the digest of the held change."""
+        return {"held": held_digest(self.tool)}
 
     def save(self, by: User) -> list[OverrideChange]:
-        """Accept the version. Raises ToolgateError."""
-        number, before = self.cleaned_data["accept_version"], self.tool.current_version
-        accept_version(self.tool, number, by=by, reason=self.cleaned_data["reason"])
-        return [OverrideChange("tool.accepted", before and before.number, number)]
+        """Accept the change. Raises ToolgateError."""
+        tool, data = self.tool, self.cleaned_data
+        accept_changes(tool.source, {tool.name: data["held"]}, by=by, reason=data["reason"])
+        numbers = [each and each.number for each in (tool.current_version, tool.held_version)]
+        return [OverrideChange("tool.accepted", *numbers)]
 
 
 class LevelForm(ChangeForm):

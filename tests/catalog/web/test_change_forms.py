@@ -93,7 +93,7 @@ def test_invalid_change_is_refused_at_its_field(admin):
         ("categories", {"what": "categories", "categories": "a\u2028b"}),
         ("enabled", {"what": "enabled", "enabled": "perhaps"}),
         ("max_hours", {"what": "grantable", "max_hours": "0", "max_uses": "1"}),
-        ("accept_version", {"what": "version", "accept_version": "1", "reason": "r"}),
+        ("held", {"what": "version", "held": "0" * 64, "reason": "r"}),
         (weight, {"what": "implementations", weight: "-1"}),
         ("__all__", {"what": "implementations", "weight-999999": "1"}),
     ]
@@ -104,7 +104,7 @@ def test_invalid_change_is_refused_at_its_field(admin):
         pages.send(CHANGE, sent, 422)
         form = pages.context["refused"]
         assert [*form.errors] == [field]
-        assert ('id="problem"' in pages.html) == (field in ("__all__", "enabled", "accept_version"))
+        assert ('id="problem"' in pages.html) == (field in ("__all__", "enabled", "held"))
 
     assert faults(check, cases) == {}
     assert tool().updated_at == before

@@ -41,7 +41,11 @@ def test_held_changes_are_accepted_as_the_page_showed_them(shop, admin, client):
     go_elsewhere("https://shop.example/v2")
     form = shown()
     go_elsewhere("https://other.example")
+    single = {"what": "version", "held": form["held"][0].partition(":")[2], "reason": "New address"}
     assert client.post("/sources/shop/accept/", form).status_code == 422
+    assert client.post("/tools/drop_orders/change/", single).status_code == 422
     assert Tool.objects.exclude(held_version=None).count() == 2
+    single["held"] = shown()["held"][0].partition(":")[2]
+    assert client.post("/tools/drop_orders/change/", single).status_code == 302
     assert client.post("/sources/shop/accept/", shown()).status_code == 302
     assert not Tool.objects.exclude(held_version=None).exists()
