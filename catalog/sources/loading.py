@@ -15,6 +15,7 @@ from catalog.definitions.tool import Tool
 from catalog.errors import ToolgateError
 from catalog.models import Tool as ToolRow
 from catalog.results import Preview, ToolResult
+from catalog.secrets.placeholders import placeholders_as_text
 from catalog.secrets.scrubber import Scrubber
 from catalog.sources import http_requests
 from catalog.sources.definitions import Definition
@@ -104,7 +105,8 @@ async def _scrubbed(work: Awaitable[ToolResult[Any]], scrubber: Scrubber) -> Too
     """Return the result of a call, or raise its error, without the upstream's credentials."""
     with scrubbed_errors(scrubber):
         result = await work
-    return replace(result, value=scrubber.value(result.value))
+    # As texts: a value that was a text still fits the output schema.
+    return replace(result, value=placeholders_as_text(scrubber.value(result.value)))
 
 
 def _http_handlers(definition: Definition, operation: Operation, settings: UpstreamSettings) -> tuple[Handler, Handler]:

@@ -84,8 +84,8 @@ class AcceptForm(ChangeForm):
         """Accept the change. Raises ToolgateError."""
         tool, data = self.tool, self.cleaned_data
         accept_changes(tool.source, {tool.name: data["held"]}, by=by, reason=data["reason"])
-        numbers = [each and each.number for each in (tool.current_version, tool.held_version)]
-        return [OverrideChange("tool.accepted", *numbers)]
+        before, after = tool.current_version, tool.held_version
+        return [OverrideChange("tool.accepted", before and before.number, after and after.number)]
 
 
 class LevelForm(ChangeForm):

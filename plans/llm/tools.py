@@ -92,9 +92,10 @@ def short_schema(schema: Mapping[str, Any]) -> Any:
 
 
 def may_call(target: CallableTool, by: Requester) -> bool:
-    """Return whether a tool is enabled and served, and no policy refuses it to the requester."""
+    """Return whether a tool is enabled, served and not held, and no policy refuses it to the requester."""
     is_served = target.implementation_pk is not None or any(target.bounds)
-    return target.enabled and not target.drifted and is_served and not refuses(facts_without_arguments(target, by))
+    is_ready = target.enabled and is_served and not target.drifted and not target.held
+    return is_ready and not refuses(facts_without_arguments(target, by))
 
 
 def facts_without_arguments(target: CallableTool, by: Requester) -> CallFacts:

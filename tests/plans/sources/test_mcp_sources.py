@@ -23,6 +23,8 @@ from catalog.models import Call, Source, Tool, ToolVersion
 from catalog.sources import mcp_client
 from plans.demo.sources import TIME_SERVER
 from plans.engine.calls import prepare_call
+from plans.llm.tools import tools_callable_by
+from plans.store.requesters import Requester
 from tests.builders import approve, call_of, make_plan, request_of, step, step_of, work_off
 from tests.invariants import assert_invariants
 from tests.upstreams import DROP, READ, TEXT
@@ -59,6 +61,7 @@ def test_change_is_held_until_it_is_accepted(source, ada, admin, offer):
     assert (row.status, current_version("drop_page").number) == ("drifted", 1)
     with pytest.raises(ToolHeld):
         prepare_call("drop_page", {"text": "a"})
+    assert "drop_page" not in tools_callable_by(Requester(ada))  # planners and agents are not offered it
 
     lifecycle.invalidate_outdated()
     plan.steps.update(ready_at=plan.created_at)  # it would be asked about again after a pause
@@ -70,6 +73,7 @@ def test_change_is_held_until_it_is_accepted(source, ada, admin, offer):
     row.refresh_from_db()
     assert (row.status, current_version("drop_page").number) == ("ready", 2)
     assert prepare_call("drop_page", {}).target.version_number == 2
+    assert "drop_page" in tools_callable_by(Requester(ada))
 
 
 def test_words_of_a_trusted_source_are_taken_up(source, offer):
