@@ -1,7 +1,7 @@
 """Rows of models read by hand-written SQL, for hot queries that take longer to build with the ORM than to run.
 
 A `RowReader` names the columns of a model for a statement and turns their values into an instance, as Django's own
-queries do: with each field's converters, through `Model.from_db`.
+queries do: with each field's converters, through `Model.from_db`. A `JoinedReader` also reads related rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,17 @@ Converter = Callable[[Any], Any]
 
 
 class RowReader(Generic[ModelT]):
-    """The columns of one model, under an alias of its table, and the instances made of them."""
+    """The columns of one model, under an alias of its table, and the instances made of them.
 
-    def __init__(self, model: type[ModelT], alias: str) -> None:
-        fields = model._meta.concrete_fields
+    With `names`, which begin with the key, it reads only these fields; the others are deferred.
+    """
+
+    def __init__(self, model: type[ModelT], alias: str, *names: str) -> None:
+        fields = [field for field in model._meta.concrete_fields if not names or field.name in names]
         quote = connection.ops.quote_name
         self.columns = ", ".join(f"{alias}.{quote(str(field.column))}" for field in fields)
         self.width = len(fields)
-        self._model = model
+        self.model = model
         self._names = [str(field.attname) for field in fields]
         self._converters = [
             (place, converters) for place, field in enumerate(fields) if (converters := _converters_of(field, alias))
@@ -35,7 +38,7 @@ class RowReader(Generic[ModelT]):
         for place, converters in self._converters:
             for convert in converters:
                 row[place] = convert(row[place])
-        return self._model.from_db(connection.alias, self._names, row)
+        return self.model.from_db(connection.alias, self._names, row)
 
 
 def _converters_of(field: Any, alias: str) -> list[Converter]:
@@ -49,6 +52,29 @@ def _bound(convert: Callable[[Any, Any, Any], Any], column: Any) -> Converter:
 
 
 @cache
-def row_reader(model: type[ModelT], alias: str) -> RowReader[ModelT]:
+def row_reader(model: type[ModelT], alias: str, *names: str) -> RowReader[ModelT]:
     """Return the reader of a model's rows; a process never changes its database."""
-    return RowReader(model, alias)
+    return RowReader(model, alias, *names)
+
+
+class JoinedReader(Generic[ModelT]):
+    """A reader of a model's rows and of related ones, which it sets under their names as `select_related` does."""
+
+    def __init__(self, reader: RowReader[ModelT], **related: RowReader[Any]) -> None:
+        self.columns = ", ".join(each.columns for each in (reader, *related.values()))
+        self._reader = reader
+        self._related: list[tuple[Any, RowReader[Any]]] = [
+            (reader.model._meta.get_field(name), each) for name, each in related.items()
+        ]
+
+    def read(self, values: Sequence[Any]) -> ModelT:
+        """Return the instance with these values of its columns, and with its related rows; None for missing ones."""
+        end = self._reader.width
+        row = self._reader.read(values[:end])
+        for relation, reader in self._related:
+            begin, end = end, end + reader.width
+            other = reader.read(values[begin:end]) if values[begin] is not None else None
+            relation.set_cached_value(row, other)
+            if other is not None and relation.one_to_one:
+                relation.remote_field.set_cached_value(other, row)
+        return row

@@ -21,7 +21,7 @@ from approvals.requests.digests import likeness_of
 from approvals.requests.lifecycle import withdraw
 from approvals.states import RequestStatus
 from catalog.core import clock
-from catalog.core.rows import RowReader, row_reader
+from catalog.core.rows import JoinedReader, row_reader
 from catalog.errors import Conflict, RateLimited
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call
@@ -188,34 +188,21 @@ def _read_call(public_id: str) -> Call:
         row = cursor.fetchone()
     if row is None:
         raise Call.DoesNotExist
-    calls, requests, texts = _readers()
-    call = calls.read(row[: calls.width])
-    asked, text = row[calls.width : -texts.width], row[-texts.width :]
-    _attach(call, "approval", requests.read(asked) if asked[0] is not None else None)
-    _attach(call, "model_text", texts.read(text) if text[0] is not None else None)
-    return call
+    return _call_reader().read(row)
 
 
-def _attach(call: Call, name: str, row: ApprovalRequest | ModelText | None) -> None:
-    """Set the row that refers to a call under this name, or that there is none, as `select_related` does."""
-    if row is None:
-        Call._meta.get_field(name).set_cached_value(call, None)
-    else:
-        row.call = call
-
-
-def _readers() -> tuple[RowReader[Call], RowReader[ApprovalRequest], RowReader[ModelText]]:
-    return row_reader(Call, "call"), row_reader(ApprovalRequest, "request"), row_reader(ModelText, "text")
+@cache
+def _call_reader() -> JoinedReader[Call]:
+    asked, text = row_reader(ApprovalRequest, "request"), row_reader(ModelText, "model_text")
+    return JoinedReader(row_reader(Call, "call"), approval=asked, model_text=text)
 
 
 @cache
 def _call_statement() -> str:
-    """Return the query for a call by its id, with its request and the text of its value for models."""
-    calls, requests, texts = _readers()
     return (
-        f"SELECT {calls.columns}, {requests.columns}, {texts.columns} FROM catalog_call AS call "  # noqa: S608 - names of our columns
+        f"SELECT {_call_reader().columns} FROM catalog_call AS call "  # noqa: S608 - names of our columns
         "LEFT JOIN approvals_approvalrequest AS request ON request.call_id = call.id "
-        f"LEFT JOIN {ModelText._meta.db_table} AS text ON text.call_id = call.id WHERE call.public_id = %s"
+        "LEFT JOIN plans_modeltext AS model_text ON model_text.call_id = call.id WHERE call.public_id = %s"
     )
 
 

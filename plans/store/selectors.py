@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import Count, F, Q, QuerySet
+from django.db import connection
+from django.db.models import Count, Q, QuerySet
 
+from approvals.models import ApprovalRequest, GrantUse
 from catalog.access.roles import can_see_all, has_role
 from catalog.core import clock
-from catalog.models import ApiToken, Call
+from catalog.core.rows import JoinedReader, row_reader
+from catalog.models import ApiToken, Call, Implementation, ToolVersion
 from plans.models import Event, MemoryItem, Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 
@@ -35,7 +39,6 @@ def step_counts(plans: Iterable[Plan]) -> dict[int, dict[str, int]]:
 RUNNING_SHOWN = 5
 STEP_WAITS_FOR_PEOPLE = Q(waiting_for__in=("approval", "input", "outcome"), ready_at=None)
 """Steps that wait for a person. Of a plan that waits for several reasons, the alphabetically last one is shown."""
-CALL_FIELDS = tuple(field.name for field in Call._meta.concrete_fields)
 
 
 def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
@@ -67,31 +70,62 @@ def failure_reason(plan: Plan) -> str:
     return reason or (DEADLINE_PASSED if was_late else "")
 
 
-RELATED_CALL_FIELDS = (
-    "version__number",
-    "implementation__reference",
-    "requested_by__username",
-    "approval__public_id",
-    "approval__expires_at",
-    "grant_use__grant_id",
-    "replaces__public_id",
-)
-"""Related fields that a call's representation needs; schemas and arguments of related rows are not loaded."""
-
-
 def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
     """Return one call with the fields of its representation: the viewer's own, or one of a plan they may see.
 
     Raises Call.DoesNotExist for any other.
     """
-    calls = Call.objects.select_related(*{field.partition("__")[0] for field in RELATED_CALL_FIELDS})
-    of_plan = Q(plan_ref__in=plans_for(viewer, token).order_by().values("public_id"))
+    call = _read_call(public_id)
     if token is not None and token.kind == ApiToken.Kind.AGENT:
-        calls = calls.filter(of_plan | Q(token=token))
-    elif not can_see_all(viewer):
-        calls = calls.filter(of_plan | Q(requested_by=viewer))
-    calls = calls.only(*CALL_FIELDS, *RELATED_CALL_FIELDS).annotate(successor=F("replacements__public_id"))
-    return calls.get(public_id=public_id)
+        is_visible = call.token_id == token.pk
+    else:
+        is_visible = can_see_all(viewer) or call.requested_by_id == viewer.pk
+    if not is_visible and not plans_for(viewer, token).filter(public_id=call.plan_ref).exists():
+        raise Call.DoesNotExist
+    return call
+
+
+def _read_call(public_id: str) -> Call:
+    """Return a call with the fields of its representation; schemas and arguments of related rows are not loaded.
+
+    One hand-written statement: the ORM took 0.8 ms to build it, in every call over REST. Raises Call.DoesNotExist.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_call_statement(), [public_id])
+        row = cursor.fetchone()
+    if row is None:
+        raise Call.DoesNotExist
+    call = _call_reader().read(row)
+    call.successor = row[-1]  # type: ignore[attr-defined] # an annotation
+    return call
+
+
+@cache
+def _call_reader() -> JoinedReader[Call]:
+    return JoinedReader(
+        row_reader(Call, "call"),
+        version=row_reader(ToolVersion, "version", "id", "number"),
+        implementation=row_reader(Implementation, "implementation", "id", "reference"),
+        requested_by=row_reader(User, "requester", "id", "username"),
+        approval=row_reader(ApprovalRequest, "request", "id", "public_id", "expires_at"),
+        grant_use=row_reader(GrantUse, "grant_use", "id", "grant"),
+        replaces=row_reader(Call, "replaced", "id", "public_id"),
+    )
+
+
+@cache
+def _call_statement() -> str:
+    """Return the query for a call by its id; its last column is the id of the call that replaced it."""
+    return (
+        f"SELECT {_call_reader().columns}, successor.public_id FROM catalog_call AS call "  # noqa: S608 - names of our columns
+        "JOIN catalog_toolversion AS version ON version.id = call.version_id "
+        "LEFT JOIN catalog_implementation AS implementation ON implementation.id = call.implementation_id "
+        "LEFT JOIN auth_user AS requester ON requester.id = call.requested_by_id "
+        "LEFT JOIN approvals_approvalrequest AS request ON request.call_id = call.id "
+        "LEFT JOIN approvals_grantuse AS grant_use ON grant_use.call_id = call.id "
+        "LEFT JOIN catalog_call AS replaced ON replaced.id = call.replaces_id "
+        "LEFT JOIN catalog_call AS successor ON successor.replaces_id = call.id WHERE call.public_id = %s"
+    )
 
 
 def newest_call_of(plan_ref: str) -> Call:
