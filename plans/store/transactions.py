@@ -166,11 +166,32 @@ def plan_transaction(plan_pk: int, plan_ref: str) -> Iterator[PlanTransaction]:
 @contextmanager
 def new_plan_transaction(plan: Plan) -> Iterator[PlanTransaction]:
     """Store a new plan and open its first transaction."""
-    with transaction.atomic():
+    with _admission(), transaction.atomic():
         with connection.cursor() as cursor:
             insert_row(cursor, plan)
         with _collect_events(plan.pk, plan.public_id, LockedPlan(clock.now())) as tx:
             yield tx
+
+
+_admitted = threading.BoundedSemaphore(2)
+"""Threads that may store new plans at once on SQLite, whose single writer serves waiting threads in turn.
+
+With more of them, those that finish calls wait for so long that clients must ask again for their results.
+"""
+ADMISSION_SECONDS = 1.0
+"""The longest wait for admission: afterwards another program holds the file's lock."""
+
+
+@contextmanager
+def _admission() -> Iterator[None]:
+    """Wait on SQLite until few other threads store new plans; inside a transaction, which keeps them out, go on."""
+    waits = on_sqlite() and not connection.in_atomic_block
+    is_admitted = waits and _admitted.acquire(timeout=ADMISSION_SECONDS)
+    try:
+        yield
+    finally:
+        if is_admitted:
+            _admitted.release()
 
 
 @contextmanager
