@@ -34,7 +34,7 @@ class VersionChange:
     old: ToolVersion | None
     new: ToolVersion
     request: str = ""
-    """How the HTTP request of a held change differs; it belongs to no version."""
+    """The difference of a held change's HTTP request, which belongs to no version; empty if there is none."""
 
     @property
     def sentences(self) -> list[ChangeSentence]:
