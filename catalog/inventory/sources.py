@@ -321,16 +321,21 @@ def accept_changes(source: Source, changes: Mapping[str, str], *, by: User, reas
     """
     _check_acceptance(by, reason)
     names = sorted(changes)
-    for start in range(0, len(names), TOOLS_AT_ONCE):
-        part = names[start : start + TOOLS_AT_ONCE]
-        with catalog_write_lock():
-            rows = source.tools.select_related("source", "current_version", "held_version").filter(name__in=part)
-            held = {row.name: held_digest(row) for row in rows if row.held_version is not None}
-            for name in part:
-                if held.get(name) != changes[name]:
-                    raise InvalidOverride("held", f"The change of {name} is no longer the one that was shown.")
-            _accept(rows, by=by, reason=reason)
-    snapshot.drop_snapshot()
+    try:
+        for start in range(0, len(names), TOOLS_AT_ONCE):
+            _accept_part(source, {name: changes[name] for name in names[start : start + TOOLS_AT_ONCE]}, by, reason)
+    finally:
+        snapshot.drop_snapshot()
+
+
+def _accept_part(source: Source, changes: Mapping[str, str], by: User, reason: str) -> None:
+    with catalog_write_lock():
+        rows = source.tools.select_related("source", "current_version", "held_version").filter(name__in=changes)
+        held = {row.name: held_digest(row) for row in rows if row.held_version is not None}
+        for name, shown in changes.items():
+            if held.get(name) != shown:
+                raise InvalidOverride("held", f"The change of {name} is no longer the one that was shown.")
+        _accept(rows, by=by, reason=reason)
 
 
 def _check_acceptance(by: User, reason: str) -> None:
@@ -452,7 +457,17 @@ def _built_source(source: Source, values: Mapping[str, Any], *, any_command: boo
 
 def _origins(source: Source) -> list[tuple[str, str]]:
     """Return scheme and host of the addresses that a source's headers are sent to."""
-    return [urlsplit(url)[:2] for url in (source.url, source.base_url)]
+    return [urlsplit(url)[:2] for url in (source.url, _server_of(source))]
+
+
+def _server_of(source: Source) -> str:
+    """Return the base URL of a source's operations; empty if that follows from a document at the source's URL."""
+    if source.base_url or not source.document:
+        return source.base_url
+    try:
+        return openapi.server_of(openapi.read_document(source.document), source.url, source.base_url)
+    except SourceProblem:
+        return ""
 
 
 def _check_tool_settings(tools: Mapping[str, Any]) -> None:

@@ -102,10 +102,15 @@ METHOD_LEVELS: Mapping[str, SafetyLevel] = {
 
 def clean_text(text: str | None) -> str:
     """Return a description without characters that cannot be seen, at most MAX_IMPORTED_DESCRIPTION long."""
+    return visible_text(text)[:MAX_IMPORTED_DESCRIPTION]
+
+
+def visible_text(text: str | None) -> str:
+    """Return a text without characters that cannot be seen."""
     kept = "".join(
         letter for letter in (text or "") if letter in "\n\t" or unicodedata.category(letter) not in INVISIBLE
     )
-    return kept.strip()[:MAX_IMPORTED_DESCRIPTION]
+    return kept.strip()
 
 
 def clean_schema(schema: Mapping[str, Any]) -> Schema:

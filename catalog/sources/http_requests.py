@@ -20,7 +20,7 @@ from catalog.core.canonical_json import parse_json
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
 from catalog.errors import EffectUnknown, MalformedJSON, ToolValidationError, UpstreamError, UpstreamUnavailable
 from catalog.results import Preview, ToolResult
-from catalog.sources.definitions import clean_text
+from catalog.sources.definitions import visible_text
 from catalog.sources.settings import MASK
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -29,7 +29,6 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_REDIRECTS = 3
 CONNECT_SHARE = 0.5
 """Part of a call's time that connecting may take."""
-MAX_ERROR_BODY = 500
 MAX_SHOWN_BODY = 20_000
 
 
@@ -253,7 +252,7 @@ def _result(source: str, response: httpx2.Response) -> ToolResult[Any]:
         ("upstream_failed", "failed") if response.status_code >= 500 else ("upstream_refused", "refused the request")
     )
     kind, words = FAILURES.get(response.status_code, usual)
-    said = clean_text(response.text)[:MAX_ERROR_BODY] if _is_text(response) else ""
+    said = visible_text(response.text) if _is_text(response) else ""
     raise UpstreamError(f"{source} {words} ({response.status_code})." + (f" It answered: {said}" if said else ""), kind)
 
 

@@ -30,6 +30,7 @@ from catalog.sources.definitions import (
     clean_schema,
     clean_text,
     level_from_annotations,
+    visible_text,
 )
 from catalog.sources.settings import UpstreamSettings
 
@@ -37,8 +38,6 @@ MAX_RESPONSE = 8 * 1024 * 1024
 """Bytes of one HTTP response of an upstream."""
 MAX_RESULT = 1024 * 1024
 """Characters of the JSON of one result."""
-MAX_ERROR_TEXT = 2000
-"""Characters of an error message of an upstream that are kept."""
 MAX_PAGES = 50
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between attempts to connect to an upstream that fails."""
@@ -348,9 +347,7 @@ class Connection:
                 return EffectUnknown(f"{name} accepted the call and did not answer it.")
             if "session" in error.message.lower():
                 return _SessionLost()
-        return UpstreamError(
-            f"{name} refused the call: {clean_text(error.message)[:MAX_ERROR_TEXT]}", "upstream_refused"
-        )
+        return UpstreamError(f"{name} refused the call: {visible_text(error.message)}", "upstream_refused")
 
 
 class _SessionLost(Exception):
@@ -475,7 +472,7 @@ def to_tool_result(source: str, definition: Definition, result: Any) -> ToolResu
     """Return an MCP result as a tool's result. Raises UpstreamError for an error or an invalid result."""
     text = "\n".join(block.text for block in result.content if block.type == "text")
     if result.is_error:
-        raise UpstreamError(clean_text(text)[:MAX_ERROR_TEXT] or f"{source} reported an error without a message.")
+        raise UpstreamError(visible_text(text) or f"{source} reported an error without a message.")
     value: Any = result.structured_content
     if value is None:
         others = [block for block in result.content if block.type != "text"]

@@ -125,7 +125,7 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
     `url` is where the document came from; `base_url` replaces its first server.
     """
     document = read_document(text)
-    server = _server(document, url, base_url)
+    server = server_of(document, url, base_url)
     found: list[Definition] = []
     problems: list[str] = []
     names: set[str] = set()
@@ -146,7 +146,7 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
     return Listing(tuple(found), tuple(problems))
 
 
-def _server(document: Mapping[str, Any], url: str, base_url: str) -> str:
+def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
     """Return the address that paths are appended to. Raises SourceProblem."""
     address = base_url
     if not address:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from catalog.calls.vault import keyring
@@ -24,6 +25,10 @@ RESERVED_HEADERS = frozenset(
 RESERVED_SOURCES = frozenset({"http"})
 MAX_VALUES, MAX_VALUE, MAX_ARGUMENTS, MAX_DOCUMENT = 50, 8192, 50, 5 * 1024 * 1024
 MASK = "••••"
+PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
+"""Headers whose values are no credentials."""
+MAX_ERROR_TEXT = 2_000
+"""Limit in characters of an upstream's error, cut after its credentials were masked."""
 MIN_CREDENTIAL = 8
 """Characters of the shortest value that is searched for in texts: shorter ones are settings rather than credentials."""
 
@@ -67,22 +72,30 @@ def settings_of(source: Source) -> UpstreamSettings:
 def scrubber_of(settings: UpstreamSettings, headers: Mapping[str, str] | None = None) -> Scrubber:
     """Return what masks the credentials of an upstream in its texts; `headers` are further ones of a single tool.
 
-    A header's credential is also searched for without its scheme, such as `Bearer`. Paths are no credentials: a program
-    that is given a folder names it in its results.
+    A header's credential is also searched for without its scheme, such as `Bearer`. Paths that exist are no
+    credentials: a program that is given a folder names it in its results.
     """
-    stored = [*settings.headers.items(), *(headers or {}).items()]
+    sent = [*settings.headers.items(), *(headers or {}).items()]
+    stored = [(name, value) for name, value in sent if name.lower() not in PLAIN_HEADERS]
     stored += [(name, value.rpartition(" ")[2]) for name, value in stored]
-    stored += [(name, value) for name, value in settings.env.items() if not value.startswith("/")]
+    stored += [(name, value) for name, value in settings.env.items() if not _is_path(value)]
     return Scrubber(Secret(name, "", value, "") for name, value in stored if len(value) >= MIN_CREDENTIAL)
+
+
+def _is_path(value: str) -> bool:
+    try:
+        return value.startswith("/") and Path(value).exists()
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager
 def scrubbed_errors(scrubber: Scrubber) -> Iterator[None]:
-    """Mask credentials in the message of an error that the body raises."""
+    """Mask credentials in the message of an error that the body raises, and cut it to MAX_ERROR_TEXT."""
     try:
         yield
     except ToolgateError as error:
-        error.message = scrubber.text(error.message)
+        error.message = scrubber.text(error.message)[:MAX_ERROR_TEXT]
         error.args = (error.message,)
         raise
 

@@ -16,15 +16,20 @@ from catalog.rest.problems import API_PREFIX, SAFE_METHODS, ProblemDetails, prob
 from catalog.ui.requests import render_rejected_form
 
 READING_ROUTES = frozenset(
-    {"api-plan-check", "api-tool-validate", "api-policies-simulate", "api-policies-sentence", "api-policies-back-test"}
+    {
+        *("api-plan-check", "api-tool-validate", "api-policies-back-test"),
+        *("policy-simulator", "policy-sentence", "api-policies-simulate", "api-policies-sentence"),
+    }
 )
 """Routes whose POST changes nothing."""
 ALLOWED_ROUTES = READING_ROUTES | {
     *("sign-in", "sign-out", "audit", "api-audit-verify", "audit-export", "api-audit-export"),
     *("plan-pause", "api-plan-pause", "plan-cancel", "api-plan-cancel", "draft-cancel"),
-    *("token-revoke", "api-token", "api-token-current"),
+    "token-revoke",
 }
-"""Names of the routes that accept unsafe methods: they read, or stop something."""
+"""Names of the routes that accept unsafe methods: they read, stop something, or export the audit log."""
+REVOKING_ROUTES = frozenset({"api-token", "api-token-current"})
+"""Routes whose DELETE revokes a token; their PATCH is refused."""
 
 
 class RestoredDatabaseMiddleware:
@@ -40,7 +45,9 @@ class RestoredDatabaseMiddleware:
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponseBase | None:
         """Return a problem document or an error page with the evidence, or None to let the view respond."""
         fault, match = cached_fault(), request.resolver_match
-        if not fault or request.method in SAFE_METHODS or (match is not None and match.view_name in ALLOWED_ROUTES):
+        route = match.view_name if match is not None else ""
+        is_revoked = request.method == "DELETE" and route in REVOKING_ROUTES
+        if not fault or request.method in SAFE_METHODS or route in ALLOWED_ROUTES or is_revoked:
             return None
         if request.path_info.startswith(API_PREFIX):
             return problem_response(ProblemDetails(503, fault, "restored"))

@@ -1,7 +1,7 @@
 """Broadcast of notifications between processes over Redis, if it is configured.
 
 Notifications about plans carry a plan and an event number, no data. Other groups may carry content:
-`plans.live.streaming` carries texts.
+`plans.live.streaming` carries texts, and `plans.mcp.waiting` the ids of cancelled requests.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class BroadcastChannel(Generic[NewsT]):
             await layer.group_discard(self._group, channel)
 
     async def _repeat_forever(self, job: Callable[[], Any]) -> None:
-        """Run the job forever; errors lose notifications, which the feed's poll every second makes up for."""
+        """Run the job forever; errors lose notifications, and the feed's poll makes up for those about plans."""
         while _keeps_running():
             try:
                 await job()

@@ -179,12 +179,12 @@ _admitted = threading.BoundedSemaphore(2)
 With more of them, those that finish calls wait for so long that clients must ask again for their results.
 """
 ADMISSION_SECONDS = 1.0
-"""The longest wait for admission: afterwards another program holds the file's lock."""
+"""The longest wait for admission. Then the thread goes on: another program probably holds the file's lock."""
 
 
 @contextmanager
 def _admission() -> Iterator[None]:
-    """Wait on SQLite until few other threads store new plans; inside a transaction, which keeps them out, go on."""
+    """Wait on SQLite until few other threads store new plans. A thread inside a transaction holds the lock already."""
     waits = on_sqlite() and not connection.in_atomic_block
     is_admitted = waits and _admitted.acquire(timeout=ADMISSION_SECONDS)
     try:

@@ -14,7 +14,7 @@ from catalog.models import Call, Tool
 from catalog.testing import clean_registry
 from catalog.tools.registry import get_tool
 from config.operations import health
-from config.operations.restored_database import ALLOWED_ROUTES
+from config.operations.restored_database import ALLOWED_ROUTES, REVOKING_ROUTES
 from config.serving import lifespan
 from plans.actions.control import pause_plan
 from plans.models import Plan
@@ -78,6 +78,7 @@ def test_rest_refuses_changes(world, ada, rosa):
     assert_refused(reviewer.post(f"approvals/{request_of(world.waiting).public_id}/reviews/", approval(world)))
     assert_refused(reviewer.patch("notifications/", {}))
     assert_refused(reviewer.delete("grants/grt_nothing/"))
+    assert_refused(reviewer.patch("tokens/999999/", {}))
     assert (AuditEntry.objects.count(), Call.objects.count(), Plan.objects.count()) == before
     assert request_of(world.waiting).status == "pending"
 
@@ -105,13 +106,14 @@ def test_stopping_and_verifying_stay_possible(world, ada, admin):
     assert rest.post(f"plans/{world.approved.public_id}/pause/").status_code == 200
     assert rest.post(f"plans/{world.new.public_id}/cancel/").status_code == 200
     assert Rest(admin).post("audit/verify/").status_code == 200
+    assert Rest(admin).delete("tokens/999999/").status_code == 404
     pages.open("/audit/")
     assert pages.swap("/audit/export/", "", {"format": "csv"})["Content-Type"].startswith("text/csv")
     assert pages.swap("/sign-out/", "", status=302)
 
 
 def test_allowed_routes_exist():
-    assert {name for name in get_resolver().reverse_dict if isinstance(name, str)} >= ALLOWED_ROUTES
+    assert {name for name in get_resolver().reverse_dict if isinstance(name, str)} >= ALLOWED_ROUTES | REVOKING_ROUTES
 
 
 def test_a_server_that_starts_there_loads_the_tools(world):

@@ -9,6 +9,7 @@ import pytest
 from catalog.gram import ToolSpecification
 from catalog.inventory.http_tools import create_http_tool
 from catalog.models import Tool
+from catalog.sources.settings import MAX_ERROR_TEXT
 from tests.builders import approve, call_of, make_plan, request_of, step, work_off
 from tests.rest import Rest, agent, wrong_paths
 
@@ -112,6 +113,13 @@ def test_credential_that_a_server_sends_back_is_masked(order_tool, ada, shop, st
     _, call = called(ada, status)
     told = f"{call.message}{call.response}"
     assert "s3cret" not in told and "$secret" in told
+
+
+def test_credential_at_the_limit_of_an_error_is_masked_before_the_error_is_cut(order_tool, ada, shop):
+    order_tool()
+    shop.says = {"seen": "x" * (MAX_ERROR_TEXT - 60) + SECRET * 20}
+    _, call = called(ada, 400)
+    assert "s3c" not in call.message and len(call.message) == MAX_ERROR_TEXT
 
 
 @pytest.mark.parametrize(

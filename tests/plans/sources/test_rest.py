@@ -69,6 +69,15 @@ def test_stored_headers_are_not_sent_to_another_server(db, admin, field):
     assert rest.patch("sources/shop/", {**other, "headers": {"Authorization": "Bearer new"}}).status_code == 200
 
 
+def test_stored_headers_are_not_sent_to_the_server_of_another_document(db, admin):
+    rest, document = Rest(admin), json.loads(VALUES["document"])
+    rest.post("sources/", {**VALUES, "base_url": ""})
+    other = json.dumps({**document, "servers": [{"url": "https://evil.example/"}]})
+    refused = rest.patch("sources/shop/", {"document": other})
+    assert (refused.status_code, wrong_paths(refused)) == (422, ["headers"])
+    assert rest.patch("sources/shop/", {"document": json.dumps({**document, "paths": {}})}).status_code == 200
+
+
 def hold_changes(rest, base_url="https://shop.example/v2"):
     """Let both tools go elsewhere, which is held."""
     rest.post("sources/shop/sync/")
