@@ -4,6 +4,7 @@ Most tests need the shipped tools in the database, and each begins without them.
 """
 
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 
 from django.apps import apps
 from django.db import models
@@ -12,22 +13,29 @@ from approvals.models import Instance
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
 from catalog.models import Tool
-from catalog.tools.registry import get_all_tools
+from catalog.tools.registry import get_all_tools, set_imported_tools
 from tests.rows import Kept, read
 
-_kept: dict[Hashable, Kept] = {}
+_kept: dict[Hashable, tuple[Kept, snapshot._Snapshot]] = {}
+"""The rows that a sync made, and what a process holds of them in memory, by what the sync found."""
 
 
 def fill_catalog() -> None:
     """Bring the registered tools into the catalog: as `sync_tools` does, or did when it was first asked for these."""
     key = _situation()
     if key in _kept:
-        _kept[key].write()
-        snapshot.drop_snapshot()
+        rows, view = _kept[key]
+        rows.write()
+        set_imported_tools({})
+        snapshot._snapshot = view
         return
     before = read(_models())
     sync_tools()
-    _kept[key] = Kept.between(before, read(_models()))
+    snapshot.drop_snapshot()
+    snapshot.callable_tools()
+    # Its revision is compared with the database's when it is first used, as after a second.
+    view = replace(snapshot._snapshot, checked_at=float("-inf"))
+    _kept[key] = Kept.between(before, read(_models())), view
 
 
 def _situation() -> Hashable:
