@@ -28,6 +28,7 @@ hypothesis_settings.register_profile(
     "house", deadline=None, derandomize=not counts.FULL, max_examples=100 if counts.FULL else 25
 )
 hypothesis_settings.load_profile("house")
+gc.disable()  # until all tests are collected: nothing of them is garbage
 WORKER = "PYTEST_XDIST_WORKER"
 """Set in each worker process of a test run."""
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -214,6 +215,7 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.set_threshold(20_000, 10, 100)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
