@@ -317,24 +317,26 @@ def accept_changes(source: Source, changes: Mapping[str, str], *, by: User, reas
     """Take up held changes of a source's tools, given by name and `held_digest`.
 
     Each part of TOOLS_AT_ONCE tools is a transaction of its own. Raises NotAllowed, and InvalidOverride if one of the
-    changes is not held any more; its part and the later ones are then not taken up.
+    changes is not held any more; its part and the later ones are then not taken up, and the message says how many were.
     """
     _check_acceptance(by, reason)
     names = sorted(changes)
     try:
         for start in range(0, len(names), TOOLS_AT_ONCE):
-            _accept_part(source, {name: changes[name] for name in names[start : start + TOOLS_AT_ONCE]}, by, reason)
+            part = {name: changes[name] for name in names[start : start + TOOLS_AT_ONCE]}
+            _accept_part(source, part, by=by, reason=reason, accepted=start)
     finally:
         snapshot.drop_snapshot()
 
 
-def _accept_part(source: Source, changes: Mapping[str, str], by: User, reason: str) -> None:
+def _accept_part(source: Source, changes: Mapping[str, str], *, by: User, reason: str, accepted: int) -> None:
     with catalog_write_lock():
         rows = source.tools.select_related("source", "current_version", "held_version").filter(name__in=changes)
         held = {row.name: held_digest(row) for row in rows if row.held_version is not None}
         for name, shown in changes.items():
             if held.get(name) != shown:
-                raise InvalidOverride("held", f"The change of {name} is no longer the one that was shown.")
+                before = f" Accepted before it: {accepted}." if accepted else ""
+                raise InvalidOverride("held", f"The change of {name} is no longer the one that was shown.{before}")
         _accept(rows, by=by, reason=reason)
 
 

@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
@@ -45,10 +49,25 @@ class Lifespan:
     @asynccontextmanager
     async def _run_lifespan(self) -> AsyncIterator[None]:
         """Synchronise the catalog, then run everything."""
+        stop_with_supervisor()
         executes = await asyncio.to_thread(_prepare, executes=self._executes)
         tune_garbage_collector()
         async with executor_lifespan(ExecutorPool(settings.TOOLGATE_THREADS) if executes else None), self._around():
             yield
+
+
+def stop_with_supervisor() -> None:
+    """Let a worker of `serve --workers` shut down when its supervisor dies: nothing else would stop or replace it."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is None:
+        return
+
+    def wait_and_stop() -> None:
+        supervisor.join()
+        log.error("The supervisor of this worker has died, so the worker shuts down.")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait_and_stop, name="supervisor", daemon=True).start()
 
 
 def _prepare(*, executes: bool) -> bool:

@@ -18,6 +18,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from websockets.sync.client import connect
 
 from tests.plans.commands import ROOT, SET_UP, address_of, manage
+from tests.waiting import eventually
 
 PLAN = {"goal": "Say hello", "steps": [{"step_id": 1, "description": "Say it", "tool": "render_text"}]}
 PLAN["steps"][0]["parameters"] = {"template": "hello", "values": {}}  # type: ignore[index]
@@ -70,6 +71,25 @@ def test_signal_ends_server_cleanly(server: tuple[str, str, subprocess.Popen[str
     with connect(f"{url.replace('http', 'ws')}ws/approvals/", additional_headers=headers, open_timeout=60):
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=25) == 0
+
+
+@pytest.mark.service
+def test_workers_end_with_their_supervisor(environment: dict[str, str], migrated: Path, settings: Any) -> None:
+    copy(migrated, environment["DATABASE_URL"].removeprefix("sqlite:///"))
+    command = [sys.executable, "manage.py", "serve", "--port", "0", "--workers", "2"]
+    shared = {**environment, "REDIS_URL": settings.REDIS_URL}
+    with subprocess.Popen(command, cwd=ROOT, env=shared, stdout=subprocess.PIPE, text=True) as process:
+        url = address_of(process)
+
+        def is_served() -> bool:
+            try:
+                return httpx.get(f"{url}healthz", timeout=60).is_success
+            except httpx.TransportError:
+                return False
+
+        eventually(is_served, what="the start of a worker")
+        process.kill()
+        eventually(lambda: not is_served(), what="the end of the workers")
 
 
 @pytest.mark.parametrize(("workers", "named"), [(2, "REDIS_URL"), (0, "--workers"), (65, "--workers")])

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from approvals.models import AuditEntry
+from catalog.inventory import sources
 from catalog.models import Source, Tool
 from catalog.sources.settings import read_secrets
 from tests.plans.sources.conftest import SHOP, VALUES
@@ -95,6 +96,16 @@ def test_all_held_changes_of_a_source_are_accepted_at_once(rest):
     accepted = rest.post("sources/shop/accept/", {"held": held, "reason": "New address"})
     assert (accepted.status_code, accepted.json()["drifted"]) == (200, [])
     assert AuditEntry.objects.filter(action="tool.accepted").count() == 2
+
+
+def test_refusal_says_how_many_changes_were_accepted_before_it(rest, monkeypatch):
+    hold_changes(rest)
+    monkeypatch.setattr(sources, "TOOLS_AT_ONCE", 1)
+    held = rest.get("sources/shop/").json()["held"]
+    refused = rest.post("sources/shop/accept/", {"held": {**held, "list_orders": "0" * 64}, "reason": "New address"})
+    assert (refused.status_code, wrong_paths(refused)) == (422, ["held"])
+    assert refused.json()["errors"][0]["message"].endswith("Accepted before it: 1.")
+    assert list(rest.get("sources/shop/").json()["held"]) == ["list_orders"]
 
 
 def test_no_secret_leaves(rest):
