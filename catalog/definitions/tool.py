@@ -33,6 +33,7 @@ from catalog.definitions.binding import (
     is_unannotated,
     model_binding,
     output_type_and_schema,
+    parameter_names,
 )
 from catalog.definitions.levels import (
     Reversibility,
@@ -216,6 +217,12 @@ class Tool(Generic[ParamsT, ResultT]):
     def is_async(self) -> bool:
         """Return whether the handler is a coroutine function."""
         return inspect.iscoroutinefunction(self.handler)
+
+    @property
+    def takes_context(self) -> bool:
+        """Return whether the handler or the preview hook receives the ToolContext."""
+        functions = (self.handler, self._previewer)
+        return any("context" in parameter_names(function) for function in functions if function is not None)
 
     @cached_property
     def secret_locations(self) -> SecretLocations | None:

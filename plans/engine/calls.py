@@ -187,8 +187,10 @@ def _context(plan: PlanSnapshot, **fields: Any) -> ToolContext:
 
 def _plan_fields(plan: PlanSnapshot, step_id: int, order: PreparedCall, sent: list[Any]) -> dict[str, Any]:
     memory, asker = Memory(plan.pk), order.asker or plan.asker
-    session = StoredSession(asker, sent)
-    if order.target.tool.is_async:  # runs on an event loop, where the database cannot be used
+    session, tool = StoredSession(asker, sent), order.target.tool
+    # On an event loop the database cannot be used, so what the tool may look at is read before.
+    reads_ahead = tool.is_async and tool.takes_context
+    if reads_ahead:
         session.read_ahead()
     return {
         "plan_id": plan.ref,
@@ -196,7 +198,7 @@ def _plan_fields(plan: PlanSnapshot, step_id: int, order: PreparedCall, sent: li
         "requested_by": asker.user_id,
         "session": session,
         "trace_id": trace_id_of(plan.traceparent),
-        "memory": dict(memory) if order.target.tool.is_async else memory,
+        "memory": dict(memory) if reads_ahead else memory,
     }
 
 
