@@ -192,12 +192,22 @@ def _require_change(token: ApiToken, by: User) -> None:
 
 
 def authenticate_token(text: str) -> ApiToken | None:
-    """Return the live token with this text, its user and their groups loaded; None unless both are still valid.
+    """Return the live token with this text, its user and their groups loaded; None unless both are still valid."""
+    token = _read_live_token("secret_digest", _token_digest(text))
+    if token is not None:
+        _record_use(token)
+    return token
 
-    One hand-written statement: built by the ORM, the two queries took 0.75 ms of processor time in every call.
-    """
+
+def reload_token(token: ApiToken) -> ApiToken | None:
+    """Return a token's current state, its user and their groups loaded; None unless both are still valid."""
+    return _read_live_token("id", token.pk)
+
+
+def _read_live_token(column: str, value: int | str) -> ApiToken | None:
+    """Read a token by a hand-written statement: by the ORM, it took 0.75 ms of processor time in every call."""
     with connection.cursor() as cursor:
-        cursor.execute(_token_statement(), [_token_digest(text)])
+        cursor.execute(_token_statement(column), [value])
         rows = cursor.fetchall()
     if not rows:
         return None
@@ -205,10 +215,7 @@ def authenticate_token(text: str) -> ApiToken | None:
     token: ApiToken = tokens.read(rows[0][: tokens.width])
     token.user = user = users.read(rows[0][tokens.width : -1])
     remember_groups(user, (name for *_, name in rows if name is not None))
-    if not token.is_live or not user.is_active:
-        return None
-    _record_use(token)
-    return token
+    return token if token.is_live and user.is_active else None
 
 
 def record_first_refusal(token: ApiToken, tool: str, reason: str) -> None:
@@ -227,14 +234,14 @@ def _printable(text: str, most: int) -> str:
 
 
 @cache
-def _token_statement() -> str:
-    """Return the query for a token by its digest: a row for each group of its user, with the group's name last."""
+def _token_statement(column: str) -> str:
+    """Return the query for a token by one of its columns: a row for each group of its user, the group's name last."""
     tokens, users = row_reader(ApiToken, "token"), row_reader(User, "owner")
     return (
         f"SELECT {tokens.columns}, {users.columns}, auth_group.name "  # noqa: S608 - names of our columns
         "FROM catalog_apitoken AS token JOIN auth_user AS owner ON owner.id = token.user_id "
         "LEFT JOIN auth_user_groups AS member ON member.user_id = owner.id "
-        "LEFT JOIN auth_group ON auth_group.id = member.group_id WHERE token.secret_digest = %s"
+        f"LEFT JOIN auth_group ON auth_group.id = member.group_id WHERE token.{column} = %s"
     )
 
 

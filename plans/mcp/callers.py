@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from django.db import close_old_connections
 
 from catalog.access.roles import NotAllowed, prefetch_groups, user_for_token
-from catalog.access.tokens import authenticate_token
+from catalog.access.tokens import authenticate_token, reload_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken
 from catalog.rest.authentication import check_scope
@@ -73,8 +73,8 @@ def verify(text: str, user_agent: str) -> Caller | None:
 
 def verify_again(caller: Caller) -> Caller:
     """Return the caller with the current state of its token. Raises TokenEnded."""
-    token = ApiToken.objects.select_related("user").filter(pk=caller.token.pk).first()
-    if token is None or not token.is_live or not token.user.is_active:
+    token = reload_token(caller.token)
+    if token is None:
         raise TokenEnded
     return Caller(token, user_for_token(token), caller.user_agent)
 
