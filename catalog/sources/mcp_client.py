@@ -17,10 +17,10 @@ from typing import Any
 import httpx2
 
 from catalog.core.canonical_json import canonical_text, digest
-from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
+from catalog.core.egress import RequestNotSent
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
-from catalog.errors import EffectUnknown, SourceProblem, UpstreamError, UpstreamUnavailable
+from catalog.errors import EffectUnknown, MalformedJSON, SourceProblem, UpstreamError, UpstreamUnavailable
 from catalog.results import ToolResult
 from catalog.schemas import Validator, compile_schema
 from catalog.sources.definitions import (
@@ -32,6 +32,7 @@ from catalog.sources.definitions import (
     level_from_annotations,
     visible_text,
 )
+from catalog.sources.mcp_transport import BROKEN, NOT_SENT, TOO_LARGE, McpTransport
 from catalog.sources.settings import UpstreamSettings
 
 MAX_RESPONSE = 8 * 1024 * 1024
@@ -269,7 +270,8 @@ class Connection:
                     if cursor is None or len(found) > MAX_TOOLS:
                         break
         except MCPError as error:
-            raise SourceProblem(f"{self.settings.name} answered tools/list with an error ({error.code}).") from None
+            problem = _LISTING_PROBLEMS.get(error.code, f"answered tools/list with an error ({error.code})")
+            raise SourceProblem(f"{self.settings.name} {problem}.") from None
         except TimeoutError:
             raise UpstreamUnavailable(f"{self.settings.name} did not list its tools in time.") from None
         except ValueError:
@@ -312,15 +314,17 @@ class Connection:
                 )
             except MCPError as error:
                 raise self._call_error(session, error) from None
-            except (ValueError, RuntimeError, ResponseTooLarge):  # RuntimeError: a result that breaks its schema
+            except (ValueError, RuntimeError):  # RuntimeError: a result that breaks its schema
                 raise UpstreamError(f"{self.settings.name} sent an invalid result.", "upstream_malformed") from None
 
     async def _verify(self, definition: Definition) -> None:
         try:
-            offered = {tool.name: offered_digest(tool) for tool in await self.list_tools()}
+            tools = await self.list_tools()
         except SourceProblem as problem:
             raise UpstreamUnavailable(problem.message) from None
-        if offered.get(definition.upstream) != definition.offered_digest:
+        # The first of a name counts, as for an import.
+        offered = next((tool for tool in tools if tool.name == definition.upstream), None)
+        if offered is None or _offered_digest_or_none(offered) != definition.offered_digest:
             self._record_change()
             raise UpstreamError(
                 f"{self.settings.name} has changed the definition of {definition.upstream} since it was imported. "
@@ -330,24 +334,46 @@ class Connection:
 
     def _call_error(self, session: _Session, error: Any) -> Exception:
         """Return what an error of the protocol means for a call that was sent."""
-        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT  # noqa: PLC0415
+        from mcp.types import (  # noqa: PLC0415 - loaded with the SDK
+            CONNECTION_CLOSED,
+            INTERNAL_ERROR,
+            INVALID_REQUEST,
+            PARSE_ERROR,
+            REQUEST_TIMEOUT,
+        )
 
-        name = self.settings.name
-        if error.code == REQUEST_TIMEOUT:
-            return EffectUnknown(f"{name} did not answer within {self.settings.timeout:g} seconds.")
-        if error.code == CONNECTION_CLOSED:
+        name, code, message = self.settings.name, error.code, error.message
+        # Calls in flight end on this session; later ones open another.
+        if code in (NOT_SENT, BROKEN, CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST):
             self._drop(session)
-            return EffectUnknown(f"The connection to {name} broke before it answered.")
-        if error.code == INTERNAL_ERROR:
-            self._drop(session)
-            return EffectUnknown(f"{name} failed while it handled the call.")
-        if error.code == INVALID_REQUEST:
-            self._drop(session)
-            if "202" in error.message:  # of the SDK: the request was accepted, and no answer will follow
-                return EffectUnknown(f"{name} accepted the call and did not answer it.")
-            if "session" in error.message.lower():
-                return _SessionLost()
-        return UpstreamError(f"{name} refused the call: {visible_text(error.message)}", "upstream_refused")
+        refused = UpstreamError(f"{name} refused the call: {visible_text(message)}", "upstream_refused")
+        meanings: dict[int, Exception] = {
+            NOT_SENT: UpstreamUnavailable(f"{name} cannot be reached."),
+            BROKEN: EffectUnknown(f"The connection to {name} broke before it answered."),
+            CONNECTION_CLOSED: EffectUnknown(f"The connection to {name} broke before it answered."),
+            INTERNAL_ERROR: EffectUnknown(f"{name} failed while it handled the call."),
+            REQUEST_TIMEOUT: EffectUnknown(f"{name} did not answer within {self.settings.timeout:g} seconds."),
+            TOO_LARGE: UpstreamError(f"{name} sent too much.", "upstream_too_large"),
+            PARSE_ERROR: UpstreamError(f"{name} sent an invalid result.", "upstream_malformed"),
+            INVALID_REQUEST: refused,
+        }
+        if code == CONNECTION_CLOSED and message.startswith("SSE stream failed"):  # of the SDK: an event is too large
+            return meanings[TOO_LARGE]
+        if code == INVALID_REQUEST and message.startswith("Unexpected content type"):  # of the SDK
+            return meanings[PARSE_ERROR]
+        if code == INVALID_REQUEST and "202" in message:  # of the SDK: the request was accepted; no answer will follow
+            return EffectUnknown(f"{name} accepted the call and did not answer it.")
+        if code == INVALID_REQUEST and "session" in message.lower():
+            return _SessionLost()
+        return meanings.get(code, refused)
+
+
+_LISTING_PROBLEMS = {
+    NOT_SENT: "cannot be reached",
+    BROKEN: "broke the connection before it listed its tools",
+    TOO_LARGE: "sent a list of tools that is too large",
+}
+"""Messages for the transport's own error codes."""
 
 
 class _SessionLost(Exception):
@@ -365,6 +391,7 @@ async def _connected(settings: UpstreamSettings, on_change: Callable[[], None]) 
         if isinstance(getattr(message, "root", message), types.ToolListChangedNotification):
             on_change()
 
+    own: McpTransport | None = None
     async with AsyncExitStack() as stack:
         if settings.command:
             program, *arguments = settings.command
@@ -372,8 +399,9 @@ async def _connected(settings: UpstreamSettings, on_change: Callable[[], None]) 
             own_log = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123, SIM115
             transport: Any = stdio_client(parameters, own_log)
         else:
+            own = McpTransport(max_bytes=MAX_RESPONSE)
             http = httpx2.AsyncClient(
-                transport=AsyncGuardedTransport(max_bytes=MAX_RESPONSE),
+                transport=own,
                 headers=dict(settings.headers),
                 timeout=httpx2.Timeout(settings.timeout, read=max(settings.timeout, 300.0)),
                 trust_env=False,
@@ -387,7 +415,10 @@ async def _connected(settings: UpstreamSettings, on_change: Callable[[], None]) 
             client_info=types.Implementation(name="toolgate", version="1"),
             input_required_max_rounds=1,
         )
-        yield await stack.enter_async_context(client)
+        entered = await stack.enter_async_context(client)
+        if own is not None:
+            own.connected = True
+        yield entered
 
 
 def _connect_problem(settings: UpstreamSettings, error: BaseException) -> str:
@@ -406,6 +437,14 @@ def offered_digest(tool: Any) -> str:
     """Return the SHA-256 of all that a server says of a tool."""
     offered = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
     return digest(canonical_text(offered))
+
+
+def _offered_digest_or_none(tool: Any) -> str | None:
+    """Return the digest of a tool, or None if its definition cannot be imported."""
+    try:
+        return offered_digest(tool)
+    except MalformedJSON:
+        return None
 
 
 def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
@@ -453,7 +492,7 @@ def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
         try:
             found.append(definition_from(tool, settings))
             names.add(tool.name)
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError, MalformedJSON) as error:
             problems.append(f"{tool.name[:80]!r} cannot be imported: {type(error).__name__}.")
     return Listing(tuple(found), tuple(problems))
 
@@ -477,7 +516,11 @@ def to_tool_result(source: str, definition: Definition, result: Any) -> ToolResu
     if value is None:
         others = [block for block in result.content if block.type != "text"]
         value = {"content": [_block_as_json(each) for each in result.content]} if others else text
-    if len(canonical_text(value)) > MAX_RESULT:
+    try:
+        length = len(canonical_text(value))
+    except MalformedJSON:  # such as one that is nested too deeply
+        raise UpstreamError(f"{source} sent an invalid result.", "upstream_malformed") from None
+    if length > MAX_RESULT:
         raise UpstreamError(f"{source} sent a result of more than {MAX_RESULT:,} characters.", "upstream_too_large")
     if definition.output_schema is not None:
         _check_output(source, definition, value)

@@ -1,0 +1,191 @@
+"""Bad answers of an upstream MCP server over HTTP: each concerns its own call, not the others of the session."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx2
+import pytest
+
+from catalog.errors import EffectUnknown, UpstreamError, UpstreamUnavailable
+from catalog.sources.definitions import Definition
+from catalog.sources.mcp_client import Connection, to_tool_result
+from catalog.sources.mcp_transport import NOT_SENT, McpTransport
+from catalog.sources.settings import UpstreamSettings
+from tests.upstreams import free_port
+
+INITIALIZED = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "upstream", "version": "1"},
+}
+BAD = {
+    "flooding": "UpstreamError upstream_too_large",
+    "flooding events": "UpstreamError upstream_too_large",
+    "compressed": "UpstreamError upstream_too_large",
+    "garbled": "UpstreamError upstream_malformed",
+    "odd": "UpstreamError upstream_malformed",
+    "dropping": "EffectUnknown effect_unknown",
+    "stopping": "EffectUnknown effect_unknown",
+}
+"""Tools by how they answer, and the outcome of their calls."""
+
+
+class Upstream(ThreadingHTTPServer):
+    """Answers a call of `slow` when `may_answer` is set, and the others as their names say."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server_port}/mcp"
+        self.has_slow_call, self.may_answer = threading.Event(), threading.Event()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that the client closes."""
+
+
+class Answer(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: Upstream
+
+    def do_POST(self) -> None:
+        """Answer a JSON-RPC message."""
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in message:
+            self.say(b"", 202)
+            return
+        text = {"content": [{"type": "text", "text": "done"}]}
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (*BAD, "slow", "good")]
+        results = {"initialize": INITIALIZED, "tools/list": {"tools": tools}, "tools/call": text}
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if message["method"] in results:
+            answer["result"] = results[message["method"]]
+        else:
+            answer["error"] = {"code": -32601, "message": "Not known"}
+        self.answer_as(message.get("params", {}).get("name"), json.dumps(answer).encode())
+
+    def answer_as(self, name: str | None, body: bytes) -> None:
+        """Send the answer, or what the tool's name says instead."""
+        match name:
+            case "slow":
+                self.server.has_slow_call.set()
+                self.server.may_answer.wait(60)
+                self.say(body)
+            case "flooding":
+                self.say(b" " * (9 * 1024 * 1024))
+            case "flooding events":
+                self.say(b"data: " + b"x" * (9 * 1024 * 1024) + b"\n\n", kind="text/event-stream")
+            case "compressed":
+                self.say(body, encoding="gzip")
+            case "garbled":
+                self.say(b"{nonsense")
+            case "odd":
+                self.say(body, kind="text/html")
+            case "dropping":
+                self.close_connection = True
+            case "stopping":
+                self.say(body, length=1000)
+                self.close_connection = True
+            case _:
+                self.say(body)
+
+    def do_GET(self) -> None:
+        """Offer no stream."""
+        self.say(b"", 405)
+
+    do_DELETE = do_GET
+
+    def say(
+        self,
+        body: bytes,
+        status: int = 200,
+        kind: str = "application/json",
+        encoding: str = "identity",
+        length: int = 0,
+    ) -> None:
+        """Send an answer; with `length`, one that claims to be longer."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Encoding", encoding)
+        self.send_header("Content-Length", str(length or len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def upstream(settings: Any) -> Iterator[Upstream]:
+    """Return a running upstream."""
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    with Upstream() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.may_answer.set()
+        server.shutdown()
+        thread.join()
+
+
+def definition(name: str) -> Definition:
+    """Return what was imported of a tool."""
+    return Definition(kind="mcp", upstream=name, description=name, input_schema={"type": "object"}, safety_level="safe")
+
+
+async def outcome_of(connection: Connection, name: str) -> str:
+    """Call a tool and return its text, or the class and kind of its error."""
+    try:
+        return str((await connection.call(definition(name), {}, verify_first=False)).value)
+    except (UpstreamError, EffectUnknown, UpstreamUnavailable) as error:
+        return f"{type(error).__name__} {error.kind}"
+
+
+def test_bad_answer_concerns_its_call_alone(upstream: Upstream) -> None:
+    outcomes = {}
+
+    async def call_all() -> None:
+        connection = Connection(UpstreamSettings(pk=1, name="up", kind="mcp", url=upstream.url))
+        slow = asyncio.create_task(outcome_of(connection, "slow"))
+        await asyncio.to_thread(upstream.has_slow_call.wait, 60)
+        session = connection._session
+        for name in (*BAD, "good"):
+            connection._session = session  # later calls would open another, which the slow one does not share
+            outcomes[name] = await outcome_of(connection, name)
+        upstream.may_answer.set()
+        outcomes["slow"] = await slow
+        await connection.end()
+
+    asyncio.run(call_all())
+    assert outcomes == {**BAD, "good": "done", "slow": "done"}
+
+
+def test_only_a_new_session_raises_what_prevents_sending(settings: Any) -> None:
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+
+    async def code_of_failure(*, connected: bool) -> int:
+        transport = McpTransport()
+        transport.connected = connected
+        async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+            response = await client.post(f"http://127.0.0.1:{free_port()}/", json={})
+        return int(response.json()["error"]["code"])
+
+    assert asyncio.run(code_of_failure(connected=True)) == NOT_SENT
+    with pytest.raises(httpx2.ConnectError):
+        asyncio.run(code_of_failure(connected=False))
+
+
+def test_result_that_is_nested_too_deeply_is_malformed() -> None:
+    from mcp import types  # noqa: PLC0415 - loaded with the SDK
+
+    deep: Any = {}
+    for _ in range(100):
+        deep = {"a": deep}
+    result = types.CallToolResult(content=[], structured_content=deep)
+    with pytest.raises(UpstreamError) as refused:
+        to_tool_result("up", definition("deep"), result)
+    assert refused.value.kind == "upstream_malformed"
