@@ -27,7 +27,6 @@ from catalog.errors import (
     Conflict,
     ParameterError,
     SourceProblem,
-    ToolgateError,
     UpstreamError,
     UpstreamUnavailable,
     field_error,
@@ -59,6 +58,7 @@ from catalog.sources.mcp_client import close_connections, keep_connections, list
 from catalog.sources.settings import (
     MASK,
     UpstreamSettings,
+    check_program_environment,
     check_source,
     encrypt_secrets,
     read_secrets,
@@ -295,14 +295,33 @@ def _finish_sync(source: Source, error: str = "") -> None:
 
 
 def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
-    """Take up the held version of a tool. Raises NotAllowed, and InvalidOverride if that version is not held."""
+    """Take up the held version of a tool.
+
+    Raises NotAllowed, and InvalidOverride if that version is not held, or if the change also concerns where requests
+    go: a version's number does not identify that, so such changes are taken up by `accept_changes`.
+    """
     _check_acceptance(by, reason)
     with catalog_write_lock():
         row = Tool.objects.select_related("source", "current_version", "held_version").get(pk=row.pk)
         if row.held_version is None or row.held_version.number != number:
             raise InvalidOverride("accept_version", f"Version {number} is not held.")
+        if not _is_identified_by_number(row):
+            message = (
+                "The change concerns where requests go, which a version's number does not identify. "
+                f"Accept it on the tool's page, or with POST sources/{row.source.name}/accept/."
+            )
+            raise InvalidOverride("accept_version", message)
         _accept([row], by=by, reason=reason)
     snapshot.drop_snapshot()
+
+
+def _is_identified_by_number(row: Tool) -> bool:
+    """Return whether a held change leaves method and address of the requests alone, and makes a version of its own."""
+    held, current = ((definition or {}).get("http") for definition in (row.held_definition, row.definition))
+    if held == current:
+        return True
+    same_target = all((held or {}).get(name) == (current or {}).get(name) for name in ("method", "url"))
+    return same_target and row.held_version != row.current_version
 
 
 def held_digest(row: Tool) -> str:
@@ -386,7 +405,7 @@ def sync_due_sources() -> int:
         tried += 1
         try:
             sync_source(source)
-        except ToolgateError:
+        except (SourceProblem, UpstreamUnavailable, UpstreamError):
             continue  # the source says so
         except Exception as error:  # noqa: BLE001 - one source must not keep the others waiting
             log_unexpected(error)
@@ -450,9 +469,13 @@ def _built_source(source: Source, values: Mapping[str, Any], *, any_command: boo
         message = "Enter the headers again: stored ones are not sent to another server."
         raise field_error("headers", "other_origin", message)
     is_listed = not source.command or source.command[0] in settings.TOOLGATE_STDIO_COMMANDS
-    if not is_listed and not any_command and (source.command, env) != program:
-        message = "This program is not listed in TOOLGATE_STDIO_COMMANDS. An operator with a shell can use import_mcp."
-        raise field_error("command", "not_allowed", message)
+    if not any_command and (source.command, env) != program:
+        if not is_listed:
+            message = (
+                "This program is not listed in TOOLGATE_STDIO_COMMANDS. An operator with a shell can use import_mcp."
+            )
+            raise field_error("command", "not_allowed", message)
+        check_program_environment(env)
     source.secrets = encrypt_secrets(headers, env)
     return source
 

@@ -19,6 +19,12 @@ from catalog.secrets.scrubber import Scrubber
 SOURCE_NAME = re.compile(r"[a-z0-9_-]{1,40}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+LOADS_CODE = re.compile(
+    r"PATH|ENV|BASH_ENV|(LD|DYLD|NPM_CONFIG|UV|PIP|JDK)_.*|NODE_(OPTIONS|PATH)|.*JAVA_(TOOL_)?OPTIONS|(PERL5|RUBY).*"
+    r"|PYTHON(PATH|HOME|STARTUP|BREAKPOINT|EXECUTABLE|PLATLIBDIR|USERBASE|WARNINGS|PYCACHEPREFIX)"
+    r"|GIT_(SSH|EXEC|CONFIG|EXTERNAL|ASKPASS|PAGER|EDITOR).*"
+)
+"""Names of environment variables that make programs run other code, or say where it comes from."""
 RESERVED_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "cookie2"}
 )
@@ -138,6 +144,14 @@ def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern
             raise field_error(place, "invalid", "This name cannot be set.")
         if not isinstance(value, str) or len(value) > MAX_VALUE or not all(" " <= each != "\x7f" for each in value):
             raise field_error(place, "invalid", f"A value is one line of at most {MAX_VALUE:,} characters.")
+
+
+def check_program_environment(env: Mapping[str, str]) -> None:
+    """Raise ParameterError for a variable that lets a listed program run something else."""
+    for name in env:
+        if LOADS_CODE.fullmatch(name.upper()):
+            message = "This variable can make the program run other code. An operator with a shell can use import_mcp."
+            raise field_error(f"env.{name}", "not_allowed", message)
 
 
 def check_address(field_name: str, url: str) -> None:

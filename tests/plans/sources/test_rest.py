@@ -98,6 +98,14 @@ def test_all_held_changes_of_a_source_are_accepted_at_once(rest):
     assert AuditEntry.objects.filter(action="tool.accepted").count() == 2
 
 
+def test_version_number_does_not_accept_another_server(rest):
+    hold_changes(rest, base_url="https://elsewhere.example")
+    number = rest.get("tools/list_orders/").json()["held_version"]
+    refused = rest.patch("tools/list_orders/", {"accept_version": number, "reason": "Fine"})
+    assert (refused.status_code, wrong_paths(refused)) == (422, ["accept_version"])
+    assert "sources/shop/accept/" in refused.json()["errors"][0]["message"]
+
+
 def test_refusal_says_how_many_changes_were_accepted_before_it(rest, monkeypatch):
     hold_changes(rest)
     monkeypatch.setattr(sources, "TOOLS_AT_ONCE", 1)
@@ -192,6 +200,9 @@ def test_only_listed_programs_are_started(db, admin, settings, offer):
     settings.TOOLGATE_STDIO_COMMANDS = [offer.command[0]]
     document = rest.post("sources/preview/", body).json()
     assert [each["name"] for each in document["tools"]] == ["read_page", "drop_page"]
+    for name in ("PATH", "LD_PRELOAD", "node_options", "PYTHONPATH"):
+        answer = rest.post("sources/preview/", {**body, "env": {name: "x", "LDAP_URL": "x"}})
+        assert (answer.status_code, wrong_paths(answer)) == (422, [f"env.{name}"])
 
 
 def test_sources_are_for_administrators(rest, ada, rosa, admin):
