@@ -30,7 +30,7 @@ NOT_ACCEPTED_STATUS = 503
 EXTRA_RESERVED_NETWORKS = tuple(
     map(
         ipaddress.ip_network,
-        ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "2001::/23", "3fff::/20", "5f00::/16"),
+        ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "2001::/23", "3fff::/20", "5f00::/16", "fec0::/10"),
     )
 )
 """Networks that are not public although some supported Python versions say so."""
