@@ -70,6 +70,12 @@ def test_statements_are_never_logged(settings):
     assert settings.LOGGING["loggers"]["django.db.backends"]["level"] == "INFO"
 
 
+def test_upstream_text_from_the_mcp_sdk_is_not_logged(both):
+    for name in ("mcp.client.streamable_http", "client"):
+        logging.getLogger(name).error("Unexpected content type: %s", CANARY)
+    assert [captured.text for captured in both] == ["", ""]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_canary_in_arguments_results_and_errors_is_in_no_line(both, stage, ada, rosa):
     stage.acts |= {"safe": lambda value, context: CANARY, "cautious": lambda value, context: fail()}
