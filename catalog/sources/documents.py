@@ -6,6 +6,7 @@ import httpx2
 
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
 from catalog.errors import SourceProblem, UpstreamUnavailable
+from catalog.sources.http_requests import response_text
 from catalog.sources.mcp_client import run_on_loop
 from catalog.sources.settings import MAX_DOCUMENT, UpstreamSettings
 
@@ -27,11 +28,10 @@ async def _fetch(settings: UpstreamSettings) -> str:
                 response = await client.get(
                     settings.url, headers=dict(settings.headers), follow_redirects=not settings.headers
                 )
-                text = response.text
         except (RequestNotSent, ResponseTooLarge) as error:
             raise SourceProblem(f"The document could not be fetched: {error}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, UnicodeError) as error:
             raise UpstreamUnavailable(f"The document could not be fetched ({type(error).__name__}).") from None
     if response.status_code != 200:
         raise SourceProblem(f"The document could not be fetched: its address answered {response.status_code}.")
-    return text
+    return response_text(response)

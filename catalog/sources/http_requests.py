@@ -5,6 +5,7 @@ percent-encoded whole, or the body; they can never change where the request goes
 """
 
 import asyncio
+import codecs
 import json
 import os
 import re
@@ -30,6 +31,16 @@ MAX_REDIRECTS = 3
 CONNECT_SHARE = 0.5
 """Part of a call's time that connecting may take."""
 MAX_SHOWN_BODY = 20_000
+CHARSET = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9_.:-]+)', re.IGNORECASE)
+CHARSETS = frozenset(
+    {
+        *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "koi8-r", "koi8-u"),
+        *(f"iso8859-{part}" for part in range(1, 17)),
+        *(f"cp{page}" for page in range(1250, 1259)),
+        *("gb2312", "gbk", "gb18030", "big5", "euc_jp", "shift_jis", "iso2022_jp", "euc_kr"),
+    }
+)
+"""Python's names of the character sets that responses are decoded with. Its other codecs include `hex` and `zlib`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +263,7 @@ def _result(source: str, response: httpx2.Response) -> ToolResult[Any]:
         ("upstream_failed", "failed") if response.status_code >= 500 else ("upstream_refused", "refused the request")
     )
     kind, words = FAILURES.get(response.status_code, usual)
-    said = visible_text(response.text) if _is_text(response) else ""
+    said = visible_text(response_text(response)) if _is_text(response) else ""
     raise UpstreamError(f"{source} {words} ({response.status_code})." + (f" It answered: {said}" if said else ""), kind)
 
 
@@ -266,8 +277,18 @@ def _value(source: str, response: httpx2.Response) -> Any:
         except MalformedJSON:
             raise UpstreamError(f"{source} sent JSON that cannot be read.", "upstream_malformed") from None
     if _is_text(response):
-        return response.text
+        return response_text(response)
     return {"content_type": kind or "unknown", "bytes": len(response.content)}
+
+
+def response_text(response: httpx2.Response) -> str:
+    """Return a response's body as text: in its own character set if that is one of CHARSETS, otherwise in UTF-8."""
+    named = CHARSET.search(response.headers.get("Content-Type", ""))
+    try:
+        charset = codecs.lookup(named[1]).name if named else "utf-8"
+    except LookupError:
+        charset = "utf-8"
+    return response.content.decode(charset if charset in CHARSETS else "utf-8", errors="replace")
 
 
 def _media_type(response: httpx2.Response) -> str:

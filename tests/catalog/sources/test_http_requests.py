@@ -1,0 +1,82 @@
+"""Requests of HTTP tools: header parameters, and answers with redirects and odd character sets."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from catalog.errors import UpstreamError
+from catalog.sources.documents import fetch_document
+from catalog.sources.http_requests import Operation, prepare, send
+from catalog.sources.mcp_client import run_on_loop
+from catalog.sources.settings import UpstreamSettings
+from tests.corpus import faults
+
+
+class Upstream(ThreadingHTTPServer):
+    """A server on a free port. `answers` has the status, headers and body by path; `taken` is what arrived."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answering)
+        self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.taken: list[tuple[str, str]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Answering(BaseHTTPRequestHandler):
+    def answer(self) -> None:
+        """Answer a request of any method."""
+        assert isinstance(self.server, Upstream)
+        self.server.taken.append((self.command, self.path))
+        status, headers, body = self.server.answers[self.path]
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+    def log_message(self, *args: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def upstream(settings):
+    """Serve until the test ends."""
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    server = Upstream()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def sent(upstream, path, method="GET"):
+    """Return the result of a request."""
+    request = prepare(Operation(method=method, url=upstream.url + path), {}, {})
+    return run_on_loop(send("shop", request, 5), 10)
+
+
+CHARSETS = [
+    *((each, "é".encode(), "é") for each in ("hex", "zlib", "rot13", "undefined", "idna", "punycode", "unknown", '"')),
+    ("utf-8", b"\xff", "\ufffd"),
+    ("ISO-8859-1", b"\xe9", "é"),
+    ('"windows-1252"', b"\x80", "€"),
+    ("utf-16le", "é".encode("utf-16-le"), "é"),
+    ("Shift_JIS", "日".encode("shift_jis"), "日"),
+]
+
+
+def test_text_in_any_character_set_is_read(upstream):
+    def check(charset, body, text):
+        headers = {"Content-Type": f"text/plain; charset={charset}"}
+        upstream.answers = {"/200": (200, headers, body), "/400": (400, headers, body)}
+        assert sent(upstream, "/200").value == text
+        with pytest.raises(UpstreamError, match=text):
+            sent(upstream, "/400")
+        assert fetch_document(UpstreamSettings(pk=1, name="shop", kind="openapi", url=upstream.url + "/200")) == text
+
+    assert faults(check, CHARSETS) == {}
