@@ -97,7 +97,10 @@ class PreparedRequest:
 
 
 def prepare(operation: Operation, arguments: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-    """Return the request for checked arguments. Raises ToolValidationError for a value that a path cannot hold."""
+    """Return the request for checked arguments; none of them replaces a stored header.
+
+    Raises ToolValidationError for a value that a path or a header cannot hold.
+    """
     names = PLACEHOLDER.findall(operation.url)
     path_end = operation.url.partition("?")[0]
     url = PLACEHOLDER.sub(
@@ -106,11 +109,17 @@ def prepare(operation: Operation, arguments: Mapping[str, Any], headers: Mapping
     pairs = _query_pairs(operation, arguments, {*names})
     if pairs:
         url += ("&" if "?" in url else "?") + urlencode(pairs, quote_via=quote)
-    sent = {wire: _plain(name, arguments[name]) for name, wire in operation.headers.items() if name in arguments}
+    stored = {**headers, **operation.own_headers()}
+    reserved = {header.lower() for header in stored}
+    sent = {
+        wire: _header_value(name, arguments[name])
+        for name, wire in operation.headers.items()
+        if name in arguments and wire.lower() not in reserved
+    }
     body, kind = _body(operation, arguments)
-    if kind:
+    if kind and "content-type" not in reserved:
         sent["Content-Type"] = kind
-    return PreparedRequest(operation.method, url, sent, body, {**headers, **operation.own_headers()})
+    return PreparedRequest(operation.method, url, sent, body, stored)
 
 
 def _encoded(name: str, value: Any, *, in_path: bool) -> str:
@@ -128,6 +137,16 @@ def _plain(name: str, value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
         raise ToolValidationError(f"The parameter '{name}' contains a control character.")
+    return text
+
+
+def _header_value(name: str, value: Any) -> str:
+    """Return a value as a header can hold it. Raises ToolValidationError."""
+    text = _plain(name, value)
+    if not text.isascii() or text != text.strip():
+        raise ToolValidationError(
+            f"The parameter '{name}' is sent as a header: use only ASCII characters, and no space at its start or end."
+        )
     return text
 
 

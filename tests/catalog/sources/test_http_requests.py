@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from catalog.errors import UpstreamError
+from catalog.errors import ToolValidationError, UpstreamError
 from catalog.sources.documents import fetch_document
 from catalog.sources.http_requests import Operation, prepare, send
 from catalog.sources.mcp_client import run_on_loop
@@ -58,6 +58,23 @@ def sent(upstream, path, method="GET"):
     """Return the result of a request."""
     request = prepare(Operation(method=method, url=upstream.url + path), {}, {})
     return run_on_loop(send("shop", request, 5), 10)
+
+
+HEADERS = Operation(method="GET", url="https://shop.example/", headers={"key": "x-api-key", "mark": "X-Mark"})
+
+
+def test_argument_that_no_header_can_hold_is_refused():
+    def check(value):
+        with pytest.raises(ToolValidationError, match="'mark'"):
+            prepare(HEADERS, {"mark": value}, {})
+
+    assert faults(check, [" a", "a ", " ", "ä", "\u2003a", ["ä"], "a\tb", "a\r\nb: c", "\x7f"]) == {}
+    assert prepare(HEADERS, {"mark": "a b", "key": 7}, {}).headers == {"X-Mark": "a b", "x-api-key": "7"}
+
+
+def test_argument_does_not_accompany_a_stored_header():
+    request = prepare(HEADERS, {"key": "of the agent", "mark": "m"}, {"X-API-Key": "stored"})
+    assert {**request.headers, **request.secret_headers} == {"X-Mark": "m", "X-API-Key": "stored"}
 
 
 CHARSETS = [
