@@ -26,6 +26,7 @@ from catalog.sources.settings import MASK
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 BODYLESS = ("GET", "HEAD", "DELETE")
+READING_METHODS = ("GET", "HEAD")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_REDIRECTS = 3
 CONNECT_SHARE = 0.5
@@ -210,7 +211,7 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> ToolRes
         raise EffectUnknown(f"The connection to {source} broke before it answered.") from None
     except (httpx2.InvalidURL, UnicodeError):
         raise UpstreamError(f"The address of {source} is invalid.", "upstream_refused") from None
-    return _result(source, response)
+    return _result(source, request.method, response)
 
 
 async def _exchange(request: PreparedRequest, connect_seconds: float) -> httpx2.Response:
@@ -229,19 +230,30 @@ async def _exchange(request: PreparedRequest, connect_seconds: float) -> httpx2.
                 headers={**request.headers, **request.secret_headers},
                 timeout=limits,
             )
-        except (RequestNotSent, httpx2.TransportError):
+        except (RequestNotSent, httpx2.TransportError, httpx2.InvalidURL, UnicodeError):
             if method != request.method:  # the request itself was answered with 303
                 raise httpx2.ReadError("The server of a redirect did not answer.") from None
             raise
-        target = urljoin(url, response.headers.get("Location", "")) if response.is_redirect else ""
+        target = _redirect_target(url, response)
         if not target or urlsplit(target)[:2] != urlsplit(request.url)[:2]:
             return response
         if response.status_code == 303:
             method, body = "GET", b""
-        elif method not in ("GET", "HEAD") and response.status_code not in (307, 308):
+        elif method not in READING_METHODS and response.status_code not in (307, 308):
             return response
         url = target
     return response
+
+
+def _redirect_target(url: str, response: httpx2.Response) -> str:
+    """Return the URL that a response redirects to; empty if it names none or an invalid one."""
+    location = response.headers.get("Location", "") if response.has_redirect_location else ""
+    try:
+        target = urljoin(url, location) if location else ""
+        urlsplit(target)
+    except ValueError:
+        return ""
+    return target
 
 
 _clients: dict[int, httpx2.AsyncClient] = {}
@@ -259,6 +271,8 @@ def _http_client() -> httpx2.AsyncClient:
 
 GATEWAY_FAILURES = frozenset({502, 503, 504})
 """Statuses of a gateway that may have passed the request on before it failed."""
+SEE_OTHER_STATUSES = frozenset({301, 302, 303})
+"""Statuses that servers also use to point to the result of a request that they have carried out."""
 FAILURES: Mapping[int, tuple[str, str]] = {
     400: ("upstream_invalid", "refused the arguments"),
     401: ("upstream_denied", "did not accept the stored credential"),
@@ -271,12 +285,18 @@ FAILURES: Mapping[int, tuple[str, str]] = {
 }
 
 
-def _result(source: str, response: httpx2.Response) -> ToolResult[Any]:
+def _result(source: str, method: str, response: httpx2.Response) -> ToolResult[Any]:
+    """Return the result of a request of this method, whose redirects were followed as far as they may be."""
     if 200 <= response.status_code < 300:
         return ToolResult(message="OK", value=_value(source, response))
     if response.status_code in GATEWAY_FAILURES:
         raise EffectUnknown(
             f"A gateway of {source} failed ({response.status_code}) and may have passed the request on."
+        )
+    was_redirected = response.status_code in SEE_OTHER_STATUSES or response.request.method != method
+    if method not in READING_METHODS and was_redirected:
+        raise EffectUnknown(
+            f"{source} redirected the request without a result ({response.status_code}) and may have carried it out."
         )
     usual = (
         ("upstream_failed", "failed") if response.status_code >= 500 else ("upstream_refused", "refused the request")

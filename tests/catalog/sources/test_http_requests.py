@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from catalog.errors import ToolValidationError, UpstreamError
+from catalog.errors import EffectUnknown, ToolValidationError, UpstreamError
 from catalog.sources.documents import fetch_document
 from catalog.sources.http_requests import Operation, prepare, send
 from catalog.sources.mcp_client import run_on_loop
@@ -97,3 +97,38 @@ def test_text_in_any_character_set_is_read(upstream):
         assert fetch_document(UpstreamSettings(pk=1, name="shop", kind="openapi", url=upstream.url + "/200")) == text
 
     assert faults(check, CHARSETS) == {}
+
+
+@pytest.mark.parametrize("headers", [{"Location": "http://["}, {"Location": ""}, {}])
+def test_redirect_to_no_valid_address_is_the_answer(upstream, headers):
+    upstream.answers["/a"] = (302, headers, b"")
+    with pytest.raises(UpstreamError, match="302") as refused:
+        sent(upstream, "/a")
+    assert refused.value.kind == "upstream_refused"
+    assert len(upstream.taken) == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_redirect_after_a_possible_effect_leaves_the_effect_unknown(upstream, method):
+    """Servers answer a form that they have processed with a redirect to its result."""
+    upstream.answers = {
+        "/here": (302, {"Location": "/result"}, b""),
+        "/moved": (301, {"Location": "http://10.0.0.1/"}, b""),
+        "/elsewhere": (303, {"Location": "http://10.0.0.1/"}, b""),
+        "/invalid": (303, {"Location": "http://["}, b""),
+        "/missing": (303, {"Location": "/result"}, b""),
+        "/result": (404, {}, b""),
+    }
+
+    def check(path):
+        with pytest.raises(EffectUnknown):
+            sent(upstream, path, method)
+
+    assert faults(check, ["/here", "/moved", "/elsewhere", "/invalid", "/missing"]) == {}
+    assert [path for each, path in upstream.taken if each == "GET"] == ["/result"]
+
+
+def test_request_that_was_not_carried_out_is_refused(upstream):
+    upstream.answers["/a"] = (307, {"Location": "http://10.0.0.1/"}, b"")
+    with pytest.raises(UpstreamError, match="307"):
+        sent(upstream, "/a", "POST")
