@@ -144,6 +144,8 @@ def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern
             raise field_error(place, "invalid", "This name cannot be set.")
         if not isinstance(value, str) or len(value) > MAX_VALUE or not all(" " <= each != "\x7f" for each in value):
             raise field_error(place, "invalid", f"A value is one line of at most {MAX_VALUE:,} characters.")
+        if pattern is HEADER_NAME and (not value.isascii() or value != value.strip()):
+            raise field_error(place, "invalid", "A header's value is ASCII, without white space at its ends.")
 
 
 def check_program_environment(env: Mapping[str, str]) -> None:

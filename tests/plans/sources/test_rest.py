@@ -179,6 +179,8 @@ def test_failing_upstream_is_a_problem_of_the_preview_and_502_of_the_synchronisa
         ({"env": {"A": "b"}}, "env"),
         ({"headers": {"Host": "evil.example"}}, "headers.Host"),
         ({"headers": {"A": "b\r\nC: d"}}, "headers.A"),
+        ({"headers": {"A": "b "}}, "headers.A"),
+        ({"headers": {"A": "ü"}}, "headers.A"),
         ({"base_url": "ftp://shop.example"}, "base_url"),
         ({"base_url": "https://user:word@shop.example"}, "base_url"),
         ({"timeout": 301}, "timeout"),
