@@ -45,9 +45,9 @@ def logging_config(style: str, level: str) -> dict[str, Any]:
             "django.db.backends": {"level": "INFO"},
             # It logs each second that Redis is unavailable; `plans.live.broadcast` does so once.
             "channels_redis": {"level": "CRITICAL"},
-            # The MCP SDK quotes upstreams, such as their tools' names and events of a stream, which may contain
+            # The MCP client quotes upstreams, such as their tools' names and events of a stream, which may contain
             # credentials and results. `client` is the name of its session's logger. Errors reach us as exceptions.
-            "mcp": {"level": "CRITICAL"},
+            "mcp.client": {"level": "CRITICAL"},
             "client": {"level": "CRITICAL"},
         },
     }
