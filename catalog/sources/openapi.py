@@ -18,8 +18,10 @@ import yaml
 from openapi_pydantic.v3 import parse_obj
 from pydantic import ValidationError
 
+from catalog.core.canonical_json import json_size
 from catalog.core.egress import RequestNotSent, check_url
 from catalog.errors import SourceProblem
+from catalog.schemas.acceptance import MAX_SCHEMA_BYTES
 from catalog.schemas.resolver import subschemas
 from catalog.sources.definitions import (
     MAX_TOOLS,
@@ -37,6 +39,8 @@ MAX_DEPTH = 64
 MAX_NODES = 500_000
 MAX_REFERENCES = 500
 """Schemas that one operation refers to, directly and indirectly."""
+MAX_COPIED = 16 * 1024 * 1024
+"""Bytes of the schemas of all operations of a document together; each operation has its own copy."""
 FORM = "application/x-www-form-urlencoded"
 CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "accept", "content-type"})
 DROPPED = frozenset({"example", "discriminator", "xml", "externalDocs", "nullable"})
@@ -126,6 +130,7 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
     """
     document = read_document(text)
     server = server_of(document, url, base_url)
+    schemas = _Schemas()
     found: list[Definition] = []
     problems: list[str] = []
     names: set[str] = set()
@@ -135,7 +140,7 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
             name = f"{method} {path}"
         names.add(name)
         try:
-            reader = _Reader(document, source, server, timeout)
+            reader = _Reader(document, schemas, source, server, timeout)
             found.append(reader.definition(name, method, path, item, operation))
         except _Skipped as reason:
             problems.append(f"{method} {path[:120]} cannot be imported: {reason}")
@@ -185,14 +190,62 @@ def _operation_name(operation: Mapping[str, Any], method: str, path: str) -> str
     return f"{method.lower()}_{words}"[:200]
 
 
+class _Schemas:
+    """The schemas of a document as JSON Schema 2020-12, each converted and measured once however often it is used."""
+
+    def __init__(self) -> None:
+        self._converted: dict[int, tuple[Schema, Schema, int]] = {}
+        self._texts: dict[str, str] = {}
+        self._copied = 0
+
+    def measure(self, schema: Schema) -> int:
+        """Return the size of a schema's copy in bytes, where references are as short as those of a tool's schema."""
+        return self._convert(schema)[1]
+
+    def copy(self, schema: Schema) -> Schema:
+        """Return a copy with references as in the document. Raises SourceProblem if all copies are too large."""
+        converted, size = self._convert(schema)
+        self._copied += size
+        if self._copied > MAX_COPIED:
+            raise SourceProblem(
+                f"The operations of the document have more than {MAX_COPIED // 1024**2} MiB of schemas: "
+                "cut it down to those you need."
+            )
+        return copy.deepcopy(converted)
+
+    def clean_text(self, text: str) -> str:
+        """Return a cleaned description, cleaned once however many operations share it."""
+        if text not in self._texts:
+            self._texts[text] = clean_text(text).rstrip()
+        return self._texts[text]
+
+    def _convert(self, schema: Schema) -> tuple[Schema, int]:
+        if id(schema) not in self._converted:
+            converted = copy.deepcopy(schema)
+            for _, part in list(subschemas(converted)):
+                _modernize(part)
+            converted = clean_schema({"not": converted})["not"]  # below a keyword, where identifiers are kept
+            references = [part["$ref"] for _, part in subschemas(converted) if isinstance(part.get("$ref"), str)]
+            shorter = sum(json_size(each) - json_size(_local_reference(_definition_name(each))) for each in references)
+            # The schema of the document is kept too: its id() identifies it only while it exists.
+            self._converted[id(schema)] = schema, converted, json_size(converted) - shorter
+        return self._converted[id(schema)][1:]
+
+
 @dataclass
 class _Reader:
-    """Turns one operation into a definition, and collects the schemas that it refers to."""
+    """Turns one operation into a definition, and collects the schemas that it refers to.
+
+    `room` is how many bytes of schemas are left to it. A little less is counted than the tool's schema will have, so
+    that no acceptable operation is skipped: the schema itself is checked when the definition is judged.
+    """
 
     document: Mapping[str, Any]
+    schemas: _Schemas
     source: str
     server: str
     timeout: float
+    room: int = MAX_SCHEMA_BYTES
     definitions: dict[str, Schema] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
@@ -225,7 +278,7 @@ class _Reader:
             kind="http",
             upstream=name,
             description=described.strip() or f"{method} {path}",
-            input_schema=clean_schema(schema),
+            input_schema=schema,
             safety_level=str(level),
             why=f"HTTP method {method}",
             categories=(self.source,),
@@ -262,9 +315,11 @@ class _Reader:
         schema = parameter.get("schema")
         if schema is None and parameter.get("content"):
             schema = next(iter(parameter["content"].values())).get("schema")
-        properties[name] = self._schema(schema if schema is not None else {"type": "string"})
+        properties[name] = self._schema(name, schema if schema is not None else {"type": "string"})
         if isinstance(parameter.get("description"), str):
-            properties[name] = {**properties[name], "description": clean_text(parameter["description"])}
+            description = self.schemas.clean_text(parameter["description"])
+            self._take(len(description) - len(str(properties[name].get("description", ""))))
+            properties[name] = {**properties[name], "description": description}
         if is_required:
             required.append(name)
         places[place][name] = wire
@@ -299,20 +354,21 @@ class _Reader:
         is_required = bool(body.get("required"))
         if not _is_plain_object(inner):
             name = "body" if "body" not in properties else "body_body"
-            properties[name] = self._schema(schema)
+            properties[name] = self._schema(name, schema)
             if is_required:
                 required.append(name)
             return {"body": encoding, "body_argument": name}
         fields = {}
+        needed = set(inner.get("required") or [])
         for wire, part in inner["properties"].items():
             if isinstance(part, dict) and part.get("readOnly"):
                 continue
             name = wire if wire not in properties else f"body_{wire}"
             if name in properties:
                 raise _Skipped(f"it has two parameters called {name!r}.")
-            properties[name] = self._schema(part)
+            properties[name] = self._schema(name, part)
             fields[name] = wire
-            if is_required and wire in (inner.get("required") or []):
+            if is_required and wire in needed:
                 required.append(name)
         return {"body": encoding, "body_fields": fields}
 
@@ -340,31 +396,48 @@ class _Reader:
                 raise _Skipped(f"it refers to {reference[:100]}, which is not there.")
         return target
 
-    def _schema(self, schema: Any) -> Schema:
-        """Return a schema as JSON Schema 2020-12; what it refers to goes to `definitions`."""
+    def _schema(self, name: str, schema: Any) -> Schema:
+        """Return the schema that a property or definition of this name has; what it refers to goes to `definitions`.
+
+        Raises _Skipped, before it is copied, if it exceeds the room that is left.
+        """
+        self._take(len(name) + len('"":,'))
         if isinstance(schema, bool):
             return {} if schema else {"not": {}}
         if not isinstance(schema, dict):
             raise _Skipped("a schema of it is no object.")
-        result: Schema = copy.deepcopy(dict(schema))
+        self._take(self.schemas.measure(schema))
+        result = self.schemas.copy(schema)
         for _, part in list(subschemas(result)):
-            _modernize(part)
             if isinstance(part.get("$ref"), str):
                 part["$ref"] = self._definition_reference(part["$ref"])
         return result
 
+    def _take(self, size: int) -> None:
+        self.room -= size
+        if self.room < 0:
+            raise _Skipped(f"its schemas are too large: at most {MAX_SCHEMA_BYTES:,} bytes are accepted.")
+
     def _definition_reference(self, reference: str) -> str:
         if reference in self.names:
-            return f"#/$defs/{self.names[reference]}"
+            return _local_reference(self.names[reference])
         if len(self.names) >= MAX_REFERENCES:
             raise _Skipped(f"it refers to more than {MAX_REFERENCES} schemas.")
-        name = re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])[:60] or "schema"
+        name = _definition_name(reference)
         if name in self.names.values():
             name = f"{name}_{hashlib.sha256(reference.encode()).hexdigest()[:8]}"
         self.names[reference] = name
         self.definitions[name] = {}
-        self.definitions[name] = self._schema(self._target(reference))
-        return f"#/$defs/{name}"
+        self.definitions[name] = self._schema(name, self._target(reference))
+        return _local_reference(name)
+
+
+def _definition_name(reference: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])[:60] or "schema"
+
+
+def _local_reference(name: str) -> str:
+    return f"#/$defs/{name}"
 
 
 def _is_json(media_type: str) -> bool:

@@ -6,8 +6,10 @@ import re
 import pytest
 import yaml
 
+from catalog.core.canonical_json import json_size
 from catalog.errors import SourceProblem, ToolValidationError
-from catalog.sources import http_requests
+from catalog.schemas.acceptance import MAX_SCHEMA_BYTES
+from catalog.sources import http_requests, openapi
 from catalog.sources.definitions import catalog_names
 from catalog.sources.http_requests import Operation
 from catalog.sources.loading import judge_definition
@@ -139,6 +141,37 @@ def test_operation_that_cannot_be_called_is_left_out(given):
     text = document({"/a": {"get": operation(operationId="a", parameters=[given]), "post": operation(operationId="b")}})
     listing = list_operations("pets", text)
     assert [each.upstream for each in listing.definitions] == ["b"] and len(listing.problems) == 1
+
+
+def chain(count, size):
+    """Return a document whose operation `large` uses a chain of schemas of this size, and `small` the last of them."""
+    filler = {"type": "object", "x-ignored": "x" * 1000, "description": "d" * size}
+    reference = "#/components/schemas/S{}"
+    schemas = {f"S{n}": {**filler, "properties": {"n": {"$ref": reference.format(n + 1)}}} for n in range(count - 1)}
+    schemas[f"S{count - 1}"] = filler
+
+    def post(name, start):
+        content = {"application/json": {"schema": {"type": "array", "items": {"$ref": reference.format(start)}}}}
+        return {"post": operation(operationId=name, requestBody={"content": content})}
+
+    return document({"/a": post("large", 0), "/b": post("small", count - 1)}, components={"schemas": schemas})
+
+
+def test_operation_with_too_many_schemas_is_left_out_before_they_are_copied(monkeypatch):
+    monkeypatch.setattr(openapi, "MAX_COPIED", MAX_SCHEMA_BYTES + 2000)
+    listing = list_operations("pets", chain(count=80, size=1000))
+    assert [each.upstream for each in listing.definitions] == ["small"] and len(listing.problems) == 1
+
+
+def test_operation_with_schemas_just_within_the_limit_is_imported():
+    tool = imported(chain(count=60, size=1000))["large"]
+    assert 0.95 * MAX_SCHEMA_BYTES < json_size(tool.input_schema) <= MAX_SCHEMA_BYTES
+
+
+def test_document_whose_operations_copy_too_many_schemas_is_refused(monkeypatch):
+    monkeypatch.setattr(openapi, "MAX_COPIED", 10_000)
+    with pytest.raises(SourceProblem):
+        list_operations("pets", chain(count=10, size=1000))
 
 
 def test_same_operation_id_twice_gets_another_name():
