@@ -18,7 +18,7 @@ from catalog.results import Preview, ToolResult
 from catalog.secrets.placeholders import placeholders_as_text
 from catalog.secrets.scrubber import Scrubber
 from catalog.sources import http_requests
-from catalog.sources.definitions import Definition
+from catalog.sources.definitions import Definition, visible_text
 from catalog.sources.http_requests import Operation
 from catalog.sources.mcp_client import connection_to
 from catalog.sources.settings import UpstreamSettings, scrubbed_errors, scrubber_of, settings_of
@@ -143,5 +143,5 @@ def judge_definition(name: str, definition: Definition, settings: UpstreamSettin
             raise ValueError("it contains the character NUL.")
         build_tool(name, definition, settings)
     except (ToolgateError, ValueError, TypeError, RecursionError) as error:
-        return f"{definition.upstream[:80]!r} cannot be imported: {error}"
+        return visible_text(f"{definition.upstream[:80]!r} cannot be imported: {error}")
     return ""

@@ -31,6 +31,7 @@ from catalog.sources.definitions import (
     Schema,
     clean_schema,
     clean_text,
+    visible_text,
 )
 from catalog.sources.http_requests import BODYLESS, Operation
 from catalog.sources.settings import MAX_DOCUMENT, RESERVED_HEADERS
@@ -41,6 +42,7 @@ MAX_REFERENCES = 500
 """Schemas that one operation refers to, directly and indirectly."""
 MAX_COPIED = 16 * 1024 * 1024
 """Bytes of the schemas of all operations of a document together; each operation has its own copy."""
+MAX_REASON = 500
 FORM = "application/x-www-form-urlencoded"
 CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "accept", "content-type"})
 DROPPED = frozenset({"example", "discriminator", "xml", "externalDocs", "nullable"})
@@ -73,8 +75,8 @@ def read_document(text: str) -> dict[str, Any]:
         parse_obj(copy.deepcopy(value))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(each) for each in first["loc"][:8])
-        raise SourceProblem(f"The document is not valid OpenAPI: {first['msg']} (at {place}).") from None
+        place = visible_text(".".join(str(each)[:120] for each in first["loc"][:8]))
+        raise SourceProblem(f"The document is not valid OpenAPI: {visible_text(first['msg'])} (at {place}).") from None
     except (RecursionError, TypeError, ValueError):
         raise SourceProblem("The document is not valid OpenAPI.") from None
     return value
@@ -143,12 +145,17 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
             reader = _Reader(document, schemas, source, server, timeout)
             found.append(reader.definition(name, method, path, item, operation))
         except _Skipped as reason:
-            problems.append(f"{method} {path[:120]} cannot be imported: {reason}")
+            problems.append(_problem(method, path, str(reason)))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            problems.append(f"{method} {path[:120]} cannot be imported: {type(error).__name__}.")
+            problems.append(_problem(method, path, f"{type(error).__name__}."))
         if len(found) > MAX_TOOLS:
             raise SourceProblem(f"The document has more than {MAX_TOOLS:,} operations: cut it down to those you need.")
     return Listing(tuple(found), tuple(problems))
+
+
+def _problem(method: str, path: str, reason: str) -> str:
+    """Return a sentence about a skipped operation; both path and reason may quote the document."""
+    return visible_text(f"{method} {path[:120]} cannot be imported: {reason[:MAX_REASON]}")
 
 
 def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
@@ -156,14 +163,13 @@ def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
     address = base_url
     if not address:
         servers = document.get("servers") or [{"url": "/"}]
-        first = servers[0]
-        address = str(first.get("url", "/"))
-        for name, variable in (first.get("variables") or {}).items():
-            address = address.replace(f"{{{name}}}", str(variable.get("default", "")))
-        if not urlsplit(address).scheme:
-            if not url:
-                raise SourceProblem("The document names no absolute server: set base_url.")
-            address = urljoin(url, address)
+        try:
+            address = _address_of(servers[0], url)
+            is_absolute = bool(urlsplit(address).scheme)
+        except ValueError:
+            raise SourceProblem("The server of the document cannot be used: its URL is invalid.") from None
+        if not is_absolute:
+            raise SourceProblem("The document names no absolute server: set base_url.")
     try:
         parts = check_url(address)
     except RequestNotSent as error:
@@ -171,6 +177,14 @@ def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
     if parts.query or parts.fragment or "{" in address:
         raise SourceProblem("The server of the document has a query, a fragment or an open variable: set base_url.")
     return address.rstrip("/")
+
+
+def _address_of(server: Mapping[str, Any], url: str) -> str:
+    """Return the address of a server; it stays relative without the document's URL. Raises ValueError."""
+    address = str(server.get("url", "/"))
+    for name, variable in (server.get("variables") or {}).items():
+        address = address.replace(f"{{{name}}}", str(variable.get("default", "")))
+    return address if urlsplit(address).scheme else urljoin(url, address)
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:

@@ -143,6 +143,21 @@ def test_operation_that_cannot_be_called_is_left_out(given):
     assert [each.upstream for each in listing.definitions] == ["b"] and len(listing.problems) == 1
 
 
+def test_problems_contain_only_visible_characters():
+    invisible = "\ud800\x00\u202e"
+    reference = {"$ref": f"#/{invisible}"}
+    listing = list_operations(
+        "pets",
+        document({f"/a{invisible}": {"get": operation()}, "/b": {"get": operation(parameters=[reference])}}),
+    )
+    with pytest.raises(SourceProblem) as refused:
+        list_operations("pets", document({invisible: {"get": operation(parameters=[{"name": 1}])}}))
+    unusable = document({"/c": {"get": operation(parameters=[parameter("x\u202e", schema={"pattern": "("})])}})
+    problem = judge_definition("c", list_operations("pets", unusable).definitions[0], SETTINGS)
+    texts = [*listing.problems, str(refused.value), problem]
+    assert len(texts) == 4 and all(text.isprintable() for text in texts)
+
+
 def chain(count, size):
     """Return a document whose operation `large` uses a chain of schemas of this size, and `small` the last of them."""
     filler = {"type": "object", "x-ignored": "x" * 1000, "description": "d" * size}
@@ -194,6 +209,7 @@ def test_unusable_document_is_refused_in_words():
     many = document({f"/{n}": {"get": operation(operationId=f"o{n}")} for n in range(10_000)})
     relative = json.dumps({**json.loads(document({})), "servers": [{"url": "/v1"}]})
     local = json.dumps({**json.loads(document({})), "servers": [{"url": "file:///etc"}]})
+    invalid = json.dumps({**json.loads(document({})), "servers": [{"url": "http://["}]})
     cases = [
         "",
         "x",
@@ -205,6 +221,7 @@ def test_unusable_document_is_refused_in_words():
         many,
         relative,
         local,
+        invalid,
         "a: b: c",
         "[" * 5000,
     ]
