@@ -9,7 +9,8 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -22,7 +23,7 @@ from catalog.core.canonical_json import json_size
 from catalog.core.egress import RequestNotSent, check_url
 from catalog.errors import SourceProblem
 from catalog.schemas.acceptance import MAX_SCHEMA_BYTES
-from catalog.schemas.resolver import subschemas
+from catalog.schemas.resolver import schemas_in_place, single_type_of, subschemas
 from catalog.sources.definitions import (
     MAX_TOOLS,
     METHOD_LEVELS,
@@ -132,6 +133,7 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
     """
     document = read_document(text)
     server = server_of(document, url, base_url)
+    usual_servers = {server, *_addresses(_servers(document)[:1], url)}
     schemas = _Schemas()
     found: list[Definition] = []
     problems: list[str] = []
@@ -142,6 +144,7 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
             name = f"{method} {path}"
         names.add(name)
         try:
+            _check_servers(item, operation, usual_servers, url)
             reader = _Reader(document, schemas, source, server, timeout)
             found.append(reader.definition(name, method, path, item, operation))
         except _Skipped as reason:
@@ -162,9 +165,8 @@ def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
     """Return the address that paths are appended to. Raises SourceProblem."""
     address = base_url
     if not address:
-        servers = document.get("servers") or [{"url": "/"}]
         try:
-            address = _address_of(servers[0], url)
+            address = _address_of(_servers(document)[0], url)
             is_absolute = bool(urlsplit(address).scheme)
         except ValueError:
             raise SourceProblem("The server of the document cannot be used: its URL is invalid.") from None
@@ -177,6 +179,25 @@ def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
     if parts.query or parts.fragment or "{" in address:
         raise SourceProblem("The server of the document has a query, a fragment or an open variable: set base_url.")
     return address.rstrip("/")
+
+
+def _servers(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return document.get("servers") or [{"url": "/"}]
+
+
+def _addresses(servers: Iterable[Mapping[str, Any]], url: str) -> set[str]:
+    found = set()
+    for each in servers:
+        with suppress(ValueError):
+            found.add(_address_of(each, url).rstrip("/"))
+    return found
+
+
+def _check_servers(item: Mapping[str, Any], operation: Mapping[str, Any], usual: Collection[str], url: str) -> None:
+    """Raise _Skipped for an operation with servers of its own that include none of the usual ones."""
+    own = operation.get("servers") or item.get("servers")
+    if own and _addresses(own, url).isdisjoint(usual):
+        raise _Skipped(f"it has another server than the document: {own[0].get('url')}.")
 
 
 def _address_of(server: Mapping[str, Any], url: str) -> str:
@@ -326,17 +347,54 @@ class _Reader:
         name = wire if wire not in properties else f"{place}_{wire}"
         if name in properties:
             raise _Skipped(f"it has two parameters called {wire!r}.")
-        schema = parameter.get("schema")
+        schema, media_type = parameter.get("schema"), ""
         if schema is None and parameter.get("content"):
-            schema = next(iter(parameter["content"].values())).get("schema")
+            media_type, content = next(iter(parameter["content"].items()))
+            schema = content.get("schema")
         properties[name] = self._schema(name, schema if schema is not None else {"type": "string"})
         if isinstance(parameter.get("description"), str):
             description = self.schemas.clean_text(parameter["description"])
             self._take(len(description) - len(str(properties[name].get("description", ""))))
             properties[name] = {**properties[name], "description": description}
+        self._check_serialization(parameter, media_type, {} if schema is None else properties[name])
         if is_required:
             required.append(name)
         places[place][name] = wire
+
+    def _check_serialization(self, parameter: Mapping[str, Any], media_type: str, schema: Schema) -> None:
+        """Raise _Skipped for a parameter whose values would be sent in another form than the document's.
+
+        Requests contain texts as they are, an array in the query as one pair for each item, and other values as JSON.
+        """
+        place, wire = str(parameter["in"]), str(parameter["name"])
+        style = parameter.get("style") or ("form" if place == "query" else "simple")
+        explode = parameter.get("explode")
+        if explode is None:
+            explode = style == "form"
+        wrong = {"array", "object"}
+        if media_type:
+            how = f"the media type {media_type}"
+            if _is_json(media_type):
+                wrong = {"array", "string"} if place == "query" else {"string"}
+        elif style in ("label", "matrix"):
+            raise _Skipped(f"its {place} parameter {wire!r} has the style {style}, which is not supported.")
+        else:
+            how = f"style {style} and explode {str(explode).lower()}"
+            if place == "query" and explode and style != "deepObject":
+                wrong = {"object"}
+        found = sorted(self._kinds(schema) & wrong)
+        if found:
+            kinds = " or ".join(found)
+            raise _Skipped(f"its {place} parameter {wire!r} is of type {kinds} with {how}, which is not supported.")
+
+    def _kinds(self, schema: Schema) -> set[str]:
+        """Return the types that a schema names or implies; empty for a schema without types."""
+        named: dict[str, object] = {_local_reference(name): each for name, each in self.definitions.items()}
+        kinds: set[str] = set()
+        for part in schemas_in_place([schema], named, ("allOf", "anyOf", "oneOf")):
+            kind = part.get("type")
+            kinds |= {str(each) for each in kind} if isinstance(kind, list) else {single_type_of(part)}
+        return kinds
 
     @staticmethod
     def _path_template(path: str, arguments: Mapping[str, str]) -> str:

@@ -143,6 +143,56 @@ def test_operation_that_cannot_be_called_is_left_out(given):
     assert [each.upstream for each in listing.definitions] == ["b"] and len(listing.problems) == 1
 
 
+ARRAY = {"type": "array", "items": {"type": "string"}}
+OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
+SCALAR_OR_OBJECT = {"anyOf": [{"type": "integer"}, {"$ref": "#/components/schemas/Filter"}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "is_imported"),
+    [
+        (parameter("p", schema=ARRAY), True),
+        (parameter("p", schema=ARRAY, style="pipeDelimited", explode=True), True),
+        (parameter("p", explode=False), True),
+        (parameter("p", style="deepObject"), True),
+        (parameter("p", "path", explode=True), True),
+        (parameter("p", schema={}, explode=False), True),
+        ({"name": "p", "in": "query", "content": {"application/json": {"schema": OBJECT}}}, True),
+        (parameter("p", schema=ARRAY, explode=False), False),
+        (parameter("p", schema={"items": {}}, style="spaceDelimited"), False),
+        (parameter("p", schema={"type": ["array", "null"]}, explode=False), False),
+        (parameter("p", schema=OBJECT), False),
+        (parameter("p", schema=SCALAR_OR_OBJECT, style="deepObject", explode=True), False),
+        (parameter("p", "path", schema=ARRAY), False),
+        (parameter("p", "path", style="matrix"), False),
+        (parameter("p", "header", schema=ARRAY), False),
+        ({"name": "p", "in": "query", "content": {"application/json": {"schema": ARRAY}}}, False),
+    ],
+)
+def test_operation_whose_parameter_would_be_sent_in_another_form_is_left_out(given, is_imported):
+    path = "/{p}" if given["in"] == "path" else "/"
+    text = document({path: {"get": operation(parameters=[given])}}, components={"schemas": {"Filter": OBJECT}})
+    listing = list_operations("pets", text)
+    assert (len(listing.definitions), len(listing.problems)) == ((1, 0) if is_imported else (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("own", "base_url", "is_imported"),
+    [
+        ("https://uploads.example", "", False),
+        ("https://uploads.example", "https://test.example", False),
+        ("https://pets.example/", "", True),
+        ("https://pets.example", "https://test.example", True),
+        ("https://uploads.example", "https://uploads.example", True),
+    ],
+)
+def test_operation_of_another_server_is_left_out(own, base_url, is_imported):
+    servers = [{"url": own}]
+    text = document({"/a": {"servers": servers, "get": operation()}, "/b": {"get": operation(servers=servers)}})
+    listing = list_operations("pets", text, base_url=base_url)
+    assert (len(listing.definitions), len(listing.problems)) == ((2, 0) if is_imported else (0, 2))
+
+
 def test_problems_contain_only_visible_characters():
     invisible = "\ud800\x00\u202e"
     reference = {"$ref": f"#/{invisible}"}
