@@ -147,6 +147,8 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
             _check_servers(item, operation, usual_servers, url)
             reader = _Reader(document, schemas, source, server, timeout)
             found.append(reader.definition(name, method, path, item, operation))
+            without = "is imported without a parameter"
+            problems += [_problem(method, path, reason, without) for reason in reader.left_out]
         except _Skipped as reason:
             problems.append(_problem(method, path, str(reason)))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -156,9 +158,9 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
     return Listing(tuple(found), tuple(problems))
 
 
-def _problem(method: str, path: str, reason: str) -> str:
-    """Return a sentence about a skipped operation; both path and reason may quote the document."""
-    return visible_text(f"{method} {path[:120]} cannot be imported: {reason[:MAX_REASON]}")
+def _problem(method: str, path: str, reason: str, outcome: str = "cannot be imported") -> str:
+    """Return a sentence about an operation; both path and reason may quote the document."""
+    return visible_text(f"{method} {path[:120]} {outcome}: {reason[:MAX_REASON]}")
 
 
 def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
@@ -283,6 +285,8 @@ class _Reader:
     room: int = MAX_SCHEMA_BYTES
     definitions: dict[str, Schema] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    """Why optional parameters are left out."""
 
     def definition(
         self, name: str, method: str, path: str, item: Mapping[str, Any], operation: Mapping[str, Any]
@@ -356,7 +360,14 @@ class _Reader:
             description = self.schemas.clean_text(parameter["description"])
             self._take(len(description) - len(str(properties[name].get("description", ""))))
             properties[name] = {**properties[name], "description": description}
-        self._check_serialization(parameter, media_type, {} if schema is None else properties[name])
+        try:
+            self._check_serialization(parameter, media_type, {} if schema is None else properties[name])
+        except _Skipped as reason:
+            if is_required:
+                raise
+            del properties[name]
+            self.left_out.append(str(reason))
+            return
         if is_required:
             required.append(name)
         places[place][name] = wire

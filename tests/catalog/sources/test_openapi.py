@@ -169,11 +169,17 @@ SCALAR_OR_OBJECT = {"anyOf": [{"type": "integer"}, {"$ref": "#/components/schema
         ({"name": "p", "in": "query", "content": {"application/json": {"schema": ARRAY}}}, False),
     ],
 )
-def test_operation_whose_parameter_would_be_sent_in_another_form_is_left_out(given, is_imported):
+def test_parameter_that_would_be_sent_in_another_form_is_left_out(given, is_imported):
+    """A required one takes its operation along."""
     path = "/{p}" if given["in"] == "path" else "/"
-    text = document({path: {"get": operation(parameters=[given])}}, components={"schemas": {"Filter": OBJECT}})
+    schemas = {"schemas": {"Filter": OBJECT}}
+    text = document({path: {"get": operation(parameters=[{**given, "required": True}])}}, components=schemas)
     listing = list_operations("pets", text)
     assert (len(listing.definitions), len(listing.problems)) == ((1, 0) if is_imported else (0, 1))
+    if given["in"] != "path":
+        text = document({path: {"get": operation(parameters=[given])}}, components=schemas)
+        listing = list_operations("pets", text)
+        assert ("p" in listing.definitions[0].input_schema["properties"]) == is_imported == (not listing.problems)
 
 
 @pytest.mark.parametrize(
