@@ -184,7 +184,7 @@ COMPARED_EVERY = 100 if counts.FULL else 20
 
 
 @pytest.mark.timeout(counts.seconds(1800, 300))
-def test_counts_equal_list_lengths(ada, rosa, tomas, vera, record_property, monkeypatch):
+def test_counts_equal_list_lengths(ada, rosa, tomas, vera, record_property):
     """Compares badge, lists, saved views and API for every user after random actions."""
     number = counts.seed()
     dice = counts.dice(number)
@@ -193,7 +193,7 @@ def test_counts_equal_list_lengths(ada, rosa, tomas, vera, record_property, monk
     for step in range(STEPS):
         done += _happens(dice, people)
         if step % COMPARED_EVERY == 0 or step == STEPS - 1:
-            with monkeypatch.context() as patch:
+            with pytest.MonkeyPatch.context() as patch:
                 now = clock.now()
                 patch.setattr(clock, "now", lambda: now)  # noqa: B023 - nothing expires between two readings
                 for viewer in people:
