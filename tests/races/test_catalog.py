@@ -107,7 +107,8 @@ def test_a_change_and_an_answer_at_once_never_leave_an_approval_of_what_was(tran
         races.append([answer, partial(apply_overrides, name, {"description_override": "Changed."}, by=admin)])
 
     rounds_at_once(races)
-    invalidate_outdated()
+    while invalidate_outdated():  # a hundred at a time
+        pass
 
     ended = {(each.status, each.call.status) for each in ApprovalRequest.objects.select_related("call")}
     assert ended == {("invalidated", "cancelled")}
