@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TypeVar
+
+ServerT = TypeVar("ServerT", bound=HTTPServer)
 
 
 class Taker(BaseHTTPRequestHandler):
@@ -33,9 +36,8 @@ class Server(HTTPServer):
 
 
 @contextmanager
-def taking() -> Iterator[Server]:
-    """Serve for a while."""
-    server = Server()
+def serving(server: ServerT) -> Iterator[ServerT]:
+    """Let a server answer in a thread for a while, and close it."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -44,3 +46,10 @@ def taking() -> Iterator[Server]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def taking() -> Iterator[Server]:
+    """Serve for a while."""
+    with serving(Server()) as server:
+        yield server

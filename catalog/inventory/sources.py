@@ -297,8 +297,8 @@ def _finish_sync(source: Source, error: str = "") -> None:
 def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
     """Take up the held version of a tool.
 
-    Raises NotAllowed, and InvalidOverride if that version is not held, or if the change also concerns where requests
-    go: a version's number does not identify that, so such changes are taken up by `accept_changes`.
+    Raises NotAllowed, and InvalidOverride if that version is not held, or if its number does not identify the change,
+    because that changes only the request or also its address: `accept_changes` takes up such changes.
     """
     _check_acceptance(by, reason)
     with catalog_write_lock():
@@ -307,7 +307,7 @@ def accept_version(row: Tool, number: int, *, by: User, reason: str) -> None:
             raise InvalidOverride("accept_version", f"Version {number} is not held.")
         if not _is_identified_by_number(row):
             message = (
-                "The change concerns where requests go, which a version's number does not identify. "
+                "The change concerns the request, which a version's number does not identify. "
                 f"Accept it on the tool's page, or with POST sources/{row.source.name}/accept/."
             )
             raise InvalidOverride("accept_version", message)

@@ -3,7 +3,6 @@
 import ipaddress
 import socket
 import ssl
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
@@ -18,7 +17,7 @@ from catalog.core.egress import (
     post_request,
 )
 from tests.corpus import faults
-from tests.http_server import taking
+from tests.http_server import serving, taking
 
 PUBLIC = ["93.184.215.14", "8.8.8.8", "2606:4700:4700::1111"]
 NOT_PUBLIC = [
@@ -315,13 +314,8 @@ class _Answering(BaseHTTPRequestHandler):
 @pytest.fixture
 def answering():
     """Serve on a free port of this machine, and return its URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answering)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Answering)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Requests of HTTP tools: header parameters, and answers with redirects and odd character sets."""
 
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -11,6 +10,7 @@ from catalog.sources.http_requests import Operation, prepare, send
 from catalog.sources.mcp_client import run_on_loop
 from catalog.sources.settings import UpstreamSettings
 from tests.corpus import faults
+from tests.http_server import serving
 
 
 class Upstream(ThreadingHTTPServer):
@@ -45,13 +45,8 @@ class _Answering(BaseHTTPRequestHandler):
 def upstream(settings):
     """Serve until the test ends."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
-    server = Upstream()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Upstream()) as server:
+        yield server
 
 
 def sent(upstream, path, method="GET"):

@@ -15,6 +15,7 @@ from catalog.sources.definitions import Definition
 from catalog.sources.mcp_client import Connection, to_tool_result
 from catalog.sources.mcp_transport import NOT_SENT, McpTransport
 from catalog.sources.settings import UpstreamSettings
+from tests.http_server import serving
 from tests.upstreams import free_port
 
 INITIALIZED = {
@@ -123,13 +124,9 @@ class Answer(BaseHTTPRequestHandler):
 def upstream(settings: Any) -> Iterator[Upstream]:
     """Return a running upstream."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
-    with Upstream() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Upstream()) as server:
         yield server
         server.may_answer.set()
-        server.shutdown()
-        thread.join()
 
 
 def definition(name: str) -> Definition:

@@ -1,7 +1,6 @@
 """HTTP tools: defined by hand over REST, called through the gate, and what their server may answer."""
 
 import json
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -11,6 +10,7 @@ from catalog.inventory.http_tools import create_http_tool
 from catalog.models import Tool
 from catalog.sources.settings import MAX_ERROR_TEXT
 from tests.builders import approve, call_of, make_plan, request_of, step, work_off
+from tests.http_server import serving
 from tests.rest import Rest, agent, wrong_paths
 
 SPECIFICATION = ToolSpecification("read_order", "Read an order.", "(id::Int)==>(note::Maybe Text)==>(::String)")
@@ -57,13 +57,8 @@ class Shop(BaseHTTPRequestHandler):
 def shop(settings):
     """Serve until the test ends."""
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
-    server = ShopServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(ShopServer()) as server:
+        yield server
 
 
 @pytest.fixture
