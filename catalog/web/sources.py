@@ -129,6 +129,7 @@ class NewSourceForm(SourceSettingsForm):
         label=gettext_lazy("Name"),
         max_length=40,
         help_text=gettext_lazy("a-z, 0-9, “_” and “-”. Tools whose name is taken get it as a prefix."),
+        error_messages={"invalid": gettext_lazy("Use only a-z, 0-9, “_” and “-”.")},
     )
     kind = forms.ChoiceField(
         label=gettext_lazy("Kind"),
