@@ -42,6 +42,7 @@ class Upstream(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answer)
         self.url = f"http://127.0.0.1:{self.server_port}/mcp"
         self.has_slow_call, self.may_answer = threading.Event(), threading.Event()
+        self.can_list = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of connections that the client closes."""
@@ -63,7 +64,7 @@ class Answer(BaseHTTPRequestHandler):
         tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (*BAD, "slow", "good")]
         results = {"initialize": INITIALIZED, "tools/list": {"tools": tools}, "tools/call": text}
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-        if message["method"] in results:
+        if message["method"] in results and (self.server.can_list or message["method"] != "tools/list"):
             answer["result"] = results[message["method"]]
         else:
             answer["error"] = {"code": -32601, "message": "Not known"}
@@ -159,6 +160,18 @@ def test_bad_answer_concerns_its_call_alone(upstream: Upstream) -> None:
 
     asyncio.run(call_all())
     assert outcomes == {**BAD, "good": "done", "slow": "done"}
+
+
+def test_call_that_ran_succeeds_without_a_list_of_tools(upstream: Upstream) -> None:
+    upstream.can_list = False
+
+    async def call() -> str:
+        connection = Connection(UpstreamSettings(pk=1, name="up", kind="mcp", url=upstream.url))
+        outcome = await outcome_of(connection, "good")
+        await connection.end()
+        return outcome
+
+    assert asyncio.run(call()) == "done"
 
 
 def test_only_a_new_session_raises_what_prevents_sending(settings: Any) -> None:
