@@ -119,6 +119,7 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 DEFAULT_EXCEPTION_REPORTER_FILTER = "config.operations.logging.RedactingReporterFilter"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000  # the preview of a source with 2,000 tools has three fields for each
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [NONE],

@@ -267,7 +267,7 @@ ACTION_LABELS = {
     "source.created": Badge(gettext_noop("Added a source"), "plus", "warn"),
     "source.changed": Badge(gettext_noop("Changed a source"), "edit", "warn"),
     "tool.level_kept": Badge(gettext_noop("Kept a level that the code would lower"), "lock", "warn"),
-    "tool.level_raised": Badge(gettext_noop("Code raised a manually set level"), "dangerous", "warn"),
+    "tool.level_raised": Badge(gettext_noop("A raised declaration ended a manually set level"), "dangerous", "warn"),
     "tool.level_set": Badge(gettext_noop("Set a tool's level"), "edit", "warn"),
     "tool.categories_set": Badge(gettext_noop("Set a tool's categories"), "edit", "idle"),
     "tool.description_set": Badge(gettext_noop("Set a tool's description for models"), "edit", "warn"),

@@ -7,10 +7,10 @@ source only changed words; the tool cannot be called meanwhile. What an upstream
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -33,7 +33,7 @@ from catalog.errors import (
 )
 from catalog.inventory import search, snapshot
 from catalog.inventory.overrides import InvalidOverride, apply_overrides, can_override
-from catalog.inventory.sync import SyncResult, loaded_modules
+from catalog.inventory.sync import SyncResult, level_change_fact, loaded_modules
 from catalog.inventory.versions import (
     bump_revision,
     catalog_write_lock,
@@ -61,6 +61,7 @@ from catalog.sources.settings import (
     check_program_environment,
     check_source,
     encrypt_secrets,
+    origin_of,
     read_secrets,
     scrubbed_errors,
     scrubber_of,
@@ -81,7 +82,7 @@ FIELDS = ("name", "kind", "url", "command", "document", "base_url", "timeout", "
 AUDITED = ("url", "command", "base_url", "timeout", "trusted", "enabled")
 """Fields whose values the audit log keeps; of others it keeps the names."""
 ADDRESS = ("url", "command", "document", "base_url")
-READ_WITH = (*ADDRESS, "secrets", "timeout", "trusted", "enabled", "last_sync_at")
+READ_WITH = (*ADDRESS, "api_origin", "secrets", "timeout", "trusted", "enabled", "last_sync_at")
 """Fields that must not change between reading an upstream and writing what it offers."""
 
 
@@ -117,7 +118,7 @@ def create_source(values: Mapping[str, Any], *, by: User, any_command: bool = Fa
     Raises NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
     """
     check_administrator(by)
-    source = _built_source(Source(), values, any_command=any_command)
+    source = _built_source(Source(), values, _named_origin(Source(), values), any_command=any_command)
     _check_tool_settings(source.tool_settings)
     with catalog_write_lock():
         if Source.objects.filter(name=source.name).exists() or source.name in loaded_modules():
@@ -139,9 +140,10 @@ def update_source(source: Source, values: Mapping[str, Any], *, by: User, any_co
     ):
         raise field_error("name", "invalid", "The name and kind of a source cannot be changed.")
     before = _facts(source)
+    origin = _named_origin(source, values)  # reading a large document takes seconds
     with catalog_write_lock():
         source = Source.objects.select_for_update().get(pk=source.pk)
-        _built_source(source, values, any_command=any_command)
+        _built_source(source, values, origin, any_command=any_command)
         _check_tool_settings(source.tool_settings)
         source.error = ""
         source.sync_requested_at = clock.now() if source.enabled else None
@@ -172,9 +174,10 @@ def preview_source(values: Mapping[str, Any], *, by: User, any_command: bool = F
     source = imported_sources().filter(name=values.get("name", "")).first() or Source()
     if any(getattr(source, name) != values[name] for name in ADDRESS if name in values):
         source.secrets = ""
-    source = _built_source(source, values, any_command=any_command)
+    source = _built_source(source, values, _named_origin(source, values), any_command=any_command)
     try:
         listing = read_upstream(source, once=True)
+        _check_origin(source, listing)
     except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
         return SourcePreview((), (error.message,))
     reached = settings_of(source)
@@ -217,12 +220,28 @@ def sync_source(source: Source) -> SyncResult:
         source = Source.objects.get(pk=source.pk)
         try:
             listing = read_upstream(source)
+            _check_origin(source, listing)
         except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
             _finish_sync(source, error=error.message[:1000])
             raise
         if _write_listing(source, listing, changes):
             return changes
     raise SourceProblem(f"{source.name} was changed several times meanwhile. Synchronise it again.")
+
+
+def _check_origin(source: Source, listing: Listing) -> None:
+    """Raise SourceProblem if a document has come to name another server than the one that the headers are for."""
+    origin = _listed_origin(listing)
+    if read_secrets(source)["headers"] and source.api_origin and origin and origin != source.api_origin:
+        raise SourceProblem(
+            f"The document now names the server {origin}, and the stored headers are for {source.api_origin}. "
+            "Nothing was changed. To use the new server, enter it as the base URL, and the headers again."
+        )
+
+
+def _listed_origin(listing: Listing) -> str:
+    """Return scheme and host of the operations of an OpenAPI document, which has one server; empty for others."""
+    return next((origin_of(each.http["url"]) for each in listing.definitions if each.http), "")
 
 
 def _write_listing(source: Source, listing: Listing, changes: SyncResult) -> bool:
@@ -232,6 +251,8 @@ def _write_listing(source: Source, listing: Listing, changes: SyncResult) -> boo
     the next synchronisation.
     """
     accepted, problems = _judged(listing, settings_of(source))
+    if not _write_origin(source, _listed_origin(listing)):
+        return False
     parts = [accepted[start : start + TOOLS_AT_ONCE] for start in range(0, len(accepted), TOOLS_AT_ONCE)]
     for part in parts:
         if not _write_part(source, part, changes):
@@ -248,6 +269,16 @@ def _write_listing(source: Source, listing: Listing, changes: SyncResult) -> boo
     snapshot.drop_snapshot()
     changes.problems.extend(problems)
     return True
+
+
+def _write_origin(source: Source, origin: str) -> bool:
+    """Store where the operations are; return whether the source stayed as it was."""
+    with _unchanged(source) as is_unchanged:
+        if is_unchanged and origin not in ("", source.api_origin):
+            source.api_origin = origin
+            source.save(update_fields=["api_origin"])
+            bump_revision()
+    return is_unchanged
 
 
 def _write_part(source: Source, part: Sequence[Definition], changes: SyncResult) -> bool:
@@ -367,9 +398,10 @@ def _check_acceptance(by: User, reason: str) -> None:
 
 def _accept(rows: Iterable[Tool], *, by: User, reason: str) -> None:
     """Take up what is held of each tool, inside the lock of the catalog."""
+    told: list[signals.Fact] = []
     for row in rows:
-        take_up_definition(row, Definition.from_json(row.held_definition or {}))
-    _publish([], is_changed=True)
+        told += take_up_definition(row, Definition.from_json(row.held_definition or {}))
+    _publish(told, is_changed=True)
     for row in rows:  # last: each waits for the head of the audit log
         signals.record_fact("tool.accepted", by=by, reason=reason, **level_facts(row))
 
@@ -451,11 +483,11 @@ def check_administrator(by: User) -> None:
         raise NotAllowed("Only an administrator may change sources.")
 
 
-def _built_source(source: Source, values: Mapping[str, Any], *, any_command: bool) -> Source:
-    """Return the source with the given fields set and checked. Raises ParameterError."""
+def _built_source(source: Source, values: Mapping[str, Any], origin: str, *, any_command: bool) -> Source:
+    """Return the source with these values set and checked; `origin` is from `_named_origin`. Raises ParameterError."""
     stored = read_secrets(source)
     program = (source.command, stored["env"])
-    origins = _origins(source)
+    before = {name: getattr(source, name) for name in ADDRESS}
     headers = unmasked("headers", values.get("headers", stored["headers"]), stored["headers"])
     env = unmasked("env", values.get("env", stored["env"]), stored["env"])
     for name in FIELDS:
@@ -464,10 +496,13 @@ def _built_source(source: Source, values: Mapping[str, Any], *, any_command: boo
     if "tools" in values:
         source.tool_settings = {**source.tool_settings, **values["tools"]}
     check_source({name: getattr(source, name) for name in FIELDS} | {"headers": headers, "env": env})
-    kept = [value for name, value in headers.items() if values.get("headers", {}).get(name, MASK) == MASK]
-    if kept and _origins(source) != origins:
-        message = "Enter the headers again: stored ones are not sent to another server."
-        raise field_error("headers", "other_origin", message)
+    if any(getattr(source, name) != value for name, value in before.items()):
+        keeps_headers = any(values.get("headers", {}).get(name, MASK) == MASK for name in headers)
+        if not keeps_headers:
+            source.api_origin = origin
+        elif origin_of(source.url) != origin_of(before["url"]) or origin not in ("", source.api_origin):
+            message = "Enter the headers again: stored ones are not sent to another server."
+            raise field_error("headers", "other_origin", message)
     is_listed = not source.command or source.command[0] in settings.TOOLGATE_STDIO_COMMANDS
     if not any_command and (source.command, env) != program:
         if not is_listed:
@@ -480,23 +515,26 @@ def _built_source(source: Source, values: Mapping[str, Any], *, any_command: boo
     return source
 
 
-def _origins(source: Source) -> list[tuple[str, str]]:
-    """Return scheme and host of the addresses that a source's headers are sent to."""
-    return [urlsplit(url)[:2] for url in (source.url, _server_of(source))]
+def _named_origin(source: Source, values: Mapping[str, Any]) -> str:
+    """Return scheme and host of the API once the source has these values.
 
-
-def _server_of(source: Source) -> str:
-    """Return the base URL of a source's operations; empty if that follows from a document at the source's URL."""
-    if source.base_url or not source.document:
-        return source.base_url
+    It is empty if that follows from the document at the source's URL, which is read by the synchronisation.
+    """
+    url, document, base_url = (values.get(name, getattr(source, name)) for name in ("url", "document", "base_url"))
+    if base_url or not document:
+        return origin_of(base_url)
+    if document == source.document and url == source.url:
+        return source.api_origin
     try:
-        return openapi.server_of(openapi.read_document(source.document), source.url, source.base_url)
-    except SourceProblem:
+        return origin_of(openapi.server_of(openapi.read_document(document), url, base_url))
+    except SourceProblem:  # the synchronisation says so
         return ""
 
 
 def _check_tool_settings(tools: Mapping[str, Any]) -> None:
     for name, each in tools.items():
+        if "\0" in name:  # PostgreSQL cannot store it
+            raise field_error("tools", "invalid", "A tool's name contains the character NUL.")
         level = each.get("safety_level")
         if level is not None and level not in list(SafetyLevel):
             raise field_error(f"tools.{name}.safety_level", "invalid", "A level is safe, cautious or dangerous.")
@@ -564,12 +602,12 @@ def _sync_tool(
     if _is_same_offer(known, definition):
         is_taken_up = row.held_version_id is not None or known != definition
         if is_taken_up:
-            take_up_definition(row, definition)
+            yield from take_up_definition(row, definition)
         if is_taken_up or came_back:
             changes.changed.append(name)
             yield signals.Fact("tool.changed", data={**level_facts(row), "source": source.name})
     elif source.trusted and differ_in_words_only(known, definition):
-        take_up_definition(row, definition)
+        yield from take_up_definition(row, definition)
         changes.changed.append(name)
         yield signals.Fact("tool.changed", data=version_facts(row))
     elif name in changes.drifted:
@@ -618,14 +656,25 @@ def _add_tool(source: Source, name: str, definition: Definition, changes: SyncRe
     return row
 
 
-def take_up_definition(row: Tool, definition: Definition) -> None:
-    """Make a definition the one that is called and shown, and publish its version."""
+def _override_beside(row: Tool, definition: Definition) -> str:
+    """Return the override of the level that stays when a definition is taken up.
+
+    An upstream that becomes more dangerous overrules a lower level that an administrator set before.
+    """
+    declared = SafetyLevel(definition.safety_level)
+    is_raised = bool(row.declared_level) and declared.rank > SafetyLevel(row.declared_level).rank
+    is_lower = bool(row.level_override) and SafetyLevel(row.level_override).rank < declared.rank
+    return "" if is_raised and is_lower else row.level_override
+
+
+def take_up_definition(row: Tool, definition: Definition) -> list[signals.Fact]:
+    """Make a definition the one that is called and shown, and publish its version.
+
+    Return what the audit log keeps of a level that an administrator set and that does not stand any more.
+    """
     reached = settings_of(row.source)
-    raised = bool(row.declared_level) and (
-        SafetyLevel(definition.safety_level).rank > SafetyLevel(row.level_override or row.declared_level).rank
-    )
-    if raised:
-        row.level_override = ""  # an upstream that becomes more dangerous overrules what was set before
+    before, override = row.declared_level, row.level_override
+    row.level_override = _override_beside(row, definition)
     row.definition, row.held_definition, row.held_version = definition.as_json(), None, None
     row.declared_description, row.declared_level = definition.description, definition.safety_level
     row.registered = True
@@ -635,12 +684,15 @@ def take_up_definition(row: Tool, definition: Definition) -> None:
     if row.categories_override is None:
         row.categories.set([Category.objects.get_or_create(name=each)[0] for each in definition.categories])
     publish_version(row, version_columns(with_overrides(tool, row)))
+    return [level_change_fact(row, before)] if row.level_override != override else []
 
 
 def _hold(row: Tool, definition: Definition) -> signals.Fact:
     """Store a definition as a held version: the tool cannot be called until an administrator accepts it."""
     tool = build_tool(row.name, definition, settings_of(row.source))
-    columns = version_columns(with_overrides(tool, row))
+    accepted = copy(row)
+    accepted.level_override = _override_beside(row, definition)
+    columns = version_columns(with_overrides(tool, accepted))
     fingerprint = columns_fingerprint(row.name, columns)
     held = row.versions.filter(fingerprint=fingerprint).first() or create_version(row, fingerprint, columns)
     row.held_version, row.held_definition = held, definition.as_json()

@@ -139,7 +139,7 @@ def _sync_tool(tool: LoadedTool, row: Tool | None, changes: SyncResult) -> Itera
         _sync_version(row, tool),
     ]
     if row.level_override != level:
-        yield _level_change_fact(row, level)
+        yield level_change_fact(row, level)
     if not any(touched):
         return
     changes.changed.append(tool.name)
@@ -243,8 +243,8 @@ def _previous_declared_level(row: Tool) -> SafetyLevel | None:
     return SafetyLevel(level) if level else None
 
 
-def _level_change_fact(row: Tool, before: str) -> Fact:
-    """Return the fact that code changed the level: the old one was kept, or an administrator's override ended."""
+def level_change_fact(row: Tool, before: str) -> Fact:
+    """Return the fact that the declared level changed: the old one was kept, or an administrator's override ended."""
     kind = "tool.level_kept" if row.level_override else "tool.level_raised"
     level = row.level_override or row.declared_level
     data = {"tool": row.name, "declared": row.declared_level, "level": level, "before": before or None}

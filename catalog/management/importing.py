@@ -43,4 +43,6 @@ def import_source(values: Mapping[str, Any], *, by: User, write: Callable[[str],
         write(f"not imported: {problem}")
     counts = {"added": changes.added, "changed": changes.changed, "removed": changes.removed, "held": changes.drifted}
     write(f"{source.name}: " + ", ".join(f"{len(names)} {word}" for word, names in counts.items()))
+    if not source.enabled:
+        write(f"{source.name} is disabled: none of its tools can be called. Enable it on its page.")
     return 0

@@ -12,7 +12,7 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.binding import Binding, Handler
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
-from catalog.errors import ToolgateError
+from catalog.errors import ToolgateError, UpstreamError
 from catalog.models import Tool as ToolRow
 from catalog.results import Preview, ToolResult
 from catalog.secrets.placeholders import placeholders_as_text
@@ -21,7 +21,7 @@ from catalog.sources import http_requests
 from catalog.sources.definitions import Definition, visible_text
 from catalog.sources.http_requests import Operation
 from catalog.sources.mcp_client import connection_to
-from catalog.sources.settings import UpstreamSettings, scrubbed_errors, scrubber_of, settings_of
+from catalog.sources.settings import UpstreamSettings, origin_of, scrubbed_errors, scrubber_of, settings_of
 
 LoadedTool = Tool[Any, Any]
 
@@ -115,6 +115,9 @@ def _http_handlers(definition: Definition, operation: Operation, settings: Upstr
     scrubber = scrubber_of(settings, operation.own_headers())
 
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
+        if settings.headers and origin_of(operation.url) != settings.api_origin:
+            message = f"{settings.name} now has another server. Nothing was sent; synchronise the source first."
+            raise UpstreamError(message, "drifted")
         request = http_requests.prepare(operation, arguments, settings.headers)
         return await _scrubbed(http_requests.send(settings.name, request, definition.timeout), scrubber)
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
@@ -47,6 +48,7 @@ class UpstreamSettings:
     name: str
     kind: str
     url: str = ""
+    api_origin: str = ""
     command: tuple[str, ...] = ()
     timeout: float = 30.0
     trusted: bool = False
@@ -67,12 +69,19 @@ def settings_of(source: Source) -> UpstreamSettings:
         name=source.name,
         kind=str(source.kind),
         url=source.url,
+        api_origin=source.api_origin,
         command=tuple(source.command),
         timeout=float(source.timeout),
         trusted=source.trusted,
         headers=secrets["headers"],
         env=secrets["env"],
     )
+
+
+def origin_of(url: str) -> str:
+    """Return scheme and host of a URL, with its port if it names one; empty for an empty URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}".lower() if url else ""
 
 
 def scrubber_of(settings: UpstreamSettings, headers: Mapping[str, str] | None = None) -> Scrubber:
@@ -199,6 +208,8 @@ def _check_openapi(values: Mapping[str, Any]) -> None:
         raise field_error("url", "invalid", "Give the document itself or its URL.")
     if len(values.get("document") or "") > MAX_DOCUMENT:
         raise field_error("document", "too_large", f"A document has at most {MAX_DOCUMENT:,} characters.")
+    if "\0" in (values.get("document") or ""):  # PostgreSQL cannot store it
+        raise field_error("document", "invalid", "The document contains the character NUL. Save it as UTF-8 text.")
     _refuse(values, "command")
     _refuse(values, "env")
 
