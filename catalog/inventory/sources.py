@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -111,8 +111,10 @@ def imported_sources() -> QuerySet[Source]:
     return Source.objects.filter(kind__in=(Source.Kind.MCP, Source.Kind.OPENAPI)).order_by("name")
 
 
-def create_source(values: Mapping[str, Any], *, by: User, any_command: bool = False) -> Source:
-    """Store a source; its first synchronisation is due at once.
+def create_source(
+    values: Mapping[str, Any], *, by: User, any_command: bool = False, is_claimed: bool = False
+) -> Source:
+    """Store a source; its first synchronisation is due at once, or claimed by a caller who does it.
 
     `any_command` admits programs that TOOLGATE_STDIO_COMMANDS does not list: for someone who has a shell anyway.
     Raises NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
@@ -123,13 +125,15 @@ def create_source(values: Mapping[str, Any], *, by: User, any_command: bool = Fa
     with catalog_write_lock():
         if Source.objects.filter(name=source.name).exists() or source.name in loaded_modules():
             raise Conflict(f"There is already a source or a Python module called {source.name}.")
-        source.sync_requested_at = clock.now() if source.enabled else None
+        source.sync_requested_at = _next_sync(source, is_claimed=is_claimed)
         source.save()
         signals.record_fact("source.created", by=by, source=source.name, kind_of_source=source.kind, **_facts(source))
     return source
 
 
-def update_source(source: Source, values: Mapping[str, Any], *, by: User, any_command: bool = False) -> Source:
+def update_source(
+    source: Source, values: Mapping[str, Any], *, by: User, any_command: bool = False, is_claimed: bool = False
+) -> Source:
     """Change a source; masks among headers and environment keep what is stored.
 
     Levels that follow from `trusted` apply at once, since an administrator changed it. Raises as `create_source`.
@@ -138,7 +142,8 @@ def update_source(source: Source, values: Mapping[str, Any], *, by: User, any_co
     if {"name", "kind"} & values.keys() and any(
         values[name] != getattr(source, name) for name in ("name", "kind") if name in values
     ):
-        raise field_error("name", "invalid", "The name and kind of a source cannot be changed.")
+        message = "The name and kind of a source cannot be changed. Add another source under a name of its own."
+        raise field_error("name", "invalid", message)
     before = _facts(source)
     origin = _named_origin(source, values)  # reading a large document takes seconds
     with catalog_write_lock():
@@ -146,7 +151,7 @@ def update_source(source: Source, values: Mapping[str, Any], *, by: User, any_co
         _built_source(source, values, origin, any_command=any_command)
         _check_tool_settings(source.tool_settings)
         source.error = ""
-        source.sync_requested_at = clock.now() if source.enabled else None
+        source.sync_requested_at = _next_sync(source, is_claimed=is_claimed)
         source.save()
         _refresh_implementations(source)
         _apply_tool_settings(source, by=by, only=values.get("tools"))
@@ -431,7 +436,7 @@ def sync_due_sources() -> int:
         mine = Source.objects.filter(
             pk=source.pk, sync_requested_at=source.sync_requested_at, last_sync_at=source.last_sync_at
         )
-        claimed_until = clock.now() + RETRY_AFTER + timedelta(seconds=2 * source.timeout)
+        claimed_until = _claimed_until(source)
         if not mine.update(sync_requested_at=claimed_until):
             continue
         tried += 1
@@ -444,6 +449,18 @@ def sync_due_sources() -> int:
             source.sync_requested_at = claimed_until
             _finish_sync(source, error="The synchronisation failed unexpectedly; the log has the reason.")
     return tried
+
+
+def _next_sync(source: Source, *, is_claimed: bool) -> datetime | None:
+    """Return the time at which a source that was just written is due."""
+    if not source.enabled:
+        return None
+    return _claimed_until(source) if is_claimed else clock.now()
+
+
+def _claimed_until(source: Source) -> datetime:
+    """Return the time until which other processes leave a source to the one that synchronises it now."""
+    return clock.now() + RETRY_AFTER + timedelta(seconds=2 * source.timeout)
 
 
 class SyncThread:

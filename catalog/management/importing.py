@@ -28,14 +28,20 @@ def import_source(values: Mapping[str, Any], *, by: User, write: Callable[[str],
     known = Source.objects.filter(name=values["name"]).first()
     try:
         if known is None:
-            source = create_source(values, by=by, any_command=True)
+            source = create_source(values, by=by, any_command=True, is_claimed=True)
         else:
-            source = update_source(known, values, by=by, any_command=True)
-        changes = sync_source(source)
+            source = update_source(known, values, by=by, any_command=True, is_claimed=True)
     except ToolgateError as error:
         problems = getattr(error, "details", {}).get("errors", [])
         raise CommandError(
             "; ".join(f"{each['path']}: {each['message']}" for each in problems) or error.message
+        ) from None
+    try:
+        changes = sync_source(source)
+    except ToolgateError as error:
+        raise CommandError(
+            f"{error.message} The source {source.name} is stored, and a running server tries it again every minute. "
+            "Repeat the command to change it."
         ) from None
     for line in changes.lines():
         write(line)

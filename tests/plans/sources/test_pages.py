@@ -6,6 +6,7 @@ import pytest
 
 from catalog.inventory.sources import create_source, sync_source, update_source
 from catalog.models import Tool
+from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
 from tests.plans.sources.conftest import VALUES
 
@@ -26,6 +27,11 @@ def test_headers_are_lines_of_names_and_values(shop, client):
     assert read_secrets(shop)["headers"] == {**VALUES["headers"], "X-Key": "a:b"}
     refused = client.post("/sources/shop/change/", {**form, "headers": "Authorization"})
     assert refused.status_code == 422 and "Write one" in refused.content.decode()
+
+
+def test_form_may_have_three_fields_for_each_tool(shop, client):
+    form = {f"level:{number}-{field}": "safe" for number in range(MAX_TOOLS) for field in range(3)}
+    assert client.post("/sources/new/", {**form, "do": "add"}).status_code == 422  # a name is missing
 
 
 def test_held_changes_are_accepted_as_the_page_showed_them(shop, admin, client):

@@ -73,6 +73,13 @@ def test_listing_older_than_that_of_another_process_is_dropped(shop, monkeypatch
     assert Tool.objects.filter(source=shop).count() == 2
 
 
+def test_source_that_its_creator_synchronises_is_left_alone(db, admin):
+    made = create_source(VALUES, by=admin, is_claimed=True)
+    assert sync_due_sources() == 0
+    assert sync_source(made).added == ["list_orders", "drop_orders"]
+    assert sync_due_sources() == 0
+
+
 def test_source_of_a_killed_process_is_due_again(shop, monkeypatch):
     """The claim of a process that never came back runs out."""
     monkeypatch.setattr(sources, "sync_source", lambda source: os.abort)
@@ -121,6 +128,25 @@ def test_lower_level_without_a_reason_is_not_taken(admin, db):
     assert AuditEntry.objects.filter(action="tool.level_set").count() == 1
 
 
+def test_lower_level_ends_only_when_the_upstream_raises_its_own(admin, db):
+    lower = {
+        "drop_orders": {"safety_level": "cautious", "reason": "Trash"},
+        "list_orders": {"safety_level": "dangerous"},
+    }
+    made = create_source({**VALUES, "tools": lower}, by=admin)
+    sync_source(made)
+    sync_source(update_source(made, {"timeout": 60}, by=admin))
+    assert Tool.objects.get(name="drop_orders").level_override == "cautious"
+
+    row = Tool.objects.get(name="list_orders")
+    row.level_override = ""
+    offered = replace(Definition.from_json(row.definition), safety_level="cautious")
+    assert sources.take_up_definition(row, offered) == []
+    row.level_override = "safe"
+    ended = sources.take_up_definition(row, replace(offered, safety_level="dangerous"))
+    assert ([fact.kind for fact in ended], row.level_override) == (["tool.level_raised"], "")
+
+
 def test_change_of_tools_happens_whole_or_not_at_all(shop, admin):
     sync_source(shop)
     tools = {"list_orders": {"enabled": False}, "drop_orders": {"safety_level": "safe"}}
@@ -145,6 +171,35 @@ def test_preview_sends_stored_secrets_to_the_stored_address_only(shop, admin, mo
     assert sent == [VALUES["headers"], {}]
     with pytest.raises(ParameterError):
         preview_source({**plain, "base_url": "https://evil.example", "headers": {"Authorization": "••••"}}, by=admin)
+
+
+def test_document_that_comes_to_name_another_server_gets_no_credential(admin, db, monkeypatch, ada):
+    documents = [json.dumps(SHOP)]
+    monkeypatch.setattr(sources, "fetch_document", lambda reached: documents[-1])
+    url = "https://shop.example/openapi.json"
+    made = create_source({**VALUES, "document": "", "url": url}, by=admin)
+    sync_source(made)
+    elsewhere = {**SHOP, "servers": [{"url": "https://evil.example"}]}
+    elsewhere["paths"] = {"/new": {"get": {"operationId": "new", "responses": {"200": {"description": "OK"}}}}}
+    documents.append(json.dumps(elsewhere))
+    with pytest.raises(SourceProblem, match="now names the server https://evil"):
+        sync_source(made)
+    assert not Tool.objects.filter(name="new").exists()
+
+    update_source(made, {"base_url": "https://evil.example", "headers": {"Authorization": "Bearer new"}}, by=admin)
+    plan = work_off(make_plan(ada, step(1, "list_orders", parameters={})))
+    assert call_of(plan).error_kind == "drifted"  # its request still goes to the former server
+    assert sync_source(made).added == ["new"]
+
+
+@pytest.mark.parametrize(
+    "values, path", [({"document": "\0"}, "document"), ({"tools": {"a\0": {"enabled": False}}}, "tools")]
+)
+def test_nul_is_refused(values, path, admin, db):
+    """PostgreSQL cannot store it."""
+    with pytest.raises(ParameterError) as refused:
+        create_source({**VALUES, **values}, by=admin)
+    assert [each["path"] for each in refused.value.details["errors"]] == [path]
 
 
 def test_definition_with_nul_is_left_out():
