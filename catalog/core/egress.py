@@ -11,6 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import SplitResult, urlsplit
 
 import httpcore2
@@ -91,7 +92,12 @@ def post_request(url: str, body: bytes, headers: Mapping[str, str], *, seconds: 
 @functools.cache
 def _webhook_client() -> httpx2.Client:
     """Return the client of this process: building a TLS context takes 20 ms."""
-    return httpx2.Client(transport=GuardedTransport(), trust_env=False, follow_redirects=False)
+    return httpx2.Client(transport=GuardedTransport(), trust_env=False, follow_redirects=False, cookies=no_cookies())
+
+
+def no_cookies() -> CookieJar:
+    """Return a jar that stores no cookie, for a client whose requests have different credentials."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def resolve_allowed_addresses(host: str, port: int) -> list[Address]:

@@ -18,7 +18,7 @@ import httpx2
 
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import parse_json
-from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
+from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, no_cookies
 from catalog.errors import EffectUnknown, MalformedJSON, ToolValidationError, UpstreamError, UpstreamUnavailable
 from catalog.results import Preview, ToolResult
 from catalog.sources.definitions import visible_text
@@ -264,7 +264,11 @@ def _http_client() -> httpx2.AsyncClient:
     if os.getpid() not in _clients:
         _clients.clear()
         _clients[os.getpid()] = httpx2.AsyncClient(
-            transport=AsyncGuardedTransport(), timeout=None, trust_env=False, headers={"User-Agent": "Toolgate"}
+            transport=AsyncGuardedTransport(),
+            timeout=None,
+            trust_env=False,
+            headers={"User-Agent": "Toolgate"},
+            cookies=no_cookies(),
         )
     return _clients[os.getpid()]
 

@@ -17,7 +17,7 @@ from catalog.core.egress import (
     post_request,
 )
 from tests.corpus import faults
-from tests.http_server import serving, taking
+from tests.http_server import Taker, serving, taking
 
 PUBLIC = ["93.184.215.14", "8.8.8.8", "2606:4700:4700::1111"]
 NOT_PUBLIC = [
@@ -176,6 +176,24 @@ def test_what_is_taken_arrives_whole(settings):
         post_request(f"http://127.0.0.1:{server.server_port}/201", b'{"a":1}', {"X-One": "1"}, seconds=5)
         path, headers, body = server.taken[0]
     assert (path, headers["X-One"], body) == ("/201", "1", b'{"a":1}')
+
+
+class _CookieSetting(Taker):
+    """Sets a cookie with each answer."""
+
+    def end_headers(self) -> None:
+        """Add the cookie to the headers."""
+        self.send_header("Set-Cookie", "session=s3cret; Path=/")
+        super().end_headers()
+
+
+def test_cookie_is_not_sent_with_a_later_request(settings):
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    with taking() as server:
+        server.RequestHandlerClass = _CookieSetting
+        for _ in range(2):
+            post_request(f"http://127.0.0.1:{server.server_port}/200", b"{}", {}, seconds=5)
+        assert [headers["Cookie"] for _, headers, _ in server.taken] == [None, None]
 
 
 def test_server_without_valid_certificate_is_refused(settings):

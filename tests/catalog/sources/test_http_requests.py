@@ -14,12 +14,16 @@ from tests.http_server import serving
 
 
 class Upstream(ThreadingHTTPServer):
-    """A server on a free port. `answers` has the status, headers and body by path; `taken` is what arrived."""
+    """A server on a free port. `answers` has the status, headers and body by path.
+
+    `taken` has the method and path of each request, and `cookies` its cookies.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answering)
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.taken: list[tuple[str, str]] = []
+        self.cookies: list[str | None] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -28,6 +32,7 @@ class _Answering(BaseHTTPRequestHandler):
         """Answer a request of any method."""
         assert isinstance(self.server, Upstream)
         self.server.taken.append((self.command, self.path))
+        self.server.cookies.append(self.headers["Cookie"])
         status, headers, body = self.server.answers[self.path]
         self.send_response(status)
         for name, value in headers.items():
@@ -70,6 +75,15 @@ def test_argument_that_no_header_can_hold_is_refused():
 def test_argument_does_not_accompany_a_stored_header():
     request = prepare(HEADERS, {"key": "of the agent", "mark": "m"}, {"X-API-Key": "stored"})
     assert {**request.headers, **request.secret_headers} == {"X-Mark": "m", "X-API-Key": "stored"}
+
+
+def test_cookie_is_not_sent_with_a_later_request(upstream):
+    """Tools with different credentials share the client."""
+    cookie = {"Set-Cookie": "session=s3cret; Path=/"}
+    upstream.answers = {"/a": (307, {"Location": "/b", **cookie}, b""), "/b": (200, cookie, b"")}
+    sent(upstream, "/a")
+    sent(upstream, "/a")
+    assert upstream.cookies == [None] * 4
 
 
 CHARSETS = [
