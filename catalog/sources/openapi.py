@@ -142,8 +142,10 @@ def list_operations(source: str, text: str, *, url: str = "", base_url: str = ""
         name = _operation_name(operation, method, path)
         if name in names:
             name = f"{method} {path}"
-        names.add(name)
         try:
+            if name in names:
+                raise _Skipped(f"its name and {name!r} are taken: give it an operationId that no other operation has.")
+            names.add(name)
             _check_servers(item, operation, usual_servers, url)
             reader = _Reader(document, schemas, source, server, timeout)
             found.append(reader.definition(name, method, path, item, operation))

@@ -252,6 +252,12 @@ def test_same_operation_id_twice_gets_another_name():
     assert [each.upstream for each in listing.definitions] == ["x", "PUT /a"]
 
 
+def test_operation_whose_other_name_is_taken_too_is_left_out():
+    same = {"get": operation(operationId="GET /b")}
+    listing = list_operations("pets", document({"/a": same, "/b": same, "/c": {"get": operation()}}))
+    assert [each.upstream for each in listing.definitions] == ["GET /b", "get_c"] and len(listing.problems) == 1
+
+
 def test_name_that_is_no_catalog_name_stays_readable():
     names = catalog_names("git", ["repos/get", "repos.get", "repos_get", "x" * 70], kept={}, taken=())
     assert [names["repos/get"], names["repos_get"]] == ["git__repos_get", "repos_get"]
