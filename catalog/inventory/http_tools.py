@@ -127,8 +127,10 @@ def _check_url(url: str, schema: Mapping[str, Any]) -> set[str]:
         check_url(PLACEHOLDER.sub(SAMPLE, url))
     except RequestNotSent as error:
         raise field_error("http.url", "invalid", str(error)) from None
+    if "#" in url:
+        raise field_error("http.url", "invalid", "Remove the fragment, or write %23 for a '#' in path or query.")
     parts = urlsplit(url)
-    if re.search(r"[{}]", parts.scheme + parts.netloc + parts.fragment) or re.search(r"[{}]", PLACEHOLDER.sub("", url)):
+    if re.search(r"[{}]", parts.scheme + parts.netloc) or re.search(r"[{}]", PLACEHOLDER.sub("", url)):
         raise field_error("http.url", "invalid", "Placeholders such as {id} stand in the path and the query only.")
     known, required = schema.get("properties", {}), schema.get("required", [])
     in_path = set(PLACEHOLDER.findall(parts.path))

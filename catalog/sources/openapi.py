@@ -177,10 +177,10 @@ def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
         if not is_absolute:
             raise SourceProblem("The document names no absolute server: set base_url.")
     try:
-        parts = check_url(address)
+        check_url(address)
     except RequestNotSent as error:
         raise SourceProblem(f"The server of the document cannot be used: {error}") from None
-    if parts.query or parts.fragment or "{" in address:
+    if re.search(r"[?#{]", address):
         raise SourceProblem("The server of the document has a query, a fragment or an open variable: set base_url.")
     return address.rstrip("/")
 

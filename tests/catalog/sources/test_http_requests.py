@@ -4,7 +4,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from catalog.errors import EffectUnknown, ToolValidationError, UpstreamError
+from catalog.errors import EffectUnknown, ParameterError, ToolValidationError, UpstreamError
+from catalog.inventory.http_tools import create_http_tool
 from catalog.sources.documents import fetch_document
 from catalog.sources.http_requests import Operation, prepare, send
 from catalog.sources.mcp_client import run_on_loop
@@ -75,6 +76,15 @@ def test_argument_that_no_header_can_hold_is_refused():
 def test_argument_does_not_accompany_a_stored_header():
     request = prepare(HEADERS, {"key": "of the agent", "mark": "m"}, {"X-API-Key": "stored"})
     assert {**request.headers, **request.secret_headers} == {"X-Mark": "m", "X-API-Key": "stored"}
+
+
+@pytest.mark.parametrize("end", ["#part", "#", "?a=b#part"])
+def test_address_with_a_fragment_is_refused(admin, end):
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+    http = {"method": "GET", "url": f"https://shop.example/x{end}"}
+    with pytest.raises(ParameterError) as refused:
+        create_http_tool({"name": "x", "description": "x", "schema": schema}, http, safety_level="safe", by=admin)
+    assert refused.value.details["field"] == "http.url"
 
 
 def test_cookie_is_not_sent_with_a_later_request(upstream):

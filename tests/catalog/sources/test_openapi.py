@@ -272,6 +272,7 @@ def test_unusable_document_is_refused_in_words():
     relative = json.dumps({**json.loads(document({})), "servers": [{"url": "/v1"}]})
     local = json.dumps({**json.loads(document({})), "servers": [{"url": "file:///etc"}]})
     invalid = json.dumps({**json.loads(document({})), "servers": [{"url": "http://["}]})
+    fragment = json.dumps({**json.loads(document({})), "servers": [{"url": "https://pets.example/#"}]})
     cases = [
         "",
         "x",
@@ -284,6 +285,7 @@ def test_unusable_document_is_refused_in_words():
         relative,
         local,
         invalid,
+        fragment,
         "a: b: c",
         "[" * 5000,
     ]
