@@ -35,7 +35,7 @@ from catalog.sources.definitions import (
     visible_text,
 )
 from catalog.sources.http_requests import BODYLESS, Operation
-from catalog.sources.settings import MAX_DOCUMENT, RESERVED_HEADERS
+from catalog.sources.settings import HEADER_NAME, MAX_DOCUMENT, RESERVED_HEADERS
 
 MAX_DEPTH = 64
 MAX_NODES = 500_000
@@ -375,11 +375,13 @@ class _Reader:
         places[place][name] = wire
 
     def _check_serialization(self, parameter: Mapping[str, Any], media_type: str, schema: Schema) -> None:
-        """Raise _Skipped for a parameter whose values would be sent in another form than the document's.
+        """Raise _Skipped for a parameter that cannot be sent, or whose values would be sent in another form.
 
         Requests contain texts as they are, an array in the query as one pair for each item, and other values as JSON.
         """
         place, wire = str(parameter["in"]), str(parameter["name"])
+        if place == "header" and not HEADER_NAME.fullmatch(wire):
+            raise _Skipped(f"the name of its header parameter {wire!r} is not valid.")
         style = parameter.get("style") or ("form" if place == "query" else "simple")
         explode = parameter.get("explode")
         if explode is None:

@@ -167,6 +167,8 @@ SCALAR_OR_OBJECT = {"anyOf": [{"type": "integer"}, {"$ref": "#/components/schema
         (parameter("p", "path", style="matrix"), False),
         (parameter("p", "header", schema=ARRAY), False),
         ({"name": "p", "in": "query", "content": {"application/json": {"schema": ARRAY}}}, False),
+        (parameter("X Rate", "header"), False),
+        (parameter("X-Größe", "header"), False),
     ],
 )
 def test_parameter_that_would_be_sent_in_another_form_is_left_out(given, is_imported):
@@ -179,7 +181,7 @@ def test_parameter_that_would_be_sent_in_another_form_is_left_out(given, is_impo
     if given["in"] != "path":
         text = document({path: {"get": operation(parameters=[given])}}, components=schemas)
         listing = list_operations("pets", text)
-        assert ("p" in listing.definitions[0].input_schema["properties"]) == is_imported == (not listing.problems)
+        assert bool(listing.definitions[0].input_schema["properties"]) == is_imported == (not listing.problems)
 
 
 @pytest.mark.parametrize(
