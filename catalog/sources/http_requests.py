@@ -28,6 +28,7 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 BODYLESS = ("GET", "HEAD", "DELETE")
 READING_METHODS = ("GET", "HEAD")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+JSON = "application/json"
 MAX_REDIRECTS = 3
 CONNECT_SHARE = 0.5
 """Part of a call's time that connecting may take."""
@@ -49,8 +50,9 @@ class Operation:
     """The mapping of arguments to a request. Each dictionary maps an argument to its name in the request.
 
     `url` has the placeholders of the path, and of the query where an author wrote them there. `body` is the encoding of
-    the body (`json`, `form` or none). `body_argument` names the argument that is the whole body; without it the body is
-    an object of `body_fields`. `secrets` is the ciphertext of headers that belong to this tool alone.
+    the body (`json`, `form` or none), and `media_type` the Content-Type of a JSON body. `body_argument` names the
+    argument that is the whole body; without it the body is an object of `body_fields`. `secrets` is the ciphertext of
+    headers that belong to this tool alone.
     """
 
     method: str
@@ -61,10 +63,14 @@ class Operation:
     body_argument: str = ""
     body_fields: Mapping[str, str] = field(default_factory=dict)
     secrets: str = ""
+    media_type: str = JSON
 
     def as_json(self) -> dict[str, Any]:
         """Return the operation as stored in a definition."""
-        return asdict(self)
+        stored = asdict(self)
+        if self.media_type == JSON:
+            del stored["media_type"]  # older definitions have none, and approvals bind their digests
+        return stored
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Operation":
@@ -92,7 +98,7 @@ class PreparedRequest:
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         lines += [f"{name}: {MASK}" for name in self.secret_headers]
         text = self.body.decode()
-        if self.headers.get("Content-Type") == "application/json" and text:
+        if is_json(self.headers.get("Content-Type", "")) and text:
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
         return "\n".join(lines) + (f"\n\n{text[:MAX_SHOWN_BODY]}" if text else "")
 
@@ -180,7 +186,7 @@ def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, st
         ]
         text = urlencode([(name, _plain(name, each)) for name, each in pairs if each is not None])
         return text.encode(), "application/x-www-form-urlencoded"
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), "application/json"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), operation.media_type
 
 
 def preview(request: PreparedRequest) -> Preview:
@@ -314,7 +320,7 @@ def _value(source: str, response: httpx2.Response) -> Any:
     if not response.content:
         return None
     kind = _media_type(response)
-    if kind == "application/json" or kind.endswith("+json"):
+    if is_json(kind):
         try:
             return parse_json(response.content)
         except MalformedJSON:
@@ -335,11 +341,20 @@ def response_text(response: httpx2.Response) -> str:
 
 
 def _media_type(response: httpx2.Response) -> str:
-    return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
+    return without_parameters(response.headers.get("Content-Type", ""))
 
 
 def _is_text(response: httpx2.Response) -> bool:
     kind = _media_type(response)
-    return (
-        kind.startswith("text/") or kind in ("application/json", "application/xml") or kind.endswith(("+json", "+xml"))
-    )
+    return kind.startswith("text/") or is_json(kind) or kind == "application/xml" or kind.endswith("+xml")
+
+
+def without_parameters(media_type: str) -> str:
+    """Return a media type in lower case, without its parameters."""
+    return media_type.partition(";")[0].strip().lower()
+
+
+def is_json(media_type: str) -> bool:
+    """Return whether a media type, with or without parameters, is one of JSON."""
+    plain = without_parameters(media_type)
+    return plain == JSON or plain.endswith("+json")

@@ -34,7 +34,7 @@ from catalog.sources.definitions import (
     clean_text,
     visible_text,
 )
-from catalog.sources.http_requests import BODYLESS, Operation
+from catalog.sources.http_requests import BODYLESS, JSON, Operation, is_json, without_parameters
 from catalog.sources.settings import HEADER_NAME, MAX_DOCUMENT, RESERVED_HEADERS
 
 MAX_DEPTH = 64
@@ -45,6 +45,8 @@ MAX_COPIED = 16 * 1024 * 1024
 """Bytes of the schemas of all operations of a document together; each operation has its own copy."""
 MAX_REASON = 500
 FORM = "application/x-www-form-urlencoded"
+JSON_RANGES = frozenset({"*/*", "application/*", "application/*+json"})
+"""Ranges of media types that include JSON."""
 CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "accept", "content-type"})
 DROPPED = frozenset({"example", "discriminator", "xml", "externalDocs", "nullable"})
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT"})
@@ -389,7 +391,7 @@ class _Reader:
         wrong = {"array", "object"}
         if media_type:
             how = f"the media type {media_type}"
-            if _is_json(media_type):
+            if _json_media_type(media_type):
                 wrong = {"array", "string"} if place == "query" else {"string"}
         elif style in ("label", "matrix"):
             raise _Skipped(f"its {place} parameter {wire!r} has the style {style}, which is not supported.")
@@ -428,23 +430,18 @@ class _Reader:
             return {}
         body = self._resolved(operation["requestBody"])
         content = body.get("content") or {}
-        kind = next((each for each in content if _is_json(each)), FORM if FORM in content else "")
+        is_required = bool(body.get("required"))
+        kind, encoding = _body_encoding(content, is_required=is_required)
         if not kind:
-            if body.get("required"):
-                raise _Skipped(
-                    f"its body is {', '.join(sorted(content)) or 'of no kind'}; JSON and forms are supported."
-                )
             return {}
-        encoding = "form" if kind == FORM else "json"
         schema = content[kind].get("schema") or {}
         inner = self._resolved(schema)
-        is_required = bool(body.get("required"))
         if not _is_plain_object(inner):
             name = "body" if "body" not in properties else "body_body"
             properties[name] = self._schema(name, schema)
             if is_required:
                 required.append(name)
-            return {"body": encoding, "body_argument": name}
+            return {**encoding, "body_argument": name}
         fields = {}
         needed = set(inner.get("required") or [])
         for wire, part in inner["properties"].items():
@@ -457,7 +454,7 @@ class _Reader:
             fields[name] = wire
             if is_required and wire in needed:
                 required.append(name)
-        return {"body": encoding, "body_fields": fields}
+        return {**encoding, "body_fields": fields}
 
     def _resolved(self, part: Any) -> dict[str, Any]:
         """Return a part of the document, following references. Raises _Skipped."""
@@ -527,9 +524,27 @@ def _local_reference(name: str) -> str:
     return f"#/$defs/{name}"
 
 
-def _is_json(media_type: str) -> bool:
-    plain = media_type.partition(";")[0].strip().lower()
-    return plain == "application/json" or plain.endswith("+json") or plain == "*/*"
+def _body_encoding(content: Mapping[str, Any], *, is_required: bool) -> tuple[str, dict[str, str]]:
+    """Return which of a body's media types is used, and the operation's part about it; both empty if none is supported.
+
+    Raises _Skipped if none is supported and the body is required.
+    """
+    json_types = {each: media_type for each in content if (media_type := _json_media_type(each))}
+    if json_types:
+        used = min(json_types, key=lambda each: json_types[each] != JSON)  # the first, if none is application/json
+        return used, {"body": "json", "media_type": json_types[used]}
+    if FORM in content:
+        return FORM, {"body": "form"}
+    if is_required:
+        raise _Skipped(f"its body is {', '.join(sorted(content)) or 'of no kind'}; JSON and forms are supported.")
+    return "", {}
+
+
+def _json_media_type(accepted: str) -> str:
+    """Return what JSON is sent as where this media type or range is accepted; empty if JSON is not."""
+    if without_parameters(accepted) in JSON_RANGES:
+        return JSON
+    return accepted.strip() if is_json(accepted) and accepted.isascii() and accepted.isprintable() else ""
 
 
 def _is_plain_object(schema: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Requests of HTTP tools: header parameters, and answers with redirects and odd character sets."""
+"""Requests of HTTP tools: addresses, header parameters, bodies, and answers with redirects and odd character sets."""
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

@@ -184,6 +184,34 @@ def test_parameter_that_would_be_sent_in_another_form_is_left_out(given, is_impo
         assert bool(listing.definitions[0].input_schema["properties"]) == is_imported == (not listing.problems)
 
 
+def with_body(schema, *media_types):
+    """Return a document whose operation `send` has a body with this schema."""
+    content = {media_type: {"schema": schema} for media_type in media_types}
+    return document(
+        {"/a": {"patch": operation(operationId="send", requestBody={"required": True, "content": content})}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("media_types", "sent_as"),
+    [
+        (["application/merge-patch+json"], "application/merge-patch+json"),
+        (["application/xml", "application/vnd.api+json; ext=bulk"], "application/vnd.api+json; ext=bulk"),
+        (["application/json-patch+json", "application/json"], "application/json"),
+        (["*/*"], "application/json"),
+        (["application/*"], "application/json"),
+        (["application/*+json"], "application/json"),
+    ],
+)
+def test_json_is_sent_as_a_media_type_of_the_document(media_types, sent_as):
+    tool = imported(with_body({"type": "object", "properties": {"x": {"type": "integer"}}}, *media_types))["send"]
+    request = request_of(tool, x=1)
+    assert request.headers == {"Content-Type": sent_as}
+    assert f"\nContent-Type: {sent_as}\n" in request.shown() and request.shown().endswith('\n\n{\n  "x": 1\n}')
+    # Definitions without one keep their digest, to which approvals are bound.
+    assert ("media_type" in tool.http) == (sent_as != "application/json")
+
+
 @pytest.mark.parametrize(
     ("own", "base_url", "is_imported"),
     [
