@@ -179,6 +179,10 @@ def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, st
     else:
         value = {wire: arguments[name] for name, wire in operation.body_fields.items() if name in arguments}
     if operation.body == "form":
+        if not isinstance(value, Mapping):
+            raise ToolValidationError(
+                f"The parameter '{operation.body_argument}' is sent as a form: use an object of the form's fields."
+            )
         pairs = [
             (name, each)
             for name, values in value.items()

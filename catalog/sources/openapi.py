@@ -439,6 +439,9 @@ class _Reader:
         if not _is_plain_object(inner):
             name = "body" if "body" not in properties else "body_body"
             properties[name] = self._schema(name, schema)
+            types = self._kinds(properties[name]) - {""}
+            if kind == FORM and types and "object" not in types:
+                raise _Skipped(f"its form is of type {' or '.join(sorted(types))}; forms are objects.")
             if is_required:
                 required.append(name)
             return {**encoding, "body_argument": name}

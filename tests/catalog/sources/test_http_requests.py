@@ -78,6 +78,13 @@ def test_argument_does_not_accompany_a_stored_header():
     assert {**request.headers, **request.secret_headers} == {"X-Mark": "m", "X-API-Key": "stored"}
 
 
+@pytest.mark.parametrize("value", ["a", ["a"], 7, None])
+def test_form_that_is_no_object_is_refused(value):
+    operation = Operation(method="POST", url="https://shop.example/", body="form", body_argument="body")
+    with pytest.raises(ToolValidationError, match="'body'"):
+        prepare(operation, {"body": value}, {})
+
+
 @pytest.mark.parametrize("end", ["#part", "#", "?a=b#part"])
 def test_address_with_a_fragment_is_refused(admin, end):
     schema = {"type": "object", "properties": {"q": {"type": "string"}}}

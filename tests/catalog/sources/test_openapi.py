@@ -213,6 +213,20 @@ def test_json_is_sent_as_a_media_type_of_the_document(media_types, sent_as):
 
 
 @pytest.mark.parametrize(
+    ("schema", "is_imported"),
+    [
+        ({"oneOf": [{"type": "string"}, {"type": "object"}]}, True),
+        ({}, True),
+        (ARRAY, False),
+        ({"oneOf": [{"type": "string"}, {"type": "array"}]}, False),
+    ],
+)
+def test_operation_whose_form_is_never_an_object_is_left_out(schema, is_imported):
+    listing = list_operations("pets", with_body(schema, openapi.FORM))
+    assert (len(listing.definitions), len(listing.problems)) == ((1, 0) if is_imported else (0, 1))
+
+
+@pytest.mark.parametrize(
     ("own", "base_url", "is_imported"),
     [
         ("https://uploads.example", "", False),
