@@ -10,7 +10,7 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -51,6 +51,9 @@ logger = logging.getLogger("toolgate.sources")
 ChangeListener = Callable[[int], None]
 
 _connections: dict[int, "Connection"] = {}
+"""Connections for new calls, by source."""
+_open_connections: set["Connection"] = set()
+"""Connections that have sessions. A retired one stays here until its last session has ended."""
 _owner_pid = 0
 _listeners: list[ChangeListener] = []
 
@@ -62,9 +65,9 @@ def register_change_listener(listener: ChangeListener) -> None:
 
 def connection_to(settings: UpstreamSettings) -> "Connection":
     """Return this process's connection to an upstream. Call it on the event loop of asynchronous handlers."""
-    global _connections, _owner_pid  # a forked process must not use its parent's connections
+    global _connections, _open_connections, _owner_pid  # a forked process must not use its parent's connections
     if _owner_pid != os.getpid():
-        _connections, _owner_pid = {}, os.getpid()
+        _connections, _open_connections, _owner_pid = {}, set(), os.getpid()
     known = _connections.get(settings.pk)
     if known is not None and known.settings == settings:
         return known
@@ -85,8 +88,8 @@ def keep_connections(sources: Collection[int]) -> None:
 
 
 def close_connections() -> None:
-    """Close this process's connections and wait until the programs it started have ended. For any thread."""
-    if _owner_pid == os.getpid() and _connections:
+    """End this process's connections, retired ones too, and wait until their programs have ended. For any thread."""
+    if _owner_pid == os.getpid() and (_connections or _open_connections):
         with suppress(UpstreamUnavailable):
             run_on_loop(_close_all(), CLOSING_SECONDS)
 
@@ -95,18 +98,18 @@ atexit.register(close_connections)
 
 
 async def _close_all() -> None:
-    known = list(_connections.values())
+    known = {*_connections.values(), *_open_connections}
     _connections.clear()
     await asyncio.gather(*(each.end() for each in known))
 
 
 class _Session:
-    """One opened connection: the SDK's client, and the calls that use it."""
+    """One opened connection: the SDK's client, the task that owns it, and the number of calls that use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Callable[["_Session"], Coroutine[Any, Any, None]], name: str) -> None:
         self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.closing = asyncio.Event()
-        self.owner: asyncio.Task[None] | None = None
+        self.owner = asyncio.create_task(own(self), name=name)
         self._users = 0
         self._retired = False
 
@@ -127,6 +130,12 @@ class _Session:
         if not self._users:
             self.closing.set()
 
+    def end(self) -> None:
+        """Close the session now, even if calls use it or wait for it."""
+        self.closing.set()
+        if not self.ready.done():
+            self.owner.cancel()
+
 
 class Connection:
     """A connection to one upstream, opened by its first use and shared by all calls."""
@@ -134,43 +143,58 @@ class Connection:
     def __init__(self, settings: UpstreamSettings) -> None:
         self.settings = settings
         self._session: _Session | None = None
-        self._owners: set[asyncio.Task[None]] = set()
+        self._sessions: set[_Session] = set()
+        self._retired = False
+        self._ended = False
         self._pause = 0.0
         self._next_attempt = 0.0
         self._notification: asyncio.TimerHandle | None = None
 
-    async def _opened(self) -> _Session:
-        """Return a session whose client is connected. Raises UpstreamUnavailable."""
-        if self._session is None:
-            if time.monotonic() < self._next_attempt:
-                raise UpstreamUnavailable(f"{self.settings.name} could not be reached a moment ago.")
-            self._session = _Session()
-            self._session.owner = asyncio.create_task(self._own(self._session), name=f"mcp {self.settings.name}")
-            self._owners.add(self._session.owner)
-            self._session.owner.add_done_callback(self._owners.discard)
-        session = self._session
-        try:
-            async with asyncio.timeout(self.settings.timeout):
-                await asyncio.shield(session.ready)
-        except TimeoutError:
-            self._fail(session)
-            raise UpstreamUnavailable(f"{self.settings.name} did not answer in time.") from None
+    @asynccontextmanager
+    async def _used_session(self) -> AsyncIterator[_Session]:
+        """Yield a connected session and keep it open while the body runs. Raises UpstreamUnavailable."""
+        session = self._session or self._new_session()
+        with session.used():  # also while it connects: a session that is retired meanwhile must not close at once
+            if self._retired:
+                self._drop(session)
+            try:
+                async with asyncio.timeout(self.settings.timeout):
+                    await asyncio.shield(session.ready)
+            except TimeoutError:
+                self._fail(session)
+                raise UpstreamUnavailable(f"{self.settings.name} did not answer in time.") from None
+            yield session
+
+    def _new_session(self) -> _Session:
+        """Start to connect. Raises UpstreamUnavailable."""
+        if self._ended:
+            raise UpstreamUnavailable(f"The connection to {self.settings.name} was closed.")
+        if time.monotonic() < self._next_attempt:
+            raise UpstreamUnavailable(f"{self.settings.name} could not be reached a moment ago.")
+        self._session = session = _Session(self._own, name=f"mcp {self.settings.name}")
+        self._sessions.add(session)
+        _open_connections.add(self)
+        session.owner.add_done_callback(lambda _: self._forget(session))
         return session
 
+    def _forget(self, session: _Session) -> None:
+        self._sessions.discard(session)
+        if not self._sessions:
+            _open_connections.discard(self)
+
     def retire(self) -> None:
-        """End the connection when its calls have ended; the next use opens another."""
+        """End the connection when its calls have ended. A call that needs another session has it for itself."""
+        self._retired = True
         if self._session is not None:
             self._drop(self._session)
 
     async def end(self) -> None:
-        """End the connection now, and wait until it has ended."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.closing.set()
-            if not session.ready.done() and session.owner is not None:
-                session.owner.cancel()
-        if self._owners:
-            await asyncio.wait(self._owners, timeout=CLOSING_SECONDS)
+        """End the connection now, even if calls use it, and wait until it has ended."""
+        self._ended, self._session = True, None
+        for session in self._sessions:
+            session.end()
+        if self._sessions:
+            await asyncio.wait([session.owner for session in self._sessions], timeout=CLOSING_SECONDS)
 
     def _drop(self, session: _Session) -> None:
         """Use another session from now on."""
@@ -183,8 +207,8 @@ class Connection:
         if self._session is session:
             self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
             self._next_attempt = time.monotonic() + self._pause
-        if session.owner is not None and not session.ready.done():
-            session.owner.cancel()
+        if not session.ready.done():
+            session.end()
         self._drop(session)
 
     async def _own(self, session: _Session) -> None:
@@ -230,30 +254,29 @@ class Connection:
             asyncio.get_running_loop().run_in_executor(None, listener, self.settings.pk)
 
     async def list_tools(self) -> list[Any]:
-        """Return all tools of the upstream. Raises UpstreamUnavailable and SourceProblem.
+        """Return all tools of the upstream. Raises UpstreamUnavailable and SourceProblem."""
+        async with self._listed() as (_, tools):
+            return tools
+
+    @asynccontextmanager
+    async def _listed(self) -> AsyncIterator[tuple[_Session, list[Any]]]:
+        """Yield a session, kept open while the body runs, and all tools it lists. Raises as `list_tools`.
 
         An upstream that was restarted does not know an older session, so such a failure is tried again in a new one.
         """
         was_open = self._session is not None
-        session = await self._opened()
-        try:
-            with session.used():
-                return await self._list(session)
-        except UpstreamUnavailable:
-            self._fail(session)
-            raise
-        except SourceProblem:
-            if not was_open:
-                self._fail(session)
-                raise
-        self._drop(session)
-        session = await self._opened()
-        try:
-            with session.used():
-                return await self._list(session)
-        except (UpstreamUnavailable, SourceProblem):
-            self._fail(session)
-            raise
+        for may_try_again in (was_open, False):
+            async with self._used_session() as session:
+                try:
+                    tools = await self._list(session)
+                except (UpstreamUnavailable, SourceProblem) as error:
+                    if may_try_again and isinstance(error, SourceProblem):
+                        self._drop(session)
+                        continue
+                    self._fail(session)
+                    raise
+                yield session, tools
+                return
 
     async def _list(self, session: _Session) -> list[Any]:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
@@ -288,49 +311,51 @@ class Connection:
         With `verify_first`, the upstream's tools are listed first, and the call is refused if the tool's definition
         differs from the imported one. Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
         """
-        if verify_first:
-            await self._verify(definition)
         try:
-            result = await self._send(definition, arguments)
+            async with self._verified(definition) if verify_first else self._used_session() as session:
+                result = await self._send(session, definition, arguments)
         except _SessionLost:
             # The upstream only says that it ran nothing, so a call that must not run twice is not sent again.
             if not definition.retry_safe:
                 raise UpstreamError(f"{self.settings.name} lost the session.", "upstream_refused") from None
             try:
-                result = await self._send(definition, arguments)
+                async with self._used_session() as session:
+                    result = await self._send(session, definition, arguments)
             except _SessionLost:
                 raise UpstreamUnavailable(f"{self.settings.name} did not accept a new session.") from None
         return to_tool_result(self.settings.name, definition, result)
 
-    async def _send(self, definition: Definition, arguments: Mapping[str, Any]) -> Any:
+    @asynccontextmanager
+    async def _verified(self, definition: Definition) -> AsyncIterator[_Session]:
+        """Yield a session, kept open while the body runs, that lists the tool as imported. Raises as `call`."""
+        async with AsyncExitStack() as stack:
+            try:
+                session, tools = await stack.enter_async_context(self._listed())
+            except SourceProblem as problem:
+                raise UpstreamUnavailable(problem.message) from None
+            # The first of a name counts, as for an import.
+            offered = next((tool for tool in tools if tool.name == definition.upstream), None)
+            if offered is None or _offered_digest_or_none(offered) != definition.offered_digest:
+                self._record_change()
+                raise UpstreamError(
+                    f"{self.settings.name} has changed the definition of {definition.upstream} since it was imported. "
+                    "Nothing ran; an administrator must accept the change.",
+                    "drifted",
+                )
+            yield session
+
+    async def _send(self, session: _Session, definition: Definition, arguments: Mapping[str, Any]) -> Any:
         """Send one call. Raises as `call`, and _SessionLost if the upstream did not know the session."""
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
 
-        session = await self._opened()
-        with session.used():
-            try:
-                return await session.ready.result().call_tool(
-                    definition.upstream, dict(arguments), read_timeout_seconds=self.settings.timeout
-                )
-            except MCPError as error:
-                raise self._call_error(session, error) from None
-            except (ValueError, RuntimeError):  # RuntimeError: it asks for input again
-                raise UpstreamError(f"{self.settings.name} sent an invalid result.", "upstream_malformed") from None
-
-    async def _verify(self, definition: Definition) -> None:
         try:
-            tools = await self.list_tools()
-        except SourceProblem as problem:
-            raise UpstreamUnavailable(problem.message) from None
-        # The first of a name counts, as for an import.
-        offered = next((tool for tool in tools if tool.name == definition.upstream), None)
-        if offered is None or _offered_digest_or_none(offered) != definition.offered_digest:
-            self._record_change()
-            raise UpstreamError(
-                f"{self.settings.name} has changed the definition of {definition.upstream} since it was imported. "
-                "Nothing ran; an administrator must accept the change.",
-                "drifted",
+            return await session.ready.result().call_tool(
+                definition.upstream, dict(arguments), read_timeout_seconds=self.settings.timeout
             )
+        except MCPError as error:
+            raise self._call_error(session, error) from None
+        except (ValueError, RuntimeError):  # RuntimeError: it asks for input again
+            raise UpstreamError(f"{self.settings.name} sent an invalid result.", "upstream_malformed") from None
 
     def _call_error(self, session: _Session, error: Any) -> Exception:
         """Return what an error of the protocol means for a call that was sent."""

@@ -1,18 +1,31 @@
-"""Bad answers of an upstream MCP server over HTTP: each concerns its own call, not the others of the session."""
+"""Client of an upstream MCP server over HTTP: bad answers, and the end of its connections.
+
+A bad answer concerns its own call, not the others of the session.
+"""
 
 import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx2
 import pytest
 
+from catalog.dispatch.runner import background_loop
 from catalog.errors import EffectUnknown, UpstreamError, UpstreamUnavailable
+from catalog.results import ToolResult
 from catalog.sources.definitions import Definition
-from catalog.sources.mcp_client import Connection, to_tool_result
+from catalog.sources.mcp_client import (
+    Connection,
+    close_connections,
+    connection_to,
+    definition_from,
+    keep_connections,
+    to_tool_result,
+)
 from catalog.sources.mcp_transport import NOT_SENT, McpTransport
 from catalog.sources.settings import UpstreamSettings
 from tests.http_server import serving
@@ -36,13 +49,19 @@ BAD = {
 
 
 class Upstream(ThreadingHTTPServer):
-    """Answers a call of `slow` when `may_answer` is set, and the others as their names say."""
+    """Answers a call of `slow`, or a request of the `slow_method`, when `may_answer` is set.
+
+    It answers other calls as their names say, and counts its sessions.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.url = f"http://127.0.0.1:{self.server_port}/mcp"
-        self.has_slow_call, self.may_answer = threading.Event(), threading.Event()
+        self.has_slow_request, self.may_answer = threading.Event(), threading.Event()
+        self.slow_method = ""
         self.can_list = True
+        self.opened = self.closed = 0
+        self.has_closed = threading.Event()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of connections that the client closes."""
@@ -60,6 +79,8 @@ class Answer(BaseHTTPRequestHandler):
         if "id" not in message:
             self.say(b"", 202)
             return
+        if message["method"] == "initialize":
+            self.server.opened += 1
         text = {"content": [{"type": "text", "text": "done"}]}
         tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (*BAD, "slow", "good")]
         results = {"initialize": INITIALIZED, "tools/list": {"tools": tools}, "tools/call": text}
@@ -68,13 +89,14 @@ class Answer(BaseHTTPRequestHandler):
             answer["result"] = results[message["method"]]
         else:
             answer["error"] = {"code": -32601, "message": "Not known"}
-        self.answer_as(message.get("params", {}).get("name"), json.dumps(answer).encode())
+        is_slow = message["method"] == self.server.slow_method
+        self.answer_as("slow" if is_slow else message.get("params", {}).get("name"), json.dumps(answer).encode())
 
     def answer_as(self, name: str | None, body: bytes) -> None:
         """Send the answer, or what the tool's name says instead."""
         match name:
             case "slow":
-                self.server.has_slow_call.set()
+                self.server.has_slow_request.set()
                 self.server.may_answer.wait(60)
                 self.say(body)
             case "flooding":
@@ -99,7 +121,11 @@ class Answer(BaseHTTPRequestHandler):
         """Offer no stream."""
         self.say(b"", 405)
 
-    do_DELETE = do_GET
+    def do_DELETE(self) -> None:
+        """End a session."""
+        self.server.closed += 1
+        self.server.has_closed.set()
+        self.say(b"")
 
     def say(
         self,
@@ -113,6 +139,7 @@ class Answer(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Encoding", encoding)
+        self.send_header("Mcp-Session-Id", "1")
         self.send_header("Content-Length", str(length or len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -149,7 +176,7 @@ def test_bad_answer_concerns_its_call_alone(upstream: Upstream) -> None:
     async def call_all() -> None:
         connection = Connection(UpstreamSettings(pk=1, name="up", kind="mcp", url=upstream.url))
         slow = asyncio.create_task(outcome_of(connection, "slow"))
-        await asyncio.to_thread(upstream.has_slow_call.wait, 60)
+        await asyncio.to_thread(upstream.has_slow_request.wait, 60)
         session = connection._session
         for name in (*BAD, "good"):
             connection._session = session  # later calls would open another, which the slow one does not share
@@ -172,6 +199,51 @@ def test_call_that_ran_succeeds_without_a_list_of_tools(upstream: Upstream) -> N
         return outcome
 
     assert asyncio.run(call()) == "done"
+
+
+def start_call(upstream: Upstream) -> Future[ToolResult[Any]]:
+    """Start a call that lists first, over this process's connection, and wait until its slow request arrived."""
+    from mcp import types  # noqa: PLC0415 - loaded with the SDK
+
+    source = UpstreamSettings(pk=1, name="up", kind="mcp", url=upstream.url)
+    good = definition_from(types.Tool(name="good", input_schema={"type": "object"}), source)
+
+    async def call() -> ToolResult[Any]:
+        return await connection_to(source).call(good, {}, verify_first=True)
+
+    started = asyncio.run_coroutine_threadsafe(call(), background_loop())
+    assert upstream.has_slow_request.wait(60)
+    return started
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list"])
+def test_retired_connection_ends_after_its_call(upstream: Upstream, method: str) -> None:
+    upstream.slow_method = method
+    call = start_call(upstream)
+    keep_connections([])
+    upstream.may_answer.set()
+    assert call.result(60).value == "done"
+    assert upstream.has_closed.wait(60)
+    assert (upstream.opened, upstream.closed) == (1, 1)
+
+
+def test_retired_connection_closes_the_session_it_opens(upstream: Upstream) -> None:
+    async def call() -> tuple[str, bool]:
+        connection = Connection(UpstreamSettings(pk=1, name="up", kind="mcp", url=upstream.url))
+        connection.retire()
+        return await outcome_of(connection, "good"), await asyncio.to_thread(upstream.has_closed.wait, 60)
+
+    assert asyncio.run(call()) == ("done", True)
+
+
+def test_closing_ends_retired_connections(upstream: Upstream) -> None:
+    upstream.slow_method = "tools/call"
+    call = start_call(upstream)
+    keep_connections([])
+    close_connections()
+    assert (upstream.opened, upstream.closed) == (1, 1)
+    with pytest.raises(EffectUnknown):
+        call.result(60)
 
 
 def test_only_a_new_session_raises_what_prevents_sending(settings: Any) -> None:
