@@ -5,7 +5,9 @@ in flight. So failures become answers: JSON-RPC errors with codes of our own, wh
 An upstream that sends these codes itself is classified in the same way, which says no more than its other errors.
 """
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -14,15 +16,23 @@ from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseT
 
 NOT_SENT, BROKEN, TOO_LARGE = -32901, -32902, -32903
 """JSON-RPC error codes: the request was not sent, the connection broke before the answer, the answer is too large."""
+STREAM_SECONDS = 1.0
+"""Seconds from the start of one GET to the next. GETs that wait at the same time start together."""
 
 
 class McpTransport(AsyncGuardedTransport):
     """Transport of one session. Until `connected` is set, failures are raised, so that connecting can name them."""
 
     connected = False
+    _next_stream = 0.0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises as AsyncGuardedTransport, for a POST only until `connected` is set."""
+        """Send a request, a GET after a pause if needed.
+
+        Raises as AsyncGuardedTransport, for a POST only until `connected` is set.
+        """
+        if request.method == "GET":
+            await self._pause()
         if request.method != "POST" or not self.connected:
             return await super().handle_async_request(request)
         try:
@@ -36,6 +46,11 @@ class McpTransport(AsyncGuardedTransport):
         except httpx2.TransportError:
             code = BROKEN
         return _failure(request, code)
+
+    async def _pause(self) -> None:
+        """Wait before a stream is opened again: without this, an upstream sets the SDK's pause, which may be zero."""
+        await asyncio.sleep(self._next_stream - time.monotonic())
+        self._next_stream = time.monotonic() + STREAM_SECONDS
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request and read its response, unless it is a stream of events."""
