@@ -168,8 +168,8 @@ class Tool(models.Model):
 
     @property
     def is_in_use(self) -> bool:
-        """True if the tool is enabled and offered by a source; `enabled` is kept for when a source offers it again."""
-        return self.enabled and self.registered
+        """True if the tool is enabled and offered by an enabled source; `enabled` is kept for when that changes."""
+        return self.status in ("ready", "drifted")
 
 
 class ToolVersion(models.Model):

@@ -83,7 +83,9 @@ class ToolSerializer(serializers.Serializer[Any]):
     reversibility = serializers.CharField(source="current_version.reversibility")
     categories = serializers.SerializerMethodField()
     source = serializers.CharField(source="source.name")  # type: ignore[assignment] # a field of that name
-    enabled = serializers.BooleanField(source="is_in_use", help_text="False also if its source no longer offers it.")
+    enabled = serializers.BooleanField(
+        source="is_in_use", help_text="False also if its source is disabled or no longer offers it."
+    )
     registered = serializers.BooleanField()
 
     def get_categories(self, tool: Tool) -> list[str]:

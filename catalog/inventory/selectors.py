@@ -32,7 +32,7 @@ FACET_COLUMNS = {
     "safety_level": "current_version__safety_level",
     "category": "categories__name",
     "source": "source__name",
-    "enabled": "enabled",
+    "enabled": "in_use",
 }
 # Long columns that lists do not need.
 DEFERRED_COLUMNS = (
@@ -70,8 +70,9 @@ class CallCounts:
 
 
 def offered_tools() -> "QuerySet[Tool]":
-    """Return the tools that a source offers and that have a current version."""
-    return Tool.objects.filter(registered=True, current_version__isnull=False)
+    """Return the tools that a source offers and that have a current version; `in_use` is true of the enabled ones."""
+    offered = Tool.objects.filter(registered=True, current_version__isnull=False)
+    return offered.alias(in_use=Q(enabled=True, source__enabled=True))
 
 
 def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
@@ -164,5 +165,5 @@ def call_counts(tool: Tool) -> CallCounts:
 def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
     """Return the current versions of the matching tools that may be called, by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk"))
-    wanted = offered_tools().filter(condition, enabled=True)
+    wanted = offered_tools().filter(condition, in_use=True)
     return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from zlib import crc32
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
 
@@ -113,7 +113,7 @@ def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> 
     facets = []
     for name, legend in LEGENDS.items():
         beside = found.filter(facet_condition({**chosen, name: ()}))
-        counts = dict(beside.values_list(FACET_COLUMNS[name]).annotate(Count("pk")))
+        counts = dict(beside.annotate(value=F(FACET_COLUMNS[name])).values_list("value").annotate(Count("pk")))
         values = {value: value == "true" if name == "enabled" else value for value in known[name]}
         facets.append(
             Facet(

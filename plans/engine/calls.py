@@ -82,7 +82,7 @@ def prepare_call(
     if target is None:
         raise unknown_tool_error(tool_name)
     if not target.enabled:
-        raise ToolDisabled(f"The tool {tool_name} is disabled. An administrator can enable it.")
+        raise ToolDisabled(f"The tool {tool_name}, or its source, is disabled. An administrator can enable it.")
     if target.held:
         raise ToolHeld(tool_name)
     target = target.select_implementation(plan_ref, kept)

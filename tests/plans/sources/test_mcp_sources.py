@@ -3,13 +3,14 @@
 import json
 
 import pytest
-from django.db.models import F
+from django.db.models import F, Q
 
 from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
 from catalog.errors import ToolHeld, UpstreamUnavailable
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
+from catalog.inventory.selectors import callable_versions
 from catalog.inventory.sources import (
     accept_changes,
     accept_version,
@@ -142,6 +143,7 @@ def test_disabled_source_disables_its_tools(source, admin):
     update_source(source, {"enabled": False}, by=admin)
     assert Tool.objects.get(name="read_page").status == "disabled"
     assert not snapshot.callable_tools()["read_page"].enabled
+    assert not callable_versions(Q()).exists()
 
 
 def test_name_that_is_taken_gets_the_source_as_prefix(source, admin):
