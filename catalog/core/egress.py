@@ -95,6 +95,20 @@ def _webhook_client() -> httpx2.Client:
     return httpx2.Client(transport=GuardedTransport(), trust_env=False, follow_redirects=False, cookies=no_cookies())
 
 
+def describe_failure(error: BaseException) -> str:
+    """Return what went wrong with a request, without its address: "nothing answers there" and the like."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS failed ({cause.reason or type(cause).__name__})"
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, TimeoutError | httpx2.TimeoutException):
+        return "it did not answer in time"
+    if isinstance(error, httpx2.ConnectError):
+        return "nothing answers at its address"
+    return type(error).__name__
+
+
 def no_cookies() -> CookieJar:
     """Return a jar that stores no cookie, for a client whose requests have different credentials."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))

@@ -4,7 +4,7 @@ import asyncio
 
 import httpx2
 
-from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge
+from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, describe_failure, no_cookies
 from catalog.errors import SourceProblem, UpstreamUnavailable
 from catalog.sources.http_requests import response_text
 from catalog.sources.mcp_client import run_on_loop
@@ -20,7 +20,9 @@ def fetch_document(settings: UpstreamSettings) -> str:
 
 async def _fetch(settings: UpstreamSettings) -> str:
     transport = AsyncGuardedTransport(max_bytes=MAX_DOCUMENT)
-    async with httpx2.AsyncClient(transport=transport, timeout=settings.timeout, trust_env=False) as client:
+    async with httpx2.AsyncClient(
+        transport=transport, timeout=settings.timeout, trust_env=False, cookies=no_cookies()
+    ) as client:
         client.max_redirects = MAX_REDIRECTS
         try:
             async with asyncio.timeout(settings.timeout):
@@ -31,7 +33,7 @@ async def _fetch(settings: UpstreamSettings) -> str:
         except (RequestNotSent, ResponseTooLarge) as error:
             raise SourceProblem(f"The document could not be fetched: {error}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, UnicodeError) as error:
-            raise UpstreamUnavailable(f"The document could not be fetched ({type(error).__name__}).") from None
+            raise UpstreamUnavailable(f"The document could not be fetched: {describe_failure(error)}.") from None
     if response.status_code != 200:
         raise SourceProblem(f"The document could not be fetched: its address answered {response.status_code}.")
     return response_text(response)

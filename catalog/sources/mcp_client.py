@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 
 from catalog.core.canonical_json import canonical_text, digest
-from catalog.core.egress import RequestNotSent
+from catalog.core.egress import RequestNotSent, describe_failure
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
 from catalog.errors import EffectUnknown, MalformedJSON, SourceProblem, UpstreamError, UpstreamUnavailable
@@ -213,17 +213,19 @@ class Connection:
 
     async def _own(self, session: _Session) -> None:
         """Enter the connection, keep it until it is closed, and leave it, in this one task."""
+        web = None if self.settings.command else McpTransport(max_bytes=MAX_RESPONSE)
         try:
-            async with _connected(self.settings, self._record_change) as client:
+            async with _connected(self.settings, web, self._record_change) as client:
                 self._pause = 0.0
                 session.ready.set_result(client)
                 listening = asyncio.create_task(self._listen(client))
                 await session.closing.wait()
                 listening.cancel()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever an upstream does, callers get one error
-            logger.warning("upstream_failed source=%s error=%s", self.settings.name, type(error).__name__)
+            cause = _innermost(error)
+            logger.warning("upstream_failed source=%s error=%s", self.settings.name, type(cause).__name__)
             if not session.ready.done():
-                session.ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings, error)))
+                session.ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings.name, web, cause)))
                 session.ready.exception()  # a caller that gave up does not ask for it
                 self._fail(session)
             else:
@@ -406,8 +408,13 @@ class _SessionLost(Exception):
 
 
 @asynccontextmanager
-async def _connected(settings: UpstreamSettings, on_change: Callable[[], None]) -> AsyncIterator[Any]:
-    """Enter a client of the SDK for an upstream. The SDK is loaded here: it takes half a second."""
+async def _connected(
+    settings: UpstreamSettings, web: McpTransport | None, on_change: Callable[[], None]
+) -> AsyncIterator[Any]:
+    """Enter a client of the SDK for an upstream, over `web` or with its command.
+
+    The SDK is loaded here: it takes half a second.
+    """
     from mcp import Client, StdioServerParameters, types  # noqa: PLC0415
     from mcp.client.stdio import stdio_client  # noqa: PLC0415
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
@@ -416,17 +423,15 @@ async def _connected(settings: UpstreamSettings, on_change: Callable[[], None]) 
         if isinstance(getattr(message, "root", message), types.ToolListChangedNotification):
             on_change()
 
-    own: McpTransport | None = None
     async with AsyncExitStack() as stack:
-        if settings.command:
+        if web is None:
             program, *arguments = settings.command
             parameters = StdioServerParameters(command=program, args=arguments, env=dict(settings.env))
             own_log = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123, SIM115
             transport: Any = stdio_client(parameters, own_log)
         else:
-            own = McpTransport(max_bytes=MAX_RESPONSE)
             http = httpx2.AsyncClient(
-                transport=own,
+                transport=web,
                 headers=dict(settings.headers),
                 timeout=httpx2.Timeout(settings.timeout, read=max(settings.timeout, 300.0)),
                 trust_env=False,
@@ -444,8 +449,8 @@ async def _connected(settings: UpstreamSettings, on_change: Callable[[], None]) 
         # `to_tool_result` checks results by what was imported. The SDK would list the tools after a call of one that it
         # does not know yet; if that failed, a call that ran would look like one that was refused.
         entered.session.validate_tool_result = _accept_result
-        if own is not None:
-            own.connected = True
+        if web is not None:
+            web.connected = True
         yield entered
 
 
@@ -453,16 +458,28 @@ async def _accept_result(_name: str, _result: Any) -> None:
     """Stand in for the SDK's check of a result."""
 
 
-def _connect_problem(settings: UpstreamSettings, error: BaseException) -> str:
+def _innermost(error: BaseException) -> BaseException:
+    """Return the first cause in nested groups of exceptions."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _connect_problem(name: str, web: McpTransport | None, error: BaseException) -> str:
     """Return why an upstream cannot be connected to, without its address, command or words."""
-    inner = error
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    if isinstance(inner, RequestNotSent):
-        return str(inner)
-    if isinstance(inner, FileNotFoundError):
-        return f"The program of {settings.name} does not exist."
-    return f"{settings.name} could not be connected to ({type(inner).__name__})."
+    if isinstance(error, RequestNotSent):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return f"The program of {name} does not exist."
+    problem = f"Toolgate could not connect to {name}"
+    if web is None:
+        return f"{problem}: its program ended, or does not speak MCP. Run the command in a shell to see its messages."
+    if web.status >= 300:
+        hint = "" if web.status >= 500 else " Check the headers." if web.status in (401, 403) else " Check the URL."
+        return f"{problem}: it answered {web.status}.{hint}"
+    if web.status:
+        return f"{problem}: its answers are not MCP. Check the URL."
+    return f"{problem}: {describe_failure(error)}."
 
 
 def offered_digest(tool: Any) -> str:

@@ -24,6 +24,8 @@ class McpTransport(AsyncGuardedTransport):
     """Transport of one session. Until `connected` is set, failures are raised, so that connecting can name them."""
 
     connected = False
+    status = 0
+    """HTTP status of the last answer to a POST before `connected` was set; 0 if there was none."""
     _next_stream = 0.0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -33,8 +35,12 @@ class McpTransport(AsyncGuardedTransport):
         """
         if request.method == "GET":
             await self._pause()
-        if request.method != "POST" or not self.connected:
+        if request.method != "POST":
             return await super().handle_async_request(request)
+        if not self.connected:
+            response = await super().handle_async_request(request)
+            self.status = response.status_code
+            return response
         try:
             return await self._answer(request)
         except RequestNotSent as error:

@@ -60,6 +60,7 @@ class Upstream(ThreadingHTTPServer):
         self.has_slow_request, self.may_answer = threading.Event(), threading.Event()
         self.slow_method = ""
         self.can_list = True
+        self.status = 200
         self.opened = self.closed = 0
         self.has_closed = threading.Event()
 
@@ -78,6 +79,9 @@ class Answer(BaseHTTPRequestHandler):
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if "id" not in message:
             self.say(b"", 202)
+            return
+        if self.server.status != 200:
+            self.say(b"<html>", self.server.status, kind="text/html")
             return
         if message["method"] == "initialize":
             self.server.opened += 1
@@ -244,6 +248,26 @@ def test_closing_ends_retired_connections(upstream: Upstream) -> None:
     assert (upstream.opened, upstream.closed) == (1, 1)
     with pytest.raises(EffectUnknown):
         call.result(60)
+
+
+@pytest.mark.parametrize(
+    "status, path, reason",
+    [
+        (401, "", "it answered 401. Check the headers."),
+        (404, "", "it answered 404. Check the URL."),
+        (503, "", "it answered 503."),
+        (201, "", "its answers are not MCP. Check the URL."),
+        (0, "https://127.0.0.1:{port}", "TLS failed (WRONG_VERSION_NUMBER)."),
+        (0, "http://127.0.0.1:{free}", "nothing answers at its address."),
+    ],
+)
+def test_failure_to_connect_says_why(upstream: Upstream, status: int, path: str, reason: str) -> None:
+    upstream.status = status
+    url = path.format(port=upstream.server_port, free=free_port()) or upstream.url
+    connection = Connection(UpstreamSettings(pk=1, name="up", kind="mcp", url=url))
+    with pytest.raises(UpstreamUnavailable) as failure:
+        asyncio.run(connection.list_tools())
+    assert str(failure.value) == f"Toolgate could not connect to up: {reason}"
 
 
 def test_only_a_new_session_raises_what_prevents_sending(settings: Any) -> None:
