@@ -81,8 +81,12 @@ def waiting_count(user: User) -> int:
 
 def with_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load the relations of requests in a fixed number of queries."""
-    related = ("call__requested_by", "call__token", "tool_version__tool", "policy_revision__policy", "superseded_by")
-    return _prefetch_all(requests.select_related(*related, "claimed_by"))
+    related = (
+        *("call__requested_by", "call__token", "tool_version__tool__source"),
+        *("policy_revision__policy", "superseded_by"),
+    )
+    unused = ("tool_version__tool__source__document", "tool_version__tool__source__secrets")
+    return _prefetch_all(requests.select_related(*related, "claimed_by").defer(*unused))
 
 
 PERSON_FIELDS = ("username", "first_name", "last_name")

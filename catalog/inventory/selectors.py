@@ -38,6 +38,7 @@ FACET_COLUMNS = {
 DEFERRED_COLUMNS = (
     *(f"current_version__{name}" for name in ("output_schema", "annotations")),
     *("examples", "declared_description", "description_override"),
+    *(f"source__{name}" for name in ("document", "secrets", "tool_settings")),
 )
 
 
@@ -165,5 +166,5 @@ def call_counts(tool: Tool) -> CallCounts:
 def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
     """Return the current versions of the matching tools that may be called, by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk"))
-    wanted = offered_tools().filter(condition, in_use=True)
+    wanted = offered_tools().filter(condition & Q(in_use=True))
     return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

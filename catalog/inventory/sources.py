@@ -386,7 +386,7 @@ def accept_changes(source: Source, changes: Mapping[str, str], *, by: User, reas
 
 def _accept_part(source: Source, changes: Mapping[str, str], *, by: User, reason: str, accepted: int) -> None:
     with catalog_write_lock():
-        rows = source.tools.select_related("source", "current_version", "held_version").filter(name__in=changes)
+        rows = source.tools.select_related("current_version", "held_version").filter(name__in=changes)
         held = {row.name: held_digest(row) for row in rows if row.held_version is not None}
         for name, shown in changes.items():
             if held.get(name) != shown:
@@ -576,9 +576,8 @@ def _judged(listing: Listing, reached: UpstreamSettings) -> tuple[list[Definitio
 
 
 def _rows_by_upstream(source: Source, only: Sequence[str] | None = None) -> dict[str, Tool]:
-    rows = source.tools.select_related("source", "current_version", "held_version").prefetch_related(
-        "implementations", "categories"
-    )
+    rows = source.tools.select_related("current_version", "held_version")
+    rows = rows.prefetch_related("implementations", "categories")
     if only is not None:
         rows = rows.filter(definition__upstream__in=list(only))
     return {row.definition["upstream"]: row for row in rows if row.definition is not None}

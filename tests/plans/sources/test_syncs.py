@@ -140,7 +140,7 @@ def test_lower_level_ends_only_when_the_upstream_raises_its_own(admin, db):
 
     row = Tool.objects.get(name="list_orders")
     row.level_override = ""
-    offered = replace(Definition.from_json(row.definition), safety_level="cautious")
+    offered = replace(Definition.from_json(row.definition or {}), safety_level="cautious")
     assert sources.take_up_definition(row, offered) == []
     row.level_override = "safe"
     ended = sources.take_up_definition(row, replace(offered, safety_level="dangerous"))
