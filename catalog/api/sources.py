@@ -173,7 +173,7 @@ class SourceList(SourceEndpoint):
     def get(self, request: Request) -> Response:
         """List the MCP servers and OpenAPI documents whose tools are in the catalog."""
         _, at = self.page_query(PageQuery)
-        page = paginate(sources.imported_sources().prefetch_related("tools"), order="name", at=at)
+        page = paginate(sources.imported_sources().defer("document").prefetch_related("tools"), order="name", at=at)
         return paginated_response(request, page, lambda source: SourceSerializer(source).data)
 
     @extend_schema(
