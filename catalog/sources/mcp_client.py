@@ -474,10 +474,10 @@ def _connect_problem(name: str, web: McpTransport | None, error: BaseException) 
     problem = f"Toolgate could not connect to {name}"
     if web is None:
         return f"{problem}: its program ended, or does not speak MCP. Run the command in a shell to see its messages."
-    if web.status >= 300:
-        hint = "" if web.status >= 500 else " Check the headers." if web.status in (401, 403) else " Check the URL."
-        return f"{problem}: it answered {web.status}.{hint}"
-    if web.status:
+    if web.answered >= 300:
+        hint = "" if web.answered >= 500 else " Check the headers." if web.answered in (401, 403) else " Check the URL."
+        return f"{problem}: it answered {web.answered}.{hint}"
+    if web.answered:
         return f"{problem}: its answers are not MCP. Check the URL."
     return f"{problem}: {describe_failure(error)}."
 

@@ -24,7 +24,7 @@ class McpTransport(AsyncGuardedTransport):
     """Transport of one session. Until `connected` is set, failures are raised, so that connecting can name them."""
 
     connected = False
-    status = 0
+    answered = 0
     """HTTP status of the last answer to a POST before `connected` was set; 0 if there was none."""
     _next_stream = 0.0
 
@@ -39,7 +39,7 @@ class McpTransport(AsyncGuardedTransport):
             return await super().handle_async_request(request)
         if not self.connected:
             response = await super().handle_async_request(request)
-            self.status = response.status_code
+            self.answered = response.status_code
             return response
         try:
             return await self._answer(request)
