@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from catalog.web import sources, tokens, views
+from catalog.web import http_tools, sources, tokens, views
 
 urlpatterns = [
     path("tools/", views.tools, name="tools"),
@@ -11,7 +11,7 @@ urlpatterns = [
     path("tools/<slug:name>/versions/", views.versions, name="tool-versions"),
     path("sources/", sources.source_list, name="sources"),
     path("sources/new/", sources.new_source, name="source-new"),
-    path("sources/http/new/", sources.new_http_tool, name="http-tool-new"),
+    path("sources/http/new/", http_tools.new_http_tool, name="http-tool-new"),
     path("sources/<slug:name>/", sources.source_detail, name="source"),
     path("sources/<slug:name>/change/", sources.change_source, name="source-change"),
     path("sources/<slug:name>/accept/", sources.accept_changes, name="source-accept"),
