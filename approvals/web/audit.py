@@ -259,7 +259,7 @@ ACTION_LABELS = {
     "role.deleted": Badge(gettext_noop("Deleted a role"), "human", "warn"),
     "account.deleted": Badge(gettext_noop("Deleted an account"), "human", "warn"),
     "tool.added": Badge(gettext_noop("Tool added"), "ok", "idle"),
-    "tool.changed": Badge(gettext_noop("Tool changed in code"), "edit", "warn"),
+    "tool.changed": Badge(gettext_noop("Tool changed"), "edit", "warn"),
     "tool.removed": Badge(gettext_noop("Tool removed from code"), "stop", "warn"),
     "tool.drifted": Badge(gettext_noop("Tool changed while requests were open"), "retry", "warn"),
     "tool.held": Badge(gettext_noop("Held a changed tool"), "retry", "warn"),

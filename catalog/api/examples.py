@@ -198,6 +198,7 @@ add_examples = ExampleHook(
             "Split plans between two implementations": {
                 "implementations": [{"id": 4, "weight": 90}, {"id": 9, "weight": 10}]
             },
+            "Renew the token of an HTTP tool": {"http": {"headers": {"Authorization": "Bearer …"}}},
         },
         "ValidateBody": {"Arguments of write_file": {"arguments": {"path": "notes/today.md", "content": "# Today"}}},
     },

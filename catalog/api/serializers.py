@@ -8,6 +8,7 @@ from rest_framework import serializers
 from catalog.calls.statistics import implementation_stats
 from catalog.exports.providers import PROVIDERS
 from catalog.inventory import snapshot
+from catalog.inventory.http_tools import shown_request
 from catalog.inventory.selectors import LEVELS, SORT_KEYS, call_counts
 from catalog.models import Tool
 from catalog.rest.serializers import (
@@ -131,14 +132,20 @@ class UsageSerializer(serializers.Serializer[Any]):
 
 
 class HttpSerializer(serializers.Serializer[Any]):
-    """The request of an HTTP tool, without its headers."""
+    """The request that a call of an HTTP tool becomes."""
 
     method = serializers.CharField()
     url = serializers.CharField()
+    headers = serializers.DictField(
+        child=serializers.CharField(),
+        allow_null=True,
+        help_text="The tool's own headers, with masks instead of values; null except for administrators.",
+    )
+    timeout = serializers.IntegerField(help_text="Seconds.")
 
 
 class ToolDetailSerializer(ToolSerializer):
-    """A tool with its schemas, settings, implementations and usage."""
+    """A tool with its schemas, settings, implementations and usage. `viewer` in the context is who reads it."""
 
     input_schema = serializers.JSONField(source="current_version.input_schema")
     output_schema = serializers.JSONField(source="current_version.output_schema", allow_null=True)
@@ -177,8 +184,7 @@ class ToolDetailSerializer(ToolSerializer):
     @extend_schema_field(HttpSerializer(allow_null=True))
     def get_http(self, tool: Tool) -> Any:
         """Return the request of an HTTP tool; None for others."""
-        http = (tool.definition or {}).get("http")
-        return None if http is None else {"method": http["method"], "url": http["url"]}
+        return shown_request(tool, self.context["viewer"])
 
     @extend_schema_field(OutcomeSerializer(many=True))
     def get_implementations(self, tool: Tool) -> Any:

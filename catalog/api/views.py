@@ -32,7 +32,7 @@ from catalog.definitions.tool import MAX_CATEGORY
 from catalog.dispatch import pipeline
 from catalog.exports import providers
 from catalog.inventory import selectors, snapshot
-from catalog.inventory.http_tools import create_http_tool
+from catalog.inventory.http_tools import create_http_tool, update_http_tool
 from catalog.inventory.overrides import (
     MAX_CATEGORIES,
     MAX_DESCRIPTION_OVERRIDE,
@@ -42,6 +42,7 @@ from catalog.inventory.overrides import (
 )
 from catalog.inventory.selectors import LEVELS, tool_or_404
 from catalog.inventory.sources import accept_version
+from catalog.inventory.versions import catalog_write_lock
 from catalog.models import Tool, ToolVersion
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
@@ -81,15 +82,24 @@ def export_response(query: dict[str, Any], versions: Iterable[ToolVersion], *, a
     return response
 
 
-class HttpBody(StrictSerializer):
-    """The request that a call of an HTTP tool becomes."""
+class HttpChangeBody(StrictSerializer):
+    """The fields of a request to change; omitted fields keep their values, and so do masked values of headers."""
 
-    method = StrictChoiceField(choices=METHODS)
-    url = StrictTextField(max_length=MAX_URL_LENGTH, help_text="Placeholders such as {id} stand in path and query.")
+    method = StrictChoiceField(choices=METHODS, required=False)
+    url = StrictTextField(
+        max_length=MAX_URL_LENGTH, required=False, help_text="Placeholders such as {id} stand in path and query."
+    )
     headers = serializers.DictField(
         child=StrictTextField(max_length=MAX_VALUE), required=False, help_text="Stored encrypted and never shown."
     )
     timeout = StrictIntegerField(required=False, min_value=1, max_value=300, help_text="Seconds; default 30.")
+
+
+class HttpBody(HttpChangeBody):
+    """The request that a call of an HTTP tool becomes."""
+
+    method = StrictChoiceField(choices=METHODS)
+    url = StrictTextField(max_length=MAX_URL_LENGTH, help_text="Placeholders such as {id} stand in path and query.")
 
 
 @extend_schema_field({"oneOf": [{"type": "string"}, {"type": "object", "additionalProperties": {}}]})
@@ -135,7 +145,7 @@ class ToolList(Endpoint):
             categories=values.get("categories", ()),
             by=self.user,
         )
-        return Response(ToolDetailSerializer(tool_or_404(row.name)).data, 201)
+        return Response(ToolDetailSerializer(tool_or_404(row.name), context={"viewer": self.user}).data, 201)
 
     @extend_schema("tools_list", parameters=[ToolQuery], responses=page_schema(ListedToolSerializer))
     def get(self, request: Request) -> Response:
@@ -156,7 +166,7 @@ class ToolDetail(Endpoint):
     @extend_schema("tools_read", responses=ToolDetailSerializer)
     def get(self, request: Request, name: str) -> Response:
         """Show one tool with its schemas, implementations and usage."""
-        return Response(ToolDetailSerializer(tool_or_404(name)).data)
+        return Response(ToolDetailSerializer(tool_or_404(name), context={"viewer": self.user}).data)
 
 
 class ToolVersions(Endpoint):
@@ -260,6 +270,10 @@ class ToolChangeBody(StrictSerializer):
     accept_version = StrictIntegerField(
         required=False, min_value=1, help_text="The held version to take up; needs a reason."
     )
+    specification = SpecificationField(
+        required=False, help_text="Of an HTTP tool defined by hand: as for a new one, with the same name."
+    )
+    http = HttpChangeBody(required=False, help_text="Of an HTTP tool defined by hand.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse an empty change."""
@@ -278,12 +292,17 @@ class ToolChange(ToolDetail):
         """Change a tool; lowering its level requires a reason. Administrators only, and no agents' tokens."""
         values = self.body(ToolChangeBody)
         reason, accepted = values.pop("reason", ""), values.pop("accept_version", None)
+        definition = {each: values.pop(each) for each in ("specification", "http") if each in values}
         try:
-            if accepted is not None:
-                accept_version(tool_or_404(name), accepted, by=self.user, reason=reason)
-            apply_overrides(name, values, by=self.user, reason=reason)
+            with catalog_write_lock():  # all of the change or nothing
+                if accepted is not None:
+                    accept_version(tool_or_404(name), accepted, by=self.user, reason=reason)
+                if definition:
+                    update_http_tool(tool_or_404(name), definition, by=self.user)
+                apply_overrides(name, values, by=self.user, reason=reason)
         except Tool.DoesNotExist:
             raise Http404 from None
+        snapshot.drop_snapshot()
         return self.get(request, name)
 
 

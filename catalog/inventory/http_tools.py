@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,17 +20,19 @@ from catalog.gram import ToolSpecification
 from catalog.inventory import search, snapshot
 from catalog.inventory.overrides import MAX_CATEGORIES, can_override
 from catalog.inventory.sources import take_up_definition
-from catalog.inventory.versions import bump_revision, catalog_write_lock, version_facts
+from catalog.inventory.versions import bump_revision, catalog_write_lock, drift_fact, version_facts
 from catalog.models import Source, Tool
 from catalog.sources.definitions import Definition, clean_text
-from catalog.sources.http_requests import BODYLESS, METHODS, PLACEHOLDER, Operation
+from catalog.sources.http_requests import BODYLESS, METHODS, PLACEHOLDER, READING_METHODS, Operation
 from catalog.sources.loading import judge_definition
-from catalog.sources.settings import HEADER_NAME, check_values, settings_of
+from catalog.sources.settings import HEADER_NAME, MASK, check_values, masked, origin_of, settings_of, unmasked
 from catalog.tools.registry import get_all_tools, is_reserved
 
 HTTP_SOURCE = "http"
 DEFAULT_TIMEOUT = 30.0
 SAMPLE = "x"
+AUDITED = ("method", "url", "timeout")
+"""Fields of a request whose values the audit log keeps; of headers and specification it keeps that they changed."""
 
 
 def create_http_tool(
@@ -59,25 +62,104 @@ def create_http_tool(
         safety_level=str(SafetyLevel(safety_level)),
         why="chosen by its author",
         categories=tuple(sorted(set(categories))),
-        timeout=float(http.get("timeout", DEFAULT_TIMEOUT)),
-        retry_safe=http["method"] in ("GET", "HEAD"),
-        http=_operation(schema, http).as_json(),
     )
+    definition = _with_request(definition, http)
     with catalog_write_lock():
         source, _ = Source.objects.get_or_create(name=HTTP_SOURCE, defaults={"kind": Source.Kind.HTTP, "trusted": True})
         if name in get_all_tools() or Tool.objects.filter(name=name).exists():
             raise Conflict(f"There is already a tool called {name}.")
-        problem = judge_definition(name, definition, settings_of(source))
-        if problem:
-            raise field_error("specification", "invalid", problem)
         row = Tool(name=name, source=source)
-        row.save()
-        take_up_definition(row, definition)
-        search.index_changed_tools()
-        bump_revision()
+        _publish(row, definition)
         signals.record_fact("tool.added", by=by, **version_facts(row))
     snapshot.drop_snapshot()
     return row
+
+
+def update_http_tool(row: Tool, values: Mapping[str, Any], *, by: User) -> bool:
+    """Change an HTTP tool that was defined by hand; return whether anything changed.
+
+    `values` has `specification` and `http` as `create_http_tool` takes them. What they leave out stays as stored, and
+    so do masked headers, unless they would then be sent to another server. Raises NotAllowed, and ParameterError naming
+    the field.
+    """
+    if not can_override(by):
+        raise NotAllowed("Only an administrator may change tools.")
+    with catalog_write_lock():
+        row = Tool.objects.select_related("source", "current_version").get(pk=row.pk)
+        if not is_defined_by_hand(row):
+            raise field_error(min(values), "invalid", f"{row.name} is not an HTTP tool that was defined by hand.")
+        old, version = Definition.from_json(row.definition or {}), row.current_version
+        new = old
+        if "specification" in values:
+            name, description, schema = _read_specification(values["specification"])
+            if name != row.name:
+                raise field_error("specification.name", "invalid", f"The name {row.name} cannot be changed.")
+            new = replace(old, description=description, input_schema=schema)
+        new = _with_request(new, {**(shown_request(row, by) or {}), **values.get("http", {})})
+        if new == old:
+            return False
+        _publish(row, new)
+        signals.record_fact("tool.changed", by=by, **version_facts(row), **_changes(old, new))
+        drift = drift_fact(row) if row.current_version != version else None
+        if drift is not None:
+            signals.record_fact(drift.kind, **drift.data)
+    snapshot.drop_snapshot()
+    return True
+
+
+def is_defined_by_hand(row: Tool) -> bool:
+    """Return whether a tool is an HTTP tool that `update_http_tool` can change."""
+    return row.source.kind == Source.Kind.HTTP and row.definition is not None
+
+
+def operation_of(row: Tool) -> Operation | None:
+    """Return the request that calls of an HTTP tool become, whether defined by hand or imported; None for others."""
+    http = (row.definition or {}).get("http")
+    return None if http is None else Operation.from_json(http)
+
+
+def shown_request(row: Tool, viewer: User) -> dict[str, Any] | None:
+    """Return method, URL, headers and timeout of an HTTP tool; None for other tools.
+
+    The headers are the tool's own, masked; they are None for someone who may not change tools.
+    """
+    operation = operation_of(row)
+    if operation is None:
+        return None
+    return {
+        "method": operation.method,
+        "url": operation.url,
+        "headers": masked(operation.own_headers()) if can_override(viewer) else None,
+        "timeout": int((row.definition or {})["timeout"]),
+    }
+
+
+def _publish(row: Tool, definition: Definition) -> None:
+    """Make a definition the one that is called, and let processes read the catalog again. Raises ParameterError."""
+    problem = judge_definition(row.name, definition, settings_of(row.source))
+    if problem:
+        raise field_error("specification", "invalid", problem)
+    take_up_definition(row, definition)
+    search.index_changed_tools()
+    bump_revision()
+
+
+def _changes(old: Definition, new: Definition) -> dict[str, Any]:
+    """Return what the audit log keeps of a change: the names of changed fields, and the values of AUDITED ones."""
+    before, after = _fields(old), _fields(new)
+    fields = [name for name in before if before[name] != after[name]]
+    return {"fields": fields, "changes": {name: [before[name], after[name]] for name in fields if name in AUDITED}}
+
+
+def _fields(definition: Definition) -> dict[str, Any]:
+    http = definition.http or {}
+    return {
+        "specification": (definition.description, definition.input_schema),
+        "method": http["method"],
+        "url": http["url"],
+        "headers": http["secrets"],
+        "timeout": definition.timeout,
+    }
 
 
 def _read_specification(given: str | Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
@@ -105,20 +187,45 @@ def _read_specification(given: str | Mapping[str, Any]) -> tuple[str, str, dict[
     return name, clean_text(description), {"additionalProperties": False, **schema}
 
 
-def _operation(schema: Mapping[str, Any], http: Mapping[str, Any]) -> Operation:
-    """Return the operation of an HTTP tool. Raises ParameterError."""
+def _with_request(definition: Definition, http: Mapping[str, Any]) -> Definition:
+    """Return the definition with this request in place of its own. Raises ParameterError."""
+    stored = Operation.from_json(definition.http) if definition.http else None
+    return replace(
+        definition,
+        timeout=float(http.get("timeout", DEFAULT_TIMEOUT)),
+        retry_safe=http["method"] in READING_METHODS,
+        http=_operation(definition.input_schema, http, stored).as_json(),
+    )
+
+
+def _operation(schema: Mapping[str, Any], http: Mapping[str, Any], stored: Operation | None) -> Operation:
+    """Return the operation of an HTTP tool; `stored` has the values of masked headers. Raises ParameterError."""
     method, url = http["method"], http["url"]
     if method not in METHODS:
         raise field_error("http.method", "invalid", f"A method is one of {', '.join(METHODS)}.")
-    headers = http.get("headers") or {}
-    check_values("http.headers", headers, HEADER_NAME)
     placeholders = _check_url(url, schema)
+    secrets = _header_secrets(http.get("headers") or {}, url, stored)
     others = [name for name in schema.get("properties", {}) if name not in placeholders]
     names = {name: name for name in others}
-    secrets = keyring().encrypt(json.dumps(dict(headers))) if headers else ""
     if method in BODYLESS:
         return Operation(method=method, url=url, query=names, secrets=secrets)
     return Operation(method=method, url=url, body="json" if names else "", body_fields=names, secrets=secrets)
+
+
+def _header_secrets(given: Mapping[str, str], url: str, stored: Operation | None) -> str:
+    """Return headers as ciphertext: the stored one if they are the same, since approvals bind it.
+
+    Raises ParameterError, also if masked headers would be sent to another server than the one they were entered for.
+    """
+    known = stored.own_headers() if stored else {}
+    headers = unmasked("http.headers", given, known)
+    check_values("http.headers", headers, HEADER_NAME)
+    if stored and MASK in given.values() and origin_of(url) != origin_of(stored.url):
+        message = "Enter the headers again: stored ones are not sent to another server."
+        raise field_error("http.headers", "other_origin", message)
+    if stored and headers == known:
+        return stored.secrets
+    return keyring().encrypt(json.dumps(headers)) if headers else ""
 
 
 def _check_url(url: str, schema: Mapping[str, Any]) -> set[str]:

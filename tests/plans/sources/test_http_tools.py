@@ -5,10 +5,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from approvals.models import AuditEntry
+from approvals.requests.lifecycle import invalidate_outdated
 from catalog.gram import ToolSpecification
 from catalog.inventory.http_tools import create_http_tool
 from catalog.models import Tool
-from catalog.sources.settings import MAX_ERROR_TEXT
+from catalog.sources.settings import MASK, MAX_ERROR_TEXT
 from tests.builders import approve, call_of, make_plan, request_of, step, work_off
 from tests.http_server import serving
 from tests.rest import Rest, agent, wrong_paths
@@ -158,6 +160,81 @@ def test_address_that_is_not_allowed_is_refused(order_tool, ada, shop, settings)
     assert shop.taken == []
 
 
+@pytest.fixture
+def changed(order_tool, admin):
+    """Return a function that changes the request of a dangerous tool over REST and returns what the API then shows."""
+    order_tool("POST", "dangerous")
+
+    def change(**http):
+        answer = Rest(admin).patch("tools/order/", {"http": http})
+        assert answer.status_code == 200, answer.json()
+        return answer.json()
+
+    return change
+
+
+def test_changed_header_replaces_an_expired_token(changed, shop, ada, rosa):
+    before = changed()
+    assert before["http"]["headers"] == {"Authorization": MASK}
+    after = changed(headers={"Authorization": "Bearer renewed-token", "X-Shop": "1"}, timeout=9)
+    assert (after["http"]["timeout"], after["version"], after["declared_level"]) == (9, 2, "dangerous")
+    changed(headers={"Authorization": MASK})
+    plan, _ = called(ada, 200)
+    approve(plan, rosa)
+    work_off(plan)
+    assert shop.taken[0][2] == "Bearer renewed-token"
+    last = AuditEntry.objects.filter(action="tool.changed").order_by("seq")
+    assert [json.loads(entry.details)["fields"] for entry in last] == [["headers", "timeout"], ["headers"]]
+    assert "renewed" not in "".join(last.values_list("details", flat=True))
+
+
+def test_approval_of_the_old_request_does_not_start_the_new_one(changed, shop, ada, rosa):
+    plan, call = called(ada, 200)
+    changed(url=shop.url + "/refunds/{id}")
+    approve(plan, rosa)
+    work_off(plan)
+    call.refresh_from_db()
+    assert (shop.taken, call.approval.status) == ([], "superseded")
+    assert f"POST {shop.url}/refunds/200" in request_of(plan).rounds.get().preview_json["after"]
+
+
+def test_new_parameter_makes_a_version_and_ends_open_requests(changed, admin, ada):
+    plan, call = called(ada, 200)
+    schema = {**SCHEMA, "properties": {**SCHEMA["properties"], "page": {"type": "integer"}}}
+    specification = {"name": "order", "description": "Handle an order.", "schema": schema}
+    answer = Rest(admin).patch("tools/order/", {"specification": specification})
+    assert (answer.json()["version"], answer.json()["http"]["headers"]) == (2, {"Authorization": MASK})
+    assert AuditEntry.objects.filter(action="tool.drifted").exists()
+    assert invalidate_outdated() == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"http": {"url": "https://other.example/{id}"}}, "http.headers"),
+        ({"http": {"headers": {"X-Key": MASK}}}, "http.headers.X-Key"),
+        ({"specification": GRAM}, "specification.name"),
+        ({"http": {"timeout": 9}, "safety_level": "cautious"}, "reason"),
+    ],
+)
+def test_refused_change_names_its_field_and_changes_nothing(changed, admin, body, path):
+    before = Tool.objects.get(name="order").definition
+    answer = Rest(admin).patch("tools/order/", body)
+    assert (answer.status_code, wrong_paths(answer)) == (422, [path])
+    assert Tool.objects.get(name="order").definition == before
+
+
+def test_stored_header_may_go_to_another_path_and_entered_ones_to_another_server(changed, shop):
+    changed(url=shop.url + "/refunds/{id}")
+    changed(url="https://other.example/{id}", headers={"Authorization": SECRET})
+
+
+@pytest.mark.usefixtures("catalog")
+def test_request_of_another_tool_cannot_be_changed(admin):
+    answer = Rest(admin).patch("tools/write_file/", {"http": {"timeout": 9}})
+    assert (answer.status_code, wrong_paths(answer)) == (422, ["http"])
+
+
 def test_tool_is_created_over_rest_by_administrators_only(db, admin, ada):
     body = {
         "specification": GRAM,
@@ -166,7 +243,9 @@ def test_tool_is_created_over_rest_by_administrators_only(db, admin, ada):
     }
     assert agent(ada).post("tools/", body).status_code == 403
     made = Rest(admin).post("tools/", body)
-    assert (made.status_code, made.json()["http"]) == (201, {"method": "GET", "url": "https://shop.example/o/{id}"})
+    shown = {"method": "GET", "url": "https://shop.example/o/{id}", "headers": {}, "timeout": 30}
+    assert (made.status_code, made.json()["http"]) == (201, shown)
+    assert agent(ada).get("tools/read_order/").json()["http"] == {**shown, "headers": None}
     assert Tool.objects.get(name="read_order").source.name == "http"
     assert Rest(admin).post("tools/", body).status_code == 409
 
