@@ -10,7 +10,8 @@ from django.db.models import F
 from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
-from catalog.models import Call, ToolVersion
+from catalog.inventory.http_tools import create_http_tool
+from catalog.models import Call, Tool, ToolVersion
 from plans import states
 from plans.actions.create import create_plan
 from plans.engine import execution
@@ -35,6 +36,14 @@ def make_plan(author: User, *steps: dict[str, Any], **fields: Any) -> Plan:
     """Store a plan of these steps, started unless told otherwise."""
     document = {"goal": "Try it", "steps": list(steps), **fields}
     return create_plan(PlanDocument.model_validate(document), by=Requester(author))
+
+
+def make_http_tool(admin: User, url: str = "https://shop.invalid/orders/{id}") -> Tool:
+    """Store an HTTP tool defined by hand, with a header."""
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    specification = {"name": "read_order", "description": "Read an order.", "schema": schema}
+    http = {"method": "GET", "url": url, "headers": {"Authorization": "Bearer s3cret-value"}}
+    return create_http_tool(specification, http, safety_level="safe", by=admin)
 
 
 def make_draft(author: User, started: Plan | None = None, *steps: dict[str, Any]) -> Call:

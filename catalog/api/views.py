@@ -292,7 +292,7 @@ class ToolChange(ToolDetail):
         """Change a tool; lowering its level requires a reason. Administrators only, and no agents' tokens."""
         values = self.body(ToolChangeBody)
         reason, accepted = values.pop("reason", ""), values.pop("accept_version", None)
-        definition = {each: values.pop(each) for each in ("specification", "http") if each in values}
+        definition: dict[str, Any] = {each: values.pop(each) for each in ("specification", "http") if each in values}
         try:
             with catalog_write_lock():  # all of the change or nothing
                 if accepted is not None:

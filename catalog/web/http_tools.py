@@ -1,44 +1,41 @@
-"""The form of a new HTTP tool, for administrators."""
+"""The pages of HTTP tools defined by hand, for administrators: a new one, and the change of a request."""
 
+import json
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpResponse
+from django.contrib.auth.models import User
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from catalog.core.canonical_json import parse_json
+from catalog.core.egress import MAX_URL_LENGTH
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
-from catalog.inventory.http_tools import create_http_tool
+from catalog.inventory.http_tools import create_http_tool, is_defined_by_hand, shown_request, update_http_tool
+from catalog.inventory.selectors import tool_or_404
+from catalog.models import Tool
 from catalog.sources.http_requests import METHODS
 from catalog.ui.page_forms import PageForm, PairsField, render_form
 from catalog.ui.requests import PageRequest, administrator_required
 
 
-class HttpToolForm(PageForm):
-    """A tool whose calls are HTTP requests."""
+class HttpToolChangeForm(PageForm):
+    """The fields of an HTTP tool that can be changed later."""
 
     specification = forms.CharField(
         label=gettext_lazy("Specification"),
-        widget=forms.Textarea,
+        widget=forms.Textarea({"class": "grows", "rows": 4}),
         help_text=gettext_lazy("gram, or JSON with “name”, “description” and “schema” (the JSON Schema of an object)."),
-    )
-    safety_level = forms.ChoiceField(
-        label=gettext_lazy("Safety level"),
-        choices=[(level.value, level.value.title()) for level in SafetyLevel],
-        initial=SafetyLevel.DANGEROUS.value,
-    )
-    categories = forms.CharField(
-        label=gettext_lazy("Categories"), required=False, help_text=gettext_lazy("Separated by commas.")
     )
     method = forms.ChoiceField(label=gettext_lazy("Method"), choices=[(each, each) for each in METHODS])
     url = forms.CharField(
         label=gettext_lazy("URL"),
-        max_length=2000,
+        max_length=MAX_URL_LENGTH,
         help_text=gettext_lazy(
             "Such as https://shop.example.org/orders/{id}: placeholders are parameters, in the path or the query. The "
             "other parameters become the query (GET, HEAD, DELETE) or the JSON body."
@@ -47,9 +44,14 @@ class HttpToolForm(PageForm):
     headers = PairsField(
         separator=":",
         label=gettext_lazy("Headers"),
-        help_text=gettext_lazy("Such as “Authorization: Bearer …”, one on each line. Stored encrypted, never shown."),
+        help_text=gettext_lazy("Such as “Authorization: Bearer …”, one on each line. Stored encrypted, shown as ••••."),
     )
     timeout = forms.IntegerField(label=gettext_lazy("Timeout in seconds"), min_value=1, max_value=300, initial=30)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as `update_http_tool` takes them."""
+        http = {name: self.cleaned_data[name] for name in ("method", "url", "headers", "timeout")}
+        return {"specification": self.cleaned_data["specification"], "http": http}
 
     def clean_specification(self) -> str | dict[str, Any]:
         """Return gram as text and JSON as an object."""
@@ -62,10 +64,6 @@ class HttpToolForm(PageForm):
             raise forms.ValidationError(str(error)) from None
         return value if isinstance(value, dict) else {}
 
-    def clean_categories(self) -> list[str]:
-        """Return the names of the categories."""
-        return [each.strip() for each in self.cleaned_data["categories"].split(",") if each.strip()]
-
     def add_problems(self, error: ToolgateError) -> None:
         """Show what the service refused; the fields of the request have names of their own there."""
         if isinstance(error, ParameterError):
@@ -74,21 +72,68 @@ class HttpToolForm(PageForm):
         super().add_problems(error)
 
 
+class HttpToolForm(HttpToolChangeForm):
+    """A new tool whose calls are HTTP requests."""
+
+    safety_level = forms.ChoiceField(
+        label=gettext_lazy("Safety level"),
+        choices=[(level.value, level.value.title()) for level in SafetyLevel],
+        initial=SafetyLevel.DANGEROUS.value,
+    )
+    categories = forms.CharField(
+        label=gettext_lazy("Categories"), required=False, help_text=gettext_lazy("Separated by commas.")
+    )
+    field_order = ("specification", "safety_level", "categories", "method", "url", "headers", "timeout")
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as `create_http_tool` takes them."""
+        data = self.cleaned_data
+        return {**super().values(), "safety_level": data["safety_level"], "categories": data["categories"]}
+
+    def clean_categories(self) -> list[str]:
+        """Return the names of the categories."""
+        return [each.strip() for each in self.cleaned_data["categories"].split(",") if each.strip()]
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_required
 def new_http_tool(request: PageRequest) -> HttpResponse:
     """Show the form of a new HTTP tool; a POST creates it."""
     form = HttpToolForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        data = form.cleaned_data
         with form.refusals_shown():
-            tool = create_http_tool(
-                data["specification"],
-                {name: data[name] for name in ("method", "url", "headers", "timeout")},
-                safety_level=data["safety_level"],
-                categories=data["categories"],
-                by=request.user,
-            )
+            tool = create_http_tool(**form.values(), by=request.user)
             messages.success(request, _("Tool created."))
             return redirect("tool", tool.name)
     return render_form(request, "sources/new_http_tool.html", form, section="sources")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_required
+def change_http_tool(request: PageRequest, name: str) -> HttpResponse:
+    """Show specification and request of an HTTP tool defined by hand; a POST changes them."""
+    tool = tool_or_404(name)
+    if not is_defined_by_hand(tool):
+        raise Http404
+    form = HttpToolChangeForm(request.POST or None, initial=_initial(tool, request.user))
+    if request.method == "POST" and form.is_valid():
+        with form.refusals_shown():
+            is_changed = update_http_tool(tool, form.values(), by=request.user)
+            messages.success(request, _("Request changed.") if is_changed else _("Nothing changed."))
+            return redirect("tool", name)
+    return render_form(request, "sources/change_http_tool.html", form, section="tools", tool=tool)
+
+
+def _initial(tool: Tool, viewer: User) -> dict[str, Any]:
+    """Return the fields as the form shows them: values of headers are masks."""
+    shown, definition = shown_request(tool, viewer) or {}, tool.definition or {}
+    specification = {
+        "name": tool.name,
+        "description": definition["description"],
+        "schema": definition["input_schema"],
+    }
+    return {
+        **shown,
+        "specification": json.dumps(specification, indent=2, ensure_ascii=False),
+        "headers": "\n".join(f"{name}: {value}" for name, value in shown["headers"].items()),
+    }

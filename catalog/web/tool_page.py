@@ -10,9 +10,10 @@ from django.http import Http404
 from catalog.calls.statistics import implementation_stats, last_calls, p95_ms, usage_by_tool
 from catalog.exports.providers import PROVIDERS, export_for_page
 from catalog.inventory import snapshot
+from catalog.inventory.http_tools import is_defined_by_hand, operation_of
 from catalog.inventory.overrides import can_override
 from catalog.inventory.selectors import tool_versions
-from catalog.models import Tool
+from catalog.models import Source, Tool
 from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
 from catalog.ui.requests import parse_number
@@ -41,6 +42,9 @@ def tool_page_context(
     return {
         "tool": tool,
         "version": version,
+        "operation": operation_of(tool),
+        "is_by_hand": is_defined_by_hand(tool),
+        "has_source_page": may_change and tool.source.kind in (Source.Kind.MCP, Source.Kind.OPENAPI),
         "tables": parameter_tables(version.input_schema, version.query_types),
         "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), *export_for_page(key, version)) for key in PROVIDERS],
         "chosen": chosen if chosen in PROVIDERS else PROVIDERS[0],

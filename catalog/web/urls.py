@@ -12,6 +12,7 @@ urlpatterns = [
     path("sources/", sources.source_list, name="sources"),
     path("sources/new/", sources.new_source, name="source-new"),
     path("sources/http/new/", http_tools.new_http_tool, name="http-tool-new"),
+    path("sources/http/<slug:name>/change/", http_tools.change_http_tool, name="http-tool-change"),
     path("sources/<slug:name>/", sources.source_detail, name="source"),
     path("sources/<slug:name>/change/", sources.change_source, name="source-change"),
     path("sources/<slug:name>/accept/", sources.accept_changes, name="source-accept"),

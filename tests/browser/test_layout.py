@@ -28,7 +28,7 @@ from tests.approvals.security.deceptions import DECEPTIONS
 from tests.browser import layout_rules as rules
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, open_inbox
-from tests.builders import act, approve, make_draft, make_plan, request_of, step, work_off, write_step
+from tests.builders import act, approve, make_draft, make_http_tool, make_plan, request_of, step, work_off, write_step
 from tests.catalogs import fill_catalog
 from tests.documents import SHOP
 from tests.plans.agents.scripted import make_agent
@@ -151,6 +151,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
     Source.objects.filter(pk=shop.pk).update(base_url="https://other.example")
     sync_source(shop)  # holds all of its tools
     Source.objects.create(name="gone", kind=Source.Kind.MCP, url="https://gone.invalid/mcp", error="Gone. " * 30)
+    by_hand = make_http_tool(admin, "https://shop.invalid/" + "orders/" * 20 + "{id}")
     under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]
     views = [
@@ -162,6 +163,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("", "/audit/ with the chain checked", act=check_chain),
         View("/audit/deliveries/"),
         *(View(f"/sources/{path}") for path in ("", "new/", "http/new/", f"{shop.name}/", "gone/")),
+        *(View(path) for path in (f"/sources/http/{by_hand.name}/change/", f"/tools/{by_hand.name}/")),
         *(View(path, tabs=True) for path in ("/policies/", "/policies/new/")),
         View("", "/policies/new/ with mistakes", at=under_sentence, act=make_mistakes),
         View("/policies/simulator/"),

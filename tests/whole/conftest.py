@@ -9,7 +9,7 @@ from catalog.inventory.sync import sync_tools
 from catalog.models import Source
 from catalog.tools.registry import _TOOLS
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
-from tests.builders import act, call_of, make_draft, make_plan, request_of, work_off
+from tests.builders import act, call_of, make_draft, make_http_tool, make_plan, request_of, work_off
 from tests.documents import SHOP
 from tests.plans.agents.scripted import make_agent
 from tests.whole.factories import CALLS, EXAMPLES
@@ -47,6 +47,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "ask": draft,
         "draft": draft,
         "grants": grant(admin).public_id,
+        "http": make_http_tool(admin).name,
         "plans": plan.public_id,
         "policies": add_policy(5, effect="deny").policy.public_id,
         "sessions": plan.public_id,

@@ -231,6 +231,8 @@ PAGES: dict[str, str] = {
     "POST /sources/<slug:name>/accept/": "333333+",
     "POST /sources/<slug:name>/change/": "333333+",
     "POST /sources/<slug:name>/sync/": "333333+",
+    "GET /sources/http/<slug:name>/change/": "133333+",
+    "POST /sources/http/<slug:name>/change/": "333333+",
     "GET /sources/http/new/": "133333+",
     "POST /sources/http/new/": "333333+",
     "GET /sources/new/": "133333+",

@@ -17,7 +17,8 @@ from tests.rest import Rest, agent, wrong_paths
 
 SPECIFICATION = ToolSpecification("read_order", "Read an order.", "(id::Int)==>(note::Maybe Text)==>(::String)")
 GRAM = SPECIFICATION.to_gram()
-SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}, "required": ["id"]}
+PROPERTIES = {"id": {"type": "integer"}, "note": {"type": "string"}}
+SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["id"]}
 SECRET = "Bearer s3cret-value"
 
 
@@ -195,12 +196,13 @@ def test_approval_of_the_old_request_does_not_start_the_new_one(changed, shop, a
     work_off(plan)
     call.refresh_from_db()
     assert (shop.taken, call.approval.status) == ([], "superseded")
-    assert f"POST {shop.url}/refunds/200" in request_of(plan).rounds.get().preview_json["after"]
+    preview = request_of(plan).rounds.get().preview_json or {}
+    assert f"POST {shop.url}/refunds/200" in preview["after"]
 
 
 def test_new_parameter_makes_a_version_and_ends_open_requests(changed, admin, ada):
-    plan, call = called(ada, 200)
-    schema = {**SCHEMA, "properties": {**SCHEMA["properties"], "page": {"type": "integer"}}}
+    called(ada, 200)
+    schema = {**SCHEMA, "properties": {**PROPERTIES, "page": {"type": "integer"}}}
     specification = {"name": "order", "description": "Handle an order.", "schema": schema}
     answer = Rest(admin).patch("tools/order/", {"specification": specification})
     assert (answer.json()["version"], answer.json()["http"]["headers"]) == (2, {"Authorization": MASK})
@@ -222,6 +224,20 @@ def test_refused_change_names_its_field_and_changes_nothing(changed, admin, body
     answer = Rest(admin).patch("tools/order/", body)
     assert (answer.status_code, wrong_paths(answer)) == (422, [path])
     assert Tool.objects.get(name="order").definition == before
+
+
+def test_request_is_changed_on_its_page(changed, shop, admin, client):
+    client.force_login(admin)
+    page = "/sources/http/order/change/"
+    form = client.get(page).context["form"]
+    sent = {field.name: field.value() for field in form}
+    assert sent["headers"] == f"Authorization: {MASK}"
+    assert client.post(page, {**sent, "timeout": "9"}).status_code == 302
+    refused = client.post(page, {**sent, "url": "https://other.example/{id}"})
+    assert (refused.status_code, list(refused.context["form"].errors)) == (422, ["headers"])
+    shown = changed()
+    assert (shown["timeout"], shown["http"]["url"]) == (9, shop.url + "/orders/{id}")
+    assert client.get("/tools/order/").content.decode().count(page) == 1
 
 
 def test_stored_header_may_go_to_another_path_and_entered_ones_to_another_server(changed, shop):

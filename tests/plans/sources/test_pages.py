@@ -55,3 +55,14 @@ def test_held_changes_are_accepted_as_the_page_showed_them(shop, admin, client):
     assert client.post("/tools/drop_orders/change/", single).status_code == 302
     assert client.post("/sources/shop/accept/", shown()).status_code == 302
     assert not Tool.objects.exclude(held_version=None).exists()
+
+
+def test_page_of_an_imported_tool_shows_its_request_and_leads_administrators_to_its_source(shop, ada, client):
+    def links():
+        text = client.get("/tools/drop_orders/").content.decode()
+        assert "DELETE https://shop.example/orders" in text and "/sources/http/" not in text
+        return text.count('href="/sources/shop/"')
+
+    seen_by_administrator = links()
+    client.force_login(ada)
+    assert (seen_by_administrator, links()) == (1, 0)
