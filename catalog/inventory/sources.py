@@ -88,7 +88,10 @@ READ_WITH = (*ADDRESS, "api_origin", "secrets", "timeout", "trusted", "enabled",
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as a preview shows it; `change` is `new`, `changed`, `same` or `removed`."""
+    """A tool as a preview shows it; `change` is `new`, `changed`, `same` or `removed`.
+
+    `digest` identifies what the upstream says of it, whatever the source's settings are.
+    """
 
     name: str
     description: str
@@ -96,6 +99,7 @@ class OfferedTool:
     why: str
     change: str
     upstream: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +127,17 @@ def create_source(
     source = _built_source(Source(), values, _named_origin(Source(), values), any_command=any_command)
     _check_tool_settings(source.tool_settings)
     with catalog_write_lock():
-        if Source.objects.filter(name=source.name).exists() or source.name in loaded_modules():
+        if is_name_taken(source.name):
             raise Conflict(f"There is already a source or a Python module called {source.name}.")
         source.sync_requested_at = _next_sync(source, is_claimed=is_claimed)
         source.save()
         signals.record_fact("source.created", by=by, source=source.name, kind_of_source=source.kind, **_facts(source))
     return source
+
+
+def is_name_taken(name: str) -> bool:
+    """Return whether a source or a loaded Python module has this name."""
+    return Source.objects.filter(name=name).exists() or name in loaded_modules()
 
 
 def update_source(
@@ -169,14 +178,18 @@ def end_source(source: Source, *, by: User) -> None:
     update_source(source, {"enabled": False}, by=by)
 
 
-def preview_source(values: Mapping[str, Any], *, by: User, any_command: bool = False) -> SourcePreview:
+def preview_source(
+    values: Mapping[str, Any], *, by: User, any_command: bool = False, is_new: bool = False
+) -> SourcePreview:
     """Return what a source would bring; an upstream that fails is a problem of the preview.
 
+    A stored source of this name is previewed with these changes, unless the source `is_new`.
     Stored headers and environment are used only with the stored address: a preview leaves no entry in the audit log.
     Raises as `create_source`.
     """
     check_administrator(by)
-    source = imported_sources().filter(name=values.get("name", "")).first() or Source()
+    stored = None if is_new else imported_sources().filter(name=values.get("name", "")).first()
+    source = stored or Source()
     if any(getattr(source, name) != values[name] for name in ADDRESS if name in values):
         source.secrets = ""
     source = _built_source(source, values, _named_origin(source, values), any_command=any_command)
@@ -594,7 +607,8 @@ def _offered(name: str, definition: Definition, row: Tool | None, source: Source
     level = setting.get("safety_level") or (row.level_override if row else "") or definition.safety_level
     why = definition.why if level == definition.safety_level else f"set by an administrator ({definition.why})"
     change = "new" if row is None else "same" if row.definition == definition.as_json() else "changed"
-    return OfferedTool(name, definition.description, level, why, change, definition.upstream)
+    offer = digest(_offer(definition))
+    return OfferedTool(name, definition.description, level, why, change, definition.upstream, offer)
 
 
 def _sync_tool(

@@ -1,4 +1,4 @@
-"""The pages of sources, for administrators: list, one source, and adding one with a preview of its tools."""
+"""The pages of sources, for administrators: the list and one source."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,22 +9,18 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from catalog.definitions.levels import SafetyLevel
 from catalog.errors import SourceProblem, UpstreamUnavailable
 from catalog.inventory import sources
 from catalog.inventory.overrides import MAX_REASON, InvalidOverride
-from catalog.inventory.sources import SourcePreview
 from catalog.models import Source, Tool
 from catalog.sources.settings import masked, read_secrets
 from catalog.ui.labels import Badge
-from catalog.ui.page_forms import PageForm, PairsField, render_form, stripped_lines
+from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.web.version_changes import request_change
 
-MAX_UPLOAD = 900_000
-"""Bytes of an uploaded document; a request has at most 1 MiB."""
 STATUS_BADGES: Mapping[str, Badge] = {
     Source.Status.CONNECTING: Badge(Source.Status.CONNECTING.label, "clock", "run"),
     Source.Status.CONNECTED: Badge(Source.Status.CONNECTED.label, "ok", "ok"),
@@ -112,47 +108,6 @@ class SourceSettingsForm(PageForm):
         return stripped_lines(self.cleaned_data["command"])
 
 
-class NewSourceForm(SourceSettingsForm):
-    """A source to be added."""
-
-    name = forms.SlugField(
-        label=gettext_lazy("Name"),
-        max_length=40,
-        help_text=gettext_lazy("a-z, 0-9, “_” and “-”. Tools whose name is taken get it as a prefix."),
-        error_messages={"invalid": gettext_lazy("Use only a-z, 0-9, “_” and “-”.")},
-    )
-    kind = forms.ChoiceField(
-        label=gettext_lazy("Kind"),
-        choices=[(kind.value, kind.label) for kind in (Source.Kind.MCP, Source.Kind.OPENAPI)],
-        initial=Source.Kind.MCP,
-    )
-    document = forms.FileField(
-        label=gettext_lazy("OpenAPI document"),
-        required=False,
-        help_text=gettext_lazy("A JSON or YAML file of at most 900 kB; larger ones are imported by import_openapi."),
-    )
-    kept_document = forms.CharField(required=False, widget=forms.HiddenInput)
-    field_order = ("name", "kind", "url", "command", "document", "base_url", "headers", "env", "timeout", "trusted")
-
-    def clean_document(self) -> str:
-        """Return the text of the uploaded file, or the one that was uploaded before."""
-        upload = self.cleaned_data["document"]
-        if upload is None:
-            return ""
-        if upload.size > MAX_UPLOAD:
-            raise forms.ValidationError(_("This file is larger than 900 kB."))
-        try:
-            return str(upload.read().decode())
-        except UnicodeDecodeError:
-            raise forms.ValidationError(_("This file is not UTF-8 text.")) from None
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields as `sources.create_source` takes them, with the settings of single tools."""
-        data = self.cleaned_data
-        document = data["document"] or data["kept_document"]
-        return {**super().values(), "name": data["name"], "kind": data["kind"], "document": document}
-
-
 class AcceptanceForm(PageForm):
     """The acceptance of all held changes of a source, each as `NAME:DIGEST`: those that the page showed."""
 
@@ -191,45 +146,7 @@ def _counts(source: Source) -> dict[str, int]:
     return {"tools": len(offered), "held": sum(1 for tool in offered if tool.held_version_id is not None)}
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@administrator_required
-def new_source(request: PageRequest) -> HttpResponse:
-    """Show the form of a new source; `do=preview` shows its tools, `do=add` adds it."""
-    if request.method != "POST":
-        return _render_new(request, NewSourceForm())
-    form = NewSourceForm(request.POST, request.FILES)
-    preview: SourcePreview | None = None
-    if form.is_valid():
-        with form.refusals_shown():
-            values = form.values()
-            if request.POST.get("do") == "add":
-                return _add(request, values)
-            preview = sources.preview_source(values, by=request.user)
-    return _render_new(request, form, preview)
-
-
-def _add(request: PageRequest, values: dict[str, Any]) -> HttpResponse:
-    """Add a source with the levels that were chosen in its preview, import its tools and lead to its page."""
-    values["tools"] = _tool_settings(request)
-    source = sources.create_source(values, by=request.user)
-    _sync(request, source)
-    return redirect("source", source.name)
-
-
-def _tool_settings(request: PageRequest) -> dict[str, dict[str, Any]]:
-    """Return what was chosen for each tool of the preview, from the fields `tool`, `level:NAME` and `on:NAME`."""
-    reason = request.POST.get("reason", "").strip()
-    chosen = {}
-    for name in request.POST.getlist("tool"):
-        level = request.POST.get(f"level:{name}", "")
-        setting: dict[str, Any] = {"enabled": f"on:{name}" in request.POST}
-        if level in list(SafetyLevel):
-            setting |= {"safety_level": level, "reason": reason}
-        chosen[name] = setting
-    return chosen
-
-
-def _sync(request: PageRequest, source: Source) -> None:
+def synchronise(request: PageRequest, source: Source) -> None:
     """Synchronise a source and say what came of it."""
     try:
         changes = sources.sync_source(source)
@@ -248,17 +165,6 @@ def _sync(request: PageRequest, source: Source) -> None:
     )
     for problem in changes.problems[:5]:
         messages.warning(request, problem)
-
-
-def _render_new(request: PageRequest, form: NewSourceForm, preview: SourcePreview | None = None) -> HttpResponse:
-    sent = form.cleaned_data if form.is_bound else {}
-    shown = {
-        "section": "sources",
-        "preview": preview,
-        "levels": [level.value for level in SafetyLevel],
-        "document": sent.get("document") or sent.get("kept_document") or "",
-    }
-    return render_form(request, "sources/new.html", form, **shown)
 
 
 @require_safe
@@ -289,7 +195,7 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
 @administrator_required
 def sync_source(request: PageRequest, name: str) -> HttpResponse:
     """Read the upstream now."""
-    _sync(request, _source_or_404(name))
+    synchronise(request, _source_or_404(name))
     return redirect("source", name)
 
 

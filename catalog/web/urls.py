@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from catalog.web import http_tools, sources, tokens, views
+from catalog.web import http_tools, new_source, sources, tokens, views
 
 urlpatterns = [
     path("tools/", views.tools, name="tools"),
@@ -10,7 +10,7 @@ urlpatterns = [
     path("tools/<slug:name>/change/", views.change_tool, name="tool-change"),
     path("tools/<slug:name>/versions/", views.versions, name="tool-versions"),
     path("sources/", sources.source_list, name="sources"),
-    path("sources/new/", sources.new_source, name="source-new"),
+    path("sources/new/", new_source.new_source, name="source-new"),
     path("sources/http/new/", http_tools.new_http_tool, name="http-tool-new"),
     path("sources/http/<slug:name>/change/", http_tools.change_http_tool, name="http-tool-change"),
     path("sources/<slug:name>/", sources.source_detail, name="source"),

@@ -1,13 +1,16 @@
-"""Pages of sources: the fields that are lines of text, and the acceptance of held changes."""
+"""Pages of sources: lines of text, what a preview binds, and the acceptance of held changes."""
 
 import re
+from html import unescape
 
 import pytest
+from django.http import QueryDict
 
-from catalog.inventory.sources import create_source, sync_source, update_source
-from catalog.models import Tool
+from catalog.inventory.sources import OfferedTool, create_source, sync_source, update_source
+from catalog.models import Source, Tool
 from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
+from catalog.web.new_source import ChoicesForm
 from tests.plans.sources.conftest import VALUES
 
 
@@ -66,3 +69,62 @@ def test_page_of_an_imported_tool_shows_its_request_and_leads_administrators_to_
     seen_by_administrator = links()
     client.force_login(ada)
     assert (seen_by_administrator, links()) == (1, 0)
+
+
+@pytest.fixture
+def add(db, admin, client):
+    """Return a function that sends the page of a new source, filled in as it was shown last."""
+    client.force_login(admin)
+    form = {"name": "shop", "kind": "openapi", "kept_document": VALUES["document"], "timeout": "30"}
+
+    def send(do, **changed):
+        response = client.post("/sources/new/", {**form, **changed, "do": do})
+        form.update(changed)
+        if response.status_code != 302:
+            found = re.findall(r'name="(previewed|tool)" value="([^"]+)"', unescape(response.content.decode()))
+            form.update({name: [value for each, value in found if each == name] for name, _ in found})
+        return response
+
+    return send
+
+
+def test_only_what_was_previewed_is_added(add):
+    assert add("add").status_code == 422
+    assert add("add", base_url="https://elsewhere.example").status_code == 422
+    assert not Source.objects.filter(name="shop").exists()
+    chosen = {"level:list_orders": "safe", "on:list_orders": "on", "level:drop_orders": "dangerous"}
+    assert add("add", **chosen).status_code == 302
+    assert set(Tool.objects.filter(source__name="shop", enabled=True).values_list("name", flat=True)) == {"list_orders"}
+
+
+def test_lower_level_needs_a_reason_before_the_source_is_added(add):
+    add("preview")
+    chosen = {"level:list_orders": "safe", "level:drop_orders": "cautious"}
+    refused = add("add", **chosen)
+    assert refused.status_code == 422 and 'id="id_reason_error"' in refused.content.decode()
+    assert not Source.objects.filter(name="shop").exists()
+    assert add("add", **chosen, reason="A test shop").status_code == 302
+    assert Tool.objects.get(name="drop_orders").level_override == "cautious"
+
+
+def test_taken_name_is_refused_beside_the_preview(shop, add):
+    page = add("preview").content.decode()
+    assert 'id="id_name_error"' in page and "2 tools" in page
+
+
+@pytest.mark.parametrize(
+    ("digest", "level", "chosen", "kept"),
+    [
+        ("a" * 16, "dangerous", "safe", "safe"),
+        ("b" * 16, "dangerous", "safe", "cautious"),
+        ("b" * 16, "safe", "dangerous", "dangerous"),
+        ("a" * 16, "dangerous", "dangerous", "cautious"),
+    ],
+    ids=["lowered", "lowered for another tool", "raised for another tool", "not chosen"],
+)
+def test_chosen_level_is_kept(digest, level, chosen, kept):
+    tool = OfferedTool("drop", "Drops.", "cautious", "", "new", "drop", "a" * 64)
+    sent = QueryDict(mutable=True)
+    sent.update({"tool": f"{digest}:{level}:drop", "level:drop": chosen})
+    [choice] = ChoicesForm([tool], "", sent).choices
+    assert (choice.level, choice.enabled) == (kept, False)

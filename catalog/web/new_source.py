@@ -1,0 +1,216 @@
+"""The page that adds a source, for administrators: settings, a preview of the tools, and what is chosen for them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from catalog.core.canonical_json import canonical_text, digest
+from catalog.definitions.levels import SafetyLevel
+from catalog.inventory import sources
+from catalog.inventory.overrides import MAX_REASON
+from catalog.inventory.sources import OfferedTool, SourcePreview
+from catalog.models import Source
+from catalog.ui.page_forms import PageForm
+from catalog.ui.requests import PageRequest, administrator_required
+from catalog.web.sources import SourceSettingsForm, synchronise
+
+MAX_UPLOAD = 900_000
+"""Bytes of an uploaded document; a request has at most 1 MiB."""
+
+
+class NewSourceForm(SourceSettingsForm):
+    """A source to be added."""
+
+    name = forms.SlugField(
+        label=gettext_lazy("Name"),
+        max_length=40,
+        help_text=gettext_lazy("a-z, 0-9, “_” and “-”. Tools whose name is taken get it as a prefix."),
+        error_messages={"invalid": gettext_lazy("Use only a-z, 0-9, “_” and “-”.")},
+    )
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Kind"),
+        choices=[(kind.value, kind.label) for kind in (Source.Kind.MCP, Source.Kind.OPENAPI)],
+        initial=Source.Kind.MCP,
+    )
+    document = forms.FileField(
+        label=gettext_lazy("OpenAPI document"),
+        required=False,
+        help_text=gettext_lazy("A JSON or YAML file of at most 900 kB; larger ones are imported by import_openapi."),
+    )
+    kept_document = forms.CharField(required=False, widget=forms.HiddenInput)
+    field_order = ("name", "kind", "url", "command", "document", "base_url", "headers", "env", "timeout", "trusted")
+
+    def clean_document(self) -> str:
+        """Return the text of the uploaded file, or the one that was uploaded before."""
+        upload = self.cleaned_data["document"]
+        if upload is None:
+            return ""
+        if upload.size > MAX_UPLOAD:
+            raise forms.ValidationError(_("This file is larger than 900 kB."))
+        try:
+            return str(upload.read().decode())
+        except UnicodeDecodeError:
+            raise forms.ValidationError(_("This file is not UTF-8 text.")) from None
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as `sources.create_source` takes them, with the settings of single tools."""
+        data = self.cleaned_data
+        document = data["document"] or data["kept_document"]
+        return {**super().values(), "name": data["name"], "kind": data["kind"], "document": document}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """A tool of a preview with the level that was chosen for it, and whether it will be enabled."""
+
+    tool: OfferedTool
+    level: str
+    enabled: bool
+
+    @property
+    def shown(self) -> str:
+        """What the page sends back of the tool, so that the next preview knows for what the level was chosen."""
+        return f"{self.tool.digest[:16]}:{self.tool.safety_level}:{self.tool.upstream}"
+
+    @property
+    def is_lower(self) -> bool:
+        """Whether the level is lower than the one that follows from the source."""
+        return _rank(self.level) < _rank(self.tool.safety_level)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The choice as `sources.create_source` takes it; empty if nothing differs."""
+        changed: dict[str, Any] = {} if self.enabled else {"enabled": False}
+        return changed if self.level == self.tool.safety_level else {**changed, "safety_level": self.level}
+
+
+class ChoicesForm(PageForm):
+    """Choices for the tools of a preview: the fields `tool`, `level:NAME` and `on:NAME` of each, and one reason.
+
+    A form that is `final` is refused unless it was filled in beside this very preview, and gives a reason if it
+    lowers a level.
+    """
+
+    previewed = forms.CharField(required=False)
+    reason = forms.CharField(label=gettext_lazy("Reason, if you lower a level"), required=False, max_length=MAX_REASON)
+
+    def __init__(self, tools: Iterable[OfferedTool], digest_of_preview: str, sent: QueryDict) -> None:
+        super().__init__(sent)
+        self.digest = digest_of_preview
+        self.choices = list(_choices(tools, sent))
+        self.is_final = sent.get("do") == "add"
+
+    def clean(self) -> None:
+        """Check a final form."""
+        if not self.is_final:
+            return
+        if self.cleaned_data.get("previewed") != self.digest:
+            message = _(
+                "The settings or the tools differ from those that you previewed. "
+                "Check this preview, then add the source."
+            )
+            raise forms.ValidationError(message)
+        if any(each.is_lower for each in self.choices) and not self.cleaned_data.get("reason"):
+            self.add_error("reason", _("Say why you lower a level."))
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of the tools for which something was chosen."""
+        reason = {"reason": self.cleaned_data["reason"]}
+        return {each.tool.upstream: {**each.settings, **reason} for each in self.choices if each.settings}
+
+
+def _choices(tools: Iterable[OfferedTool], sent: QueryDict) -> Iterator[ToolChoice]:
+    """Yield each tool with what was chosen for it beside an earlier preview.
+
+    A lower level is kept only for the very tool that it was chosen for, not for another one of the same name.
+    """
+    seen = {}
+    for each in sent.getlist("tool"):
+        tool_digest, _, rest = each.partition(":")
+        level, _, name = rest.partition(":")
+        seen[name] = tool_digest, level
+    for tool in tools:
+        if tool.upstream not in seen:
+            yield ToolChoice(tool, tool.safety_level, enabled=True)
+            continue
+        tool_digest, offered = seen[tool.upstream]
+        level = sent.get(f"level:{tool.upstream}", offered)
+        is_chosen = level != offered and level in list(SafetyLevel)
+        if not is_chosen or (_rank(level) < _rank(tool.safety_level) and not tool.digest.startswith(tool_digest)):
+            level = tool.safety_level
+        yield ToolChoice(tool, level, enabled=f"on:{tool.upstream}" in sent)
+
+
+def _rank(level: str) -> int:
+    return SafetyLevel(level).rank
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_required
+def new_source(request: PageRequest) -> HttpResponse:
+    """Show the form of a new source; a POST shows its tools, or with `do=add` adds what was previewed."""
+    if request.method != "POST":
+        return _render_page(request, NewSourceForm())
+    form = NewSourceForm(request.POST, request.FILES)
+    preview: SourcePreview | None = None
+    choices: ChoicesForm | None = None
+    if form.is_valid():
+        with form.refusals_shown():
+            values = form.values()
+            preview = sources.preview_source(values, by=request.user, is_new=True)
+            choices = ChoicesForm(preview.tools, _digest_of(values, preview), request.POST)
+            if sources.is_name_taken(values["name"]):
+                form.add_error("name", _("There is already a source or a Python module with this name."))
+            if choices.is_final and form.is_valid() and choices.is_valid():
+                return _add(request, values, choices)
+    return _render_page(request, form, preview, choices)
+
+
+def _digest_of(values: Mapping[str, Any], preview: SourcePreview) -> str:
+    """Return the SHA-256 of the settings and of the tools, with their names and levels."""
+    tools = sorted([each.upstream, each.name, each.safety_level, each.digest] for each in preview.tools)
+    return digest(canonical_text([values, tools]))
+
+
+def _add(request: PageRequest, values: Mapping[str, Any], choices: ChoicesForm) -> HttpResponse:
+    """Add a source with the levels that were chosen in its preview, import its tools and lead to its page."""
+    source = sources.create_source({**values, "tools": choices.settings()}, by=request.user)
+    synchronise(request, source)
+    return redirect("source", source.name)
+
+
+def _render_page(
+    request: PageRequest,
+    form: NewSourceForm,
+    preview: SourcePreview | None = None,
+    choices: ChoicesForm | None = None,
+) -> HttpResponse:
+    sent = form.cleaned_data if form.is_bound else {}
+    shown = {
+        "section": "sources",
+        "form": form,
+        "preview": preview,
+        "choices": choices,
+        "kept_choices": [] if choices and choices.choices else _sent_choices(request.POST),
+        "levels": [level.value for level in SafetyLevel],
+        "document": sent.get("document") or sent.get("kept_document") or "",
+    }
+    is_wrong = form.errors or (choices is not None and choices.errors)
+    return render(request, "sources/new.html", shown, status=422 if is_wrong else 200)
+
+
+def _sent_choices(sent: QueryDict) -> list[tuple[str, str]]:
+    """Return the fields of earlier choices, which a page without a preview keeps for the next one."""
+    return [
+        (name, value)
+        for name, values in sent.lists()
+        for value in values
+        if name in ("tool", "reason") or name.startswith(("level:", "on:"))
+    ]
