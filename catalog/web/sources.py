@@ -19,7 +19,7 @@ from catalog.sources.settings import masked, read_secrets
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
-from catalog.web.version_changes import request_change
+from catalog.web.version_changes import held_change
 
 STATUS_BADGES: Mapping[str, Badge] = {
     Source.Status.CONNECTING: Badge(Source.Status.CONNECTING.label, "clock", "run"),
@@ -113,13 +113,19 @@ class AcceptanceForm(PageForm):
 
     held = forms.MultipleChoiceField(
         widget=forms.MultipleHiddenInput,
-        error_messages={"invalid_choice": gettext_lazy("The held changes are other ones now. Look at them again.")},
+        error_messages=dict.fromkeys(
+            ("required", "invalid_choice"), gettext_lazy("The held changes are no longer those that you were shown.")
+        ),
     )
     reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_REASON)
 
     def __init__(self, held: Iterable[Tool], data: Any = None) -> None:
         super().__init__(data)
         self.fields["held"].choices = [(choice, choice) for choice in map(_held_choice, held)]  # type: ignore[attr-defined]
+
+    def problems(self) -> list[str]:
+        """Return the errors that belong to no field of the page."""
+        return [*self.errors.get("held", ()), *self.non_field_errors()]
 
     def changes(self) -> dict[str, str]:
         """Return the digests of the accepted changes by the names of their tools."""
@@ -237,7 +243,7 @@ def _render_detail(
         "source": source,
         "badge": STATUS_BADGES[source.status],
         "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools.order_by("name")],
-        "held": [(tool, _held_choice(tool), request_change(tool)) for tool in held],
+        "held": [(tool, _held_choice(tool), held_change(tool)) for tool in held],
         "acceptance": acceptance or AcceptanceForm(held),
         "form": (form or SourceSettingsForm(initial=_initial(source))).for_kind(source.kind),
     }

@@ -18,7 +18,7 @@ from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
 from catalog.ui.requests import parse_number
 from catalog.web.change_forms import ChangeForm, change_forms, implementation_rows
-from catalog.web.version_changes import VersionChange, pair_versions, request_change
+from catalog.web.version_changes import VersionChange, held_change, pair_versions
 
 VERSIONS_A_PAGE = 20
 MOST_EXAMPLES = 20
@@ -55,7 +55,7 @@ def tool_page_context(
         "p95": p95_ms(tool),
         "last_calls": last_calls(tool, viewer),
         "latest": pair_versions(list(tool_versions(tool).order_by("-number")[:2]))[:1],
-        "held": VersionChange(version, tool.held_version, request_change(tool)) if tool.held_version else None,
+        "held": held_change(tool),
         "may_change": may_change,
         "forms": forms,
         "refused": refused,

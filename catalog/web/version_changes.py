@@ -37,6 +37,11 @@ class VersionChange:
     """The difference of a held change's HTTP request, which belongs to no version; empty if there is none."""
 
     @property
+    def is_new_version(self) -> bool:
+        """Whether the contract changes: a held change of the request alone makes no version."""
+        return self.old != self.new
+
+    @property
     def sentences(self) -> list[ChangeSentence]:
         """The changes, first of the contract, then of the parameters; at most MOST_SENTENCES."""
         if self.old is None:
@@ -136,7 +141,13 @@ def _limits_suffix(limits: tuple[str, ...]) -> str:
     return "".join(f", {limit}" for limit in limits)
 
 
-def request_change(tool: Tool) -> str:
+def held_change(tool: Tool) -> VersionChange | None:
+    """Return the held change of a tool, or None."""
+    held = tool.held_version
+    return VersionChange(tool.current_version, held, _request_change(tool)) if held is not None else None
+
+
+def _request_change(tool: Tool) -> str:
     """Return how the HTTP request of a held change differs from the present one; empty if it does not."""
     before, after = ((each or {}).get("http") or {} for each in (tool.definition, tool.held_definition))
     if before == after:
