@@ -141,9 +141,10 @@ def get_tool_row(name: str) -> Tool:
 
 
 def tool_versions(tool: Tool) -> "QuerySet[ToolVersion]":
-    """Return the tool's versions, without one that is held."""
+    """Return the tool's versions, without a new one that is held: a held change of the request makes none."""
     published = tool.versions.annotate(is_current=Q(pk=tool.current_version_id)).select_related("tool")
-    return published if tool.held_version_id is None else published.exclude(pk=tool.held_version_id)
+    held = tool.held_version_id
+    return published if held is None or held == tool.current_version_id else published.exclude(pk=held)
 
 
 def get_current_version(tool: Tool) -> ToolVersion:

@@ -1,6 +1,8 @@
 """Pages of sources: lines of text, what a preview binds, and the acceptance of held changes."""
 
+import json
 import re
+from copy import deepcopy
 from html import unescape
 
 import pytest
@@ -11,7 +13,7 @@ from catalog.models import Source, Tool
 from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
 from catalog.web.new_source import ChoicesForm
-from tests.plans.sources.conftest import VALUES
+from tests.plans.sources.conftest import SHOP, VALUES
 
 
 @pytest.fixture
@@ -56,8 +58,25 @@ def test_held_changes_are_accepted_as_the_page_showed_them(shop, admin, client):
     assert Tool.objects.exclude(held_version=None).count() == 2
     single["held"] = shown()["held"][0].partition(":")[2]
     assert client.post("/tools/drop_orders/change/", single).status_code == 302
-    assert client.post("/sources/shop/accept/", shown()).status_code == 302
+    form = shown()
+    assert client.post("/sources/shop/accept/", form).status_code == 302
     assert not Tool.objects.exclude(held_version=None).exists()
+    assert 'role="alert"' in client.post("/sources/shop/accept/", form).content.decode()
+
+
+def test_held_changes_are_described(shop, admin, client):
+    document = deepcopy(SHOP)
+    document["paths"]["/orders"]["get"]["parameters"] = [{"name": "limit", "in": "query"}]
+    update_source(shop, {"document": json.dumps(document)}, by=admin)
+    sync_source(shop)
+    assert "<code>limit</code>" in client.get("/sources/shop/").content.decode()
+
+
+def test_held_change_of_the_request_hides_no_version(shop, admin, client):
+    update_source(shop, {"base_url": "https://shop.example/v2"}, by=admin)
+    sync_source(shop)
+    page = client.get("/tools/list_orders/")
+    assert not page.context["held"].is_new_version and page.context["latest"]
 
 
 def test_page_of_an_imported_tool_shows_its_request_and_leads_administrators_to_its_source(shop, ada, client):
