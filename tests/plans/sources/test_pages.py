@@ -147,3 +147,9 @@ def test_chosen_level_is_kept(digest, level, chosen, kept):
     sent.update({"tool": f"{digest}:{level}:drop", "level:drop": chosen})
     [choice] = ChoicesForm([tool], "", sent).choices
     assert (choice.level, choice.enabled) == (kept, False)
+
+
+def test_disabled_source_cannot_be_synchronised_from_the_list(shop, admin, client):
+    assert "/sources/shop/sync/" in client.get("/sources/").content.decode()
+    update_source(shop, {"enabled": False}, by=admin)
+    assert "/sources/shop/sync/" not in client.get("/sources/").content.decode()
