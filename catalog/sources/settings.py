@@ -150,7 +150,8 @@ def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern
     for name, value in values.items():
         place = f"{field_name}.{name}"
         if not pattern.fullmatch(name) or name.lower() in RESERVED_HEADERS:
-            raise field_error(place, "invalid", "This name cannot be set.")
+            kind = "header" if pattern is HEADER_NAME else "variable"
+            raise field_error(place, "invalid", f"The {kind} {name[:100]} cannot be set.")
         if not isinstance(value, str) or len(value) > MAX_VALUE or not all(" " <= each != "\x7f" for each in value):
             raise field_error(place, "invalid", f"A value is one line of at most {MAX_VALUE:,} characters.")
         if pattern is HEADER_NAME and (not value.isascii() or value != value.strip()):

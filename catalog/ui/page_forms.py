@@ -105,7 +105,6 @@ class PairsField(forms.CharField):
         """Return the pairs. Raises ValidationError."""
         pairs = [line.partition(self.separator) for line in stripped_lines(super().clean(value))]
         if not all(mark for _name, mark, _value in pairs):
-            raise forms.ValidationError(
-                _("Write one “name%(separator)s value” on each line."), params={"separator": self.separator}
-            )
+            example = "name: value" if self.separator == ":" else f"name{self.separator}value"
+            raise forms.ValidationError(_("Write one “%(example)s” on each line."), params={"example": example})
         return {name.strip(): text.strip() for name, _mark, text in pairs}
