@@ -177,13 +177,13 @@ def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
         except ValueError:
             raise SourceProblem("The server of the document cannot be used: its URL is invalid.") from None
         if not is_absolute:
-            raise SourceProblem("The document names no absolute server: set base_url.")
+            raise SourceProblem("The document names no absolute server. Set the base URL.")
     try:
         check_url(address)
     except RequestNotSent as error:
         raise SourceProblem(f"The server of the document cannot be used: {error}") from None
     if re.search(r"[?#{]", address):
-        raise SourceProblem("The server of the document has a query, a fragment or an open variable: set base_url.")
+        raise SourceProblem("The server of the document has a query, a fragment or an open variable. Set the base URL.")
     return address.rstrip("/")
 
 
