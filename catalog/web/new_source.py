@@ -21,9 +21,6 @@ from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.web.sources import SourceSettingsForm, synchronise
 
-MAX_UPLOAD = 900_000
-"""Bytes of an uploaded document; a request has at most 1 MiB."""
-
 
 class NewSourceForm(SourceSettingsForm):
     """A source to be added."""
@@ -39,31 +36,11 @@ class NewSourceForm(SourceSettingsForm):
         choices=[(kind.value, kind.label) for kind in (Source.Kind.MCP, Source.Kind.OPENAPI)],
         initial=Source.Kind.MCP,
     )
-    document = forms.FileField(
-        label=gettext_lazy("OpenAPI document"),
-        required=False,
-        help_text=gettext_lazy("A JSON or YAML file of at most 900 kB; larger ones are imported by import_openapi."),
-    )
-    kept_document = forms.CharField(required=False, widget=forms.HiddenInput)
     field_order = ("name", "kind", "url", "command", "document", "base_url", "headers", "env", "timeout", "trusted")
 
-    def clean_document(self) -> str:
-        """Return the text of the uploaded file, or the one that was uploaded before."""
-        upload = self.cleaned_data["document"]
-        if upload is None:
-            return ""
-        if upload.size > MAX_UPLOAD:
-            raise forms.ValidationError(_("This file is larger than 900 kB."))
-        try:
-            return str(upload.read().decode())
-        except UnicodeDecodeError:
-            raise forms.ValidationError(_("This file is not UTF-8 text.")) from None
-
     def values(self) -> dict[str, Any]:
-        """Return the fields as `sources.create_source` takes them, with the settings of single tools."""
-        data = self.cleaned_data
-        document = data["document"] or data["kept_document"]
-        return {**super().values(), "name": data["name"], "kind": data["kind"], "document": document}
+        """Return the fields as `sources.create_source` takes them."""
+        return {**super().values(), "name": self.cleaned_data["name"], "kind": self.cleaned_data["kind"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +169,6 @@ def _render_page(
     preview: SourcePreview | None = None,
     choices: ChoicesForm | None = None,
 ) -> HttpResponse:
-    sent = form.cleaned_data if form.is_bound else {}
     shown = {
         "section": "sources",
         "form": form,
@@ -200,7 +176,6 @@ def _render_page(
         "choices": choices,
         "kept_choices": [] if choices and choices.choices else _sent_choices(request.POST),
         "levels": [level.value for level in SafetyLevel],
-        "document": sent.get("document") or sent.get("kept_document") or "",
     }
     is_wrong = form.errors or (choices is not None and choices.errors)
     return render(request, "sources/new.html", shown, status=422 if is_wrong else 200)

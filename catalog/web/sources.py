@@ -1,12 +1,14 @@
 """The pages of sources, for administrators: the list and one source."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.text import normalize_newlines
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
@@ -21,6 +23,8 @@ from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.web.version_changes import held_change
 
+MAX_UPLOAD = 900_000
+"""Bytes of an uploaded document; a request has at most 1 MiB."""
 STATUS_BADGES: Mapping[str, Badge] = {
     Source.Status.CONNECTING: Badge(Source.Status.CONNECTING.label, "clock", "run"),
     Source.Status.CONNECTED: Badge(Source.Status.CONNECTED.label, "ok", "ok"),
@@ -35,8 +39,28 @@ TOOL_BADGES: Mapping[str, Badge] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An OpenAPI document that was uploaded: in this request, in an earlier one, or `is_stored` with its source.
+
+    The ends of its lines are LF: a browser changes those of a hidden field.
+    """
+
+    name: str
+    text: str
+    is_stored: bool = False
+
+    @property
+    def kilobytes(self) -> int:
+        """The size, at least 1."""
+        return max(1, round(len(self.text.encode()) / 1000))
+
+
 class SourceSettingsForm(PageForm):
-    """The fields of a source that can be changed later."""
+    """The fields of a source that can be changed later.
+
+    `kept` is the document that stays unless a file or a URL replaces it: the stored one, or one uploaded before.
+    """
 
     url = forms.CharField(
         label=gettext_lazy("URL"),
@@ -52,6 +76,12 @@ class SourceSettingsForm(PageForm):
             "A program that speaks MCP over stdio: the program and its arguments, one on each line. Programs are "
             "listed in TOOLGATE_STDIO_COMMANDS."
         ),
+    )
+    document = forms.FileField(  # type: ignore[call-arg]  # django-stubs do not know template_name
+        label=gettext_lazy("OpenAPI document"),
+        required=False,
+        help_text=gettext_lazy("A JSON or YAML file of at most 900 kB; larger ones are imported by import_openapi."),
+        template_name="sources/_document.html",
     )
     base_url = forms.CharField(
         label=gettext_lazy("Base URL"),
@@ -84,10 +114,20 @@ class SourceSettingsForm(PageForm):
         ),
     )
 
+    def __init__(self, *args: Any, stored: str = "", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.stored = stored
+        self.kept = Document("", stored, is_stored=True) if stored else None
+        text = normalize_newlines(self.data.get("kept_document", ""))
+        if text and "drop_document" not in self.data:
+            self.kept = Document(self.data.get("kept_name", ""), text)
+
     def values(self) -> dict[str, Any]:
         """Return the fields as `sources.create_source` takes them."""
         data = self.cleaned_data
+        document = self.kept.text if self.kept else ""
         return {
+            **({} if document == self.stored else {"document": document}),
             "url": data["url"],
             "command": data["command"],
             "base_url": data["base_url"],
@@ -99,13 +139,33 @@ class SourceSettingsForm(PageForm):
 
     def for_kind(self, kind: str) -> "SourceSettingsForm":
         """Return the form without the fields that a source of this kind does not have."""
-        for name in ("base_url",) if kind == Source.Kind.MCP else ("command", "env"):
+        for name in ("document", "base_url") if kind == Source.Kind.MCP else ("command", "env"):
             self.fields[name].widget = forms.HiddenInput()
         return self
 
     def clean_command(self) -> list[str]:
         """Return the program and its arguments."""
         return stripped_lines(self.cleaned_data["command"])
+
+    def clean_document(self) -> Document | None:
+        """Return the uploaded document."""
+        upload = self.cleaned_data["document"]
+        if upload is None:
+            return None
+        if upload.size > MAX_UPLOAD:
+            raise forms.ValidationError(_("This file is larger than 900 kB."))
+        try:
+            return Document(upload.name, normalize_newlines(upload.read().decode()))
+        except UnicodeDecodeError:
+            raise forms.ValidationError(_("This file is not UTF-8 text.")) from None
+
+    def clean(self) -> None:
+        """Replace the kept document by an uploaded one, or by a URL; an MCP server has none."""
+        data = self.cleaned_data
+        if data.get("document"):
+            self.kept = data["document"]
+        elif data.get("url") or data.get("kind") == Source.Kind.MCP:
+            self.kept = None
 
 
 class AcceptanceForm(PageForm):
@@ -188,7 +248,7 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
     if "enabled" in request.POST:
         sources.update_source(source, {"enabled": request.POST["enabled"] == "yes"}, by=request.user)
         return redirect("source", name)
-    form = SourceSettingsForm(request.POST)
+    form = SourceSettingsForm(request.POST, request.FILES, stored=source.document)
     if form.is_valid():
         with form.refusals_shown():
             sources.update_source(source, form.values(), by=request.user)
@@ -245,7 +305,7 @@ def _render_detail(
         "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools.order_by("name")],
         "held": [(tool, _held_choice(tool), held_change(tool)) for tool in held],
         "acceptance": acceptance or AcceptanceForm(held),
-        "form": (form or SourceSettingsForm(initial=_initial(source))).for_kind(source.kind),
+        "form": (form or SourceSettingsForm(initial=_initial(source), stored=source.document)).for_kind(source.kind),
     }
     return render(request, "sources/source.html", shown, status=status)
 

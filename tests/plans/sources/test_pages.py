@@ -6,13 +6,14 @@ from copy import deepcopy
 from html import unescape
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import QueryDict
 
 from catalog.inventory.sources import OfferedTool, create_source, sync_source, update_source
 from catalog.models import Source, Tool
 from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
-from catalog.web.new_source import ChoicesForm
+from catalog.web.new_source import ChoicesForm, NewSourceForm
 from tests.plans.sources.conftest import SHOP, VALUES
 
 
@@ -153,3 +154,29 @@ def test_disabled_source_cannot_be_synchronised_from_the_list(shop, admin, clien
     assert "/sources/shop/sync/" in client.get("/sources/").content.decode()
     update_source(shop, {"enabled": False}, by=admin)
     assert "/sources/shop/sync/" not in client.get("/sources/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({}, "a\nb\n"),
+        ({"url": "https://shop.example/openapi.json"}, None),
+        ({"kind": "mcp"}, None),
+        ({"drop_document": "on"}, None),
+    ],
+    ids=["kept", "replaced by a URL", "of another kind", "removed"],
+)
+def test_uploaded_document_is_kept(changed, kept):
+    form = NewSourceForm({"name": "shop", "kind": "openapi", "timeout": "30", "kept_document": "a\r\nb\r\n", **changed})
+    assert form.is_valid() and form.values().get("document") == kept
+
+
+def test_new_document_replaces_the_stored_one(shop, client):
+    form = {"timeout": "30", "headers": "Authorization: ••••"}
+    assert client.post("/sources/shop/change/", form).status_code == 302
+    shop.refresh_from_db()
+    assert shop.document == VALUES["document"]
+    upload = SimpleUploadedFile("shop.json", json.dumps({**SHOP, "paths": {}}).encode())
+    assert client.post("/sources/shop/change/", {**form, "document": upload}).status_code == 302
+    shop.refresh_from_db()
+    assert json.loads(shop.document)["paths"] == {}
