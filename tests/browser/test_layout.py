@@ -162,7 +162,8 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("/audit/", also=(900, 1000, 1180), own={"met by its time": rules.MET_BY_TIME}),
         View("", "/audit/ with the chain checked", act=check_chain),
         View("/audit/deliveries/"),
-        *(View(f"/sources/{path}") for path in ("", "new/", "http/new/", f"{shop.name}/", "gone/")),
+        *(View(f"/sources/{path}") for path in ("", "http/new/", f"{shop.name}/", "gone/", "new/")),
+        View("", "/sources/new/ with a preview", act=preview_a_source),
         *(View(path) for path in (f"/sources/http/{by_hand.name}/change/", f"/tools/{by_hand.name}/")),
         *(View(path, tabs=True) for path in ("/policies/", "/policies/new/")),
         View("", "/policies/new/ with mistakes", at=under_sentence, act=make_mistakes),
@@ -203,6 +204,19 @@ def create_a_token(page: Page) -> None:
     page.get_by_label("Name", exact=True).fill("laptop")
     page.get_by_role("button", name="Create token").click()
     expect(page.locator("#token-text")).to_be_visible()
+
+
+def preview_a_source(page: Page) -> None:
+    """Press Enter in the form of a new source, twice: the second time beside its preview."""
+    page.goto("/sources/new/")
+    page.locator("#id_kind").select_option("openapi")
+    page.get_by_label("OpenAPI document").set_input_files(
+        {"name": "shop.json", "mimeType": "", "buffer": SHOP.encode()}
+    )
+    for _ in range(2):
+        page.get_by_label("Name", exact=True).fill("shop")
+        page.keyboard.press("Enter")
+        expect(page.locator("#preview-h")).to_be_focused()
 
 
 def make_mistakes(page: Page) -> None:
