@@ -158,7 +158,7 @@ def _digest_of(values: Mapping[str, Any], preview: SourcePreview) -> str:
 
 def _add(request: PageRequest, values: Mapping[str, Any], choices: ChoicesForm) -> HttpResponse:
     """Add a source with the levels that were chosen in its preview, import its tools and lead to its page."""
-    source = sources.create_source({**values, "tools": choices.settings()}, by=request.user)
+    source = sources.create_source({**values, "tools": choices.settings()}, by=request.user, is_claimed=True)
     synchronise(request, source)
     return redirect("source", source.name)
 
