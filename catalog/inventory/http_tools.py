@@ -25,7 +25,16 @@ from catalog.models import Source, Tool
 from catalog.sources.definitions import Definition, clean_text
 from catalog.sources.http_requests import BODYLESS, METHODS, PLACEHOLDER, READING_METHODS, Operation
 from catalog.sources.loading import judge_definition
-from catalog.sources.settings import HEADER_NAME, MASK, check_values, masked, origin_of, settings_of, unmasked
+from catalog.sources.settings import (
+    HEADER_NAME,
+    MASK,
+    OTHER_ORIGIN,
+    check_values,
+    masked,
+    origin_of,
+    settings_of,
+    unmasked,
+)
 from catalog.tools.registry import get_all_tools, is_reserved
 
 HTTP_SOURCE = "http"
@@ -221,8 +230,7 @@ def _header_secrets(given: Mapping[str, str], url: str, stored: Operation | None
     headers = unmasked("http.headers", given, known)
     check_values("http.headers", headers, HEADER_NAME)
     if stored and MASK in given.values() and origin_of(url) != origin_of(stored.url):
-        message = "Enter the headers again: stored ones are not sent to another server."
-        raise field_error("http.headers", "other_origin", message)
+        raise field_error("http.headers", "other_origin", OTHER_ORIGIN)
     if stored and headers == known:
         return stored.secrets
     return keyring().encrypt(json.dumps(headers)) if headers else ""

@@ -57,6 +57,7 @@ from catalog.sources.loading import build_tool, judge_definition
 from catalog.sources.mcp_client import close_connections, keep_connections, list_upstream, register_change_listener
 from catalog.sources.settings import (
     MASK,
+    OTHER_ORIGIN,
     UpstreamSettings,
     check_program_environment,
     check_source,
@@ -531,8 +532,7 @@ def _built_source(source: Source, values: Mapping[str, Any], origin: str, *, any
         if not keeps_headers:
             source.api_origin = origin
         elif origin_of(source.url) != origin_of(before["url"]) or origin not in ("", source.api_origin):
-            message = "Enter the headers again: stored ones are not sent to another server."
-            raise field_error("headers", "other_origin", message)
+            raise field_error("headers", "other_origin", OTHER_ORIGIN)
     is_listed = not source.command or source.command[0] in settings.TOOLGATE_STDIO_COMMANDS
     if not any_command and (source.command, env) != program:
         if not is_listed:

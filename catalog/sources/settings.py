@@ -32,6 +32,7 @@ RESERVED_HEADERS = frozenset(
 RESERVED_SOURCES = frozenset({"http"})
 MAX_VALUES, MAX_VALUE, MAX_ARGUMENTS, MAX_DOCUMENT = 50, 8192, 50, 5 * 1024 * 1024
 MASK = "••••"
+OTHER_ORIGIN = "Enter the headers again: stored ones are not sent to another server."
 PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
 """Headers whose values are no credentials."""
 MAX_ERROR_TEXT = 2_000
