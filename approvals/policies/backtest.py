@@ -189,7 +189,7 @@ def _facts(row: Mapping[str, Any], tool: Mapping[str, Any]) -> CallFacts:
 def _tools(versions: set[int]) -> dict[int, dict[str, Any]]:
     """Return the properties that rules match on: safety level of the version, current categories and source."""
     rows = ToolVersion.objects.filter(pk__in=versions).select_related("tool__source")
-    rows = rows.defer("tool__source__document", "tool__source__secrets")
+    rows = rows.defer(*(f"tool__source__{name}" for name in ("document", "secrets", "tool_settings")))
     return {
         row.pk: {
             "safety_level": SafetyLevel(row.safety_level),

@@ -85,7 +85,7 @@ def with_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalReques
         *("call__requested_by", "call__token", "tool_version__tool__source"),
         *("policy_revision__policy", "superseded_by"),
     )
-    unused = ("tool_version__tool__source__document", "tool_version__tool__source__secrets")
+    unused = [f"tool_version__tool__source__{name}" for name in ("document", "secrets", "tool_settings")]
     return _prefetch_all(requests.select_related(*related, "claimed_by").defer(*unused))
 
 

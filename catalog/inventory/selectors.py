@@ -126,7 +126,8 @@ def category_names() -> list[str]:
 def offering_sources() -> list[Source]:
     """Return the sources that offer tools or failed to load, by name."""
     offers = Tool.objects.filter(source=OuterRef("pk"), registered=True)
-    return list(Source.objects.annotate(offers=Exists(offers)).filter(Q(offers=True) | ~Q(error="")).order_by("name"))
+    found = Source.objects.annotate(offers=Exists(offers)).filter(Q(offers=True) | ~Q(error="")).order_by("name")
+    return list(found.defer("document", "secrets", "tool_settings"))
 
 
 def sort_column(sort: str) -> str:

@@ -400,6 +400,7 @@ def accept_changes(source: Source, changes: Mapping[str, str], *, by: User, reas
 
 def _accept_part(source: Source, changes: Mapping[str, str], *, by: User, reason: str, accepted: int) -> None:
     with catalog_write_lock():
+        source = Source.objects.get(pk=source.pk)  # where calls go may have been changed while this waited
         rows = source.tools.select_related("current_version", "held_version").filter(name__in=changes)
         held = {row.name: held_digest(row) for row in rows if row.held_version is not None}
         for name, shown in changes.items():
@@ -553,7 +554,7 @@ def _named_origin(source: Source, values: Mapping[str, Any]) -> str:
     url, document, base_url = (values.get(name, getattr(source, name)) for name in ("url", "document", "base_url"))
     if base_url or not document:
         return origin_of(base_url)
-    if document == source.document and url == source.url:
+    if (url, document, base_url) == (source.url, source.document, source.base_url):
         return source.api_origin
     try:
         return origin_of(openapi.server_of(openapi.read_document(document), url, base_url))
@@ -607,8 +608,7 @@ def _offered(name: str, definition: Definition, row: Tool | None, source: Source
     level = setting.get("safety_level") or (row.level_override if row else "") or definition.safety_level
     why = definition.why if level == definition.safety_level else f"set by an administrator ({definition.why})"
     change = "new" if row is None else "same" if row.definition == definition.as_json() else "changed"
-    offer = digest(_offer(definition))
-    return OfferedTool(name, definition.description, level, why, change, definition.upstream, offer)
+    return OfferedTool(name, definition.description, level, why, change, definition.upstream, _offer_digest(definition))
 
 
 def _sync_tool(
@@ -665,16 +665,21 @@ def _offer(definition: Definition) -> str:
     )
 
 
+def _offer_digest(definition: Definition) -> str:
+    return digest(_offer(definition))
+
+
 def _add_tool(source: Source, name: str, definition: Definition, changes: SyncResult) -> Tool:
-    """Add a tool with what was chosen for it; a lower level without a reason is not taken."""
+    """Add a tool with what was chosen for it; a lower level without a reason, or for another tool, is not taken."""
     setting = source.tool_settings.get(definition.upstream, {})
     level = setting.get("safety_level") or definition.safety_level
-    is_lower = SafetyLevel(level).rank < SafetyLevel(definition.safety_level).rank
-    if is_lower and not setting.get("reason", "").strip():
-        changes.problems.append(
-            f"{name} stays {definition.safety_level}: lowering its level to {level} needs a reason."
-        )
-        level = definition.safety_level
+    if SafetyLevel(level).rank < SafetyLevel(definition.safety_level).rank:
+        problem = "" if setting.get("reason", "").strip() else f"lowering its level to {level} needs a reason."
+        if setting.get("digest", "") not in ("", _offer_digest(definition)):  # an upstream can change after a preview
+            problem = f"it is not the tool whose level was lowered to {level}."
+        if problem:
+            changes.problems.append(f"{name} stays {definition.safety_level}: {problem}")
+            level = definition.safety_level
     row = Tool.objects.create(
         name=name,
         source=source,

@@ -471,15 +471,21 @@ def _connect_problem(name: str, web: McpTransport | None, error: BaseException) 
         return str(error)
     if isinstance(error, FileNotFoundError):
         return f"The program of {name} does not exist."
+    if isinstance(error, asyncio.CancelledError):  # by a call that waited for its whole timeout
+        return f"{name} did not answer in time."
     problem = f"Toolgate could not connect to {name}"
     if web is None:
         return f"{problem}: its program ended, or does not speak MCP. Run the command in a shell to see its messages."
-    if web.answered >= 300:
-        hint = "" if web.answered >= 500 else " Check the headers." if web.answered in (401, 403) else " Check the URL."
-        return f"{problem}: it answered {web.answered}.{hint}"
-    if web.answered:
-        return f"{problem}: its answers are not MCP. Check the URL."
-    return f"{problem}: {describe_failure(error)}."
+    return f"{problem}: {_answer_problem(web.answered) if web.answered else describe_failure(error)}."
+
+
+def _answer_problem(status: int) -> str:
+    """Return what an HTTP status says of a server that cannot be connected to."""
+    if status < 300:
+        return "its answers are not MCP; check the URL"
+    if status in (401, 403):
+        return f"it answered {status}; check the headers"
+    return f"it answered {status}" + ("; check the URL" if status < 500 else "")
 
 
 def offered_digest(tool: Any) -> str:

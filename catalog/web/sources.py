@@ -202,7 +202,7 @@ def source_list(request: PageRequest) -> HttpResponse:
     """Show all sources with their state."""
     rows = [
         (source, STATUS_BADGES[source.status], _counts(source))
-        for source in sources.imported_sources().prefetch_related("tools")
+        for source in sources.imported_sources().defer("document", "secrets").prefetch_related("tools")
     ]
     return render(request, "sources/sources.html", {"section": "sources", "rows": rows})
 
@@ -296,13 +296,13 @@ def _render_detail(
     acceptance: AcceptanceForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    tools = source.tools.exclude(definition=None).select_related("current_version", "held_version", "source")
-    held = [tool for tool in tools.order_by("name") if tool.held_version]
+    tools = source.tools.exclude(definition=None).select_related("current_version", "held_version").order_by("name")
+    held = [tool for tool in tools if tool.held_version]
     shown = {
         "section": "sources",
         "source": source,
         "badge": STATUS_BADGES[source.status],
-        "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools.order_by("name")],
+        "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools],
         "held": [(tool, _held_choice(tool), held_change(tool)) for tool in held],
         "acceptance": acceptance or AcceptanceForm(held),
         "form": (form or SourceSettingsForm(initial=_initial(source), stored=source.document)).for_kind(source.kind),

@@ -253,10 +253,10 @@ def test_closing_ends_retired_connections(upstream: Upstream) -> None:
 @pytest.mark.parametrize(
     "status, path, reason",
     [
-        (401, "", "it answered 401. Check the headers."),
-        (404, "", "it answered 404. Check the URL."),
+        (401, "", "it answered 401; check the headers."),
+        (404, "", "it answered 404; check the URL."),
         (503, "", "it answered 503."),
-        (201, "", "its answers are not MCP. Check the URL."),
+        (201, "", "its answers are not MCP; check the URL."),
         (0, "https://127.0.0.1:{port}", "TLS failed (WRONG_VERSION_NUMBER)."),
         (0, "http://127.0.0.1:{free}", "nothing answers at its address."),
     ],
@@ -268,6 +268,20 @@ def test_failure_to_connect_says_why(upstream: Upstream, status: int, path: str,
     with pytest.raises(UpstreamUnavailable) as failure:
         asyncio.run(connection.list_tools())
     assert str(failure.value) == f"Toolgate could not connect to up: {reason}"
+
+
+def test_all_callers_of_a_hanging_upstream_learn_that_it_hangs(upstream: Upstream) -> None:
+    upstream.slow_method = "initialize"
+
+    async def fail_twice() -> list[str]:
+        connection = Connection(UpstreamSettings(pk=1, name="up", kind="mcp", url=upstream.url, timeout=0.5))
+        first = asyncio.create_task(outcome_of(connection, "good"))
+        await asyncio.sleep(0.25)  # so that the first call ends the session that the second one waits for
+        with pytest.raises(UpstreamUnavailable) as failure:
+            await connection.list_tools()
+        return [await first, str(failure.value)]
+
+    assert asyncio.run(fail_twice()) == ["UpstreamUnavailable upstream_unavailable", "up did not answer in time."]
 
 
 def test_only_a_new_session_raises_what_prevents_sending(settings: Any) -> None:

@@ -19,8 +19,16 @@ from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import Conflict, ParameterError, SourceProblem, UpstreamUnavailable
-from catalog.inventory import sources
-from catalog.inventory.sources import create_source, preview_source, sync_due_sources, sync_source, update_source
+from catalog.inventory import snapshot, sources
+from catalog.inventory.sources import (
+    accept_changes,
+    create_source,
+    held_digest,
+    preview_source,
+    sync_due_sources,
+    sync_source,
+    update_source,
+)
 from catalog.models import Source, Tool
 from catalog.sources import http_requests, mcp_client
 from catalog.sources.definitions import Definition, Listing
@@ -128,6 +136,17 @@ def test_lower_level_without_a_reason_is_not_taken(admin, db):
     assert AuditEntry.objects.filter(action="tool.level_set").count() == 1
 
 
+def test_lower_level_is_for_the_tool_that_was_previewed(admin, db):
+    """An upstream can change between the preview and the import."""
+    digests = {tool.name: tool.digest for tool in preview_source(VALUES, by=admin).tools}
+    lower = {"safety_level": "safe", "reason": "Trash", "digest": digests["drop_orders"]}
+    wipe = {**SHOP, "paths": {"/wipe": {"delete": SHOP["paths"]["/orders"]["delete"]}}}
+    for name, document, level in (("as-shown", SHOP, "safe"), ("other", wipe, "")):
+        values = {"name": name, "document": json.dumps(document), "tools": {"drop_orders": lower}}
+        sync_source(create_source({**VALUES, **values}, by=admin))
+        assert Tool.objects.get(source__name=name, name__endswith="drop_orders").level_override == level
+
+
 def test_lower_level_ends_only_when_the_upstream_raises_its_own(admin, db):
     lower = {
         "drop_orders": {"safety_level": "cautious", "reason": "Trash"},
@@ -190,6 +209,23 @@ def test_document_that_comes_to_name_another_server_gets_no_credential(admin, db
     plan = work_off(make_plan(ada, step(1, "list_orders", parameters={})))
     assert call_of(plan).error_kind == "drifted"  # its request still goes to the former server
     assert sync_source(made).added == ["new"]
+
+
+def test_document_names_the_server_once_its_base_url_is_gone(admin, db):
+    made = create_source({**VALUES, "base_url": "https://staging.example"}, by=admin)
+    sync_source(made)
+    made = update_source(made, {"base_url": "", "headers": {"Authorization": "Bearer new"}}, by=admin)
+    assert made.api_origin == "https://shop.example"
+
+
+def test_changes_are_accepted_with_the_settings_of_now(shop, admin):
+    sync_source(shop)
+    sync_source(update_source(shop, {"base_url": "https://shop.example/v2"}, by=admin))
+    held = {tool.name: held_digest(tool) for tool in shop.tools.exclude(held_version=None)}
+    update_source(shop, {"headers": {"Authorization": "••••", "X-Key": "key"}}, by=admin)
+    accept_changes(shop, held, by=admin, reason="New version")  # `shop` was read before the last change
+    drifted = [tool.drifted for name, tool in snapshot.callable_tools().items() if name in held]
+    assert drifted == [False, False]
 
 
 @pytest.mark.parametrize(
