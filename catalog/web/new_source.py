@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, unquote
 
 from django import forms
 from django.http import HttpResponse, QueryDict
@@ -53,8 +54,11 @@ class ToolChoice:
 
     @property
     def shown(self) -> str:
-        """What the page sends back of the tool, so that the next preview knows for what the level was chosen."""
-        return f"{self.tool.digest[:16]}:{self.tool.safety_level}:{self.tool.upstream}"
+        """What the page sends back of the tool, so that the next preview knows for what the level was chosen.
+
+        The name is percent-encoded because browsers change the ends of lines in a field.
+        """
+        return f"{self.tool.digest[:16]}:{self.tool.safety_level}:{quote(self.tool.upstream)}"
 
     @property
     def is_lower(self) -> bool:
@@ -63,13 +67,23 @@ class ToolChoice:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The choice as `sources.create_source` takes it; empty if nothing differs."""
+        """The choice as `sources.create_source` takes it; empty if nothing differs.
+
+        A lower level names the definition that it was chosen for.
+        """
         changed: dict[str, Any] = {} if self.enabled else {"enabled": False}
-        return changed if self.level == self.tool.safety_level else {**changed, "safety_level": self.level}
+        if self.level != self.tool.safety_level:
+            changed["safety_level"] = self.level
+        if self.is_lower:
+            changed["digest"] = self.tool.digest
+        return changed
 
 
 class ChoicesForm(PageForm):
-    """Choices for the tools of a preview: the fields `tool`, `level:NAME` and `on:NAME` of each, and one reason.
+    """Choices for the tools of a preview: the fields `tool`, `level:INDEX` and `on:INDEX` of each, and one reason.
+
+    INDEX is the place of the tool's value among those of `tool`, from 0. Fields are not named after tools because
+    browsers escape quotes and line breaks in the names of fields, and Django does not undo that.
 
     A form that is `final` is refused unless it was filled in beside this very preview, and gives a reason if it
     lowers a level.
@@ -109,20 +123,20 @@ def _choices(tools: Iterable[OfferedTool], sent: QueryDict) -> Iterator[ToolChoi
     A lower level is kept only for the very tool that it was chosen for, not for another one of the same name.
     """
     seen = {}
-    for each in sent.getlist("tool"):
+    for index, each in enumerate(sent.getlist("tool")):
         tool_digest, _, rest = each.partition(":")
         level, _, name = rest.partition(":")
-        seen[name] = tool_digest, level
+        seen[unquote(name)] = index, tool_digest, level
     for tool in tools:
         if tool.upstream not in seen:
             yield ToolChoice(tool, tool.safety_level, enabled=True)
             continue
-        tool_digest, offered = seen[tool.upstream]
-        level = sent.get(f"level:{tool.upstream}", offered)
+        index, tool_digest, offered = seen[tool.upstream]
+        level = sent.get(f"level:{index}", offered)
         is_chosen = level != offered and level in list(SafetyLevel)
         if not is_chosen or (_rank(level) < _rank(tool.safety_level) and not tool.digest.startswith(tool_digest)):
             level = tool.safety_level
-        yield ToolChoice(tool, level, enabled=f"on:{tool.upstream}" in sent)
+        yield ToolChoice(tool, level, enabled=f"on:{index}" in sent)
 
 
 def _rank(level: str) -> int:

@@ -23,8 +23,11 @@ from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.web.version_changes import held_change
 
-MAX_UPLOAD = 900_000
-"""Bytes of an uploaded document; a request has at most 1 MiB."""
+MAX_UPLOAD = 400_000
+"""Bytes of an uploaded document.
+
+A request has at most 1 MiB, and may carry the kept document, a new one and three fields for each tool.
+"""
 STATUS_BADGES: Mapping[str, Badge] = {
     Source.Status.CONNECTING: Badge(Source.Status.CONNECTING.label, "clock", "run"),
     Source.Status.CONNECTED: Badge(Source.Status.CONNECTED.label, "ok", "ok"),
@@ -80,7 +83,7 @@ class SourceSettingsForm(PageForm):
     document = forms.FileField(  # type: ignore[call-arg]  # django-stubs do not know template_name
         label=gettext_lazy("OpenAPI document"),
         required=False,
-        help_text=gettext_lazy("A JSON or YAML file of at most 900 kB; larger ones are imported by import_openapi."),
+        help_text=gettext_lazy("A JSON or YAML file of at most 400 kB; larger ones are imported by import_openapi."),
         template_name="sources/_document.html",
     )
     base_url = forms.CharField(
@@ -153,7 +156,7 @@ class SourceSettingsForm(PageForm):
         if upload is None:
             return None
         if upload.size > MAX_UPLOAD:
-            raise forms.ValidationError(_("This file is larger than 900 kB."))
+            raise forms.ValidationError(_("This file is larger than 400 kB."))
         try:
             return Document(upload.name, normalize_newlines(upload.read().decode()))
         except UnicodeDecodeError:

@@ -4,6 +4,7 @@ import json
 import re
 from copy import deepcopy
 from html import unescape
+from unittest.mock import ANY
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -112,19 +113,36 @@ def test_only_what_was_previewed_is_added(add):
     assert add("add").status_code == 422
     assert add("add", base_url="https://elsewhere.example").status_code == 422
     assert not Source.objects.filter(name="shop").exists()
-    chosen = {"level:list_orders": "safe", "on:list_orders": "on", "level:drop_orders": "dangerous"}
+    chosen = {"level:0": "safe", "on:0": "on", "level:1": "dangerous"}
     assert add("add", **chosen).status_code == 302
     assert set(Tool.objects.filter(source__name="shop", enabled=True).values_list("name", flat=True)) == {"list_orders"}
 
 
 def test_lower_level_needs_a_reason_before_the_source_is_added(add):
     add("preview")
-    chosen = {"level:list_orders": "safe", "level:drop_orders": "cautious"}
+    chosen = {"level:0": "safe", "level:1": "cautious"}
     refused = add("add", **chosen)
     assert refused.status_code == 422 and 'id="id_reason_error"' in refused.content.decode()
     assert not Source.objects.filter(name="shop").exists()
     assert add("add", **chosen, reason="A test shop").status_code == 302
     assert Tool.objects.get(name="drop_orders").level_override == "cautious"
+    settings = Source.objects.get(name="shop").tool_settings
+    assert len(settings["drop_orders"]["digest"]) == 64 and "digest" not in settings["list_orders"]
+
+
+def test_choices_for_a_name_with_a_quote_are_kept_and_stored(add):
+    document = deepcopy(SHOP)
+    document["paths"]["/orders"]["delete"]["operationId"] = name = 'drop "all"\norders'
+    chosen = {"level:0": "cautious", "level:1": "cautious", "on:1": "on", "reason": "A test shop"}
+    add("preview", kept_document=json.dumps(document))
+    kept = add("preview", **chosen, timeout="0").context["kept_choices"]
+    assert {**chosen, "tool": ANY}.items() <= dict(kept).items()
+    add("preview", timeout="30")
+    assert add("add").status_code == 302
+    tool = Tool.objects.get(definition__upstream=name)
+    assert (tool.enabled, tool.level_override) == (True, "cautious")
+    tool = Tool.objects.get(name="list_orders")
+    assert (tool.enabled, tool.level_override) == (False, "cautious")
 
 
 def test_taken_name_is_refused_beside_the_preview(shop, add):
@@ -145,7 +163,7 @@ def test_taken_name_is_refused_beside_the_preview(shop, add):
 def test_chosen_level_is_kept(digest, level, chosen, kept):
     tool = OfferedTool("drop", "Drops.", "cautious", "", "new", "drop", "a" * 64)
     sent = QueryDict(mutable=True)
-    sent.update({"tool": f"{digest}:{level}:drop", "level:drop": chosen})
+    sent.update({"tool": f"{digest}:{level}:drop", "level:0": chosen})
     [choice] = ChoicesForm([tool], "", sent).choices
     assert (choice.level, choice.enabled) == (kept, False)
 
