@@ -298,7 +298,7 @@ class ToolChange(ToolDetail):
                 if accepted is not None:
                     accept_version(tool_or_404(name), accepted, by=self.user, reason=reason)
                 if definition:
-                    update_http_tool(tool_or_404(name), definition, by=self.user)
+                    update_http_tool(tool_or_404(name), definition, by=self.user, reason=reason)
                 apply_overrides(name, values, by=self.user, reason=reason)
         except Tool.DoesNotExist:
             raise Http404 from None

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from catalog import signals
 from catalog.access.roles import NotAllowed
 from catalog.calls.vault import keyring
+from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.egress import RequestNotSent, check_url
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import CATALOG_NAME
@@ -84,12 +85,15 @@ def create_http_tool(
     return row
 
 
-def update_http_tool(row: Tool, values: Mapping[str, Any], *, by: User) -> bool:
+def update_http_tool(
+    row: Tool, values: Mapping[str, Any], *, by: User, reason: str = "", shown: str | None = None
+) -> bool:
     """Change an HTTP tool that was defined by hand; return whether anything changed.
 
     `values` has `specification` and `http` as `create_http_tool` takes them. What they leave out stays as stored, and
-    so do masked headers, unless they would then be sent to another server. Raises NotAllowed, and ParameterError naming
-    the field.
+    so do masked headers, unless they would then be sent to another server. `shown` is the `definition_digest` that the
+    values were edited from. Raises NotAllowed, ParameterError naming the field, and Conflict if the stored definition
+    is not the one shown: a form sends every field, and would undo a change made since.
     """
     if not can_override(by):
         raise NotAllowed("Only an administrator may change tools.")
@@ -97,6 +101,8 @@ def update_http_tool(row: Tool, values: Mapping[str, Any], *, by: User) -> bool:
         row = Tool.objects.select_related("source", "current_version").get(pk=row.pk)
         if not is_defined_by_hand(row):
             raise field_error(min(values), "invalid", f"{row.name} is not an HTTP tool that was defined by hand.")
+        if shown is not None and shown != definition_digest(row):
+            raise Conflict("The request was changed meanwhile. Check it, then save again.")
         old, version = Definition.from_json(row.definition or {}), row.current_version
         new = old
         if "specification" in values:
@@ -108,7 +114,8 @@ def update_http_tool(row: Tool, values: Mapping[str, Any], *, by: User) -> bool:
         if new == old:
             return False
         _publish(row, new)
-        signals.record_fact("tool.changed", by=by, **version_facts(row), **_changes(old, new))
+        why: dict[str, Any] = {"reason": reason} if reason else {}
+        signals.record_fact("tool.changed", by=by, **version_facts(row), **why, **_changes(old, new))
         drift = drift_fact(row) if row.current_version != version else None
         if drift is not None:
             signals.record_fact(drift.kind, **drift.data)
@@ -119,6 +126,11 @@ def update_http_tool(row: Tool, values: Mapping[str, Any], *, by: User) -> bool:
 def is_defined_by_hand(row: Tool) -> bool:
     """Return whether a tool is an HTTP tool that `update_http_tool` can change."""
     return row.source.kind == Source.Kind.HTTP and row.definition is not None
+
+
+def definition_digest(row: Tool) -> str:
+    """Return the SHA-256 of the stored definition of a tool."""
+    return digest(canonical_text(row.definition))
 
 
 def operation_of(row: Tool) -> Operation | None:

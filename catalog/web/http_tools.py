@@ -15,8 +15,14 @@ from django.views.decorators.http import require_http_methods
 from catalog.core.canonical_json import parse_json
 from catalog.core.egress import MAX_URL_LENGTH
 from catalog.definitions.levels import SafetyLevel
-from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
-from catalog.inventory.http_tools import create_http_tool, is_defined_by_hand, shown_request, update_http_tool
+from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError
+from catalog.inventory.http_tools import (
+    create_http_tool,
+    definition_digest,
+    is_defined_by_hand,
+    shown_request,
+    update_http_tool,
+)
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Tool
 from catalog.sources.http_requests import METHODS
@@ -24,7 +30,7 @@ from catalog.ui.page_forms import PageForm, PairsField, render_form
 from catalog.ui.requests import PageRequest, administrator_required
 
 
-class HttpToolChangeForm(PageForm):
+class HttpToolFields(PageForm):
     """The fields of an HTTP tool that can be changed later."""
 
     specification = forms.CharField(
@@ -72,7 +78,13 @@ class HttpToolChangeForm(PageForm):
         super().add_problems(error)
 
 
-class HttpToolForm(HttpToolChangeForm):
+class HttpToolChangeForm(HttpToolFields):
+    """A change of an HTTP tool, bound to the definition that the page showed."""
+
+    shown = forms.CharField(required=False, widget=forms.HiddenInput)
+
+
+class HttpToolForm(HttpToolFields):
     """A new tool whose calls are HTTP requests."""
 
     safety_level = forms.ChoiceField(
@@ -111,17 +123,30 @@ def new_http_tool(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_required
 def change_http_tool(request: PageRequest, name: str) -> HttpResponse:
-    """Show specification and request of an HTTP tool defined by hand; a POST changes them."""
+    """Show specification and request of an HTTP tool defined by hand; a POST changes them.
+
+    If they were changed since the page was opened, nothing is saved: the page keeps what was entered, shows what is
+    stored where that differs, and can be sent again.
+    """
     tool = tool_or_404(name)
     if not is_defined_by_hand(tool):
         raise Http404
-    form = HttpToolChangeForm(request.POST or None, initial=_initial(tool, request.user))
+    form, stored = HttpToolChangeForm(request.POST or None, initial=_initial(tool, request.user)), []
     if request.method == "POST" and form.is_valid():
-        with form.refusals_shown():
-            is_changed = update_http_tool(tool, form.values(), by=request.user)
+        try:
+            is_changed = update_http_tool(tool, form.values(), by=request.user, shown=form.cleaned_data["shown"])
+        except ParameterError as error:
+            form.add_problems(error)
+        except Conflict as error:
+            tool = tool_or_404(name)
+            sent = {field: text.replace("\r\n", "\n") for field, text in request.POST.dict().items()}
+            form = HttpToolChangeForm({**sent, "shown": definition_digest(tool)}, initial=_initial(tool, request.user))
+            form.add_problems(error)
+            stored = [field for field in form.visible_fields() if field.name in form.changed_data]
+        else:
             messages.success(request, _("Request changed.") if is_changed else _("Nothing changed."))
             return redirect("tool", name)
-    return render_form(request, "sources/change_http_tool.html", form, section="tools", tool=tool)
+    return render_form(request, "sources/change_http_tool.html", form, section="tools", tool=tool, stored=stored)
 
 
 def _initial(tool: Tool, viewer: User) -> dict[str, Any]:
@@ -134,6 +159,7 @@ def _initial(tool: Tool, viewer: User) -> dict[str, Any]:
     }
     return {
         **shown,
+        "shown": definition_digest(tool),
         "specification": json.dumps(specification, indent=2, ensure_ascii=False),
         "headers": "\n".join(f"{name}: {value}" for name, value in shown["headers"].items()),
     }

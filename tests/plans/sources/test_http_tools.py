@@ -233,11 +233,37 @@ def test_request_is_changed_on_its_page(changed, shop, admin, client):
     sent = {field.name: field.value() for field in form}
     assert sent["headers"] == f"Authorization: {MASK}"
     assert client.post(page, {**sent, "timeout": "9"}).status_code == 302
+    sent = {field.name: field.value() for field in client.get(page).context["form"]}
     refused = client.post(page, {**sent, "url": "https://other.example/{id}"})
     assert (refused.status_code, list(refused.context["form"].errors)) == (422, ["headers"])
     shown = changed()
     assert (shown["timeout"], shown["http"]["url"]) == (9, shop.url + "/orders/{id}")
     assert client.get("/tools/order/").content.decode().count(page) == 1
+
+
+def test_page_does_not_undo_a_change_made_since_it_was_opened(changed, shop, admin, client):
+    client.force_login(admin)
+    page = "/sources/http/order/change/"
+    opened = {field.name: field.value() for field in client.get(page).context["form"]}
+    changed(url=shop.url + "/refunds/{id}", timeout=9)
+    renewed = "Authorization: Bearer renewed-token"
+    sent = {**opened, "specification": opened["specification"].replace("\n", "\r\n"), "headers": renewed}
+    refused = client.post(page, sent)
+    shown = changed()["http"]
+    assert (refused.status_code, shown["url"], shown["timeout"]) == (422, shop.url + "/refunds/{id}", 9)
+    assert [field.name for field in refused.context["stored"]] == ["url", "headers", "timeout"]
+    assert shop.url + "/refunds/{id}" in refused.content.decode()
+    again = {field.name: field.value() for field in refused.context["form"]}
+    assert again["headers"] == renewed
+    assert f'name="shown" value="{again["shown"]}"' in refused.content.decode()
+    assert client.post(page, {**again, "url": shown["url"], "timeout": "9"}).status_code == 302
+    assert changed()["http"] == shown
+
+
+def test_reason_of_a_changed_request_is_audited(changed, admin):
+    answer = Rest(admin).patch("tools/order/", {"http": {"timeout": 9}, "reason": "slow shop"})
+    assert answer.status_code == 200
+    assert json.loads(AuditEntry.objects.get(action="tool.changed").details)["reason"] == "slow shop"
 
 
 def test_stored_header_may_go_to_another_path_and_entered_ones_to_another_server(changed, shop):
