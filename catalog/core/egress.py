@@ -96,7 +96,7 @@ def _webhook_client() -> httpx2.Client:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return what went wrong with a request, without its address: "nothing answers there" and the like."""
+    """Return what went wrong with a request, without its address, such as "it did not answer in time"."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

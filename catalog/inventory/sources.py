@@ -291,7 +291,7 @@ def _write_listing(source: Source, listing: Listing, changes: SyncResult) -> boo
 
 
 def _write_origin(source: Source, origin: str) -> bool:
-    """Store where the operations are; return whether the source stayed as it was."""
+    """Store the origin of a source's operations; return whether the source stayed as it was."""
     with _unchanged(source) as is_unchanged:
         if is_unchanged and origin not in ("", source.api_origin):
             source.api_origin = origin

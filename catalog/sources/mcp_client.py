@@ -183,7 +183,7 @@ class Connection:
             _open_connections.discard(self)
 
     def retire(self) -> None:
-        """End the connection when its calls have ended. A call that needs another session has it for itself."""
+        """End the connection when its calls have ended. A call that needs another session opens one for itself."""
         self._retired = True
         if self._session is not None:
             self._drop(self._session)

@@ -528,9 +528,9 @@ def _local_reference(name: str) -> str:
 
 
 def _body_encoding(content: Mapping[str, Any], *, is_required: bool) -> tuple[str, dict[str, str]]:
-    """Return which of a body's media types is used, and the operation's part about it; both empty if none is supported.
+    """Return the media type that is used of those a body may have, and the fields of the operation for it.
 
-    Raises _Skipped if none is supported and the body is required.
+    Both are empty if none is supported. Raises _Skipped if the body is then required.
     """
     json_types = {each: media_type for each in content if (media_type := _json_media_type(each))}
     if json_types:

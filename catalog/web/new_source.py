@@ -53,8 +53,8 @@ class ToolChoice:
     enabled: bool
 
     @property
-    def shown(self) -> str:
-        """What the page sends back of the tool, so that the next preview knows for what the level was chosen.
+    def field_value(self) -> str:
+        """Value of the form field `tool`: digest, level and name of the tool that the choice is for.
 
         The name is percent-encoded because browsers change the ends of lines in a field.
         """
@@ -62,7 +62,7 @@ class ToolChoice:
 
     @property
     def is_lower(self) -> bool:
-        """Whether the level is lower than the one that follows from the source."""
+        """True if the level is lower than the one that follows from the source."""
         return _rank(self.level) < _rank(self.tool.safety_level)
 
     @property

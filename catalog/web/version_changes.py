@@ -38,7 +38,7 @@ class VersionChange:
 
     @property
     def is_new_version(self) -> bool:
-        """Whether the contract changes: a held change of the request alone makes no version."""
+        """True if the contract changes: a held change of the request alone makes no version."""
         return self.old != self.new
 
     @property
