@@ -15,7 +15,8 @@ from benchmarks.figures import print_figure
 from benchmarks.ground import person, prepare, serving, token_for
 from benchmarks.mcp_call import CALLS, CLIENTS, WARM_UP, McpClient
 from benchmarks.mcp_peers.compare import HERE, listening
-from catalog.inventory.sources import create_source, sync_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source
 from catalog.models import Tool
 from catalog.sources import mcp_client
 

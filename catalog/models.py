@@ -49,7 +49,7 @@ class Category(models.Model):
 class Source(models.Model):
     """Origin of tools: a Python module, an MCP server, an OpenAPI document, or HTTP tools defined by hand.
 
-    The fields from `url` on describe imported sources; `catalog.inventory.sources` writes them.
+    The fields from `url` on describe imported sources; `catalog.inventory.sources` and `source_sync` write them.
     """
 
     class Kind(models.TextChoices):

@@ -9,8 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.inventory import sources
+from catalog.inventory.held_changes import accept_changes, held_digest
 from catalog.inventory.overrides import MAX_REASON
 from catalog.inventory.selectors import LEVELS
+from catalog.inventory.source_preview import preview_source
+from catalog.inventory.source_sync import sync_source
 from catalog.models import Source
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
@@ -114,7 +117,7 @@ class SourceSerializer(serializers.Serializer[Any]):
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_held(self, source: Source) -> dict[str, str]:
         """Return the digest of each held change, by the tool's name."""
-        return {tool.name: sources.held_digest(tool) for tool in source.tools.all() if tool.held_version_id is not None}
+        return {tool.name: held_digest(tool) for tool in source.tools.all() if tool.held_version_id is not None}
 
 
 class OfferedToolSerializer(serializers.Serializer[Any]):
@@ -194,7 +197,7 @@ class SourcePreviewEndpoint(SourceEndpoint):
     @extend_schema("sources_preview", request=SourceBody, responses=SourcePreviewSerializer)
     def post(self, request: Request) -> Response:
         """Show which tools a source would bring, with their levels. An upstream that fails is one of `problems`."""
-        return Response(SourcePreviewSerializer(sources.preview_source(self.body(SourceBody), by=self.user)).data)
+        return Response(SourcePreviewSerializer(preview_source(self.body(SourceBody), by=self.user)).data)
 
 
 class SourceDetail(SourceEndpoint):
@@ -225,7 +228,7 @@ class SourceAcceptance(SourceEndpoint):
     def post(self, request: Request, name: str) -> Response:
         """Accept held changes of several tools. 422 if one of them is held no more, or has changed again."""
         body = self.body(AcceptanceBody)
-        sources.accept_changes(self.source_or_404(name), body["held"], by=self.user, reason=body["reason"])
+        accept_changes(self.source_or_404(name), body["held"], by=self.user, reason=body["reason"])
         return Response(SourceSerializer(self.source_or_404(name)).data)
 
 
@@ -235,4 +238,4 @@ class SourceSync(SourceEndpoint):
     @extend_schema("sources_sync", request=None, responses={200: SyncResultSerializer, **refusal_responses(502)})
     def post(self, request: Request, name: str) -> Response:
         """Read the upstream now and return what changed. 502 if it fails."""
-        return Response(sources.sync_source(self.source_or_404(name)).as_dict())
+        return Response(sync_source(self.source_or_404(name)).as_dict())

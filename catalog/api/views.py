@@ -32,6 +32,7 @@ from catalog.definitions.tool import MAX_CATEGORY
 from catalog.dispatch import pipeline
 from catalog.exports import providers
 from catalog.inventory import selectors, snapshot
+from catalog.inventory.held_changes import accept_version
 from catalog.inventory.http_tools import create_http_tool, update_http_tool
 from catalog.inventory.overrides import (
     MAX_CATEGORIES,
@@ -41,7 +42,6 @@ from catalog.inventory.overrides import (
     apply_overrides,
 )
 from catalog.inventory.selectors import LEVELS, tool_or_404
-from catalog.inventory.sources import accept_version
 from catalog.inventory.versions import catalog_write_lock
 from catalog.models import Tool, ToolVersion
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once

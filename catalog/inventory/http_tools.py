@@ -19,8 +19,8 @@ from catalog.definitions.tool import CATALOG_NAME
 from catalog.errors import Conflict, ToolDefinitionError, TypeSignatureError, field_error
 from catalog.gram import ToolSpecification
 from catalog.inventory import search, snapshot
+from catalog.inventory.imported_tools import take_up_definition
 from catalog.inventory.overrides import MAX_CATEGORIES, can_override
-from catalog.inventory.sources import take_up_definition
 from catalog.inventory.versions import bump_revision, catalog_write_lock, drift_fact, version_facts
 from catalog.models import Source, Tool
 from catalog.sources.definitions import Definition, clean_text

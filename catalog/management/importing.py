@@ -8,7 +8,8 @@ from django.core.management.base import CommandError
 
 from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.errors import ToolgateError
-from catalog.inventory.sources import create_source, sync_source, update_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source, update_source
 from catalog.models import Source
 
 

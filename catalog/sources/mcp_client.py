@@ -16,29 +16,18 @@ from typing import Any
 
 import httpx2
 
-from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.egress import RequestNotSent, describe_failure
-from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
 from catalog.errors import EffectUnknown, MalformedJSON, SourceProblem, UpstreamError, UpstreamUnavailable
 from catalog.results import ToolResult
-from catalog.schemas import Validator, compile_schema
-from catalog.sources.definitions import (
-    MAX_TOOLS,
-    Definition,
-    Listing,
-    clean_schema,
-    clean_text,
-    level_from_annotations,
-    visible_text,
-)
+from catalog.sources.definitions import MAX_TOOLS, Definition, Listing, visible_text
+from catalog.sources.mcp_results import to_tool_result
+from catalog.sources.mcp_tools import definition_from, offered_digest_or_none
 from catalog.sources.mcp_transport import BROKEN, NOT_SENT, TOO_LARGE, McpTransport
 from catalog.sources.settings import UpstreamSettings
 
 MAX_RESPONSE = 8 * 1024 * 1024
 """Bytes of one HTTP response of an upstream."""
-MAX_RESULT = 1024 * 1024
-"""Characters of the JSON of one result."""
 MAX_PAGES = 50
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between attempts to connect to an upstream that fails."""
@@ -337,7 +326,7 @@ class Connection:
                 raise UpstreamUnavailable(problem.message) from None
             # The first of a name counts, as for an import.
             offered = next((tool for tool in tools if tool.name == definition.upstream), None)
-            if offered is None or _offered_digest_or_none(offered) != definition.offered_digest:
+            if offered is None or offered_digest_or_none(offered) != definition.offered_digest:
                 self._record_change()
                 raise UpstreamError(
                     f"{self.settings.name} has changed the definition of {definition.upstream} since it was imported. "
@@ -488,39 +477,6 @@ def _answer_problem(status: int) -> str:
     return f"it answered {status}" + ("; check the URL" if status < 500 else "")
 
 
-def offered_digest(tool: Any) -> str:
-    """Return the SHA-256 of all that a server says of a tool."""
-    offered = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
-    return digest(canonical_text(offered))
-
-
-def _offered_digest_or_none(tool: Any) -> str | None:
-    """Return the digest of a tool, or None if its definition cannot be imported."""
-    try:
-        return offered_digest(tool)
-    except MalformedJSON:
-        return None
-
-
-def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
-    """Return the definition of a tool that a server offers."""
-    level, why = level_from_annotations(tool.annotations, trusted=settings.trusted)
-    title = tool.title or (tool.annotations.title if tool.annotations else None)
-    return Definition(
-        kind="mcp",
-        upstream=tool.name,
-        description=clean_text(tool.description) or clean_text(title) or tool.name,
-        input_schema=clean_schema(tool.input_schema),
-        output_schema=clean_schema(tool.output_schema) if tool.output_schema else None,
-        safety_level=str(level),
-        why=why,
-        categories=(settings.name,),
-        timeout=settings.timeout,
-        retry_safe=level is SafetyLevel.SAFE or bool(tool.annotations and tool.annotations.idempotent_hint),
-        offered_digest=offered_digest(tool),
-    )
-
-
 def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
     """Return what a server offers, from any thread but that of the loop. Raises UpstreamUnavailable, SourceProblem.
 
@@ -560,36 +516,3 @@ def run_on_loop(work: Any, seconds: float) -> Any:
     except TimeoutError:
         future.cancel()
         raise UpstreamUnavailable("The upstream did not answer in time.") from None
-
-
-def to_tool_result(source: str, definition: Definition, result: Any) -> ToolResult[Any]:
-    """Return an MCP result as a tool's result. Raises UpstreamError for an error or an invalid result."""
-    text = "\n".join(block.text for block in result.content if block.type == "text")
-    if result.is_error:
-        raise UpstreamError(visible_text(text) or f"{source} reported an error without a message.")
-    value: Any = result.structured_content
-    if value is None:
-        others = [block for block in result.content if block.type != "text"]
-        value = {"content": [_block_as_json(each) for each in result.content]} if others else text
-    try:
-        length = len(canonical_text(value))
-    except MalformedJSON:  # such as one that is nested too deeply
-        raise UpstreamError(f"{source} sent an invalid result.", "upstream_malformed") from None
-    if length > MAX_RESULT:
-        raise UpstreamError(f"{source} sent a result of more than {MAX_RESULT:,} characters.", "upstream_too_large")
-    if definition.output_schema is not None:
-        _check_output(source, definition, value)
-    return ToolResult(message="OK", value=value)
-
-
-def _block_as_json(block: Any) -> dict[str, Any]:
-    return dict(block.model_dump(mode="json", by_alias=True, exclude_none=True))
-
-
-def _check_output(source: str, definition: Definition, value: Any) -> None:
-    validator: Validator = compile_schema(definition.output_schema or {})
-    problems = validator.problems(value)
-    if problems:
-        place = problems[0].path or "its root"
-        message = f"{source} sent a result that does not match its own output schema (at {place})."
-        raise UpstreamError(message, "upstream_malformed")

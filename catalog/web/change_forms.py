@@ -18,8 +18,8 @@ from catalog.definitions.levels import (
     MAX_GRANT_USES,
     SafetyLevel,
 )
+from catalog.inventory.held_changes import accept_changes, held_digest
 from catalog.inventory.overrides import MAX_REASON, MAX_WEIGHT, OverrideChange, apply_overrides
-from catalog.inventory.sources import accept_changes, held_digest
 from catalog.models import Tool
 from catalog.ui.labels import safety_badge
 from catalog.ui.page_forms import PageForm

@@ -16,7 +16,7 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import sources
 from catalog.inventory.overrides import MAX_REASON
-from catalog.inventory.sources import OfferedTool, SourcePreview
+from catalog.inventory.source_preview import OfferedTool, SourcePreview, preview_source
 from catalog.models import Source
 from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, administrator_required
@@ -155,7 +155,7 @@ def new_source(request: PageRequest) -> HttpResponse:
     if form.is_valid():
         with form.refusals_shown():
             values = form.values()
-            preview = sources.preview_source(values, by=request.user, is_new=True)
+            preview = preview_source(values, by=request.user, is_new=True)
             choices = ChoicesForm(preview.tools, _digest_of(values, preview), request.POST)
             if sources.is_name_taken(values["name"]):
                 form.add_error("name", _("There is already a source or a Python module with this name."))

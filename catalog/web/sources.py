@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from catalog.errors import SourceProblem, UpstreamUnavailable
-from catalog.inventory import sources
+from catalog.inventory import held_changes, source_sync, sources
 from catalog.inventory.overrides import MAX_REASON, InvalidOverride
 from catalog.models import Source, Tool
 from catalog.sources.settings import masked, read_secrets
@@ -196,7 +196,7 @@ class AcceptanceForm(PageForm):
 
 
 def _held_choice(tool: Tool) -> str:
-    return f"{tool.name}:{sources.held_digest(tool)}"
+    return f"{tool.name}:{held_changes.held_digest(tool)}"
 
 
 @require_safe
@@ -218,7 +218,7 @@ def _counts(source: Source) -> dict[str, int]:
 def synchronise(request: PageRequest, source: Source) -> None:
     """Synchronise a source and say what came of it."""
     try:
-        changes = sources.sync_source(source)
+        changes = source_sync.sync_source(source)
     except (SourceProblem, UpstreamUnavailable) as error:
         messages.error(request, error.message)
         return
@@ -276,7 +276,7 @@ def accept_changes(request: PageRequest, name: str) -> HttpResponse:
     form = AcceptanceForm(_held_tools(source), request.POST)
     if form.is_valid():
         try:
-            sources.accept_changes(source, form.changes(), by=request.user, reason=form.cleaned_data["reason"])
+            held_changes.accept_changes(source, form.changes(), by=request.user, reason=form.cleaned_data["reason"])
             messages.success(request, _("Accepted."))
             return redirect("source", name)
         except InvalidOverride as error:

@@ -5,7 +5,8 @@ import sys
 from django.contrib.auth.models import User
 
 from catalog.errors import ToolgateError
-from catalog.inventory.sources import create_source, sync_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source
 from catalog.models import Source
 
 TIME_SERVER = {

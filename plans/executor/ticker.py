@@ -21,7 +21,7 @@ from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
 from catalog.core.rate_limits import MAX_CLEARED_ROWS, clear_rate_buckets
 from catalog.core.transactions import log_unexpected
-from catalog.inventory.sources import SyncThread
+from catalog.inventory.source_sync import SyncThread
 from catalog.rest.idempotency import delete_expired_keys, release_ended_keys
 from plans import metrics
 from plans.engine import hints, recovery, retries

@@ -18,7 +18,7 @@ from catalog.access.learnt_waits import record_cut_off
 from catalog.access.tokens import create_token
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
-from catalog.inventory.sources import sync_source
+from catalog.inventory.source_sync import sync_source
 from catalog.models import Source
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan

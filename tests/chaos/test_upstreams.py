@@ -16,7 +16,8 @@ from playwright.sync_api import Browser, expect
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.access.tokens import create_token
-from catalog.inventory.sources import create_source, sync_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source
 from catalog.models import Call, Tool
 from catalog.sources import mcp_client
 from tests.browser.conftest import patient, press_approve, windows

@@ -7,7 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog.errors import ToolDefinitionError, ToolgateError
-from catalog.inventory.sources import imported_sources, sync_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import imported_sources
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import broken_modules
 

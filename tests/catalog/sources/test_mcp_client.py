@@ -18,14 +18,9 @@ from catalog.dispatch.runner import background_loop
 from catalog.errors import EffectUnknown, UpstreamError, UpstreamUnavailable
 from catalog.results import ToolResult
 from catalog.sources.definitions import Definition
-from catalog.sources.mcp_client import (
-    Connection,
-    close_connections,
-    connection_to,
-    definition_from,
-    keep_connections,
-    to_tool_result,
-)
+from catalog.sources.mcp_client import Connection, close_connections, connection_to, keep_connections
+from catalog.sources.mcp_results import to_tool_result
+from catalog.sources.mcp_tools import definition_from
 from catalog.sources.mcp_transport import NOT_SENT, McpTransport
 from catalog.sources.settings import UpstreamSettings
 from tests.http_server import serving

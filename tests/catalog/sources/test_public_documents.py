@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from catalog.inventory import snapshot
-from catalog.inventory.sources import TOOLS_AT_ONCE, create_source, sync_source
+from catalog.inventory.imported_tools import TOOLS_AT_ONCE
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source
 from catalog.models import Tool
 from catalog.schemas import compile_schema
 from catalog.sources.loading import judge_definition

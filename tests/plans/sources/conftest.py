@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from catalog.inventory.sources import create_source, sync_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source
 from catalog.sources import mcp_client
 from tests.upstreams import DROP, READ, Offer, WebUpstream
 

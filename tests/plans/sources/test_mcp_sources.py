@@ -9,17 +9,12 @@ from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
 from catalog.errors import ToolHeld, UpstreamUnavailable
 from catalog.inventory import snapshot
+from catalog.inventory.held_changes import accept_changes, accept_version, held_digest
 from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.selectors import callable_versions
-from catalog.inventory.sources import (
-    accept_changes,
-    accept_version,
-    create_source,
-    held_digest,
-    preview_source,
-    sync_source,
-    update_source,
-)
+from catalog.inventory.source_preview import preview_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source, update_source
 from catalog.models import Call, Source, Tool, ToolVersion
 from catalog.sources import mcp_client
 from plans.demo.sources import TIME_SERVER

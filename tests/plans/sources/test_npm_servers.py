@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.inventory.sources import create_source, sync_source
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source
 from catalog.models import Tool
 from catalog.sources import mcp_client
 from tests.builders import approve, call_of, make_plan, step, work_off

@@ -10,7 +10,9 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import QueryDict
 
-from catalog.inventory.sources import OfferedTool, create_source, sync_source, update_source
+from catalog.inventory.source_preview import OfferedTool
+from catalog.inventory.source_sync import sync_source
+from catalog.inventory.sources import create_source, update_source
 from catalog.models import Source, Tool
 from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets

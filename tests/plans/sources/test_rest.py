@@ -5,7 +5,7 @@ import json
 import pytest
 
 from approvals.models import AuditEntry
-from catalog.inventory import sources
+from catalog.inventory import held_changes
 from catalog.models import Source, Tool
 from catalog.sources.settings import read_secrets
 from tests.plans.sources.conftest import SHOP, VALUES
@@ -108,7 +108,7 @@ def test_version_number_does_not_accept_another_server(rest):
 
 def test_refusal_says_how_many_changes_were_accepted_before_it(rest, monkeypatch):
     hold_changes(rest)
-    monkeypatch.setattr(sources, "TOOLS_AT_ONCE", 1)
+    monkeypatch.setattr(held_changes, "TOOLS_AT_ONCE", 1)
     held = rest.get("sources/shop/").json()["held"]
     refused = rest.post("sources/shop/accept/", {"held": {**held, "list_orders": "0" * 64}, "reason": "New address"})
     assert (refused.status_code, wrong_paths(refused)) == (422, ["held"])

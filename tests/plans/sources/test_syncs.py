@@ -19,16 +19,12 @@ from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.errors import Conflict, ParameterError, SourceProblem, UpstreamUnavailable
-from catalog.inventory import snapshot, sources
-from catalog.inventory.sources import (
-    accept_changes,
-    create_source,
-    held_digest,
-    preview_source,
-    sync_due_sources,
-    sync_source,
-    update_source,
-)
+from catalog.inventory import snapshot, source_preview, source_sync
+from catalog.inventory.held_changes import accept_changes, held_digest
+from catalog.inventory.imported_tools import take_up_definition
+from catalog.inventory.source_preview import preview_source
+from catalog.inventory.source_sync import sync_due_sources, sync_source
+from catalog.inventory.sources import create_source, update_source
 from catalog.models import Source, Tool
 from catalog.sources import http_requests, mcp_client
 from catalog.sources.definitions import Definition, Listing
@@ -50,7 +46,7 @@ def shop(db, admin):
 
 def at_reading(monkeypatch, *acts):
     """Do one act, each time that the upstream was read."""
-    read, left = sources.read_upstream, list(acts)
+    read, left = source_sync.read_upstream, list(acts)
 
     def read_and_act(source, **options):
         listing = read(source, **options)
@@ -58,7 +54,7 @@ def at_reading(monkeypatch, *acts):
             left.pop(0)()
         return listing
 
-    monkeypatch.setattr(sources, "read_upstream", read_and_act)
+    monkeypatch.setattr(source_sync, "read_upstream", read_and_act)
 
 
 def test_request_during_a_synchronisation_stays(shop, monkeypatch):
@@ -90,7 +86,7 @@ def test_source_that_its_creator_synchronises_is_left_alone(db, admin):
 
 def test_source_of_a_killed_process_is_due_again(shop, monkeypatch):
     """The claim of a process that never came back runs out."""
-    monkeypatch.setattr(sources, "sync_source", lambda source: os.abort)
+    monkeypatch.setattr(source_sync, "sync_source", lambda source: os.abort)
     assert (sync_due_sources(), sync_due_sources()) == (1, 0)
     monkeypatch.undo()
     now = clock.now()
@@ -103,7 +99,7 @@ def test_failure_of_an_upstream_is_tried_again_after_a_pause(shop, monkeypatch):
     def fail(source, **options):
         raise SourceProblem("It says nothing.")
 
-    monkeypatch.setattr(sources, "read_upstream", fail)
+    monkeypatch.setattr(source_sync, "read_upstream", fail)
     assert (sync_due_sources(), sync_due_sources()) == (1, 0)
     monkeypatch.undo()
     now = clock.now()
@@ -160,9 +156,9 @@ def test_lower_level_ends_only_when_the_upstream_raises_its_own(admin, db):
     row = Tool.objects.get(name="list_orders")
     row.level_override = ""
     offered = replace(Definition.from_json(row.definition or {}), safety_level="cautious")
-    assert sources.take_up_definition(row, offered) == []
+    assert take_up_definition(row, offered) == []
     row.level_override = "safe"
-    ended = sources.take_up_definition(row, replace(offered, safety_level="dangerous"))
+    ended = take_up_definition(row, replace(offered, safety_level="dangerous"))
     assert ([fact.kind for fact in ended], row.level_override) == (["tool.level_raised"], "")
 
 
@@ -183,7 +179,7 @@ def test_preview_sends_stored_secrets_to_the_stored_address_only(shop, admin, mo
         sent.append(read_secrets(source)["headers"])
         return Listing(())
 
-    monkeypatch.setattr(sources, "read_upstream", read)
+    monkeypatch.setattr(source_preview, "read_upstream", read)
     plain = {name: VALUES[name] for name in ("name", "kind")}
     preview_source(plain, by=admin)
     preview_source({**plain, "base_url": "https://evil.example"}, by=admin)
@@ -194,7 +190,7 @@ def test_preview_sends_stored_secrets_to_the_stored_address_only(shop, admin, mo
 
 def test_document_that_comes_to_name_another_server_gets_no_credential(admin, db, monkeypatch, ada):
     documents = [json.dumps(SHOP)]
-    monkeypatch.setattr(sources, "fetch_document", lambda reached: documents[-1])
+    monkeypatch.setattr(source_sync, "fetch_document", lambda reached: documents[-1])
     url = "https://shop.example/openapi.json"
     made = create_source({**VALUES, "document": "", "url": url}, by=admin)
     sync_source(made)
@@ -283,7 +279,7 @@ def test_programs_end_with_their_source(program_source, admin, offer):
     assert len(running) == 1
     preview_source({"name": "other", "kind": "mcp", "command": offer.command}, by=admin, any_command=True)
     assert children() == running
-    thread = sources.SyncThread()
+    thread = source_sync.SyncThread()
     thread.look()
     assert children() == running
     update_source(program_source, {"enabled": False}, by=admin)
@@ -293,7 +289,7 @@ def test_programs_end_with_their_source(program_source, admin, offer):
 
 def test_programs_end_with_the_process(program_source):
     assert children()
-    sources.SyncThread().stop()
+    source_sync.SyncThread().stop()
     assert not children()
 
 
@@ -353,19 +349,19 @@ def test_server_that_accepts_no_connection_was_sent_nothing(db, admin, settings,
 
 def test_killed_import_is_continued(shop, monkeypatch):
     """Each part of the tools is a transaction of its own."""
-    monkeypatch.setattr(sources, "TOOLS_AT_ONCE", 1)
-    write = sources._write_part
+    monkeypatch.setattr(source_sync, "TOOLS_AT_ONCE", 1)
+    write = source_sync._write_part
 
     def die_after_one(source, part, changes):
         if changes.added:
             raise SystemExit
         return write(source, part, changes)
 
-    monkeypatch.setattr(sources, "_write_part", die_after_one)
+    monkeypatch.setattr(source_sync, "_write_part", die_after_one)
     with pytest.raises(SystemExit):
         sync_source(shop)
     assert Tool.objects.filter(source=shop).count() == 1
-    monkeypatch.setattr(sources, "_write_part", write)
+    monkeypatch.setattr(source_sync, "_write_part", write)
     assert sync_source(shop).added == ["drop_orders"]
 
 

@@ -1,0 +1,81 @@
+"""Preview of a source: the tools it would bring, without storing anything."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from catalog.errors import SourceProblem, UpstreamError, UpstreamUnavailable
+from catalog.inventory.imported_tools import names_for, offer_digest, rows_by_upstream
+from catalog.inventory.source_sync import check_origin, judged_definitions, read_upstream
+from catalog.inventory.sources import ADDRESS, built_source, check_administrator, imported_sources, named_origin
+from catalog.models import Source, Tool
+from catalog.sources.definitions import Definition
+from catalog.sources.settings import settings_of
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as a preview shows it; `change` is `new`, `changed`, `same` or `removed`.
+
+    `digest` identifies what the upstream says of it, whatever the source's settings are.
+    """
+
+    name: str
+    description: str
+    safety_level: str
+    why: str
+    change: str
+    upstream: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePreview:
+    """The tools that a source would bring, and its problems; nothing is stored."""
+
+    tools: tuple[OfferedTool, ...]
+    problems: tuple[str, ...]
+
+
+def preview_source(
+    values: Mapping[str, Any], *, by: User, any_command: bool = False, is_new: bool = False
+) -> SourcePreview:
+    """Return what a source would bring; an upstream that fails is a problem of the preview.
+
+    A stored source of this name is previewed with these changes, unless the source `is_new`.
+    Stored headers and environment are used only with the stored address: a preview leaves no entry in the audit log.
+    Raises as `create_source`.
+    """
+    check_administrator(by)
+    stored = None if is_new else imported_sources().filter(name=values.get("name", "")).first()
+    source = stored or Source()
+    if any(getattr(source, name) != values[name] for name in ADDRESS if name in values):
+        source.secrets = ""
+    source = built_source(source, values, named_origin(source, values), any_command=any_command)
+    try:
+        listing = read_upstream(source, once=True)
+        check_origin(source, listing)
+    except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
+        return SourcePreview((), (error.message,))
+    reached = settings_of(source)
+    rows = rows_by_upstream(source) if source.pk else {}
+    accepted, problems = judged_definitions(listing, reached)
+    names = names_for(source, accepted, rows)
+    tools = [_offered(names[each.upstream], each, rows.get(each.upstream), source) for each in accepted]
+    offered = {each.upstream for each in accepted}
+    tools += [
+        OfferedTool(row.name, row.declared_description, row.declared_level, "no longer offered", "removed")
+        for upstream, row in rows.items()
+        if upstream not in offered and row.registered
+    ]
+    return SourcePreview(tuple(tools), tuple(problems))
+
+
+def _offered(name: str, definition: Definition, row: Tool | None, source: Source) -> OfferedTool:
+    setting = source.tool_settings.get(definition.upstream, {})
+    level = setting.get("safety_level") or (row.level_override if row else "") or definition.safety_level
+    why = definition.why if level == definition.safety_level else f"set by an administrator ({definition.why})"
+    change = "new" if row is None else "same" if row.definition == definition.as_json() else "changed"
+    return OfferedTool(name, definition.description, level, why, change, definition.upstream, offer_digest(definition))
