@@ -229,13 +229,22 @@ class DeadlineExceededError(ToolgateError):
 class UpstreamError(ToolError):
     """The upstream of an imported tool answered with an error, or with something that is no valid result.
 
-    `kind` names the class of the failure, such as `upstream_denied`.
+    `kind` names the class of the failure, such as `upstream_denied`. `http_status` is the status of an HTTP response,
+    and `retry_after` the number of seconds that its Retry-After asks to wait; both are in `details`.
     """
 
     kind = "upstream_error"
 
-    def __init__(self, message: str, kind: str = "upstream_error") -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        kind: str = "upstream_error",
+        *,
+        http_status: int | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        known = {"http_status": http_status, "retry_after": retry_after}
+        super().__init__(message, {name: value for name, value in known.items() if value is not None})
         self.kind = kind
 
 

@@ -11,7 +11,10 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from math import ceil, isfinite
 from urllib.parse import SplitResult, urlsplit
 
 import httpcore2
@@ -26,6 +29,7 @@ MAX_RESPONSE_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 100
 KEEPALIVE_SECONDS = 3.0
 """Lifetime of an unused connection: less than the 5 seconds after which many servers close it."""
+MAX_RETRY_AFTER = 86_400
 NOT_ACCEPTED_STATUS = 503
 """The one 5xx status that says the request was not processed."""
 EXTRA_RESERVED_NETWORKS = tuple(
@@ -107,6 +111,19 @@ def describe_failure(error: BaseException) -> str:
     if isinstance(error, httpx2.ConnectError):
         return "nothing answers at its address"
     return type(error).__name__
+
+
+def retry_after(value: str) -> int | None:
+    """Return how many seconds a Retry-After header asks to wait, rounded up; None for a missing or invalid value."""
+    if value.isascii() and value.strip().isdigit():
+        seconds = float(value)
+    else:
+        try:
+            until = parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return min(max(0, ceil(seconds)), MAX_RETRY_AFTER) if isfinite(seconds) else None
 
 
 def no_cookies() -> CookieJar:

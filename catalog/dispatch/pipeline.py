@@ -32,6 +32,7 @@ from catalog.errors import (
     ToolError,
     ToolgateError,
     ToolValidationError,
+    UpstreamError,
     VisibilityExpansionRequired,
 )
 from catalog.results import (
@@ -404,6 +405,7 @@ def _outcome_from_exception(tool: Tool[Any, Any], error: BaseException) -> CallO
         error=storable_error_text(text),
         error_kind=kind,
         warning=isinstance(error, DataNotFound),
+        fields=error.details if isinstance(error, UpstreamError) else {},
         retryable=not isinstance(error, ToolError | PromptEvaluationError | VisibilityExpansionRequired),
         retry_after=float(getattr(error, "retry_after", 0.0)) if isinstance(error, ToolgateError) else 0.0,
         cause=error,

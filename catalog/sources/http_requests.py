@@ -18,7 +18,7 @@ import httpx2
 
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import parse_json
-from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, no_cookies
+from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, no_cookies, retry_after
 from catalog.errors import EffectUnknown, MalformedJSON, ToolValidationError, UpstreamError, UpstreamUnavailable
 from catalog.results import Preview, ToolResult
 from catalog.sources.definitions import visible_text
@@ -303,10 +303,14 @@ def _result(source: str, method: str, response: httpx2.Response) -> ToolResult[A
     """Return the result of a request of this method, whose redirects were followed as far as they may be."""
     if 200 <= response.status_code < 300:
         return ToolResult(message="OK", value=_value(source, response))
+    said = visible_text(response_text(response)) if _is_text(response) else ""
+    answer = f" It answered: {said}" if said else ""
     if response.status_code in GATEWAY_FAILURES:
         raise EffectUnknown(
-            f"A gateway of {source} failed ({response.status_code}) and may have passed the request on."
+            f"A gateway of {source} failed ({response.status_code}) and may have passed the request on.{answer}"
         )
+    if response.status_code >= 500 and method not in READING_METHODS:
+        raise EffectUnknown(f"{source} failed ({response.status_code}) and may have carried the request out.{answer}")
     was_redirected = response.status_code in SEE_OTHER_STATUSES or response.request.method != method
     if method not in READING_METHODS and was_redirected:
         raise EffectUnknown(
@@ -316,8 +320,10 @@ def _result(source: str, method: str, response: httpx2.Response) -> ToolResult[A
         ("upstream_failed", "failed") if response.status_code >= 500 else ("upstream_refused", "refused the request")
     )
     kind, words = FAILURES.get(response.status_code, usual)
-    said = visible_text(response_text(response)) if _is_text(response) else ""
-    raise UpstreamError(f"{source} {words} ({response.status_code})." + (f" It answered: {said}" if said else ""), kind)
+    wait = retry_after(response.headers.get("Retry-After", ""))
+    again = "" if wait is None else f" Try again after {wait} s."
+    message = f"{source} {words} ({response.status_code}).{again}{answer}"
+    raise UpstreamError(message, kind, http_status=response.status_code, retry_after=wait)
 
 
 def _value(source: str, response: httpx2.Response) -> Any:

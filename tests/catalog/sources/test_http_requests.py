@@ -1,5 +1,7 @@
 """Requests of HTTP tools: addresses, header parameters, bodies, and answers with redirects and odd character sets."""
 
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -158,3 +160,26 @@ def test_request_that_was_not_carried_out_is_refused(upstream):
     upstream.answers["/a"] = (307, {"Location": "http://10.0.0.1/"}, b"")
     with pytest.raises(UpstreamError, match="307"):
         sent(upstream, "/a", "POST")
+
+
+def test_rate_limit_names_the_wait_that_the_server_asks_for(upstream):
+    later = format_datetime(datetime.now(UTC) + timedelta(days=400), usegmt=True)
+    cases = [("7", 7), (later, 86_400), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None), ("²", None), ("", None)]
+
+    def check(value, seconds):
+        upstream.answers["/a"] = (429, {"Retry-After": value, "Content-Type": "text/plain"}, b"quota")
+        with pytest.raises(UpstreamError, match="quota") as refused:
+            sent(upstream, "/a", "POST")
+        wait = {} if seconds is None else {"retry_after": seconds}
+        assert (refused.value.kind, refused.value.details) == ("upstream_rate_limited", {"http_status": 429, **wait})
+
+    assert faults(check, cases) == {}
+
+
+def test_failure_of_the_server_leaves_the_effect_of_other_methods_unknown(upstream):
+    upstream.answers["/a"] = (500, {"Content-Type": "application/json"}, b'{"error": "disk full"}')
+    with pytest.raises(EffectUnknown, match="disk full"):
+        sent(upstream, "/a", "POST")
+    with pytest.raises(UpstreamError, match="disk full") as refused:
+        sent(upstream, "/a")
+    assert refused.value.kind == "upstream_failed"
