@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from math import ceil, isfinite
@@ -20,6 +20,8 @@ from urllib.parse import SplitResult, urlsplit
 import httpcore2
 import httpx2
 from django.conf import settings
+
+from catalog.core import clock
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ALLOWED_PORTS = {80, 443, 8000, 8080, 8443}
@@ -122,7 +124,7 @@ def retry_after(value: str) -> int | None:
             until = parsedate_to_datetime(value)
         except (ValueError, OverflowError):
             return None
-        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - clock.now()).total_seconds()
     return min(max(0, ceil(seconds)), MAX_RETRY_AFTER) if isfinite(seconds) else None
 
 

@@ -1,11 +1,12 @@
 """Requests of HTTP tools: addresses, header parameters, bodies, and answers with redirects and odd character sets."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from catalog.core import clock
 from catalog.errors import EffectUnknown, ParameterError, ToolValidationError, UpstreamError
 from catalog.inventory.http_tools import create_http_tool
 from catalog.sources.documents import fetch_document
@@ -163,7 +164,7 @@ def test_request_that_was_not_carried_out_is_refused(upstream):
 
 
 def test_rate_limit_names_the_wait_that_the_server_asks_for(upstream):
-    later = format_datetime(datetime.now(UTC) + timedelta(days=400), usegmt=True)
+    later = format_datetime(clock.now() + timedelta(days=400), usegmt=True)
     cases = [("7", 7), (later, 86_400), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None), ("²", None), ("", None)]
 
     def check(value, seconds):
