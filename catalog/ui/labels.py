@@ -35,6 +35,12 @@ SAFETY_BADGES = {
     "cautious": Badge(_("Cautious"), "cautious", "cautious"),
     "dangerous": Badge(_("Dangerous"), "dangerous", "dangerous"),
 }
+SAFETY_CHOICES = {
+    "safe": _("Safe: only reads, runs at once"),
+    "cautious": _("Cautious: runs without asking"),
+    "dangerous": _("Dangerous: waits for a reviewer"),
+}
+"""Levels with what becomes of a call unless a policy decides otherwise, for the one who chooses a level."""
 REVERSIBILITY_BADGES = {
     "reversible": Badge(_("Reversible"), "undoable", "lo"),
     "restorable": Badge(_("Restorable"), "undoable", "medium"),

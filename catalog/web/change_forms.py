@@ -21,7 +21,7 @@ from catalog.definitions.levels import (
 from catalog.inventory.held_changes import accept_changes, held_digest
 from catalog.inventory.overrides import MAX_REASON, MAX_WEIGHT, OverrideChange, apply_overrides
 from catalog.models import Tool
-from catalog.ui.labels import safety_badge
+from catalog.ui.labels import SAFETY_CHOICES
 from catalog.ui.page_forms import PageForm
 
 CHANGE_LABELS = {
@@ -105,7 +105,7 @@ class LevelForm(ChangeForm):
         self.fields["safety_level"].choices = [(str(level), self._label(level)) for level in SafetyLevel]  # type: ignore[attr-defined]
 
     def _label(self, level: SafetyLevel) -> str:
-        label = str(safety_badge(level).label)
+        label = str(SAFETY_CHOICES[level])
         return _("%(level)s (set by the author)") % {"level": label} if level == self.tool.declared_level else label
 
     def initial_values(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from catalog.inventory.http_tools import (
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Tool
 from catalog.sources.http_requests import METHODS
+from catalog.ui.labels import SAFETY_CHOICES
 from catalog.ui.page_forms import PageForm, PairsField, render_form
 from catalog.ui.requests import PageRequest, administrator_required
 
@@ -89,7 +90,7 @@ class HttpToolForm(HttpToolFields):
 
     safety_level = forms.ChoiceField(
         label=gettext_lazy("Safety level"),
-        choices=[(level.value, level.value.title()) for level in SafetyLevel],
+        choices=list(SAFETY_CHOICES.items()),
         initial=SafetyLevel.DANGEROUS.value,
     )
     categories = forms.CharField(

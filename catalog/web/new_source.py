@@ -6,6 +6,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from django import forms
+from django.conf import settings
+from django.forms.boundfield import BoundField
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -17,14 +19,14 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import sources
 from catalog.inventory.overrides import MAX_REASON
 from catalog.inventory.source_preview import OfferedTool, SourcePreview, preview_source
-from catalog.models import Source
+from catalog.ui.labels import SAFETY_CHOICES
 from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, administrator_required
-from catalog.web.sources import SourceSettingsForm, synchronise
+from catalog.web.sources import TYPES_OF_FIELDS, SourceFields, SourceType, synchronise
 
 
-class NewSourceForm(SourceSettingsForm):
-    """A source to be added."""
+class NewSourceForm(SourceFields):
+    """A source to be added. The page shows the fields of the chosen type only; those of other types are ignored."""
 
     name = forms.SlugField(
         label=gettext_lazy("Name"),
@@ -32,16 +34,41 @@ class NewSourceForm(SourceSettingsForm):
         help_text=gettext_lazy("a-z, 0-9, “_” and “-”. Tools whose name is taken get it as a prefix."),
         error_messages={"invalid": gettext_lazy("Use only a-z, 0-9, “_” and “-”.")},
     )
-    kind = forms.ChoiceField(
-        label=gettext_lazy("Kind"),
-        choices=[(kind.value, kind.label) for kind in (Source.Kind.MCP, Source.Kind.OPENAPI)],
-        initial=Source.Kind.MCP,
-    )
+    kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=SourceType.choices, initial=SourceType.MCP)
     field_order = ("name", "kind", "url", "command", "document", "base_url", "headers", "env", "timeout", "trusted")
+
+    @property
+    def type_lines(self) -> list[tuple[SourceType, str, bool, bool]]:
+        """Each type with its description, whether this installation allows it, and whether it is selected."""
+        programs = bool(settings.TOOLGATE_STDIO_COMMANDS)
+        described = {
+            SourceType.MCP: _("The server speaks Streamable HTTP."),
+            SourceType.PROGRAM: _("Toolgate starts the program and speaks MCP with it over stdio.")
+            if programs
+            else str(self.fields["command"].help_text),
+            SourceType.OPENAPI: _("Each operation of the API becomes a tool."),
+        }
+        return [
+            (each, described[each], programs or each is not SourceType.PROGRAM, each == self["kind"].value())
+            for each in SourceType
+        ]
+
+    @property
+    def settings_lines(self) -> list[tuple[BoundField, str]]:
+        """Each field below the type, with the types that have it, separated by spaces; empty for all."""
+        names = [name for name in self.fields if name not in ("name", "kind")]
+        return [(self[name], " ".join(TYPES_OF_FIELDS.get(name, ()))) for name in names]
+
+    def clean(self) -> None:
+        """Take up the chosen type, and ignore fields of other types."""
+        kind = self.cleaned_data.get("kind")
+        self.source_type = SourceType(kind) if kind else None
+        super().clean()
 
     def values(self) -> dict[str, Any]:
         """Return the fields as `sources.create_source` takes them."""
-        return {**super().values(), "name": self.cleaned_data["name"], "kind": self.cleaned_data["kind"]}
+        data = self.cleaned_data
+        return {**super().values(), "name": data["name"], "kind": SourceType(data["kind"]).kind.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +137,11 @@ class ChoicesForm(PageForm):
             raise forms.ValidationError(message)
         if any(each.is_lower for each in self.choices) and not self.cleaned_data.get("reason"):
             self.add_error("reason", _("Say why you lower a level."))
+
+    @property
+    def unasked(self) -> list[ToolChoice]:
+        """The enabled tools that change something and run without asking anyone, unless a policy decides otherwise."""
+        return [each for each in self.choices if each.enabled and each.level == SafetyLevel.CAUTIOUS]
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings of the tools for which something was chosen."""
@@ -189,7 +221,7 @@ def _render_page(
         "preview": preview,
         "choices": choices,
         "kept_choices": [] if choices and choices.choices else _sent_choices(request.POST),
-        "levels": [level.value for level in SafetyLevel],
+        "levels": list(SAFETY_CHOICES.items()),
     }
     is_wrong = form.errors or (choices is not None and choices.errors)
     return render(request, "sources/new.html", shown, status=422 if is_wrong else 200)

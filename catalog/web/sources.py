@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
+from django.db import models
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.text import normalize_newlines
@@ -42,6 +44,40 @@ TOOL_BADGES: Mapping[str, Badge] = {
 }
 
 
+class SourceType(models.TextChoices):
+    """Kind of a source as people choose it: an MCP server is reached at a URL or started as a program."""
+
+    MCP = "mcp", gettext_lazy("MCP server at a URL")
+    PROGRAM = "program", gettext_lazy("MCP server as a program")
+    OPENAPI = "openapi", gettext_lazy("HTTP API with an OpenAPI document")
+
+    @classmethod
+    def of(cls, source: Source) -> "SourceType":
+        """Return the type of an imported source."""
+        return cls.PROGRAM if source.command else cls(source.kind)
+
+    @property
+    def kind(self) -> Source.Kind:
+        """The kind of such a source."""
+        return Source.Kind.OPENAPI if self is SourceType.OPENAPI else Source.Kind.MCP
+
+
+TYPES_OF_FIELDS: Mapping[str, tuple[SourceType, ...]] = {
+    "url": (SourceType.MCP, SourceType.OPENAPI),
+    "command": (SourceType.PROGRAM,),
+    "document": (SourceType.OPENAPI,),
+    "base_url": (SourceType.OPENAPI,),
+    "headers": (SourceType.MCP, SourceType.OPENAPI),
+    "env": (SourceType.PROGRAM,),
+}
+"""Fields that only sources of some types have. Every source has the other fields."""
+
+
+def has_field(name: str, source_type: SourceType) -> bool:
+    """Return whether a source of this type has a field."""
+    return source_type in TYPES_OF_FIELDS.get(name, SourceType)
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """An OpenAPI document that was uploaded: in this request, in an earlier one, or `is_stored` with its source.
@@ -59,26 +95,23 @@ class Document:
         return max(1, round(len(self.text.encode()) / 1000))
 
 
-class SourceSettingsForm(PageForm):
-    """The fields of a source that can be changed later.
+class SourceFields(PageForm):
+    """The fields of sources of all types, except name and type.
 
-    `kept` is the document that stays unless a file or a URL replaces it: the stored one, or one uploaded before.
+    `source_type` is None if the form names no valid one. `kept` is the document that stays unless a file or a URL
+    replaces it: the stored one, or one uploaded before.
     """
 
+    source_type: SourceType | None = None
     url = forms.CharField(
         label=gettext_lazy("URL"),
         required=False,
         max_length=2000,
-        help_text=gettext_lazy("Address of the MCP server (Streamable HTTP) or of the OpenAPI document."),
     )
     command = forms.CharField(
         label=gettext_lazy("Command"),
         required=False,
         widget=forms.Textarea,
-        help_text=gettext_lazy(
-            "A program that speaks MCP over stdio: the program and its arguments, one on each line. Programs are "
-            "listed in TOOLGATE_STDIO_COMMANDS."
-        ),
     )
     document = forms.FileField(  # type: ignore[call-arg]  # django-stubs do not know template_name
         label=gettext_lazy("OpenAPI document"),
@@ -124,27 +157,15 @@ class SourceSettingsForm(PageForm):
         text = normalize_newlines(self.data.get("kept_document", ""))
         if text and "drop_document" not in self.data:
             self.kept = Document(self.data.get("kept_name", ""), text)
+        self.fields["url"].help_text = _allowed_addresses()
+        self.fields["command"].help_text = _allowed_programs()
 
     def values(self) -> dict[str, Any]:
-        """Return the fields as `sources.create_source` takes them."""
-        data = self.cleaned_data
+        """Return the fields of a valid form as `sources.create_source` and `update_source` take them."""
+        names = ("url", "command", "base_url", "headers", "env", "timeout", "trusted")
+        values = {name: self.cleaned_data[name] for name in names if name in self.cleaned_data}
         document = self.kept.text if self.kept else ""
-        return {
-            **({} if document == self.stored else {"document": document}),
-            "url": data["url"],
-            "command": data["command"],
-            "base_url": data["base_url"],
-            "headers": data["headers"],
-            "env": data["env"],
-            "timeout": data["timeout"],
-            "trusted": data["trusted"],
-        }
-
-    def for_kind(self, kind: str) -> "SourceSettingsForm":
-        """Return the form without the fields that a source of this kind does not have."""
-        for name in ("document", "base_url") if kind == Source.Kind.MCP else ("command", "env"):
-            self.fields[name].widget = forms.HiddenInput()
-        return self
+        return values if document == self.stored else {**values, "document": document}
 
     def clean_command(self) -> list[str]:
         """Return the program and its arguments."""
@@ -163,12 +184,46 @@ class SourceSettingsForm(PageForm):
             raise forms.ValidationError(_("This file is not UTF-8 text.")) from None
 
     def clean(self) -> None:
-        """Replace the kept document by an uploaded one, or by a URL; an MCP server has none."""
-        data = self.cleaned_data
+        """Ignore fields of other types; replace the kept document by an uploaded one, or by a URL."""
+        source_type, data = self.source_type, self.cleaned_data
+        if source_type is None:
+            return
+        for name in self.fields:
+            if not has_field(name, source_type):
+                self.errors.pop(name, None)
+                data.pop(name, None)
+        for name in ("command", "url"):
+            if source_type is not SourceType.OPENAPI and data.get(name) in ("", []):
+                self.add_error(name, _("This field is required."))
         if data.get("document"):
             self.kept = data["document"]
-        elif data.get("url") or data.get("kind") == Source.Kind.MCP:
+        elif data.get("url") or source_type is not SourceType.OPENAPI:
             self.kept = None
+
+
+def _allowed_addresses() -> str:
+    allowed = ", ".join(settings.TOOLGATE_EGRESS_ALLOW)
+    if not allowed:
+        return _("Only public addresses are allowed here: TOOLGATE_EGRESS_ALLOW lists no others.")
+    return _("Allowed here: public addresses, and %(addresses)s from TOOLGATE_EGRESS_ALLOW.") % {"addresses": allowed}
+
+
+def _allowed_programs() -> str:
+    programs = ", ".join(settings.TOOLGATE_STDIO_COMMANDS)
+    if not programs:
+        return _("No program is allowed here: TOOLGATE_STDIO_COMMANDS lists none. import_mcp can start any.")
+    return _("The program and its arguments, one on each line. Allowed here: %(programs)s.") % {"programs": programs}
+
+
+class SourceSettingsForm(SourceFields):
+    """The fields of a source that can be changed later: those of its type."""
+
+    def __init__(self, source: Source, *args: Any, **options: Any) -> None:
+        super().__init__(*args, stored=source.document, **options)
+        self.source_type = SourceType.of(source)
+        for name in TYPES_OF_FIELDS:
+            if not has_field(name, self.source_type):
+                del self.fields[name]
 
 
 class AcceptanceForm(PageForm):
@@ -251,7 +306,7 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
     if "enabled" in request.POST:
         sources.update_source(source, {"enabled": request.POST["enabled"] == "yes"}, by=request.user)
         return redirect("source", name)
-    form = SourceSettingsForm(request.POST, request.FILES, stored=source.document)
+    form = SourceSettingsForm(source, request.POST, request.FILES)
     if form.is_valid():
         with form.refusals_shown():
             sources.update_source(source, form.values(), by=request.user)
@@ -308,7 +363,7 @@ def _render_detail(
         "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools],
         "held": [(tool, _held_choice(tool), held_change(tool)) for tool in held],
         "acceptance": acceptance or AcceptanceForm(held),
-        "form": (form or SourceSettingsForm(initial=_initial(source), stored=source.document)).for_kind(source.kind),
+        "form": form or SourceSettingsForm(source, initial=_initial(source)),
     }
     return render(request, "sources/source.html", shown, status=status)
 

@@ -209,10 +209,8 @@ def create_a_token(page: Page) -> None:
 def preview_a_source(page: Page) -> None:
     """Press Enter in the form of a new source, twice: the second time beside its preview."""
     page.goto("/sources/new/")
-    page.locator("#id_kind").select_option("openapi")
-    page.get_by_label("OpenAPI document").set_input_files(
-        {"name": "shop.json", "mimeType": "", "buffer": SHOP.encode()}
-    )
+    page.locator("[name=kind][value=openapi]").check()
+    page.locator("#id_document").set_input_files({"name": "shop.json", "mimeType": "", "buffer": SHOP.encode()})
     for _ in range(2):
         page.get_by_label("Name", exact=True).fill("shop")
         page.keyboard.press("Enter")

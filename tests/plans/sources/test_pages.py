@@ -181,7 +181,7 @@ def test_disabled_source_cannot_be_synchronised_from_the_list(shop, admin, clien
     [
         ({}, "a\nb\n"),
         ({"url": "https://shop.example/openapi.json"}, None),
-        ({"kind": "mcp"}, None),
+        ({"kind": "mcp", "url": "https://wiki.example/mcp"}, None),
         ({"drop_document": "on"}, None),
     ],
     ids=["kept", "replaced by a URL", "of another kind", "removed"],
@@ -189,6 +189,37 @@ def test_disabled_source_cannot_be_synchronised_from_the_list(shop, admin, clien
 def test_uploaded_document_is_kept(changed, kept):
     form = NewSourceForm({"name": "shop", "kind": "openapi", "timeout": "30", "kept_document": "a\r\nb\r\n", **changed})
     assert form.is_valid() and form.values().get("document") == kept
+
+
+def test_fields_of_other_types_are_ignored(settings):
+    settings.TOOLGATE_STDIO_COMMANDS = ["uvx"]
+    sent = {"url": "https://wiki.example/mcp", "headers": "no pair", "command": "uvx\nwiki", "env": "A=b"}
+    form = NewSourceForm({"name": "wiki", "kind": "program", "timeout": "30", "kept_document": "{}", **sent})
+    assert form.is_valid()
+    common = {"name": "wiki", "timeout": 30, "trusted": False}
+    assert form.values() == {**common, "kind": "mcp", "command": ["uvx", "wiki"], "env": {"A": "b"}}
+    missing = NewSourceForm({"name": "wiki", "kind": "mcp", "timeout": "30", "command": "uvx"})
+    assert set(missing.errors) == {"url"}
+
+
+@pytest.mark.parametrize("programs", [[], ["uvx"]])
+def test_form_says_first_what_the_installation_allows(programs, settings):
+    settings.TOOLGATE_STDIO_COMMANDS, settings.TOOLGATE_EGRESS_ALLOW = programs, ["wiki.internal"]
+    form = NewSourceForm()
+    assert {str(each): is_allowed for each, _, is_allowed, _ in form.type_lines}["program"] == bool(programs)
+    assert "wiki.internal" in form["url"].help_text and ("uvx" in form["command"].help_text) == bool(programs)
+
+
+def test_settings_page_has_the_fields_of_the_type(shop, client):
+    page = client.get("/sources/shop/")
+    assert set(page.context["form"].fields) == {"url", "document", "base_url", "headers", "timeout", "trusted"}
+
+
+def test_preview_counts_tools_that_run_unasked(add):
+    document = deepcopy(SHOP)
+    document["paths"]["/orders"]["post"] = document["paths"]["/orders"]["get"] | {"operationId": "add_order"}
+    shown = add("preview", kept_document=json.dumps(document)).context["choices"]
+    assert [each.tool.name for each in shown.unasked] == ["add_order"]
 
 
 def test_new_document_replaces_the_stored_one(shop, client):
