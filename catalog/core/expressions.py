@@ -1,174 +1,355 @@
-"""Safe evaluator of one expression: values, operators and a few functions; no names, no attributes.
+"""The expression language of `done_check` and the tool `eval_form`: literals, names, operators and FUNCTIONS.
 
-Every node type must be on a list of allowed ones before anything is computed, and every operation is bounded in size.
+There are no attributes, comprehensions, f-strings or keyword arguments. The size of every operation is charged to one
+budget before the operation runs, so an expression takes milliseconds, whatever the values that it names.
 """
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
-from simpleeval import EvalWithCompoundTypes, InvalidExpression  # type: ignore[import-untyped]
+from simpleeval import EvalWithCompoundTypes  # type: ignore[import-untyped]
 
-from catalog.errors import ToolError
-
-MAX_EXPRESSION_LENGTH = 500
-MAX_EXPRESSION_DEPTH = 20
-MAX_NUMBER = 10**30
-MAX_ITEMS = 1000
-MAX_EXPONENT = 100
+MAX_CHARACTERS = 500
+MAX_DEPTH = 20
+MAX_BITS = 4096
+MAX_LENGTH = 256 * 1024
+MAX_EXPONENT = 1000
 MAX_DIGITS = 15
+MAX_COST = 250_000
+"""Maximum cost of an evaluation: one for each value handled, and one more for each 32 characters or bits of it."""
+CHARACTERS_PER_COST = 32
+BITS_PER_COST = 32
+MIN_CHARACTERS = 3
+"""Minimum characters that a unit of cost has as text: a digit, a comma and a space."""
 
-_ALLOWED_NODES = (
-    *(
-        ast.Expression,
-        ast.Constant,
-        ast.Load,
-        ast.List,
-        ast.Tuple,
-        ast.Dict,
-        ast.Subscript,
-        ast.Call,
-        ast.Name,
-    ),
-    *(ast.UnaryOp, ast.UAdd, ast.USub, ast.Not, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv),
-    *(
-        ast.Mod,
-        ast.Pow,
-        ast.BoolOp,
-        ast.And,
-        ast.Or,
-        ast.IfExp,
-        ast.Compare,
-        ast.Eq,
-        ast.NotEq,
-        ast.Lt,
-        ast.LtE,
-    ),
-    *(ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Is, ast.IsNot),
-)
+Number = int | float
+_CONTAINERS = (list, dict, tuple)
 
 
-def evaluate_expression(form: str) -> Any:
-    """Return the value of an expression. Raises ToolError with the reason if it cannot be evaluated."""
-    tree = _parse(form)
-    _validate(tree.body, MAX_EXPRESSION_DEPTH)
-    evaluator = EvalWithCompoundTypes(operators=_OPERATORS, functions=dict(_FUNCTIONS), names={})
+class ExpressionError(ValueError):
+    """The expression is not part of the language or has no value; the message says why and contains no value."""
+
+
+class UnknownName(ExpressionError):
+    """The expression uses a name that is not defined."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The name '{name}' is not defined. Write the value itself.")
+        self.name = name
+
+
+class Names(Protocol):
+    """The values of an expression's names; an undefined one raises KeyError."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+class CostExceeded(Exception):
+    """The expression costs more than MAX_COST."""
+
+
+class Budget:
+    """The cost that an evaluation may still incur."""
+
+    def __init__(self, left: int = MAX_COST) -> None:
+        self.left = left
+
+    def charge(self, cost: int) -> None:
+        """Take this cost. Raises CostExceeded if it is more than what is left."""
+        self.left -= cost
+        if self.left < 0:
+            raise CostExceeded
+
+    def charge_value(self, value: object, times: int = 1) -> None:
+        """Take the cost of going through a value and everything in it, once for each place where it stands."""
+        level = [value]
+        while level:  # by level, so that a large list that stands many times is counted before it is gone through
+            self.charge(times * len(level))
+            extra = 0
+            deeper: list[object] = []
+            for each in level:
+                if isinstance(each, str):
+                    extra += len(each) // CHARACTERS_PER_COST
+                elif isinstance(each, int):
+                    extra += each.bit_length() // BITS_PER_COST
+                elif isinstance(each, _CONTAINERS):
+                    if len(deeper) + len(each) > self.left:
+                        raise CostExceeded
+                    deeper.extend(each)
+                    if isinstance(each, dict):
+                        deeper.extend(each.values())
+            self.charge(times * extra)
+            level = deeper
+
+
+@lru_cache(maxsize=4096)
+def parse(expression: str) -> ast.expr:
+    """Return the expression's tree. Raises ExpressionError if it does not parse or uses a forbidden element."""
+    if len(expression) > MAX_CHARACTERS:
+        raise ExpressionError(f"An expression may have at most {MAX_CHARACTERS} characters.")
     try:
-        return _check_bounds(evaluator.eval("", previously_parsed=tree.body))
-    except ToolError:
+        tree = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ExpressionError("This is not an expression, such as: revenue is not None") from None
+    _check_node(tree, MAX_DEPTH)
+    return tree
+
+
+def evaluate(expression: str, names: Names) -> Any:
+    """Return the value of an expression. Raises ExpressionError if it is not allowed, too costly, or has no value."""
+    tree = parse(expression)
+    try:
+        return _Evaluator(names).eval(expression, tree)
+    except ExpressionError:
         raise
-    except InvalidExpression as error:
-        raise ToolError(f"This cannot be evaluated: {_first_line(error)}") from None
-    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise ToolError(f"This cannot be evaluated: {type(error).__name__}: {_first_line(error)}") from None
+    except tuple(_REASONS) as error:
+        reason = next(text for kind, text in _REASONS.items() if isinstance(error, kind))
+        raise ExpressionError(f"The expression could not be evaluated: {reason}.") from None
 
 
-def _parse(form: str) -> ast.Expression:
-    if len(form) > MAX_EXPRESSION_LENGTH:
-        raise ToolError(f"An expression may have at most {MAX_EXPRESSION_LENGTH} characters.")
-    try:
-        return ast.parse(form.strip(), mode="eval")
-    except SyntaxError as error:
-        raise ToolError(f"This is not an expression: {error.msg}.") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise ToolError(f"This is not an expression: {_first_line(error)}") from None
-
-
-def _validate(node: ast.AST, depth: int) -> None:
-    if depth <= 0:
-        raise ToolError(f"An expression may nest at most {MAX_EXPRESSION_DEPTH} levels.")
-    if not isinstance(node, _ALLOWED_NODES):
-        raise ToolError(
-            f"{type(node).__name__} is not allowed here: only values, operators and {', '.join(_FUNCTIONS)}."
-        )
+def _check_node(node: ast.AST, depth: int) -> None:
+    if depth == 0:
+        raise ExpressionError(f"An expression may nest at most {MAX_DEPTH} levels deep.")
+    if type(node) not in _NODES and type(node) not in _UNCHECKED_NODES:
+        raise ExpressionError(f"An expression may not use {_NODE_NAMES.get(type(node), type(node).__name__)}.")
     if isinstance(node, ast.Call):
-        _validate_call(node)
-    elif isinstance(node, ast.Name):
-        raise ToolError(f"The name '{node.id}' is not defined. Write the value itself.")
-    elif isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float | str | None):
-        raise ToolError(f"A value of type {type(node.value).__name__} is not allowed here.")
+        if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
+            raise ExpressionError(f"An expression may call only {', '.join(sorted(FUNCTIONS))}.")
+        if node.keywords:
+            raise ExpressionError("An expression may not name arguments in a call.")
+    if isinstance(node, ast.Constant) and type(node.value) not in _LITERALS:
+        raise ExpressionError(f"An expression may not use {type(node.value).__name__} literals.")
+    if isinstance(node, ast.Dict) and None in node.keys:
+        raise ExpressionError("An expression may not use ** to unpack.")
     for child in ast.iter_child_nodes(node):
-        if not (isinstance(node, ast.Call) and child is node.func):
-            _validate(child, depth - 1)
+        _check_node(child, depth if type(child) in _UNCHECKED_NODES else depth - 1)
 
 
-def _validate_call(node: ast.Call) -> None:
-    if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
-        raise ToolError(f"Only these functions can be called, with plain arguments: {', '.join(_FUNCTIONS)}.")
-
-
-def _check_bounds(value: Any) -> Any:
-    if isinstance(value, int | float) and (not isfinite(value) or abs(value) > MAX_NUMBER):
-        raise ToolError("The number becomes too large.")
-    if isinstance(value, str | list | tuple | dict) and len(value) > MAX_ITEMS:
-        raise ToolError(f"The value becomes longer than {MAX_ITEMS} entries.")
+def _number(value: object) -> Number:
+    """Return a number that arithmetic takes. Raises TypeError for anything else, OverflowError if it is too large."""
+    if not isinstance(value, int | float):
+        raise TypeError
+    if not isfinite(value) if isinstance(value, float) else value.bit_length() > MAX_BITS:
+        raise OverflowError
     return value
 
 
-def _number(value: object) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ToolError(f"Arithmetic needs numbers, not {type(value).__name__}.")
-    return value
+def _arithmetic(compute: Callable[[Number, Number], Any]) -> Callable[[Budget, object, object], Number]:
+    def operate(budget: Budget, left: object, right: object) -> Number:
+        budget.charge_value(left)
+        budget.charge_value(right)
+        return _number(compute(_number(left), _number(right)))
+
+    return operate
 
 
-def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda left, right: _check_bounds(operation(_number(left), _number(right)))
+def _power(base: Number, exponent: Number) -> Number:
+    bits = base.bit_length() if isinstance(base, int) else 1
+    if abs(exponent) > MAX_EXPONENT or bits * abs(exponent) > MAX_BITS:
+        raise OverflowError
+    result = base**exponent
+    if isinstance(result, complex):
+        raise ValueError
+    return result
 
 
-def _add(left: Any, right: Any) -> Any:
-    if type(left) is type(right) and isinstance(left, str | list):
-        return _check_bounds(left + right)
-    return _check_bounds(_number(left) + _number(right))
+_add_numbers = _arithmetic(operator.add)
 
 
-def _power(base: Any, exponent: Any) -> Any:
-    if abs(_number(exponent)) > MAX_EXPONENT:
-        raise ToolError(f"An exponent may be at most {MAX_EXPONENT}.")
-    return _number(_check_bounds(_number(base) ** exponent))
+def _add(budget: Budget, left: Any, right: Any) -> Any:
+    if type(left) is not type(right) or not isinstance(left, str | list | tuple):
+        return _add_numbers(budget, left, right)
+    length = len(left) + len(right)
+    if length > MAX_LENGTH:
+        raise OverflowError
+    budget.charge(length // CHARACTERS_PER_COST if isinstance(left, str) else length)
+    return left + right
 
 
-def _round(number: Any, digits: int = 0) -> Any:
-    if abs(_number(digits)) > MAX_DIGITS:
-        raise ToolError(f"round() takes at most {MAX_DIGITS} digits.")
+def _sign(apply: Callable[[Number], Number]) -> Callable[[Budget, object], Number]:
+    def operate(budget: Budget, value: object) -> Number:
+        budget.charge_value(value)
+        return apply(_number(value))
+
+    return operate
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Budget, Any, Any], bool]:
+    def operate(budget: Budget, left: Any, right: Any) -> bool:
+        if isinstance(left, (str, *_CONTAINERS)) and isinstance(right, type(left)):
+            budget.charge_value(min(left, right, key=len))
+        return compare(left, right)
+
+    return operate
+
+
+def _contains(budget: Budget, item: Any, container: Any) -> bool:
+    if isinstance(container, list | tuple) and isinstance(item, (str, *_CONTAINERS)):
+        budget.charge_value(container)
+    elif isinstance(container, dict):
+        budget.charge_value(item)
+    elif isinstance(container, str):
+        budget.charge_value([item, container])
+    else:
+        budget.charge(len(container))
+    return item in container
+
+
+def _subscript(budget: Budget, container: Any, key: Any) -> Any:
+    if isinstance(key, slice):
+        length = len(range(*key.indices(len(container))))
+        budget.charge(length // CHARACTERS_PER_COST if isinstance(container, str) else length)
+    return container[key]
+
+
+def _total(budget: Budget, values: Sequence[object]) -> Number:
+    budget.charge(len(values))
+    return _number(sum(_number(value) for value in values))
+
+
+def _over_all_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Charge each argument whole: the function compares, formats or converts everything in it."""
+
+    def call(budget: Budget, *arguments: Any) -> Any:
+        budget.charge_value(arguments)
+        return function(*arguments)
+
+    return call
+
+
+def _over_items(function: Callable[[Any], Any]) -> Callable[[Budget, Any], Any]:
+    """Charge the items of the argument, but not what is in them."""
+
+    def call(budget: Budget, values: Any) -> Any:
+        budget.charge(len(values))
+        return function(values)
+
+    return call
+
+
+def _sorted(budget: Budget, values: Any) -> list[Any]:
+    budget.charge_value(values, times=len(values).bit_length())
+    return sorted(values)
+
+
+def _text(budget: Budget, value: object = "") -> str:
+    if isinstance(value, str):
+        return value
+    left = budget.left
+    budget.charge_value(value)
+    if (left - budget.left) * MIN_CHARACTERS > MAX_LENGTH:
+        raise OverflowError
+    text = str(value)
+    if len(text) > MAX_LENGTH:
+        raise OverflowError
+    return text
+
+
+def _round(number: object, digits: object = 0) -> Number:
+    if not isinstance(digits, int) or abs(digits) > MAX_DIGITS:
+        raise OverflowError
     return round(_number(number), digits) if digits else round(_number(number))
 
 
-_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "len": lambda _, value: len(value),
+    "any": _over_items(any),
+    "all": _over_items(all),
+    "min": _over_all_values(min),
+    "max": _over_all_values(max),
+    "sum": _total,
+    "abs": _sign(abs),
+    "bool": lambda _, value=False: bool(value),
+    "int": _over_all_values(int),
+    "str": _text,
+    "float": _over_all_values(lambda value=0.0: _number(float(value))),
+    "isinstance": lambda _, value, kinds: isinstance(value, kinds),
+    "round": _over_all_values(_round),
+    "sorted": _sorted,
+}
+
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: _add,
-    ast.Sub: _numeric(operator.sub),
-    ast.Mult: _numeric(operator.mul),
-    ast.Div: _numeric(operator.truediv),
-    ast.FloorDiv: _numeric(operator.floordiv),
-    ast.Mod: _numeric(operator.mod),
-    ast.Pow: _power,
-    ast.UAdd: lambda value: +_number(value),
-    ast.USub: lambda value: -_number(value),
-    ast.Not: operator.not_,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda item, container: item in container,
-    ast.NotIn: lambda item, container: item not in container,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": abs,
-    "round": _round,
-    "min": min,
-    "max": max,
-    "sum": sum,
-    "len": len,
-    "int": int,
-    "float": float,
-    "sorted": sorted,
+    ast.Sub: _arithmetic(operator.sub),
+    ast.Mult: _arithmetic(operator.mul),
+    ast.Div: _arithmetic(operator.truediv),
+    ast.FloorDiv: _arithmetic(operator.floordiv),
+    ast.Mod: _arithmetic(operator.mod),
+    ast.Pow: _arithmetic(_power),
+    ast.UAdd: _sign(operator.pos),
+    ast.USub: _sign(operator.neg),
+    ast.Not: lambda _, value: not value,
+    ast.Eq: _comparison(operator.eq),
+    ast.NotEq: _comparison(operator.ne),
+    ast.Lt: _comparison(operator.lt),
+    ast.LtE: _comparison(operator.le),
+    ast.Gt: _comparison(operator.gt),
+    ast.GtE: _comparison(operator.ge),
+    ast.Is: lambda _, left, right: left is right,
+    ast.IsNot: lambda _, left, right: left is not right,
+    ast.In: _contains,
+    ast.NotIn: lambda budget, item, container: not _contains(budget, item, container),
 }
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:200] or type(error).__name__
+class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]
+    """simpleeval's node handlers with our own tables; created per evaluation, so its costly defaults are skipped."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.budget = Budget()
+        self.operators = {kind: partial(operate, self.budget) for kind, operate in _OPERATORS.items()}
+        self.functions = {name: partial(function, self.budget) for name, function in FUNCTIONS.items()}
+
+    def _eval(self, node: ast.AST) -> Any:
+        self.budget.charge(1)
+        return _NODES[type(node)](self, node)
+
+    def _eval_name(self, node: ast.Name) -> Any:
+        try:
+            return self.names[node.id]
+        except KeyError:
+            raise UnknownName(node.id) from None
+
+    def _eval_subscript(self, node: ast.Subscript) -> Any:
+        return _subscript(self.budget, self._eval(node.value), self._eval(node.slice))
+
+
+_NODES: Mapping[type[ast.AST], Callable[[_Evaluator, Any], Any]] = {
+    ast.Constant: lambda _, node: node.value,
+    ast.Name: _Evaluator._eval_name,
+    ast.List: _Evaluator._eval_list,
+    ast.Tuple: _Evaluator._eval_tuple,
+    ast.Dict: _Evaluator._eval_dict,
+    ast.BoolOp: _Evaluator._eval_boolop,
+    ast.UnaryOp: _Evaluator._eval_unaryop,
+    ast.BinOp: _Evaluator._eval_binop,
+    ast.Compare: _Evaluator._eval_compare,
+    ast.IfExp: _Evaluator._eval_ifexp,
+    ast.Call: _Evaluator._eval_call,
+    ast.Subscript: _Evaluator._eval_subscript,
+    ast.Slice: _Evaluator._eval_slice,
+}
+_UNCHECKED_NODES = frozenset({ast.And, ast.Or, ast.Load, *_OPERATORS})
+_LITERALS = frozenset({str, int, float, bool, type(None)})
+_NODE_NAMES: Mapping[type[ast.AST], str] = {
+    ast.Attribute: "attributes or methods; write value['key'] instead of value.key",
+    ast.Lambda: "lambda",
+    ast.JoinedStr: "f-strings",
+    ast.NamedExpr: "assignment",
+    ast.Starred: "* to unpack",
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "comprehensions"),
+}
+_REASONS: Mapping[type[Exception], str] = {
+    CostExceeded: f"it would handle more than {MAX_COST:,} values; refer to a smaller part",
+    ZeroDivisionError: "it divides by zero",
+    OverflowError: "a number, string or list in it becomes too large",
+    LookupError: "a key or position that it reads does not exist",
+    ValueError: "a string in it is not a number",
+    TypeError: "it combines values of incompatible types",
+    RecursionError: "a value in it is nested too deeply",
+}

@@ -4,15 +4,15 @@ Pure functions, bounded for hostile input; hunks are counted from 0.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from functools import cached_property
-from itertools import chain, groupby, zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from typing import Any
 
 CONTEXT_LINES = 3
-# The comparison is quadratic in an agent's text. Beyond these products of lengths, old and new follow unmarked.
+# The comparison is cubic in an agent's text. Beyond these costs, old and new follow unmarked.
 MAX_LINE_PAIRS = 1_000_000
 MAX_WORD_PAIRS = 10_000
 MAX_TOTAL_WORD_PAIRS = 200_000
@@ -148,6 +148,10 @@ class _Budget:
 
     left: int
 
+    @property
+    def is_used_up(self) -> bool:
+        return self.left < LINE_COST
+
     def takes(self, cost: int) -> bool:
         affordable = cost <= min(MAX_WORD_PAIRS, self.left)
         self.left -= cost if affordable else 0
@@ -176,13 +180,30 @@ def _opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
     if head:
         yield "equal", 0, head, 0, head
     if (i2 - head) * (j2 - head) <= MAX_LINE_PAIRS:
-        matcher = SequenceMatcher(None, old[head:i2], new[head:j2])
+        matcher = _BoundedMatcher(old[head:i2], new[head:j2], MAX_LINE_PAIRS)
         for tag, a, b, c, d in matcher.get_opcodes():
             yield tag, a + head, b + head, c + head, d + head
     else:
         yield "replace", head, i2, head, j2
     if tail:
         yield "equal", i2, len(old), j2, len(new)
+
+
+class _BoundedMatcher(SequenceMatcher[str]):
+    """A SequenceMatcher that finds nothing more once it has compared `left` pairs of items."""
+
+    def __init__(self, old: list[str], new: list[str], left: int, *, autojunk: bool = True) -> None:
+        self._old, self._left = old, left
+        super().__init__(None, old, new, autojunk)
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        """Return the longest match, or an empty one if looking for it would cost more than is left."""
+        places: Mapping[str, Sequence[int]] = self.b2j  # type: ignore[attr-defined]
+        if self._left >= 0:
+            self._left -= sum(1 + len(places.get(item, ())) for item in self._old[alo:ahi])
+        if self._left < 0:
+            return Match(alo, blo, 0)
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def _common_length(old: list[str], new: list[str]) -> int:
@@ -206,10 +227,15 @@ def _mark_words(old: list[str], new: list[str], budget: _Budget) -> tuple[list[_
 
 
 def _word_segments(old: str, new: str, budget: _Budget) -> tuple[_Segments, _Segments]:
-    a, b = _WORD_PATTERN.findall(_visible_line(old)), _WORD_PATTERN.findall(_visible_line(new))
+    if budget.is_used_up:
+        return _unmarked_segment(old), _unmarked_segment(new)
+    a, b = (
+        [match[0] for match in islice(_WORD_PATTERN.finditer(_visible_line(line)), MAX_WORD_PAIRS + 1)]
+        for line in (old, new)
+    )
     if not budget.takes(LINE_COST + len(a) * len(b)):
         return _unmarked_segment(old), _unmarked_segment(new)
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    matcher = _BoundedMatcher(a, b, LINE_COST + MAX_WORD_PAIRS, autojunk=False)
     if matcher.ratio() < MIN_SIMILARITY:
         return _unmarked_segment(old), _unmarked_segment(new)
     codes = matcher.get_opcodes()

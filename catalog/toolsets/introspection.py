@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.core.expressions import evaluate_expression
+from catalog.core.expressions import ExpressionError, evaluate
 from catalog.errors import DataNotFound, ToolError
 from catalog.tools import tool
 
 MAX_MATCHES = 100
 MAX_DOCUMENTATION = 4000
+MAX_NUMBER = 10**30
 
 Symbol = Annotated[
     str, Field(description="Dotted name in the Python standard library, such as json.dumps", max_length=200)
@@ -27,7 +28,7 @@ Query = Annotated[str, Field(description="Part of a name; letter case is ignored
 Module = Annotated[str | None, Field(description="Look only into this module", max_length=100)]
 Form = Annotated[
     str,
-    Field(description="Expression of values, operators, lists and round, min, max, sum, len", max_length=500),
+    Field(description="Expression of values, operators, lists and round, min, max, sum, len, sorted", max_length=500),
 ]
 
 
@@ -71,7 +72,13 @@ def function_arglist(symbol: Symbol) -> dict[str, Any]:
 @tool(safety_level="cautious", categories=["execution"], retry_safe=True)
 def eval_form(form: Form) -> Any:
     """Evaluate an expression such as (394328 - 365817) / 365817 * 100 and return its value."""
-    return evaluate_expression(form)
+    try:
+        value = evaluate(form, {})
+    except ExpressionError as error:
+        raise ToolError(str(error)) from None
+    if isinstance(value, int | float) and not -MAX_NUMBER <= value <= MAX_NUMBER:
+        raise ToolError(f"The number is too large: at most {MAX_NUMBER:.0e} is returned.")
+    return value
 
 
 def _arguments(found: object) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from catalog.core.canonical_json import Json
+from catalog.core.expressions import ExpressionError
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, QueryTypeUnsupported
@@ -321,7 +322,7 @@ def _done_check(here: str, step: StepDocument) -> Iterator[Problem]:
         return
     try:
         constant = conditions.is_constant(step.done_check)
-    except conditions.ConditionError as refusal:
+    except ExpressionError as refusal:
         yield _error(f"{here}.done_check", "done_check_invalid", str(refusal))
         return
     if constant:

@@ -98,14 +98,15 @@ class _Resolver:
 
     def look_up(self, reference: Reference) -> Any:
         if reference.key in self.instead:
-            return self.instead[reference.key]
-        if reference.key not in self.memory:
+            found: Any = self.instead[reference.key]
+        elif reference.key not in self.memory:
             raise field_error(reference.where, "missing_key", f"{reference}: there is no such key in memory.")
-        try:
-            found = follow(self.memory[reference.key], reference.path)
-        except LookupError:
-            message = f"{reference}: '{reference.key}' has no value at that path."
-            raise field_error(reference.where, "missing_path", message) from None
+        else:
+            try:
+                found = follow(self.memory[reference.key], reference.path)
+            except LookupError:
+                message = f"{reference}: '{reference.key}' has no value at that path."
+                raise field_error(reference.where, "missing_path", message) from None
         self.left -= json_size(found)
         if self.left < 0:
             message = f"{reference}: the values exceed {MAX_BYTES:,} bytes. Refer to a smaller part."

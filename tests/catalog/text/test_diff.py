@@ -1,9 +1,13 @@
 """Text diffs: completeness, and bounded cost with hostile texts."""
 
+from difflib import Match, SequenceMatcher
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.text.diff import MAX_DIFF_ROWS, diff_texts, side_by_side, truncate_rows
+from catalog.text.diff import MAX_DIFF_ROWS, MAX_LINE_PAIRS, diff_texts, side_by_side, truncate_rows
 
 
 def rebuilt(before: str, after: str) -> tuple[list[str], list[str]]:
@@ -89,3 +93,22 @@ def test_side_by_side_contains_every_line_once(before, after) -> None:
     assert [old for old, _ in pairs if old and old.kind != "add"] == [row for row in rows if row.kind != "add"]
     assert [new for _, new in pairs if new and new.kind != "del"] == [row for row in rows if row.kind != "del"]
     assert all(old is new or {old and old.kind, new and new.kind} <= {"del", "add", None} for old, new in pairs)
+
+
+def test_lines_without_end_of_matches_are_compared_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    find = SequenceMatcher.find_longest_match
+
+    def counted(self: Any, alo: int, ahi: int, blo: int, bhi: int) -> Match:
+        compared.append(sum(len(self.b2j.get(item, ())) for item in self.a[alo:ahi]))
+        return find(self, alo, ahi, blo, bhi)
+
+    monkeypatch.setattr(SequenceMatcher, "find_longest_match", counted)
+    old, new = (
+        "\n".join("a" if n % 2 else f"{side}{n}" for n in range(size)) for side, size in (("x", 5000), ("y", 190))
+    )
+
+    change = diff_texts(old, new)
+
+    assert sum(compared) <= MAX_LINE_PAIRS
+    assert (change.removed, change.added) >= (2500, 95)
