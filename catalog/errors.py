@@ -308,6 +308,10 @@ class MalformedJSON(ToolgateError):
         """The dotted path of the invalid value, empty for the document itself."""
         return ".".join(self.steps)
 
+    def user_message(self) -> str:
+        """Return the message with the path of the invalid value."""
+        return str(self)
+
     def __str__(self) -> str:
         return f"{self.message} (at {self.path})" if self.steps else self.message
 

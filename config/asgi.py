@@ -17,6 +17,7 @@ django.setup(set_prefix=False)
 from config.serving.handler import ThreadedHandler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
 from config.serving.mcp import McpRouter, McpServer  # noqa: E402
+from config.serving.request_headers import SingleHeaders  # noqa: E402
 from plans.live.feed import current_feed  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
@@ -33,8 +34,8 @@ def build_application(*, executes: bool) -> ProtocolTypeRouter:
     return ProtocolTypeRouter(
         {
             "lifespan": Lifespan(executes=executes, around=mcp.run),
-            "http": McpRouter(mcp, WaitForCall(ThreadedHandler(), wait_for_call)),
-            "websocket": URLRouter(websocket_urlpatterns),
+            "http": SingleHeaders(McpRouter(mcp, WaitForCall(ThreadedHandler(), wait_for_call))),
+            "websocket": SingleHeaders(URLRouter(websocket_urlpatterns)),
         }
     )
 

@@ -23,7 +23,8 @@ from config.operations.request_log import METHODS, request_ids
 from config.serving.request_body import BodyRefused, read_body
 
 ENDPOINT = "plans.mcp.endpoint"
-PATHS = frozenset({"/mcp", "/mcp/"})
+PATHS = frozenset({b"/mcp", b"/mcp/"})
+"""Paths as sent: with percent-encoded letters they are other paths, as for rules of a proxy that name `/mcp`."""
 REASONS = {
     408: "The request body was not received in time.",
     413: "The request body is too large.",
@@ -113,7 +114,7 @@ class McpRouter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["path"] not in PATHS:
+        if scope.get("raw_path", scope["path"].encode()) not in PATHS:
             await self._others(scope, receive, send)
             return
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}

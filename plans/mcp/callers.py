@@ -27,6 +27,8 @@ from plans.store.requesters import Requester
 SCOPE = "calls:create"
 SCOPE_KEY = "toolgate.caller"
 """The key in an ASGI scope that holds the caller of the request."""
+FAULT_KEY = "toolgate.arguments_fault"
+"""The key in an ASGI scope of the MalformedJSON that says why the arguments of a call cannot be read, or None."""
 CHECK_SECONDS = 3.0
 """Seconds after which a request that waits verifies its token again."""
 

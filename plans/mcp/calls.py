@@ -94,7 +94,7 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
 
 
 def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState:
-    """Store a call that may be held, or join an undecided one of the same token with the same arguments.
+    """Store a call that may be held, or join an undecided one of the same token and session with the same arguments.
 
     May take seconds: for the tool's preview, and while another thread stores the same call. Raises what `create_call`
     raises, and CallBusy.
@@ -102,8 +102,8 @@ def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], sess
     by, order = caller.requester(session), CallOrder(tool=name, arguments=arguments)
     text = engine_calls.prepare_call(name, arguments, to_leave=True).text
     likeness = likeness_of(name, text)
-    with _serialized(f"{caller.token.pk} {likeness}"):
-        call = _undecided_duplicate(likeness, caller.token) or create_call(order, by=by)
+    with _serialized(f"{caller.token.pk} {likeness} {session}"):
+        call = _undecided_duplicate(likeness, caller.token, session) or create_call(order, by=by)
     return _read_soon(call)
 
 
@@ -111,12 +111,12 @@ def _read_soon(call: Call) -> CallState:
     return read_soon(call, lambda: state_of(call.public_id), lambda state: state.is_running)
 
 
-def _undecided_duplicate(likeness: str, token: ApiToken) -> Call | None:
-    """Return the call of this token with this likeness that nobody has decided."""
+def _undecided_duplicate(likeness: str, token: ApiToken, session: str) -> Call | None:
+    """Return the call of this token and session with this likeness that nobody has decided."""
     pending = ApprovalRequest.objects.filter(
         likeness=likeness, status=RequestStatus.PENDING, expires_at__gt=clock.now(), is_early=False
     )
-    own = pending.filter(call__token=token, call__status=CallStatus.HELD)
+    own = pending.filter(call__token=token, call__session=session, call__status=CallStatus.HELD)
     request = own.select_related("call").order_by("-pk").first()
     return request.call if request is not None else None
 

@@ -14,34 +14,23 @@ from typing import Any
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
 from catalog.core.asgi import Message, Receive, Scope, Send, measure_as
-from catalog.core.canonical_json import MAX_JSON_BYTES, parse_json
+from catalog.core.canonical_json import MAX_JSON_BYTES
 from catalog.core.transactions import is_unavailable, log_unexpected
-from catalog.errors import MalformedJSON, TooLarge
 from plans.live.long_polling import until_stopped
 from plans.live.sockets import is_allowed_origin, until_one_ends
 from plans.mcp import waiting
-from plans.mcp.callers import SCOPE_KEY, Caller, in_thread, verify
+from plans.mcp.callers import FAULT_KEY, SCOPE_KEY, Caller, in_thread, verify
 from plans.mcp.list_changes import MAX_STREAMS_PER_TOKEN, ListChanges, Stream, StreamsClosed, TooManyStreams
+from plans.mcp.messages import Refusal, read_message
 from plans.mcp.server import build_server
 
 LISTEN = "subscriptions/listen"
 BEARER_ERROR = 'Bearer error="invalid_token", error_description="This token is unknown, expired or revoked."'
-
-
-class Refusal(Exception):
-    """A request that is answered before the protocol sees it: with a status, a JSON-RPC code and a sentence."""
-
-    def __init__(self, status: int, code: int, message: str, *headers: tuple[bytes, bytes]) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = headers
 
 
 class McpEndpoint:
@@ -99,8 +88,11 @@ class McpEndpoint:
         if scope["method"] == "GET" and is_of_handshake_era(headers):
             await self._stream_changes(scope, headers, receive, send)
             return
-        # The SDK parses the body again; it takes no parsed messages, and its own parser accepts more than strict JSON.
-        message = parse_message(first.get("body", b"")) if scope["method"] == "POST" else None
+        message = None
+        if scope["method"] == "POST":
+            # The SDK parses the body again; it takes no parsed messages, and its own parser accepts more than we do.
+            received = read_message(first.get("body", b""))
+            message, scope[FAULT_KEY], first["body"] = received.content, received.fault, received.body
         self._end_cancelled(caller, message)
         serve = partial(self._manager.handle_request, scope, replay(first, receive), send)
         if isinstance(message, dict) and message.get("method") == LISTEN:
@@ -164,22 +156,31 @@ def unavailable(message: str) -> Refusal:
 
 
 async def answer(refusal: Refusal, send: Send) -> None:
-    """Send a refusal as a JSON-RPC error without a request id."""
+    """Send a refusal as a JSON-RPC error."""
     error = {"code": refusal.code, "message": refusal.message}
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    body = json.dumps({"jsonrpc": "2.0", "id": refusal.request_id, "error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *refusal.headers]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Return the headers by lower-case name; the last one where a name is repeated."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    """Return the headers by lower-case name; repeated ones are joined with commas, as Django reads them."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    return headers
 
 
 def check_scheme(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Raise Refusal for a request over plain HTTP if TOOLGATE_HTTPS is on."""
-    if settings.TOOLGATE_HTTPS and "https" not in (scope.get("scheme"), headers.get("x-forwarded-proto")):
+    """Raise Refusal for a request over plain HTTP if TOOLGATE_HTTPS is on.
+
+    The scheme is the first that proxies forwarded, else that of the connection, as for Django.
+    """
+    forwarded = headers.get("x-forwarded-proto")
+    scheme = scope.get("scheme") if forwarded is None else forwarded.partition(",")[0].strip()
+    if settings.TOOLGATE_HTTPS and scheme != "https":
         raise Refusal(403, INVALID_REQUEST, "This server accepts HTTPS only.")
 
 
@@ -197,16 +198,6 @@ def is_of_handshake_era(headers: Mapping[str, str]) -> bool:
     """Return whether a request has a protocol version that begins with a handshake; the oldest ones send no header."""
     version = headers.get("mcp-protocol-version")
     return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
-
-
-def parse_message(body: bytes) -> Any:
-    """Return the message in a body. Raises Refusal unless it is strict JSON."""
-    try:
-        return parse_json(body)
-    except TooLarge as error:
-        raise Refusal(413, INVALID_REQUEST, error.message) from None
-    except MalformedJSON as error:
-        raise Refusal(400, PARSE_ERROR, f"Parse error: {error.message}") from None
 
 
 def replay(first: Message, receive: Receive) -> Receive:

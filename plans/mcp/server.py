@@ -22,6 +22,7 @@ from plans.mcp.calls import CallState
 from plans.mcp.waiting import (
     Context,
     caller_of,
+    check_arguments,
     session_of,
     usual_seconds,
     wait_for_end,
@@ -106,6 +107,7 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
     """Answer `tools/call` with the result, a task, or after a bounded wait the pending result."""
     arguments, session = params.arguments or {}, session_of(context)
     try:
+        check_arguments(context)
         if params.name == listing.APPROVAL_RESULT:
             return await approval_result(context, arguments)
         call = caller_of(context), params.name, arguments, session

@@ -21,11 +21,12 @@ from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed
 from catalog.core.asgi import Scope, measure_as
 from catalog.core.transactions import is_unavailable, log_unexpected
+from catalog.errors import MalformedJSON
 from catalog.models import LearntWait
 from plans.live.broadcast import BroadcastChannel
 from plans.live.feed import current_feed
 from plans.mcp import calls
-from plans.mcp.callers import CHECK_SECONDS, SCOPE_KEY, Caller, TokenEnded, in_thread
+from plans.mcp.callers import CHECK_SECONDS, FAULT_KEY, SCOPE_KEY, Caller, TokenEnded, in_thread
 from plans.mcp.calls import CallState
 
 Context = ServerRequestContext[Any, Any]
@@ -47,6 +48,13 @@ def caller_of(context: Context) -> Caller:
     """Return the caller of a request."""
     caller: Caller = _scope_of(context)[SCOPE_KEY]
     return caller
+
+
+def check_arguments(context: Context) -> None:
+    """Raise the MalformedJSON that says why the arguments of a request cannot be read."""
+    fault: MalformedJSON | None = _scope_of(context).get(FAULT_KEY)
+    if fault is not None:
+        raise fault
 
 
 def _scope_of(context: Context) -> Scope:

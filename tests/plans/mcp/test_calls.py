@@ -28,13 +28,16 @@ def caller(catalog: None, workspace: Any, ada: Any) -> Caller:
     return caller_for(ada)
 
 
-def test_identical_calls_of_a_token_join_across_sessions_and_interfaces(caller: Caller) -> None:
-    by = Requester(caller.user, caller.token, via="rest", session="s0")
-    first = create_call(CallOrder(tool="write_file", arguments=WRITE), by=by)
-    states = [calls.open_held_call(caller, "write_file", WRITE, session) for session in ("s1", "s2")]
-    assert [state.call.public_id for state in states] == [first.public_id] * 2
+def test_identical_undecided_calls_join_within_their_session_across_interfaces(caller: Caller) -> None:
+    def opened(session: str) -> str:
+        return calls.open_held_call(caller, "write_file", WRITE, session).call.public_id
+
+    by = Requester(caller.user, caller.token, via="rest", session="s1")
+    first = create_call(CallOrder(tool="write_file", arguments=WRITE), by=by).public_id
+    others = [opened("s2"), opened("")]
+    assert [opened("s1"), opened("s2"), opened("")] == [first, *others] and len({first, *others}) == 3
     ApprovalRequest.objects.update(status="approved")
-    assert calls.open_held_call(caller, "write_file", WRITE, "s1").call.public_id != first.public_id
+    assert opened("s1") != first
 
 
 def test_a_session_of_another_token_is_a_session_of_its_own(caller: Caller, ada: Any) -> None:

@@ -57,22 +57,78 @@ async def test_plain_http_is_refused_behind_a_proxy_that_speaks_https(
     assert (await post(mcp_url, headers | {"x-forwarded-proto": "https"})).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"{", 400),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "method": "tools/call"}', 400),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": NaN}}', 400),
-        (b'{"a":' * 70 + b"1" + b"}" * 70, 400),
-        (b"[1, 2]", 400),
-    ],
-)
-async def test_bodies_that_are_not_strict_json_are_refused(
-    mcp_url: str, headers: dict[str, str], body: bytes, status: int
+async def test_only_the_path_as_written_is_served(mcp_url: str, headers: dict[str, str]) -> None:
+    own = mcp_url.removesuffix("/mcp")
+    paths = ("/mcp", "/mcp/", "/%6dcp", "/mcp%2f", "/%2e/mcp", "//mcp", "/MCP")
+    async with httpx2.AsyncClient(timeout=60) as http:
+        requests = [http.build_request("POST", own, headers=headers, content=json.dumps(LIST)) for _ in paths]
+        for request, path in zip(requests, paths, strict=True):
+            request.extensions["target"] = path.encode()
+        assert [(await http.send(request)).status_code for request in requests] == [200, 200, 404, 404, 404, 404, 404]
+
+
+BIG, SURROGATE, DEEP = b"1917043659912705296", b'"\\ud800"', b'{"a":' * 70 + b"1" + b"}" * 70
+MALFORMED_ARGUMENTS = {
+    b'{"id": %b}' % BIG: ["id"],
+    b'{"ids": [1, {"name": %b}]}' % SURROGATE: ["ids.1.name"],
+    b'{"a": 1, "a": 2}': [""],
+    b'{"a": NaN}': ["a"],
+    b'{"a": -1e400}': ["a"],
+    b'{"a": %b}' % (b"9" * 5_000): ["a"],
+    DEEP: ["a" + ".a" * 63],
+    b'{"a": "\xff"}': [""],
+    b"[%b]" % BIG: ["0"],
+}
+
+
+def call_body(request_id: bytes = b"7", arguments: bytes = b"{}", method: bytes = b"tools/call") -> bytes:
+    """Return the body of a request of a version without a handshake."""
+    meta = b'"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}'
+    params = b'{"_meta": {%b}, "name": "render_text", "arguments": %b}' % (meta, arguments)
+    return b'{"jsonrpc": "2.0", "id": %b, "method": "%b", "params": %b}' % (request_id, method, params)
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_a_call_with_malformed_arguments_is_answered_with_an_error_that_names_them(
+    mcp_url: str, headers: dict[str, str], version: str
 ) -> None:
-    for version in ("2025-11-25", "2026-07-28"):
+    routing = {"mcp-protocol-version": version, "mcp-method": "tools/call", "mcp-name": "render_text"}
+    faults = {}
+    for arguments, paths in MALFORMED_ARGUMENTS.items():
+        answer = await post(mcp_url, headers | routing, call_body(b'"seven"', arguments))
+        message = json.loads(answer.text[answer.text.index("{") :])
+        found = json.loads(message["result"]["content"][1]["text"]) if "result" in message else message
+        told = [problem["path"] for problem in found.get("errors", [])]
+        if (answer.status_code, message["id"], message.get("result", {}).get("isError"), told) != (
+            200,
+            "seven",
+            True,
+            paths,
+        ):
+            faults[arguments[:40]] = answer.text
+    assert faults == {}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_other_messages_that_are_not_strict_json_or_have_no_valid_id_are_refused(
+    mcp_url: str, headers: dict[str, str], version: str
+) -> None:
+    unanswerable = (b"1.5", b"1e3", b"1.0", b"null", b"true", b"{}", b"[7]", BIG, SURROGATE)
+    bodies = {call_body(request_id): (-32600, None) for request_id in unanswerable} | {
+        call_body(arguments=b'{"a": %b}' % BIG, method=b"tools/list"): (-32700, 7),
+        call_body(b"7", b'{}, "name": "twice"'): (-32700, 7),
+        call_body(b'7, "id": 8'): (-32700, None),
+        call_body()[:-1]: (-32700, None),
+        b"[" * 100_000: (-32700, None),
+    }
+    faults = {}
+    for body, expected in bodies.items():
         answer = await post(mcp_url, headers | {"mcp-protocol-version": version}, body)
-        assert (answer.status_code, "error" in answer.json()) == (status, True)
+        error = answer.json()
+        if (answer.status_code, error["error"]["code"], error["id"]) != (400, *expected):
+            faults[body[:80]] = answer.text
+    assert faults == {}
+    assert (await post(mcp_url, headers | {"mcp-protocol-version": version}, b"[1, 2]")).status_code == 400
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(mcp_url: str) -> None:

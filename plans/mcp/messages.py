@@ -1,0 +1,123 @@
+"""JSON-RPC messages of MCP clients: strict JSON, ids, and calls whose arguments break the rules of strict JSON."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_types import INVALID_REQUEST, PARSE_ERROR
+
+from catalog.core.canonical_json import MAX_SAFE_INTEGER, check_json, parse_json
+from catalog.errors import MalformedJSON, TooLarge
+
+RequestId = str | int
+
+
+class Refusal(Exception):
+    """A request that is answered before the protocol sees it: with a status, a JSON-RPC code and a sentence.
+
+    `request_id` is that of the JSON-RPC request, None where it is not known.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: int,
+        message: str,
+        *headers: tuple[bytes, bytes],
+        request_id: RequestId | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers
+        self.request_id = request_id
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMessage:
+    """A message and the body that the protocol parses.
+
+    If the arguments of a call are not strict JSON, `fault` says why, and message and body have no arguments.
+    """
+
+    content: Any
+    body: bytes
+    fault: MalformedJSON | None = None
+
+
+def read_message(body: bytes) -> ReceivedMessage:
+    """Return the message in a body. Raises Refusal if it is not strict JSON, or its id neither string nor integer."""
+    try:
+        content = parse_json(body)
+    except TooLarge as error:
+        raise Refusal(413, INVALID_REQUEST, error.message) from None
+    except MalformedJSON as error:
+        return _read_malformed(body, error)
+    _check_id(content)
+    return ReceivedMessage(content, body)
+
+
+def _check_id(content: Any) -> None:
+    """Raise Refusal for a request whose id cannot be answered with."""
+    if not isinstance(content, dict) or not {"method", "id"} <= content.keys():
+        return
+    try:
+        is_valid = type(check_json(content["id"])) in (str, int)
+    except MalformedJSON:
+        is_valid = False
+    if not is_valid:
+        message = f"The id of a request must be a string or an integer up to ±{MAX_SAFE_INTEGER}."
+        raise Refusal(400, INVALID_REQUEST, message)
+
+
+def _read_malformed(body: bytes, error: MalformedJSON) -> ReceivedMessage:
+    """Return a call without its malformed arguments. Raises Refusal for any other message, with its id if it has one.
+
+    The agent wrote the arguments, and its client the rest: a result reaches the agent, an error often only the client.
+    """
+    refusal = Refusal(400, PARSE_ERROR, f"Parse error: {error}")
+    try:
+        content = _lenient_decoder.decode(body.decode(errors="surrogateescape"))
+    except (ValueError, RecursionError):
+        raise refusal from None
+    if type(content) is not dict:
+        raise refusal
+    _check_id(content)
+    refusal.request_id = content.get("id") if "method" in content else None
+    params = content.get("params")
+    if content.get("method") != "tools/call" or "id" not in content or type(params) is not dict:
+        raise refusal
+    arguments = params.pop("arguments", {})
+    try:
+        check_json(content)
+    except MalformedJSON:
+        raise refusal from None
+    return ReceivedMessage(content, json.dumps(content).encode(), _fault_in(arguments, error))
+
+
+def _fault_in(arguments: object, error: MalformedJSON) -> MalformedJSON:
+    """Return the error with its path in the arguments where there is one: the strict parser only knows lines."""
+    try:
+        check_json(arguments)
+    except MalformedJSON as found:
+        # A repeated key is found as an object that is not JSON; bytes that are not UTF-8 as lone surrogates.
+        return error if found.code == "not_json" or error.code == "invalid_utf8" else found
+    return error
+
+
+class _RepeatedKeys(dict[str, Any]):
+    """An object in which a key appears twice; `check_json` refuses it."""
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else _RepeatedKeys(members)
+
+
+def _integer_of(text: str) -> int:
+    # Python's int() refuses very long digit strings with an error of its own.
+    return int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1
+
+
+_lenient_decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer_of)
