@@ -23,14 +23,19 @@ def check_key(name: str, value: str, *, least: int) -> None:
 
 
 def check_url_setting(name: str, value: str) -> None:
-    """Require a URL with scheme and host, such as https://toolgate.example."""
+    """Require the URL of a whole host, such as https://toolgate.example: scheme, host and at most a port."""
     try:
         parts = urlsplit(value)
-        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_whole = False
-    if not is_whole:
+    if not is_whole or any(each.isspace() for each in value):
         raise ImproperlyConfigured(f"{name} must be a URL with its scheme, such as https://toolgate.example.")
+    if f"{parts.scheme}://{parts.netloc}" != value or "@" in parts.netloc:
+        raise ImproperlyConfigured(
+            f"{name} must end after host and port, such as https://toolgate.example: Toolgate is served from the root "
+            "of a host name of its own, not under a path."
+        )
 
 
 def check_hosts(hosts: Iterable[str]) -> None:

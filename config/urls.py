@@ -25,6 +25,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
 ]
 
 
+handler404 = "config.views.not_found_page"
 handler500 = "config.views.server_error_page"
 
 urlpatterns = [

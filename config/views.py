@@ -7,11 +7,11 @@ from django.contrib import admin
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
-from django.views.defaults import server_error
+from django.views.defaults import page_not_found, server_error
 
 from approvals.requests.queries import waiting_count
 from catalog.access import sign_in
@@ -95,3 +95,19 @@ def server_error_page(request: HttpRequest) -> HttpResponse:
             render_to_string("503.html"), status=DATABASE_UNAVAILABLE.status, headers=DATABASE_UNAVAILABLE.headers
         )
     return server_error(request)
+
+
+NO_OAUTH = (
+    "Toolgate has no OAuth. The bearer token of the request to /mcp is missing, unknown, expired or revoked: make one "
+    "on the page /connect/ and send it in the header Authorization."
+)
+
+
+def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 404: as JSON in OAuth's form where an MCP client looks for an OAuth server after a 401, else as a page.
+
+    Such clients report a page's HTML as an error of their own, in place of the refused token.
+    """
+    if request.path == "/register" or request.path.startswith("/.well-known/"):
+        return JsonResponse({"error": "not_found", "error_description": NO_OAUTH}, status=404)
+    return page_not_found(request, exception)

@@ -30,7 +30,6 @@ from plans.mcp.messages import Refusal, read_message
 from plans.mcp.server import build_server
 
 LISTEN = "subscriptions/listen"
-BEARER_ERROR = 'Bearer error="invalid_token", error_description="This token is unknown, expired or revoked."'
 
 
 class McpEndpoint:
@@ -120,8 +119,7 @@ class McpEndpoint:
                 log_unexpected(error)
                 raise unavailable("The database did not answer. Try again in a few seconds.") from None
         if caller is None:
-            message = "This server needs a bearer token that is neither expired nor revoked."
-            raise Refusal(401, INVALID_REQUEST, message, (b"www-authenticate", BEARER_ERROR.encode()))
+            raise unauthorized(is_bearer=kind.lower() == "bearer" and text.strip() != "")
         return caller
 
     async def _stream_changes(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
@@ -153,6 +151,16 @@ class McpEndpoint:
 def unavailable(message: str) -> Refusal:
     """Return the refusal of a request that may succeed in a few seconds."""
     return Refusal(503, INTERNAL_ERROR, message, (b"retry-after", b"5"))
+
+
+def unauthorized(*, is_bearer: bool) -> Refusal:
+    """Return the refusal of a request without a valid token; `is_bearer` if it has one."""
+    challenge, reason = "Bearer", "This server needs a bearer token."
+    if is_bearer:
+        reason = "This token is unknown, expired or revoked."
+        challenge = f'Bearer error="invalid_token", error_description="{reason}"'
+    remedy = f"Make one on {settings.TOOLGATE_URL}/connect/ and send it in the header Authorization: Bearer TOKEN."
+    return Refusal(401, INVALID_REQUEST, f"{reason} {remedy}", (b"www-authenticate", challenge.encode()))
 
 
 async def answer(refusal: Refusal, send: Send) -> None:

@@ -135,3 +135,11 @@ def test_phones_lead_everywhere_too(request, name):
     sidebar = links_of(pages, "/approvals/", navigation=True)
     assert len(sidebar) > 4
     assert sidebar <= near | further
+
+
+def test_a_client_that_looks_for_an_oauth_server_is_told_about_its_token():
+    client = Pages().client
+    for answer in (client.get("/.well-known/oauth-protected-resource/mcp"), client.post("/register")):
+        assert (answer.status_code, answer["Content-Type"]) == (404, "application/json")
+        assert "bearer token" in answer.json()["error_description"]
+    assert client.get("/.unknown/")["Content-Type"].startswith("text/html")

@@ -24,11 +24,26 @@ def test_keys_are_long_and_varied():
 
 
 @pytest.mark.parametrize(
-    "url", ["toolgate.example", "//toolgate.example", "ftp://toolgate.example", "https://", "http://[::1", ""]
+    "url",
+    [
+        *("toolgate.example", "//toolgate.example", "ftp://toolgate.example", "https://", "http://[::1", ""),
+        *(
+            "https://host/toolgate",
+            "https://host?a=b",
+            "https://host#a",
+            "https://me:secret@host",
+            "https://host:99999",
+        ),
+        *("https://host :80", "https://host\n", "https://host:0"),
+    ],
 )
-def test_address_needs_scheme_and_host(url):
+def test_address_needs_scheme_and_host_and_nothing_else(url):
     assert refused(setting_checks.check_url_setting, "TOOLGATE_URL", url)
-    assert not refused(setting_checks.check_url_setting, "TOOLGATE_URL", "https://toolgate.example")
+
+
+def test_address_may_have_a_port():
+    for url in ("https://toolgate.example", "http://127.0.0.1:8000", "http://[::1]:8000"):
+        assert not refused(setting_checks.check_url_setting, "TOOLGATE_URL", url)
 
 
 def test_hosts_of_everybody_are_refused():

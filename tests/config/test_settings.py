@@ -32,6 +32,7 @@ REFUSED = [
     {"TOOLGATE_METRICS_TOKEN": "short"},
     {"TOOLGATE_SECRET_KEYS": "too-short"},
     {"TOOLGATE_URL": "toolgate.example"},
+    {"TOOLGATE_URL": "https://host.example/toolgate"},
     {"TOOLGATE_WORKSPACE": str(settings.VAR_DIR)},
     {"TOOLGATE_THREAD": "4"},
 ]

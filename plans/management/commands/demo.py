@@ -119,6 +119,9 @@ def demo_summary(people: list[DemoSignIn], tokens: Tokens, command: str) -> str:
             *(f"  {each.person.username:<6} {each.password}   {each.person.role}" for each in people),
             "\nTokens for the API",
             *(f"  {name:<9} {text}   of {token.user.get_username()}" for name, (token, text) in tokens.items()),
+            "\nTo try the API as the agent, paste into a shell",
+            f"  AGENT={tokens['agent'][1]}",
+            f"  API={settings.TOOLGATE_URL}/api/v1",
             "\nThe next run creates new passwords and tokens.\n",
         ]
     )

@@ -68,7 +68,7 @@ def approve(by: str) -> None:
     decide(request, by=User.objects.get(username=by), decision=Decision(ReviewVerdict.APPROVE, request.digest))
 
 
-def test_plans_reach_expected_states(workspace: Path) -> None:
+def test_plans_reach_expected_states(workspace: Path, settings: Any) -> None:
     """The summary names all users, and other files in the workspace are kept."""
     (workspace / "notes.md").write_text("mine")
     output = run()
@@ -83,6 +83,10 @@ def test_plans_reach_expected_states(workspace: Path) -> None:
     assert brief.status == "in_progress"
     assert brief.steps.get(waiting_for="approval").tool == "write_file"
     assert all(each.username in output for each in PEOPLE)
+    pasted = dict(re.findall(r"^  ([A-Z]+)=(\S+)$", output, re.MULTILINE))
+    token = authenticate_token(pasted["AGENT"])
+    assert token is not None and token.kind == "agent"
+    assert pasted["API"] == f"{settings.TOOLGATE_URL}/api/v1"
     assert (workspace / "notes.md").read_text() == "mine"
     assert_request_shows_what_the_brief_replaces(workspace)
 

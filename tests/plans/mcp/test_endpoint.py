@@ -44,9 +44,14 @@ async def test_hosts_origins_and_tokens_are_checked_first(mcp_url: str, headers:
     assert (await post(mcp_url, headers | {"origin": own})).status_code == 200
     assert (await post(mcp_url, headers | {"origin": "https://evil.example"})).status_code == 403
     assert (await post(mcp_url, headers | {"host": "evil.example"})).status_code == 421
-    for wrong in ({"authorization": "Bearer tg_unknown"}, {"authorization": "Basic x"}):
-        answer = await post(mcp_url, headers | wrong)
-        assert (answer.status_code, answer.headers["www-authenticate"][:6]) == (401, "Bearer")
+    for wrong, challenge in (
+        ("Bearer tg_unknown", 'Bearer error="invalid_token"'),
+        ("Basic x", "Bearer"),
+        ("", "Bearer"),
+    ):
+        answer = await post(mcp_url, headers | {"authorization": wrong})
+        assert (answer.status_code, answer.headers["www-authenticate"].partition(",")[0]) == (401, challenge)
+        assert "/connect/" in answer.json()["error"]["message"]
 
 
 async def test_plain_http_is_refused_behind_a_proxy_that_speaks_https(
