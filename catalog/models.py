@@ -372,6 +372,12 @@ class Call(models.Model):
     response = models.TextField(blank=True, help_text="The standard response as JSON; empty until the call has ended.")
     message = models.TextField(blank=True, help_text="Message for the model.")
     error_kind = models.CharField(max_length=32, blank=True)
+    content = models.TextField(
+        blank=True, db_default="", default="", help_text="Content blocks of the result as JSON, without their bytes."
+    )
+    warnings = models.TextField(
+        blank=True, db_default="", default="", help_text="Defects of an answer that was kept, as JSON."
+    )
     late_evidence = models.TextField(blank=True, help_text="Result that arrived after the call had ended.")
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="calls", db_index=False
@@ -426,6 +432,16 @@ class Call(models.Model):
         return self.error_response(self.message or f"The call has ended as {self.status}.")
 
     @property
+    def content_json(self) -> list[dict[str, Any]]:
+        """The content blocks of the result, without their bytes; see `catalog.core.content`."""
+        return json.loads(without_macs(self.content)) if self.content else []
+
+    @property
+    def warnings_json(self) -> list[dict[str, str]]:
+        """The defects of the answer: `code` and `message` of each."""
+        return json.loads(self.warnings) if self.warnings else []
+
+    @property
     def replaced_by(self) -> "Call | None":
         """The call that replaced this one, or None."""
         return self.replacements.first()
@@ -472,6 +488,20 @@ class Call(models.Model):
         if self.started_at is None or self.finished_at is None:
             return None
         return round((self.finished_at - self.started_at).total_seconds() * 1000)
+
+
+class CallBlob(models.Model):
+    """The bytes of one content block of a call's result."""
+
+    call = models.ForeignKey(Call, models.CASCADE, related_name="blobs", db_index=False)
+    number = models.PositiveIntegerField(help_text="Index of the block in the call's content.")
+    data = models.BinaryField()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["call", "number"], name="call_blob_once")]
+
+    def __str__(self) -> str:
+        return f"block {self.number} of {self.call_id}"
 
 
 class CallRequester(models.Model):

@@ -5,7 +5,7 @@ Pure functions of values; nothing here runs a tool.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel
@@ -16,6 +16,8 @@ ValueT = TypeVar("ValueT")
 PreviewKind = Literal["diff", "rows", "text", "none"]
 _PREVIEW_KINDS = get_args(PreviewKind)
 MAX_STATE_TOKEN = 255
+NO_MESSAGE = "OK"
+"""The message of a successful result whose author gave none."""
 TRUNCATION_MARK = "\n[... truncated ...]"
 
 
@@ -23,7 +25,8 @@ TRUNCATION_MARK = "\n[... truncated ...]"
 class ToolResult(Generic[ValueT]):
     """A message for the model and a typed value; a failed result fails the call.
 
-    `user_message`, if present, is the sentence an agent should pass on to its user.
+    `user_message`, if present, is the sentence an agent should pass on to its user. `content` holds MCP content blocks
+    that accompany the value, such as `{"type": "image", "data": png, "mimeType": "image/png"}` with `data` as bytes.
     """
 
     message: str
@@ -31,16 +34,43 @@ class ToolResult(Generic[ValueT]):
     success: bool = True
     exclude_value_from_context: bool = False
     user_message: str | None = None
+    content: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
-    def ok(cls, value: ValueT, message: str = "OK") -> "ToolResult[ValueT]":
+    def ok(
+        cls, value: ValueT, message: str = NO_MESSAGE, *, content: Sequence[Mapping[str, Any]] = ()
+    ) -> "ToolResult[ValueT]":
         """Make a successful result."""
-        return cls(message=message, value=value)
+        return cls(message=message, value=value, content=content)
 
     @classmethod
     def error(cls, message: str) -> "ToolResult[ValueT]":
         """Make a failed result without a value."""
         return cls(message=message, value=None, success=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResultWarning:
+    """A defect of an answer that was kept: `output_schema`, `not_json` or `cut`, and a sentence about it."""
+
+    code: Literal["output_schema", "not_json", "cut"]
+    message: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return the warning as clients read it."""
+        return {"code": self.code, "message": self.message}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpstreamResult(ToolResult[ValueT]):
+    """The answer of an upstream, kept with its defects: what it did cannot be undone, so it must not look failed.
+
+    The value is plain JSON of limited size already, and may hold integers of any size. `error_kind` is the kind of a
+    failed result.
+    """
+
+    warnings: Sequence[ResultWarning] = ()
+    error_kind: str = "tool_error"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +95,7 @@ class Preview:
 
 def to_result(returned: object) -> ToolResult[Any]:
     """Return a handler's return value as a result: unchanged if it is one, else a success with this value."""
-    return returned if isinstance(returned, ToolResult) else ToolResult(message="OK", value=returned)
+    return returned if isinstance(returned, ToolResult) else ToolResult(message=NO_MESSAGE, value=returned)
 
 
 def values_to_result(returned: object) -> ToolResult[Any]:

@@ -2,7 +2,8 @@
 
 Run as `python -m tests.upstream FILE [PORT [sessions]]`: over stdio, or over HTTP on a port of this machine, with or
 without sessions. Each tool is an
-object with `name`, and optionally `description`, `inputSchema`, `outputSchema`, `annotations`, `does` and `sink`.
+object with `name`, and optionally `description`, `inputSchema`, `outputSchema`, `annotations`, `does`, `sink`, and
+`answer`, the whole result of a call.
 `does` is what a call does: `echo` its arguments (the default), `fail`, `exit`, `hang`, `pause`, `flood`, `announce`
 that the tools changed, `write and exit`, or `write and wait` until the file `gate` is there.
 Arguments are appended to the file `sink`.
@@ -71,6 +72,8 @@ async def act(tool: dict[str, Any], arguments: dict[str, Any]) -> types.CallTool
             os._exit(1)
         while does == "write and wait" and not Path(tool["gate"]).exists():
             await asyncio.sleep(0.02)
+    if "answer" in tool:
+        return types.CallToolResult.model_validate(tool["answer"])
     said = tool.get("result", arguments)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=json.dumps(said))], structured_content=said

@@ -5,7 +5,7 @@ which later steps were given private data: they implement `private_parts_of` thr
 """
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,14 @@ def mask_response(response: Any) -> Any:
     if not isinstance(response, Mapping):
         return response if response is None else mask(response)
     return {name: value if name in UNMASKED_FIELDS else mask(value) for name, value in response.items()}
+
+
+def mask_content(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return content blocks with everything but their types masked, and without the addresses of their bytes."""
+    return [
+        {name: each if name == "type" else mask(each) for name, each in block.items() if name != "url"}
+        for block in blocks
+    ]
 
 
 def json_type_of(value: Any) -> str:

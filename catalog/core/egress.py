@@ -58,7 +58,11 @@ class RequestNotSent(Exception):
 
 
 class ResponseTooLarge(Exception):
-    """A response is larger than its limit, or compressed."""
+    """A response is larger than its limit, or compressed; `status` is its HTTP status, if known."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def check_url(url: str) -> SplitResult:
@@ -305,7 +309,8 @@ class AsyncGuardedTransport(httpx2.AsyncHTTPTransport):
         response = await super().handle_async_request(request)
         if response.headers.get("Content-Encoding", "identity") != "identity":
             await response.aclose()
-            raise ResponseTooLarge("The response is compressed although no compression was offered.")
+            message = "The response is compressed although no compression was offered."
+            raise ResponseTooLarge(message, status=response.status_code)
         response.stream = _LimitedStream(response.stream, self._max_bytes)  # type: ignore[arg-type]
         return response
 

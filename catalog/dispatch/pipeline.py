@@ -13,11 +13,13 @@ from pydantic_core import to_json, to_jsonable_python
 
 from catalog.context import Deadline, ToolContext
 from catalog.core.canonical_json import check_json, normalize_numbers
+from catalog.core.content import Block
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
 from catalog.dispatch.runner import await_result
 from catalog.dispatch.serialization import (
     exception_summary,
+    serialize_content,
     serialize_message,
     serialize_rendering,
     serialize_result,
@@ -38,12 +40,19 @@ from catalog.errors import (
 from catalog.results import (
     STANDARD_FIELDS,
     Preview,
+    ResultWarning,
+    UpstreamResult,
     format_error_response,
     format_success_response,
 )
 from catalog.schemas import ArgumentProblem, check_json_arguments, raise_for_problems
 from catalog.schemas.normalization import drop_omitted_nulls
-from catalog.secrets.placeholders import Secret, find_argument_secrets, reject_placeholders
+from catalog.secrets.placeholders import (
+    Secret,
+    find_argument_secrets,
+    placeholders_as_text,
+    reject_placeholders,
+)
 from catalog.secrets.scrubber import Scrubber, scrubber_for
 
 MAX_ARGUMENTS = 256 * 1024
@@ -107,7 +116,8 @@ class CallOutcome:
     `retry_after` is the number of seconds to wait before the next attempt.
     `returned` is the handler's return value, `rendering` the text of its own `render()`; None if there is none.
     `late` is the outcome of a handler that returned after its deadline: evidence only. With `left_running` the handler
-    could not be stopped and has not returned.
+    could not be stopped and has not returned. `content` holds the result's blocks with their bytes, `warnings` what was
+    wrong with an upstream's answer.
     """
 
     success: bool
@@ -122,6 +132,8 @@ class CallOutcome:
     retryable: bool = False
     retry_after: float = 0.0
     exclude_value_from_context: bool = False
+    content: tuple[Block, ...] = ()
+    warnings: tuple[ResultWarning, ...] = ()
     returned: Any = field(default=None, compare=False, repr=False)
     rendering: str | None = None
     cause: BaseException | None = field(default=None, compare=False, repr=False)
@@ -223,6 +235,7 @@ def _scrub_outcome(outcome: CallOutcome, scrub: Scrubber) -> CallOutcome:
         rendering=outcome.rendering and scrub.text(outcome.rendering),
         error=outcome.error and scrub.text(outcome.error),
         fields=scrub.value(dict(outcome.fields)),
+        content=tuple(placeholders_as_text(scrub.value(each)) for each in outcome.content),
         late=outcome.late and _scrub_outcome(outcome.late, scrub),
     )
 
@@ -338,7 +351,11 @@ def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[],
 def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
     """Convert a handler's return value to an outcome. Raises UnserializableResult."""
     result = tool.reads(returned)
-    value, message = serialize_result(tool.name, result.value), serialize_message(tool.name, result.message)
+    message = serialize_message(tool.name, result.message)
+    if isinstance(result, UpstreamResult):
+        return _outcome_of_upstream(result, message)
+    value = serialize_result(tool.name, result.value)
+    content = serialize_content(tool.name, result.content) if result.content else ()
     user_message = {"user_message": storable_error_text(result.user_message)} if result.user_message else {}
     if not result.success:
         return CallOutcome(
@@ -350,6 +367,7 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
             fields=user_message,
             returned=result.value,
             exclude_value_from_context=result.exclude_value_from_context,
+            content=content,
         )
     if _is_error_response(value):
         return _outcome_from_error_response(value)
@@ -361,6 +379,31 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
         returned=result.value,
         rendering=serialize_rendering(result.value),
         exclude_value_from_context=result.exclude_value_from_context,
+        content=content,
+    )
+
+
+def _outcome_of_upstream(result: UpstreamResult[Any], message: str) -> CallOutcome:
+    """Return the outcome of an answered call; its value was made storable when it was read."""
+    content, warnings = tuple(result.content), tuple(result.warnings)
+    if not result.success:
+        return CallOutcome(
+            success=False,
+            message=storable_error_text(message),
+            value=result.value,
+            error=storable_error_text(message),
+            error_kind=result.error_kind,
+            content=content,
+            warnings=warnings,
+        )
+    return CallOutcome(
+        success=True,
+        message=message,
+        value=result.value,
+        returned=result.value,
+        fields=_additional_fields(result.value),
+        content=content,
+        warnings=warnings,
     )
 
 

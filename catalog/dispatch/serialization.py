@@ -5,10 +5,11 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from catalog.core.canonical_json import check_json, json_size
+from catalog.core.content import MAX_RESULT, Block, binary_of, decode_block, media_type_of, stored_content, text_of
 from catalog.errors import MalformedJSON, ToolError
 from catalog.results import custom_rendering, format_for_model
 
-MAX_RESULT = 1024 * 1024
+BLOCK_TYPES = ("text", "image", "audio", "resource", "resource_link")
 AMBIGUOUS_TYPES = (set, frozenset, bytes, bytearray, memoryview)
 
 
@@ -47,6 +48,43 @@ def _reject_ambiguous(value: object) -> None:
             _reject_ambiguous(each)
         except MalformedJSON as problem:
             raise problem.inside(str(step)[:64]) from None
+
+
+def serialize_content(name: str, content: object) -> tuple[Block, ...]:
+    """Return the content blocks of a handler's result. Raises UnserializableResult."""
+    if not isinstance(content, list | tuple):
+        raise UnserializableResult(f"Tool '{name}' returned content that is not a list of blocks.", "result_not_json")
+    blocks = []
+    for number, given in enumerate(content):
+        block = decode_block(given) if isinstance(given, dict) else {}
+        binary = binary_of(block)
+        try:
+            check_json(_without_bytes(block))
+        except MalformedJSON as error:
+            raise UnserializableResult(
+                f"Tool '{name}' returned a content block {number} that is not JSON: {error}", "result_not_json"
+            ) from None
+        is_binary = block.get("type") in ("image", "audio")
+        if block.get("type") not in BLOCK_TYPES or (is_binary and (binary is None or not media_type_of(block))):
+            message = (
+                f"Tool '{name}' returned a content block {number} that is none: give it one of the types "
+                f"{', '.join(BLOCK_TYPES)}, and to an image or audio `data` and `mimeType`."
+            )
+            raise UnserializableResult(message, "result_not_json")
+        if block["type"] == "text" and text_of(block) is None:
+            raise UnserializableResult(f"Tool '{name}' returned a text block {number} without text.", "result_not_json")
+        blocks.append(block)
+    if blocks and stored_content(blocks).is_cut:
+        message = f"Tool '{name}' returned content of more than {MAX_RESULT:,} bytes, which cannot be stored."
+        raise UnserializableResult(message, "result_too_large")
+    return tuple(blocks)
+
+
+def _without_bytes(value: Any) -> Any:
+    """Return a block with texts in place of its bytes."""
+    if isinstance(value, dict):
+        return {key: _without_bytes(each) for key, each in value.items()}
+    return "" if isinstance(value, bytes) else value
 
 
 def serialize_message(name: str, message: object) -> str:

@@ -18,6 +18,8 @@ from catalog.secrets.placeholders import PLACEHOLDER_KEY, Secret, placeholders_a
 
 MIN_SECRET_LENGTH, MIN_ENCODED_LENGTH = 4, 8
 MAX_ENCODED_VARIANTS = 5000
+BINARY_CHARSETS = ("utf-8", "utf-16-le")
+"""Character sets in which secrets are searched for inside bytes."""
 
 
 class Scrubber:
@@ -29,8 +31,9 @@ class Scrubber:
         for secret in secrets:
             for leaf in _leaves(secret.value):
                 self._learn(secret.name, leaf)
-        listed = sorted(self._names, key=len, reverse=True)[:MAX_ENCODED_VARIANTS]
-        self._pattern = re.compile("|".join(map(re.escape, listed))) if listed else None
+        self._listed = sorted(self._names, key=len, reverse=True)[:MAX_ENCODED_VARIANTS]
+        self._pattern = re.compile("|".join(map(re.escape, self._listed))) if self._listed else None
+        self._bytes_pattern: re.Pattern[bytes] | None = None
 
     def _learn(self, name: str, leaf: Any) -> None:
         text = leaf if isinstance(leaf, str) else json.dumps(leaf)
@@ -46,14 +49,25 @@ class Scrubber:
             return text
         return self._pattern.sub(lambda match: f'{{"{PLACEHOLDER_KEY}":"{self._names[match[0]]}"}}', text)
 
+    def data(self, data: bytes) -> bytes:
+        """Return bytes with asterisks in place of secrets, so that the other bytes keep their places."""
+        if self._pattern is None:
+            return data
+        if self._bytes_pattern is None:
+            listed = [variant.encode(charset) for variant in self._listed for charset in BINARY_CHARSETS]
+            self._bytes_pattern = re.compile(b"|".join(map(re.escape, sorted(listed, key=len, reverse=True))))
+        return self._bytes_pattern.sub(lambda match: b"*" * len(match[0]), data)
+
     def value(self, value: Any) -> Any:
-        """Return a JSON value with `{"$secret": name}` in place of secrets, also inside texts."""
+        """Return a JSON value with `{"$secret": name}` in place of secrets, also inside texts and bytes."""
         if isinstance(value, dict):
             return {self.text(key): self.value(each) for key, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(each) for each in value]
         if value is None or isinstance(value, bool):
             return value
+        if isinstance(value, bytes):
+            return self.data(value)
         if (type(value), value) in self._whole:
             return {PLACEHOLDER_KEY: self._whole[type(value), value]}
         return self.text(value) if isinstance(value, str) else value

@@ -6,7 +6,7 @@ import httpx2
 
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, describe_failure, no_cookies
 from catalog.errors import SourceProblem, UpstreamUnavailable
-from catalog.sources.http_requests import response_text
+from catalog.sources.http_answers import response_text
 from catalog.sources.mcp_client import run_on_loop
 from catalog.sources.settings import MAX_DOCUMENT, UpstreamSettings
 

@@ -5,7 +5,6 @@ percent-encoded whole, or the body; they can never change where the request goes
 """
 
 import asyncio
-import codecs
 import json
 import os
 import re
@@ -17,11 +16,13 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 import httpx2
 
 from catalog.calls.vault import keyring
-from catalog.core.canonical_json import parse_json
+from catalog.core.content import MAX_RESULT
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, no_cookies, retry_after
-from catalog.errors import EffectUnknown, MalformedJSON, ToolValidationError, UpstreamError, UpstreamUnavailable
-from catalog.results import Preview, ToolResult
+from catalog.core.lenient_json import cut_text
+from catalog.errors import EffectUnknown, ToolValidationError, UpstreamError, UpstreamUnavailable
+from catalog.results import NO_MESSAGE, Preview, ResultWarning, UpstreamResult
 from catalog.sources.definitions import visible_text
+from catalog.sources.http_answers import MAX_READ, Body, answer_of, is_json, read_body
 from catalog.sources.settings import MASK
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -32,17 +33,9 @@ JSON = "application/json"
 MAX_REDIRECTS = 3
 CONNECT_SHARE = 0.5
 """Part of a call's time that connecting may take."""
+BODY_MARGIN = 0.03
+"""Part of a call's time that is left when reading a body ends, so that its beginning is kept."""
 MAX_SHOWN_BODY = 20_000
-CHARSET = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9_.:-]+)', re.IGNORECASE)
-CHARSETS = frozenset(
-    {
-        *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "koi8-r", "koi8-u"),
-        *(f"iso8859-{part}" for part in range(1, 17)),
-        *(f"cp{page}" for page in range(1250, 1259)),
-        *("gb2312", "gbk", "gb18030", "big5", "euc_jp", "shift_jis", "iso2022_jp", "euc_kr"),
-    }
-)
-"""Python's names of the character sets that responses are decoded with. Its other codecs include `hex` and `zlib`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,14 +192,13 @@ def preview(request: PreparedRequest) -> Preview:
     return Preview(f"{request.method} {parts.netloc}{parts.path}", "text", after=request.shown())
 
 
-async def send(source: str, request: PreparedRequest, timeout: float) -> ToolResult[Any]:
+async def send(source: str, request: PreparedRequest, timeout: float) -> UpstreamResult[Any]:
     """Send a request and return its response as a result.
 
     Raises UpstreamUnavailable if nothing was sent, EffectUnknown if the answer was lost, UpstreamError otherwise.
     """
     try:
-        async with asyncio.timeout(timeout):
-            response = await _exchange(request, timeout * CONNECT_SHARE)
+        response, body = await _exchange(request, timeout)
     except RequestNotSent as error:
         if error.again:
             raise UpstreamUnavailable(str(error)) from None
@@ -215,44 +207,48 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> ToolRes
         raise UpstreamUnavailable(f"{source} cannot be reached.") from None
     except TimeoutError:
         raise EffectUnknown(f"{source} did not answer within {timeout:g} seconds.") from None
-    except ResponseTooLarge as error:
-        raise UpstreamError(f"{source} sent too much: {error}", "upstream_too_large") from None
+    except ResponseTooLarge as error:  # it is compressed, so nothing of it was read
+        if error.status is None or not 200 <= error.status < 300:
+            raise UpstreamError(f"{source} sent an answer that cannot be read: {error}", "upstream_too_large") from None
+        return UpstreamResult(NO_MESSAGE, None, warnings=[ResultWarning("cut", f"{error} Nothing of it was kept.")])
     except httpx2.TransportError:
         raise EffectUnknown(f"The connection to {source} broke before it answered.") from None
     except (httpx2.InvalidURL, UnicodeError):
         raise UpstreamError(f"The address of {source} is invalid.", "upstream_refused") from None
-    return _result(source, request.method, response)
+    return _result(source, request, response, body)
 
 
-async def _exchange(request: PreparedRequest, connect_seconds: float) -> httpx2.Response:
-    """Send a request, and again where it is redirected within its origin.
+async def _exchange(request: PreparedRequest, seconds: float) -> tuple[httpx2.Response, Body]:
+    """Send a request, and again where it is redirected within its origin; return the answer and its body.
 
     Connecting has its own time, so that a server that cannot be reached is told apart from one that does not answer.
+    Raises TimeoutError if no status arrives within `seconds`; a body that takes longer is cut.
     """
     method, url, body = request.method, request.url, request.body
-    limits = httpx2.Timeout(None, connect=connect_seconds, pool=connect_seconds)
+    limits = httpx2.Timeout(None, connect=seconds * CONNECT_SHARE, pool=seconds * CONNECT_SHARE)
+    ends = asyncio.get_running_loop().time() + seconds
     for _ in range(MAX_REDIRECTS + 1):
+        sent = _http_client().build_request(
+            method, url, content=body or None, headers={**request.headers, **request.secret_headers}, timeout=limits
+        )
         try:
-            response = await _http_client().request(
-                method,
-                url,
-                content=body or None,
-                headers={**request.headers, **request.secret_headers},
-                timeout=limits,
-            )
+            async with asyncio.timeout_at(ends):
+                response = await _http_client().send(sent, stream=True)
         except (RequestNotSent, httpx2.TransportError, httpx2.InvalidURL, UnicodeError):
             if method != request.method:  # the request itself was answered with 303
                 raise httpx2.ReadError("The server of a redirect did not answer.") from None
             raise
-        target = _redirect_target(url, response)
-        if not target or urlsplit(target)[:2] != urlsplit(request.url)[:2]:
-            return response
-        if response.status_code == 303:
-            method, body = "GET", b""
-        elif method not in READING_METHODS and response.status_code not in (307, 308):
-            return response
-        url = target
-    return response
+        try:
+            target = _redirect_target(url, response)
+            may_follow = bool(target) and urlsplit(target)[:2] == urlsplit(request.url)[:2]
+            if may_follow and response.status_code == 303:
+                method, body = "GET", b""
+            elif not may_follow or (method not in READING_METHODS and response.status_code not in (307, 308)):
+                return response, await read_body(response, ends - seconds * BODY_MARGIN)
+            url = target
+        finally:
+            await response.aclose()
+    return response, Body(b"", "", 0)
 
 
 def _redirect_target(url: str, response: httpx2.Response) -> str:
@@ -274,7 +270,7 @@ def _http_client() -> httpx2.AsyncClient:
     if os.getpid() not in _clients:
         _clients.clear()
         _clients[os.getpid()] = httpx2.AsyncClient(
-            transport=AsyncGuardedTransport(),
+            transport=AsyncGuardedTransport(max_bytes=2 * MAX_READ),  # `read_body` cuts earlier
             timeout=None,
             trust_env=False,
             headers={"User-Agent": "Toolgate"},
@@ -299,11 +295,12 @@ FAILURES: Mapping[int, tuple[str, str]] = {
 }
 
 
-def _result(source: str, method: str, response: httpx2.Response) -> ToolResult[Any]:
-    """Return the result of a request of this method, whose redirects were followed as far as they may be."""
+def _result(source: str, request: PreparedRequest, response: httpx2.Response, body: Body) -> UpstreamResult[Any]:
+    """Return the result of a request, whose redirects were followed as far as they may be."""
+    method = request.method
     if 200 <= response.status_code < 300:
-        return ToolResult(message="OK", value=_value(source, response))
-    said = visible_text(response_text(response)) if _is_text(response) else ""
+        return answer_of(body, str(response.request.url))
+    said = visible_text(cut_text(body.text, MAX_RESULT)) if body.is_text else ""
     answer = f" It answered: {said}" if said else ""
     if response.status_code in GATEWAY_FAILURES:
         raise EffectUnknown(
@@ -324,47 +321,3 @@ def _result(source: str, method: str, response: httpx2.Response) -> ToolResult[A
     again = "" if wait is None else f" Try again after {wait} s."
     message = f"{source} {words} ({response.status_code}).{again}{answer}"
     raise UpstreamError(message, kind, http_status=response.status_code, retry_after=wait)
-
-
-def _value(source: str, response: httpx2.Response) -> Any:
-    if not response.content:
-        return None
-    kind = _media_type(response)
-    if is_json(kind):
-        try:
-            return parse_json(response.content)
-        except MalformedJSON:
-            raise UpstreamError(f"{source} sent JSON that cannot be read.", "upstream_malformed") from None
-    if _is_text(response):
-        return response_text(response)
-    return {"content_type": kind or "unknown", "bytes": len(response.content)}
-
-
-def response_text(response: httpx2.Response) -> str:
-    """Return a response's body as text: in its own character set if that is one of CHARSETS, otherwise in UTF-8."""
-    named = CHARSET.search(response.headers.get("Content-Type", ""))
-    try:
-        charset = codecs.lookup(named[1]).name if named else "utf-8"
-    except LookupError:
-        charset = "utf-8"
-    return response.content.decode(charset if charset in CHARSETS else "utf-8", errors="replace")
-
-
-def _media_type(response: httpx2.Response) -> str:
-    return without_parameters(response.headers.get("Content-Type", ""))
-
-
-def _is_text(response: httpx2.Response) -> bool:
-    kind = _media_type(response)
-    return kind.startswith("text/") or is_json(kind) or kind == "application/xml" or kind.endswith("+xml")
-
-
-def without_parameters(media_type: str) -> str:
-    """Return a media type in lower case, without its parameters."""
-    return media_type.partition(";")[0].strip().lower()
-
-
-def is_json(media_type: str) -> bool:
-    """Return whether a media type, with or without parameters, is one of JSON."""
-    plain = without_parameters(media_type)
-    return plain == JSON or plain.endswith("+json")

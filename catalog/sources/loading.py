@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
 from catalog.errors import ToolgateError, UpstreamError
 from catalog.models import Tool as ToolRow
-from catalog.results import Preview, ToolResult
+from catalog.results import Preview, ResultWarning, ToolResult, UpstreamResult
+from catalog.schemas import compile_schema
 from catalog.secrets.placeholders import placeholders_as_text
 from catalog.secrets.scrubber import Scrubber
 from catalog.sources import http_requests
@@ -96,17 +97,39 @@ def _mcp_handler(definition: Definition, settings: UpstreamSettings, *, verify_f
 
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
         work = connection_to(settings).call(definition, arguments, verify_first=verify_first)
-        return await _scrubbed(work, scrubber)
+        return await _settled(work, definition, scrubber)
 
     return call
 
 
-async def _scrubbed(work: Awaitable[ToolResult[Any]], scrubber: Scrubber) -> ToolResult[Any]:
-    """Return the result of a call, or raise its error, without the upstream's credentials."""
+async def _settled(
+    work: Awaitable[UpstreamResult[Any]], definition: Definition, scrubber: Scrubber
+) -> UpstreamResult[Any]:
+    """Return the result of a call, or raise its error, without the upstream's credentials.
+
+    A value that the tool's own output schema refuses is kept with a warning, unless another one tells the cause.
+    """
     with scrubbed_errors(scrubber):
         result = await work
-    # As texts: a value that was a text still fits the output schema.
-    return replace(result, value=placeholders_as_text(scrubber.value(result.value)))
+    warnings = tuple(result.warnings)
+    if result.success and definition.output_schema is not None and not warnings:
+        warnings = _output_warnings(definition.output_schema, result.value)
+    return replace(
+        result,
+        message=scrubber.text(result.message),
+        # As texts: a value that was a text still fits the output schema.
+        value=placeholders_as_text(scrubber.value(result.value)),
+        content=tuple(placeholders_as_text(scrubber.value(each)) for each in result.content),
+        warnings=warnings,
+    )
+
+
+def _output_warnings(schema: Mapping[str, Any], value: Any) -> tuple[ResultWarning, ...]:
+    problems = compile_schema(schema).problems(value)
+    if not problems:
+        return ()
+    place = f"at {problems[0].path}" if problems[0].path else "at its root"
+    return (ResultWarning("output_schema", f"The result does not match the tool's own output schema, {place}."),)
 
 
 def _http_handlers(definition: Definition, operation: Operation, settings: UpstreamSettings) -> tuple[Handler, Handler]:
@@ -119,7 +142,7 @@ def _http_handlers(definition: Definition, operation: Operation, settings: Upstr
             message = f"{settings.name} now has another server. Nothing was sent; synchronise the source first."
             raise UpstreamError(message, "drifted")
         request = http_requests.prepare(operation, arguments, settings.headers)
-        return await _scrubbed(http_requests.send(settings.name, request, definition.timeout), scrubber)
+        return await _settled(http_requests.send(settings.name, request, definition.timeout), definition, scrubber)
 
     def show(arguments: dict[str, Any]) -> Preview:
         return http_requests.preview(http_requests.prepare(operation, arguments, settings.headers))

@@ -19,9 +19,9 @@ import httpx2
 from catalog.core.egress import RequestNotSent, describe_failure
 from catalog.dispatch.runner import background_loop
 from catalog.errors import EffectUnknown, MalformedJSON, SourceProblem, UpstreamError, UpstreamUnavailable
-from catalog.results import ToolResult
+from catalog.results import UpstreamResult
 from catalog.sources.definitions import MAX_TOOLS, Definition, Listing, visible_text
-from catalog.sources.mcp_results import to_tool_result
+from catalog.sources.mcp_results import keep_raw_results, to_tool_result
 from catalog.sources.mcp_tools import definition_from, offered_digest_or_none
 from catalog.sources.mcp_transport import BROKEN, NOT_SENT, TOO_LARGE, McpTransport
 from catalog.sources.settings import UpstreamSettings
@@ -296,7 +296,7 @@ class Connection:
 
     async def call(
         self, definition: Definition, arguments: Mapping[str, Any], *, verify_first: bool
-    ) -> ToolResult[Any]:
+    ) -> UpstreamResult[Any]:
         """Call a tool and return its result.
 
         With `verify_first`, the upstream's tools are listed first, and the call is refused if the tool's definition
@@ -314,7 +314,7 @@ class Connection:
                     result = await self._send(session, definition, arguments)
             except _SessionLost:
                 raise UpstreamUnavailable(f"{self.settings.name} did not accept a new session.") from None
-        return to_tool_result(self.settings.name, definition, result)
+        return to_tool_result(self.settings.name, result)
 
     @asynccontextmanager
     async def _verified(self, definition: Definition) -> AsyncIterator[_Session]:
@@ -438,6 +438,7 @@ async def _connected(
         # `to_tool_result` checks results by what was imported. The SDK would list the tools after a call of one that it
         # does not know yet; if that failed, a call that ran would look like one that was refused.
         entered.session.validate_tool_result = _accept_result
+        keep_raw_results(entered.session)
         if web is not None:
             web.connected = True
         yield entered

@@ -1,45 +1,118 @@
-"""Results of MCP servers as results of tools."""
+"""Results of MCP servers as results of tools.
 
+A result is read as the server sent it, before the SDK validates it: a block of a type that the SDK does not know is no
+reason to call a call failed that ran.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from catalog.core.canonical_json import canonical_text
+from catalog.core.canonical_json import json_size
+from catalog.core.content import MAX_RESULT, binary_of, decode_block, holds_json, text_of, text_of_content
+from catalog.core.lenient_json import cut_text, storable_json
 from catalog.errors import MalformedJSON, UpstreamError
-from catalog.results import ToolResult
-from catalog.schemas import Validator, compile_schema
-from catalog.sources.definitions import Definition, visible_text
+from catalog.results import NO_MESSAGE, ResultWarning, UpstreamResult
+from catalog.sources.definitions import visible_text
 
-MAX_RESULT = 1024 * 1024
-"""Characters of the JSON of one result."""
+RAW = "toolgate/result"
+"""Key in the `_meta` of a result under which it is kept as the server sent it."""
 
 
-def to_tool_result(source: str, definition: Definition, result: Any) -> ToolResult[Any]:
-    """Return an MCP result as a tool's result. Raises UpstreamError for an error or an invalid result."""
-    text = "\n".join(block.text for block in result.content if block.type == "text")
-    if result.is_error:
-        raise UpstreamError(visible_text(text) or f"{source} reported an error without a message.")
-    value: Any = result.structured_content
+def keep_raw_results(session: Any) -> None:
+    """Let a session of the SDK pass results of tools on as they arrive, under RAW in their `_meta`."""
+    dispatcher = session._dispatcher
+    send = dispatcher.send_raw_request
+
+    async def send_raw_request(method: str, *arguments: Any, **named: Any) -> Any:
+        raw = await send(method, *arguments, **named)
+        is_result = method == "tools/call" and isinstance(raw, dict) and raw.get("resultType") in (None, "complete")
+        if not is_result:
+            return raw
+        kind = {"resultType": raw["resultType"]} if "resultType" in raw else {}
+        return {"content": [], "isError": raw.get("isError") is True, **kind, "_meta": {RAW: raw}}
+
+    dispatcher.send_raw_request = send_raw_request
+
+
+def to_tool_result(source: str, result: Any) -> UpstreamResult[Any]:
+    """Return a result of a session that keeps raw results as a tool's result.
+
+    Raises UpstreamError for an error without content.
+    """
+    raw: Mapping[str, Any] = result.meta[RAW]
+    warnings: list[ResultWarning] = []
+    structured = _structured(raw.get("structuredContent"), warnings)
+    given = raw.get("content")
+    blocks = [_block(each) for each in given] if isinstance(given, list) else []
+    if raw.get("isError") is True:
+        return _failure(source, blocks, structured)
+    value = _text_value(blocks, warnings) if structured is None else structured
+    return UpstreamResult(NO_MESSAGE, value, content=tuple(blocks), warnings=tuple(warnings))
+
+
+def _failure(source: str, blocks: Sequence[dict[str, Any]], structured: Any) -> UpstreamResult[Any]:
+    """Return a result that is an error, with the upstream's own words. Raises UpstreamError if it has none."""
+    words = visible_text("\n".join(text for each in blocks if (text := text_of(each)) is not None))
+    if structured is not None and not holds_json(blocks, structured):
+        text = json.dumps(structured, ensure_ascii=False)
+        blocks, words = [*blocks, {"type": "text", "text": text}], words or visible_text(text)
+    if not words and not blocks:
+        raise UpstreamError(f"{source} reported an error without a message.")
+    words = words or f"{source} reported an error: {text_of_content(blocks)}"
+    return UpstreamResult(words, None, success=False, content=tuple(blocks), error_kind=UpstreamError.kind)
+
+
+def _structured(value: Any, warnings: list[ResultWarning]) -> Any:
+    """Return structured content as JSON that can be stored, or as text with a warning."""
     if value is None:
-        others = [block for block in result.content if block.type != "text"]
-        value = {"content": [_block_as_json(each) for each in result.content]} if others else text
+        return None
     try:
-        length = len(canonical_text(value))
-    except MalformedJSON:  # such as one that is nested too deeply
-        raise UpstreamError(f"{source} sent an invalid result.", "upstream_malformed") from None
-    if length > MAX_RESULT:
-        raise UpstreamError(f"{source} sent a result of more than {MAX_RESULT:,} characters.", "upstream_too_large")
-    if definition.output_schema is not None:
-        _check_output(source, definition, value)
-    return ToolResult(message="OK", value=value)
+        plain = storable_json(value)
+        size = json_size(plain)
+    except MalformedJSON as error:
+        warnings.append(ResultWarning("not_json", f"The structured content is kept as text: {error}"))
+        return _cut_value(json.dumps(value, ensure_ascii=False), warnings)
+    return plain if size <= MAX_RESULT else _cut_value(json.dumps(plain, ensure_ascii=False), warnings)
 
 
-def _block_as_json(block: Any) -> dict[str, Any]:
-    return dict(block.model_dump(mode="json", by_alias=True, exclude_none=True))
+def _text_value(blocks: Sequence[dict[str, Any]], warnings: list[ResultWarning]) -> str | None:
+    """Return the value of a result without structured content: its texts, or a description of its other blocks."""
+    texts = [text for each in blocks if each.get("type") == "text" and (text := text_of(each)) is not None]
+    if not texts and not blocks:
+        return None
+    return _cut_value("\n".join(texts) if texts else text_of_content(blocks), warnings)
 
 
-def _check_output(source: str, definition: Definition, value: Any) -> None:
-    validator: Validator = compile_schema(definition.output_schema or {})
-    problems = validator.problems(value)
-    if problems:
-        place = problems[0].path or "its root"
-        message = f"{source} sent a result that does not match its own output schema (at {place})."
-        raise UpstreamError(message, "upstream_malformed")
+def _cut_value(text: str, warnings: list[ResultWarning]) -> str:
+    kept = cut_text(text, MAX_RESULT)
+    if len(kept) < len(text):
+        size = len(text.encode("utf-8", "replace"))
+        message = f"The result has {size:,} bytes; the first {len(kept.encode()):,} are kept."
+        warnings.append(ResultWarning("cut", message))
+    return kept
+
+
+def _block(given: Any) -> dict[str, Any]:
+    """Return a content block with its binary data as bytes; what is no block becomes a text block of its JSON."""
+    if isinstance(given, dict) and isinstance(given.get("type"), str):
+        block = decode_block(given)
+        data = binary_of(block)
+        try:
+            plain = storable_json(_without_data(block) if data is not None else block)
+        except MalformedJSON:
+            return {"type": "text", "text": json.dumps(given, ensure_ascii=False)}
+        return plain if data is None else _with_data(plain, data)
+    return {"type": "text", "text": given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)}
+
+
+def _without_data(block: Mapping[str, Any]) -> dict[str, Any]:
+    resource = block.get("resource")
+    if isinstance(resource, Mapping):
+        return {**block, "resource": {**resource, "blob": ""}}
+    return {**block, "data": ""}
+
+
+def _with_data(block: dict[str, Any], data: bytes) -> dict[str, Any]:
+    resource = block.get("resource")
+    return {**block, "resource": {**resource, "blob": data}} if resource else {**block, "data": data}

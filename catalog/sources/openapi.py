@@ -34,7 +34,8 @@ from catalog.sources.definitions import (
     clean_text,
     visible_text,
 )
-from catalog.sources.http_requests import BODYLESS, JSON, Operation, is_json, without_parameters
+from catalog.sources.http_answers import is_json, without_parameters
+from catalog.sources.http_requests import BODYLESS, JSON, Operation
 from catalog.sources.settings import HEADER_NAME, MAX_DOCUMENT, RESERVED_HEADERS
 
 MAX_DEPTH = 64

@@ -6,11 +6,14 @@ A view waits only briefly; for longer waits it sets `WAIT_HEADER`, and the ASGI 
 from typing import Any, ClassVar
 
 from django.http import Http404
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.access.roles import NotAllowed, agent_token_of
+from catalog.core.content import PICTURES
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
@@ -29,7 +32,7 @@ from plans.api.serializers import (
 from plans.live.long_polling import WAIT_HEADER, read_soon
 from plans.models import Plan
 from plans.store import selectors
-from plans.store.privacy import hidden_call_parts, mask_call, reveal_private_values
+from plans.store.privacy import content_response_for, hidden_call_parts, mask_call, reveal_private_values
 
 USUAL_WAIT = 10.0
 UNFINISHED_STATUSES = ("running", "waiting")
@@ -115,6 +118,23 @@ class CallDetail(CallEndpoint):
     def get(self, request: Request, public_id: str) -> Response:
         """Show one call. With `wait_seconds`, wait until it has ended, at most that long."""
         return request_call_wait(self.detail_response(public_id), self.query(CallQuery).get("wait_seconds"))
+
+
+CONTENT_TYPES = ("application/octet-stream", *PICTURES)
+
+
+class CallContent(CallEndpoint):
+    """The bytes of one content block."""
+
+    required_scopes: ClassVar = {"GET": ["plans:read", "calls:create"]}
+
+    @extend_schema("calls_content", responses={(200, kind): OpenApiTypes.BINARY for kind in CONTENT_TYPES})
+    def get(self, request: Request, public_id: str, number: int) -> HttpResponseBase:
+        """Get the bytes of one content block: PNG, JPEG, GIF and WebP as images, all else as an attachment."""
+        try:
+            return content_response_for(self.user, self.token, public_id, number)
+        except Call.DoesNotExist:
+            raise Http404 from None
 
 
 class CallReveal(CallEndpoint):

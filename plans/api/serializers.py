@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, GrantUse, PolicyRevision
 from catalog.access.roles import user_display_name
+from catalog.calls.content import served_blocks
 from catalog.calls.privacy import PRIVATE_NOTICE
 from catalog.dispatch.pipeline import Allow, Deny, Hold
 from catalog.models import Call
@@ -429,6 +430,13 @@ class CallGrantSerializer(serializers.Serializer[Any]):
         return user_display_name(use.grant.created_by)
 
 
+class ResultWarningSerializer(serializers.Serializer[Any]):
+    """A defect of an answer that was kept."""
+
+    code = serializers.ChoiceField(choices=["output_schema", "not_json", "cut"])
+    message = serializers.CharField()
+
+
 class CallSerializer(serializers.Serializer[Any]):
     """A call: its arguments, status and result."""
 
@@ -445,6 +453,13 @@ class CallSerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=CALL_STATUSES, source="public_status")
     waiting_for = serializers.CharField(allow_null=True)
     result = serializers.JSONField(source="response_json", allow_null=True)
+    content = serializers.SerializerMethodField(
+        help_text=(
+            "MCP content blocks of the result, as the upstream sent them. Images, audio and binary resources "
+            "have `url` and `bytes` in place of their data; `cut` marks a block that was not kept in full."
+        ),
+    )
+    warnings = ResultWarningSerializer(many=True, source="warnings_json")
     approval = CallApprovalSerializer(allow_null=True)
     grant = CallGrantSerializer(source="grant_use", allow_null=True)
     replaces = serializers.CharField(source="replaces.public_id", allow_null=True)
@@ -465,6 +480,11 @@ class CallSerializer(serializers.Serializer[Any]):
         if document["left_running"] is None:
             del document["left_running"]
         return document
+
+    @extend_schema_field(serializers.ListField(child=serializers.DictField()))
+    def get_content(self, call: Call) -> list[dict[str, Any]]:
+        """Return the content blocks with the addresses of their bytes."""
+        return served_blocks(call)
 
     def get_step_id(self, call: Call) -> int | None:
         """Return the number of the step, or None."""

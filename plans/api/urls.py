@@ -34,5 +34,6 @@ urlpatterns = [
     path("calls/", calls.CallList.as_view(), name="api-calls"),
     path("tools/<slug:name>/preview/", calls.CallPreview.as_view(), name="api-tool-preview"),
     path("calls/<slug:public_id>/", calls.CallDetail.as_view(), name="api-call"),
+    path("calls/<slug:public_id>/content/<int:number>/", calls.CallContent.as_view(), name="api-call-content"),
     path("calls/<slug:public_id>/reveal/", calls.CallReveal.as_view(), name="api-call-reveal"),
 ]

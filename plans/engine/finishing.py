@@ -13,13 +13,16 @@ from approvals.reviews.edits import EditSummary
 from approvals.states import OPEN
 from catalog import signals
 from catalog.calls import vault
+from catalog.calls.content import store_blobs
 from catalog.calls.vault import SecretScope
+from catalog.core.content import MAX_RESULT, StoredContent, stored_content
 from catalog.core.transactions import try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.serialization import storable_error_text
 from catalog.errors import Conflict, EffectUnknown, ToolDrifted, ToolError
 from catalog.models import Call
+from catalog.results import NO_MESSAGE, ResultWarning
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
@@ -36,6 +39,7 @@ from plans.store.statements import CallEnding, ClaimedStep, StepWait
 from plans.store.transactions import PlanTransaction, record_call_event
 
 RELEASED_COLUMNS: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
+CUT_CONTENT = f"The content was too large: {MAX_RESULT:,} bytes of it are kept."
 WAS_STOPPED = (pipeline.CANCELLED_WHILE_RUNNING, pipeline.CANCELLED_BEFORE_START)
 
 
@@ -74,12 +78,15 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
 def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool) -> None:
     """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
     response = pipeline.standard_response(run.order.target.tool, run.order.redacted_arguments, outcome)
+    content = stored_content(outcome.content) if outcome.content else None
     ending = CallEnding(
         status=_status_of(outcome),
         response=as_json(response),
         message=outcome.message,
         error_kind=outcome.error_kind or "",
         now=tx.now,
+        content=as_json(content.blocks) if content else "",
+        warnings=as_json(_warnings_of(outcome, content)) if outcome.warnings or content else "",
     )
     in_one_go = optimistic and _succeeded(outcome) and not extensions.has_result_handler(run.step.tool)
     if in_one_go:
@@ -87,6 +94,8 @@ def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutco
     elif not statements.end_call(tx.cursor, run.call, ending):
         late_results.record_superseded(run, outcome, reports.LATE)
         return
+    if content is not None:
+        store_blobs(run.call, content.blobs)
     model_texts.store_model_text(run.call, outcome)
     _record_call_end(tx, run, outcome)
     reports.report_attempt_ended(run, ending.status)
@@ -100,12 +109,21 @@ def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutco
         fail(tx, run.step, outcome.message, call=run.call)
 
 
+def _warnings_of(outcome: pipeline.CallOutcome, content: StoredContent | None) -> list[dict[str, str]]:
+    """Return the warnings of a result as JSON, with one about content that was too large to keep."""
+    warnings = list(outcome.warnings)
+    if content is not None and content.is_cut and all(each.code != "cut" for each in warnings):
+        warnings.append(ResultWarning("cut", CUT_CONTENT))
+    return [each.as_json() for each in warnings]
+
+
 def _with_edit_note(outcome: pipeline.CallOutcome, edited: EditSummary) -> pipeline.CallOutcome:
     """Add to the message for the requester which fields were edited and by whom; the arguments have the values."""
     names, fields = " and ".join(edited.by), ", ".join(edited.fields)
-    message = f"Edited by {names} before it was approved: {fields}. {outcome.message}"
-    note = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
-    return replace(outcome, message=message, fields={**outcome.fields, **note})
+    note = f"Edited by {names} before it was approved: {fields}."
+    message = note if outcome.message == NO_MESSAGE else f"{note} {outcome.message}"
+    fields_edited = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
+    return replace(outcome, message=message, fields={**outcome.fields, **fields_edited})
 
 
 def _cancel(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:

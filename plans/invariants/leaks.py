@@ -20,6 +20,7 @@ from plans.invariants.evidence import can_be_stored
 PAYLOADS = frozenset(
     {
         *(f"catalog.call.{name}" for name in ("arguments", "response", "message", "late_evidence", "reason")),
+        "catalog.call.content",
         *(f"plans.step.{name}" for name in ("description", "parameters", "output_path", "done_check", "error")),
         "plans.step.given_arguments",
         *("plans.plan.goal", "plans.memoryitem.key", "plans.memoryitem.value"),

@@ -15,9 +15,11 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q
+from django.http import HttpResponse
 
 from catalog import signals
 from catalog.access.roles import NotAllowed, agent_token_of
+from catalog.calls.content import content_response
 from catalog.calls.privacy import (
     PRIVATE_NOTICE,
     PrivateCallParts,
@@ -25,15 +27,17 @@ from catalog.calls.privacy import (
     field_at,
     is_own_call,
     mask,
+    mask_content,
     mask_response,
     private_parts_of,
 )
 from catalog.core.canonical_json import parse_json
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, ParameterError
-from catalog.models import Call, Tool
+from catalog.models import ApiToken, Call, Tool
 from plans.documents import references
 from plans.models import AGENT_TURN, MemoryItem, Plan, Step
+from plans.store.selectors import call_for
 from plans.store.transactions import plan_transaction
 
 CALLS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
@@ -216,7 +220,19 @@ def mask_call(call: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:
     """Return the API representation of a call with its private parts masked."""
     arguments = hidden.mask_arguments(call["arguments"])
     texts = {name: call[name] and PRIVATE_NOTICE for name in ("reason", "message")}
-    return call | texts | {"arguments": arguments, "result": mask_response(call["result"])}
+    results = {"result": mask_response(call["result"]), "content": mask_content(call["content"])}
+    return call | texts | {"arguments": arguments} | results
+
+
+def content_response_for(viewer: User, token: ApiToken | None, public_id: str, number: int) -> HttpResponse:
+    """Return the bytes of one content block of a call.
+
+    Raises Call.DoesNotExist for a call that the viewer may not see, NotAllowed if its result is private, and Http404.
+    """
+    call = call_for(viewer, token, public_id)
+    if hidden_call_parts(viewer, call) is not None:
+        raise NotAllowed("The result of this call is private: only its requester, reviewers and administrators see it.")
+    return content_response(call, number)
 
 
 @retry_on_deadlock

@@ -148,7 +148,8 @@ START_CALL = (
     f"WHERE id = %s AND {_status_allows(CALL_MOVES, CallStatus.RUNNING)}"
 )
 END_CALL = (
-    "UPDATE catalog_call SET status = %s, response = %s, message = %s, error_kind = %s, finished_at = %s "
+    "UPDATE catalog_call SET status = %s, response = %s, message = %s, error_kind = %s, content = %s, warnings = %s, "
+    "finished_at = %s "
     f"WHERE id = %s AND fence = %s AND status = '{CallStatus.RUNNING}'"
 )
 # One statement as well; each part depends on the row that the part before has changed.
@@ -358,13 +359,15 @@ def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime
 
 @dataclass(frozen=True, slots=True)
 class CallEnding:
-    """The end of a running call: status, standard response as JSON, message and error kind."""
+    """The end of a running call: status, standard response as JSON, message, error kind, content, warnings."""
 
     status: CallStatus
     response: str
     message: str
     error_kind: str
     now: datetime
+    content: str = ""
+    warnings: str = ""
 
 
 def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:
@@ -374,7 +377,7 @@ def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:
 
 
 def _end_row(call: Call, ending: CallEnding) -> list[Any]:
-    outcome = [ending.status, ending.response, ending.message, ending.error_kind]
+    outcome = [ending.status, ending.response, ending.message, ending.error_kind, ending.content, ending.warnings]
     return [*outcome, bind_datetime(ending.now), call.pk, call.fence]
 
 

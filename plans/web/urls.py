@@ -34,6 +34,7 @@ urlpatterns = [
     path(f"{STEP}/skip/", views.skip, name="plan-skip"),
     path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
     path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
+    path("calls/<slug:public_id>/content/<int:number>/", views.call_content, name="call-content"),
     path("agents/", agent_views.agents, name="agents"),
     path("agents/new/", agent_views.new, name="agent-new"),
     path("agents/<slug:public_id>/", agent_views.agent, name="agent"),

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
-from catalog.models import Source
+from catalog.models import CallBlob, Source
 from catalog.tools.registry import _TOOLS
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
 from tests.builders import act, call_of, make_draft, make_http_tool, make_plan, request_of, work_off
@@ -38,11 +38,13 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
     plan = work_off(make_plan(ada, act(1, expected_key="kept"), act(2, "x", "dangerous", dependencies=[1])))
     allow(admin, max_hours=8, max_uses=20)
     draft = make_draft(ada).public_id
+    CallBlob.objects.create(call=call_of(plan, 1), number=0, data=b"x")
     return {
         "agents": make_agent().name,
         "approvals": request_of(plan, 2).public_id,
         "connect": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "calls": call_of(plan, 1).public_id,
+        "content": "0",
         "deliveries": str(delivery_to(admin, status="failed").pk),
         "ask": draft,
         "draft": draft,

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import replace_url
 
 from catalog.errors import ParameterError, ToolgateError
+from catalog.models import Call
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.actions.clone import clone_plan
 from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
@@ -21,7 +22,7 @@ from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
 from plans.llm.transcripts import transcripts_of
 from plans.models import Plan, Step
-from plans.store.privacy import hidden_parts
+from plans.store.privacy import content_response_for, hidden_parts
 from plans.store.requesters import Requester
 from plans.web.access import control_plan, error_status, may_write, plan_or_404, role_required
 from plans.web.plan.page import PlanPage, plan_page, settle, step_in_query, with_revealed_field
@@ -150,6 +151,16 @@ def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpR
     """Return the complete arguments, result or evidence of a step's call as JSON."""
     chosen = plan_or_404(request.user, public_id)
     return _raw(call_part_text(chosen, step_id, name, hidden_parts(request.user, chosen)))
+
+
+@require_safe
+@sign_in_required
+def call_content(request: PageRequest, public_id: str, number: int) -> HttpResponse:
+    """Return the bytes of one content block of a call: an image, or an attachment."""
+    try:
+        return content_response_for(request.user, None, public_id, number)
+    except Call.DoesNotExist:
+        raise Http404 from None
 
 
 @require_POST

@@ -19,7 +19,6 @@ from catalog.errors import EffectUnknown, UpstreamError, UpstreamUnavailable
 from catalog.results import ToolResult
 from catalog.sources.definitions import Definition
 from catalog.sources.mcp_client import Connection, close_connections, connection_to, keep_connections
-from catalog.sources.mcp_results import to_tool_result
 from catalog.sources.mcp_tools import definition_from
 from catalog.sources.mcp_transport import NOT_SENT, McpTransport
 from catalog.sources.settings import UpstreamSettings
@@ -292,15 +291,3 @@ def test_only_a_new_session_raises_what_prevents_sending(settings: Any) -> None:
     assert asyncio.run(code_of_failure(connected=True)) == NOT_SENT
     with pytest.raises(httpx2.ConnectError):
         asyncio.run(code_of_failure(connected=False))
-
-
-def test_result_that_is_nested_too_deeply_is_malformed() -> None:
-    from mcp import types  # noqa: PLC0415 - loaded with the SDK
-
-    deep: Any = {}
-    for _ in range(100):
-        deep = {"a": deep}
-    result = types.CallToolResult(content=[], structured_content=deep)
-    with pytest.raises(UpstreamError) as refused:
-        to_tool_result("up", definition("deep"), result)
-    assert refused.value.kind == "upstream_malformed"

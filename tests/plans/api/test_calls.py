@@ -26,6 +26,8 @@ FIELDS = {
         "status",
         "waiting_for",
         "result",
+        "content",
+        "warnings",
     ),
     *("approval", "grant", "replaces", "replaced_by", "attempt", "implementation", "reason", "requested_by"),
     *("created_at", "started_at", "finished_at", "duration_ms"),

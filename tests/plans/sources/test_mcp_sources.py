@@ -1,5 +1,6 @@
 """Tools of an upstream MCP server: imported, called, held when they change, and approved as they are."""
 
+import base64
 import json
 
 import pytest
@@ -111,19 +112,43 @@ def test_upstream_that_is_lost_in_a_dangerous_call_leaves_an_unknown_outcome(
     assert call_of(plan).status == "completed"
 
 
-@pytest.mark.parametrize(("does", "kind"), [("fail", "upstream_error"), ("flood", "upstream_too_large")])
-def test_bad_result_fails_the_call(source, ada, offer, does, kind):
-    offer({**READ, "does": does}, DROP)
-    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
-    assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", kind)
+def test_error_of_an_upstream_fails_the_call_in_its_words(source, ada, offer):
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    offer({**READ, "answer": {"isError": True, "content": [image], "structuredContent": {"code": "NO_ROOM"}}}, DROP)
+    call = call_of(work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"}))))
+    assert (call.status, call.error_kind) == ("failed", "upstream_error")
+    assert "NO_ROOM" in call.message
+    assert [each["type"] for each in call.content_json] == ["image", "text"]
 
 
-def test_result_that_breaks_its_own_schema_fails(source, ada, admin, offer):
+def test_answer_that_is_too_long_or_breaks_its_schema_is_kept_with_a_warning(source, ada, admin, offer):
     offer({**READ, "outputSchema": {"type": "object", "required": ["pages"]}}, DROP)
     sync_source(source)
     accept_version(Tool.objects.get(name="read_page"), 2, by=admin, reason="New output")
-    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"})))
-    assert call_of(plan).error_kind == "upstream_malformed"
+    long = {"content": [{"type": "text", "text": "x" * 3_000_000}]}
+    for answer, code in (({}, "output_schema"), ({"answer": long}, "cut")):
+        offer({**READ, "outputSchema": {"type": "object", "required": ["pages"]}, **answer}, DROP)
+        call = call_of(work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"}))))
+        assert call.status == "completed"
+        assert [each["code"] for each in call.warnings_json] == [code]
+    assert call.content_json[0]["cut"]
+
+
+def test_result_keeps_its_blocks_without_secrets(source, ada, admin, offer):
+    """A credential is masked in texts and inside the bytes of a block; the others stay as they are."""
+    update_source(source, {"headers": {"Authorization": "Bearer s3cret-value"}}, by=admin)
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n s3cret-value").decode()
+    image = {"type": "image", "data": data, "mimeType": "image/png", "annotations": {"audience": ["user"]}}
+    told = {"type": "text", "text": "Bearer s3cret-value"}
+    offer({**READ, "answer": {"content": [told, image], "structuredContent": {"id": 1917043659912705296}}}, DROP)
+    plan = work_off(make_plan(ada, step(1, "read_page", parameters={"text": "a"}, expected_key="page")))
+    call = call_of(plan)
+    text, picture = call.content_json
+    assert call.response_json["results"] == [{"id": 1917043659912705296}]
+    assert plan.memory.get(key="page").value_json == call.response_json
+    assert "s3cret" not in text["text"]
+    assert picture["annotations"] == {"audience": ["user"]}
+    assert bytes(call.blobs.get(number=1).data) == b"\x89PNG\r\n\x1a\n " + b"*" * len("s3cret-value")
 
 
 def test_upstream_that_cannot_be_started_makes_its_source_fail(admin, transactional_db):

@@ -1,0 +1,91 @@
+"""Bytes of the content blocks of calls: storage, reading, and their HTTP answers."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.http import Http404, HttpResponse
+
+from catalog.core.content import Blob, Block, media_type_of, picture_type
+from catalog.models import Call, CallBlob
+
+CONTENT_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cache-Control": "private, no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every answer with the bytes of a block: whatever they are, they run nothing and stay here."""
+
+
+def store_blobs(call: Call, blobs: Iterable[Blob]) -> None:
+    """Store the bytes of a call's blocks, in the transaction that ends the call."""
+    rows = [CallBlob(call_id=call.pk, number=each.number, data=each.data) for each in blobs]
+    if rows:
+        # They may exist if the lease was lost, which is detected later.
+        CallBlob.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def load_blobs(call: Call) -> dict[int, bytes]:
+    """Return the bytes of a call's blocks by index; no query for a call without any."""
+    if not any("bytes" in each for each in call.content_json):
+        return {}
+    return {number: bytes(data) for number, data in CallBlob.objects.filter(call=call).values_list("number", "data")}
+
+
+def served_blocks(call: Call) -> list[dict[str, Any]]:
+    """Return the content blocks of a call for the API: those with stored bytes have the `url` of the bytes."""
+    blocks = call.content_json
+    for number, each in enumerate(blocks):
+        if has_bytes(each):
+            each["url"] = f"{settings.TOOLGATE_URL}/api/v1/calls/{call.public_id}/content/{number}/"
+    return blocks
+
+
+def has_bytes(block: Block) -> bool:
+    """Return whether the bytes of a stored block were kept."""
+    return "bytes" in block and not block.get("cut")
+
+
+def content_response(call: Call, number: int) -> HttpResponse:
+    """Return the bytes of one block: PNG, JPEG, GIF and WebP images inline, everything else as an attachment.
+
+    The type of an image is told by its bytes, whatever its upstream names. Raises Http404 for a block without bytes.
+    """
+    row = CallBlob.objects.filter(call=call, number=number).first()
+    if row is None:
+        raise Http404
+    data, blocks = bytes(row.data), call.content_json
+    named = media_type_of(blocks[number]) if number < len(blocks) else ""
+    response = HttpResponse(
+        data, content_type=picture_type(data) or "application/octet-stream", headers=CONTENT_HEADERS
+    )
+    name = f"{call.tool_name}-{number}.{_extension(named)}"
+    kind = "inline" if picture_type(data) else "attachment"
+    response["Content-Disposition"] = f"{kind}; filename*=UTF-8''{quote(name)}"
+    return response
+
+
+def _extension(media_type: str) -> str:
+    """Return a plain extension for a media type, for the name under which a browser saves the file."""
+    plain = media_type.partition(";")[0].rpartition("/")[2].partition("+")[0].lower()
+    return plain if plain.isascii() and plain.isalnum() and len(plain) <= 10 else "bin"
+
+
+def complete_blocks(call: Call, blobs: dict[int, bytes] | None = None) -> Sequence[dict[str, Any]]:
+    """Return the blocks of a call as received, with base64 text for the stored bytes.
+
+    A block whose bytes or text were not kept in full keeps its `cut`.
+    """
+    blocks, stored = call.content_json, load_blobs(call) if blobs is None else blobs
+    for number, block in enumerate(blocks):
+        if number in stored:
+            text = base64.b64encode(stored[number]).decode()
+            if isinstance(block.get("resource"), dict):
+                block["resource"]["blob"] = text
+            else:
+                block["data"] = text
+            del block["bytes"]
+    return blocks

@@ -1,0 +1,189 @@
+"""Content blocks of results, as MCP defines them: text, image, audio, resource, resource link.
+
+In memory a block holds its binary data as bytes, under `data` (image and audio) or in its resource's `blob`. Stored,
+the bytes are apart: the block has their number as `bytes`, and `cut` if they or a part of its text were not kept.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.core.canonical_json import json_size
+from catalog.core.lenient_json import cut_text
+
+Block = Mapping[str, Any]
+
+MAX_RESULT = 1024 * 1024
+"""Bytes stored of a result's value, and of its content blocks together."""
+OWN_KEYS = frozenset({"bytes", "cut", "url"})
+"""Keys that Toolgate adds to blocks; MCP has none of these names."""
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""Types of images that browsers and models show. SVG is a document with scripts and is not among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """The bytes of the block at index `number`."""
+
+    number: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredContent:
+    """Blocks as stored, and their bytes apart; `is_cut` if something was not kept."""
+
+    blocks: Sequence[dict[str, Any]]
+    blobs: Sequence[Blob]
+    is_cut: bool
+
+
+def picture_type(data: bytes) -> str:
+    """Return the media type of a PNG, JPEG, GIF or WebP image by its first bytes; empty for anything else."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ""
+
+
+def decode_block(block: Block) -> dict[str, Any]:
+    """Return a block as received, with its base64 text as bytes; text that is not exact base64 is kept."""
+    return _with_binary(block, _decoded)
+
+
+def encode_block(block: Block) -> dict[str, Any]:
+    """Return a block with its bytes as base64 text."""
+    return _with_binary(block, lambda data: base64.b64encode(data).decode() if isinstance(data, bytes) else data)
+
+
+def _decoded(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return text
+    return data if base64.b64encode(data).decode() == text else text
+
+
+def _with_binary(block: Block, convert: Any) -> dict[str, Any]:
+    changed, resource = dict(block), block.get("resource")
+    if block.get("type") in ("image", "audio") and "data" in block:
+        changed["data"] = convert(block["data"])
+    if isinstance(resource, Mapping) and "blob" in resource:
+        changed["resource"] = {**resource, "blob": convert(resource["blob"])}
+    return changed
+
+
+def binary_of(block: Block) -> bytes | None:
+    """Return the bytes of a block in memory; None for one without."""
+    resource = block.get("resource")
+    data = block.get("data") if block.get("type") in ("image", "audio") else None
+    if isinstance(resource, Mapping):
+        data = resource.get("blob")
+    return data if isinstance(data, bytes) else None
+
+
+def text_of(block: Block) -> str | None:
+    """Return the text of a text block or of a resource that is text; None for others."""
+    resource = block.get("resource")
+    text = resource.get("text") if isinstance(resource, Mapping) else block.get("text")
+    return text if isinstance(text, str) else None
+
+
+def media_type_of(block: Block) -> str:
+    """Return the media type that a block names; empty without one."""
+    resource = block.get("resource")
+    named = (resource if isinstance(resource, Mapping) else block).get("mimeType")
+    return named if isinstance(named, str) else ""
+
+
+def described_block(block: Block) -> str:
+    """Return a line that stands for a block without text, such as `image/png, 300,000 bytes`."""
+    data, size = binary_of(block), block.get("bytes")
+    size = len(data) if data is not None else size
+    kind = media_type_of(block) or str(block.get("type", "block"))
+    resource = block.get("resource") if isinstance(block.get("resource"), Mapping) else block
+    uri = resource.get("uri") if isinstance(resource, Mapping) else None
+    parts = [kind[:80], *([str(uri)[:300]] if uri else []), *([f"{size:,} bytes"] if isinstance(size, int) else [])]
+    return ", ".join(parts) + (", not kept: too large" if block.get("cut") else "")
+
+
+def text_of_content(blocks: Iterable[Block]) -> str:
+    """Return blocks as one text: their texts, and a line in brackets for each of the others."""
+    return "\n".join(text if (text := text_of(each)) is not None else f"[{described_block(each)}]" for each in blocks)
+
+
+def holds_json(blocks: Iterable[Block], value: object) -> bool:
+    """Return whether a text block is the JSON text of the value."""
+    for each in blocks:
+        text = each.get("text")
+        if each.get("type") == "text" and isinstance(text, str) and text.lstrip()[:1] in ("{", "["):
+            try:
+                if json.loads(text) == value:
+                    return True
+            except (ValueError, RecursionError):
+                continue
+    return False
+
+
+def stored_content(blocks: Sequence[Block], limit: int = MAX_RESULT) -> StoredContent:
+    """Return blocks as stored, in their order, together at most `limit` bytes.
+
+    Bytes beyond the limit are not kept, because the beginning of an image is of no use. A text beyond it is cut, and
+    what comes after it is left out.
+    """
+    kept: list[dict[str, Any]] = []
+    blobs: list[Blob] = []
+    left, is_cut = limit, False
+    for each in blocks:
+        block = {name: value for name, value in each.items() if name not in OWN_KEYS}
+        data = binary_of(block)
+        plain = _without_binary(block) if data is not None else block
+        size = json_size(plain)
+        if data is not None:
+            plain["bytes"] = len(data)
+            if len(data) + size <= left:
+                blobs.append(Blob(len(kept), data))
+                size += len(data)
+            else:
+                plain["cut"] = is_cut = True
+        elif size > left:
+            shorter = _cut_block(plain, left)
+            return StoredContent([*kept, *([shorter] if json_size(shorter) <= left else [])], blobs, is_cut=True)
+        if size > left:
+            return StoredContent(kept, blobs, is_cut=True)
+        kept.append(plain)
+        left -= size
+    return StoredContent(kept, blobs, is_cut)
+
+
+def _without_binary(block: Block) -> dict[str, Any]:
+    plain, resource = dict(block), block.get("resource")
+    if isinstance(resource, Mapping):
+        plain["resource"] = {name: each for name, each in resource.items() if name != "blob"}
+    else:
+        del plain["data"]
+    return plain
+
+
+def _cut_block(block: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return a text block whose text is cut so that the block has at most about `limit` bytes."""
+    text, resource = text_of(block), block.get("resource")
+    if text is None:
+        return block
+    # Escapes make JSON longer than the text, at most six times.
+    room = limit - json_size({**block, "text": "", "resource": None}) - 200
+    shorter = cut_text(text, max(0, room))
+    if json_size(shorter) > room:
+        shorter = cut_text(text, max(0, room // 6))
+    cut = {"bytes": len(text.encode("utf-8", "replace")), "cut": True}
+    if isinstance(resource, Mapping):
+        return {**block, "resource": {**resource, "text": shorter}, **cut}
+    return {**block, "text": shorter, **cut}

@@ -1,0 +1,164 @@
+"""Bodies of HTTP answers as values: read up to a limit, in any character set, JSON leniently.
+
+An answer with a status of success reports something that has happened. Whatever is wrong with its body, it stays a
+success: what cannot be read as it says is kept as text, and what is too long is cut, with a warning.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+
+from catalog.core.content import MAX_RESULT
+from catalog.core.lenient_json import cut_text, decode_text, read_lenient_json
+from catalog.errors import MalformedJSON
+from catalog.results import NO_MESSAGE, ResultWarning, UpstreamResult
+
+MAX_READ = 8 * 1024 * 1024
+"""Bytes read of an answer."""
+CHARSET = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9_.:-]+)', re.IGNORECASE)
+TEXT_TYPES = frozenset(
+    {
+        *("xml", "yaml", "x-yaml", "x-ndjson", "ndjson", "jsonl", "json-lines", "json-seq", "csv", "toml", "sql"),
+        *("javascript", "ecmascript", "graphql", "x-www-form-urlencoded", "problem", "rtf", "x-sh"),
+    }
+)
+"""Subtypes of `application/` that are text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of an answer as far as it was read; `size` is its length, None if that is unknown."""
+
+    data: bytes
+    content_type: str
+    size: int | None
+    interrupted: str = ""
+    """A sentence on why the body was not read to its end; empty if it was."""
+
+    @property
+    def media_type(self) -> str:
+        """The media type in lower case, without parameters."""
+        return without_parameters(self.content_type)
+
+    @property
+    def is_text(self) -> bool:
+        """True if the body is text by its type, or has no type and no byte that text does not have."""
+        kind = self.media_type
+        if not kind:
+            return b"\0" not in self.data and _is_utf8(self.data)
+        main, _, subtype = kind.partition("/")
+        suffix = subtype.rpartition("+")[2]
+        return (
+            main == "text" or is_json(kind) or (main == "application" and subtype in TEXT_TYPES) or suffix in _SUFFIXES
+        )
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        named = CHARSET.search(self.content_type)
+        return decode_text(self.data, named[1] if named else "", is_json=is_json(self.content_type))
+
+
+_SUFFIXES = ("xml", "yaml", "json", "json-seq")
+
+
+async def read_body(response: httpx2.Response, ends: float) -> Body:
+    """Return the body of an answer that is being received: at most MAX_READ bytes, until `ends` by the loop's clock.
+
+    A connection that breaks after the status has arrived cuts the body.
+    """
+    data, interrupted = bytearray(), ""
+    try:
+        async with asyncio.timeout_at(ends):
+            async for chunk in response.aiter_raw():
+                data += chunk
+                if len(data) > MAX_READ:
+                    interrupted = f"The answer is too long: {MAX_READ:,} bytes of it were read."
+                    break
+    except TimeoutError:
+        interrupted = "The answer did not end in time."
+    except httpx2.TransportError:
+        interrupted = "The connection broke during the answer."
+    named = response.headers.get("Content-Length", "")
+    announced = int(named) if named.isascii() and named.isdigit() and len(named) < 16 else None
+    size = announced if interrupted else len(data)
+    return Body(bytes(data[:MAX_READ]), response.headers.get("Content-Type", ""), size, interrupted)
+
+
+def response_text(response: httpx2.Response) -> str:
+    """Return the body of an answer that was read as text, in its own character set."""
+    return Body(response.content, response.headers.get("Content-Type", ""), len(response.content)).text
+
+
+def answer_of(body: Body, url: str) -> UpstreamResult[Any]:
+    """Return the body of a successful answer to a request of `url` as a result."""
+    if not body.data or not body.is_text:
+        warnings = [_cut_warning(body, len(body.data))] if body.interrupted else []
+        if not body.data:
+            return _success(None, warnings)
+        return _success(
+            {"content_type": body.media_type or "unknown", "bytes": body.size}, warnings, [_block(body, url)]
+        )
+    value, warnings = _text_answer(body)
+    return _success(value, warnings)
+
+
+def _text_answer(body: Body) -> tuple[Any, list[ResultWarning]]:
+    """Return the value of a body that is text, and what is wrong with it."""
+    text = body.text
+    if len(body.data) > MAX_RESULT or body.interrupted:
+        kept = cut_text(text, MAX_RESULT)
+        return kept, [_cut_warning(body, len(kept.encode("utf-8", "replace")))]
+    if not is_json(body.content_type):
+        return text, []
+    if not text.strip("\ufeff \t\r\n"):
+        return None, []
+    try:
+        return read_lenient_json(text), []
+    except MalformedJSON as error:
+        return text, [ResultWarning("not_json", f"The answer is kept as text, because it is not JSON: {error}")]
+
+
+def _success(
+    value: Any, warnings: Sequence[ResultWarning], content: Sequence[dict[str, Any]] = ()
+) -> UpstreamResult[Any]:
+    return UpstreamResult(message=NO_MESSAGE, value=value, warnings=tuple(warnings), content=tuple(content))
+
+
+def _cut_warning(body: Body, kept: int) -> ResultWarning:
+    size = f"The answer has {body.size:,} bytes" if body.size is not None else "The length of the answer is unknown"
+    return ResultWarning("cut", f"{body.interrupted} {size}; the first {kept:,} are kept.".strip())
+
+
+def _block(body: Body, url: str) -> dict[str, Any]:
+    """Return a binary body as a content block."""
+    main = body.media_type.partition("/")[0]
+    if main in ("image", "audio"):
+        return {"type": main, "data": body.data, "mimeType": body.media_type}
+    place = urlunsplit((*urlsplit(url)[:3], "", ""))  # a query may hold secrets
+    kind = {"mimeType": body.media_type} if body.media_type else {}
+    return {"type": "resource", "resource": {"uri": place, **kind, "blob": body.data}}
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.end == len(data) and error.reason == "unexpected end of data" and error.start > 0
+    return True
+
+
+def without_parameters(media_type: str) -> str:
+    """Return a media type in lower case, without its parameters."""
+    return media_type.partition(";")[0].strip().lower()
+
+
+def is_json(media_type: str) -> bool:
+    """Return whether a media type, with or without parameters, is one of JSON."""
+    plain = without_parameters(media_type)
+    return plain == "application/json" or plain == "text/json" or plain.endswith("+json")

@@ -1,0 +1,72 @@
+"""MCP results as results of tools: blocks whole and in order, values kept with warnings, errors in their own words."""
+
+import base64
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from catalog.core.content import MAX_RESULT
+from catalog.errors import UpstreamError
+from catalog.sources.mcp_results import RAW, to_tool_result
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def read(**raw):
+    """Return the result that a server sent."""
+    return to_tool_result("up", SimpleNamespace(meta={RAW: raw}))
+
+
+def test_blocks_are_kept_in_order_with_what_accompanies_them():
+    text = {"type": "text", "text": "a", "annotations": {"audience": ["user"]}, "_meta": {"k": 1}}
+    image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
+    broken = {"type": "image", "data": "not base64", "mimeType": "image/png"}
+    unknown = {"type": "hologram", "shape": [1, 2]}
+    result = read(content=[text, image, broken, unknown, "plain"], structuredContent={"id": 1917043659912705296})
+    assert [*result.content] == [
+        text,
+        {**image, "data": PNG},
+        broken,
+        unknown,
+        {"type": "text", "text": "plain"},
+    ]
+    assert result.value == {"id": 1917043659912705296}
+    assert result.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "value", "codes"),
+    [
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb", []),
+        ({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}, "[image/png, 3 bytes]", []),
+        ({"content": []}, None, []),
+        ({}, None, []),
+        ({"structuredContent": {"x": float("inf"), "y": "\ud83d"}}, {"x": "Infinity", "y": "\ufffd"}, []),
+        ({"content": [{"type": "text", "text": "a" * 2 * MAX_RESULT}]}, "a" * MAX_RESULT, ["cut"]),
+    ],
+)
+def test_value_of_a_result(raw, value, codes):
+    result = read(**raw)
+    assert result.success
+    assert (result.value, [each.code for each in result.warnings]) == (value, codes)
+
+
+def test_structured_content_that_is_too_deep_is_text():
+    deep: dict[str, object] = {}
+    for _ in range(100):
+        deep = {"a": deep}
+    result = read(structuredContent=deep)
+    assert json.loads(result.value) == deep
+    assert [each.code for each in result.warnings] == ["not_json"]
+
+
+def test_error_has_its_own_words():
+    told = read(isError=True, content=[], structuredContent={"code": "NO_ROOM", "detail": "disk full"})
+    assert not told.success
+    assert "disk full" in told.message
+    assert json.loads(told.content[0]["text"]) == {"code": "NO_ROOM", "detail": "disk full"}
+    shown = read(isError=True, content=[{"type": "image", "data": "AAAA", "mimeType": "image/png"}])
+    assert "image/png" in shown.message
+    with pytest.raises(UpstreamError):
+        read(isError=True, content=[])
