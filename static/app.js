@@ -15,6 +15,7 @@ import "./js/core/session.js";
 import "./js/core/shortcuts.js";
 import "./js/pages/decision_bar.js";
 import "./js/pages/plan.js";
+import "./js/pages/plan_draft.js";
 import "./js/pages/plan_editor.js";
 import "./js/pages/plan_slice.js";
 import "./js/pages/plan_timeline.js";

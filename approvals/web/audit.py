@@ -174,11 +174,6 @@ class AuditLine:
     who: str
     is_program: bool
 
-    @property
-    def mark(self) -> str:
-        """CSS classes of the icon."""
-        return f"sti {self.word.hue}"
-
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:

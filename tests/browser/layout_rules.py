@@ -249,6 +249,18 @@ ROWS_WITHOUT_HEADERS = """async () => [...document.querySelectorAll("table.args"
     .filter((table) => table.rows.length && !table.querySelector("th, [colspan]"))
     .map((table) => table.outerHTML.slice(0, 120))"""
 
+UNKNOWN_CLASSES = """async () => {
+    const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]), known = new Set();
+    for (const rule of rules) {
+        for (const [, name] of (rule.selectorText ?? "").matchAll(/\\.(-?[_a-zA-Z][\\w-]*)/g)) known.add(name);
+        rules.push(...(rule.cssRules ?? []));
+    }
+    const parts = [...document.querySelectorAll("[class]")].filter((part) => !part.closest("defs"));
+    const used = new Set(parts.flatMap((part) => [...part.classList]));
+    return [...used].filter((name) => !known.has(name));
+}"""
+"""Classes that no stylesheet of the page knows."""
+
 EVERYWHERE = {
     "sideways scroll": SIDEWAYS,
     "small target": SMALL_TARGETS,
@@ -264,6 +276,7 @@ EVERYWHERE = {
     "unreachable scrolling": UNREACHABLE_SCROLLING,
     "name of nothing": NAMES_OF_NOTHING,
     "rows without headers": ROWS_WITHOUT_HEADERS,
+    "unknown class": UNKNOWN_CLASSES,
 }
 
 

@@ -175,6 +175,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("", "the text of a new token", act=create_a_token),
         View("/plans/", at={(390, 800): {"overlapping tabs": rules.OVERLAPPING_TABS}}),
         View("/plans/new/"),
+        View("", "/plans/new/ with mistakes", act=write_a_plan_with_mistakes),
         View(f"/plans/{waiting.public_id}/", tabs=True),
         View(f"/plans/{done.public_id}/"),
         View("/tools/", at={(390, 844): {"high chips": rules.HIGH_CHIPS}}),
@@ -215,6 +216,15 @@ def preview_a_source(page: Page) -> None:
         page.get_by_label("Name", exact=True).fill("shop")
         page.keyboard.press("Enter")
         expect(page.locator("#preview-h")).to_be_focused()
+
+
+def write_a_plan_with_mistakes(page: Page) -> None:
+    """Write a step with an unknown tool, which is an error, and one whose output is used by none."""
+    steps = ", ".join(
+        f'{{"step_id": {n}, "description": "x", "tool": "{tool}"}}' for n, tool in ((1, "x"), (2, "safe"))
+    )
+    page.locator("#pj").fill(f'{{"goal": "x",\n"steps": [{steps}]}}')
+    expect(page.locator("#marks rect").first).to_be_attached()
 
 
 def make_mistakes(page: Page) -> None:
@@ -472,7 +482,7 @@ PLANTED = """() => {
         <p>See <a href="/" data-css="text-decoration: none">this page</a> for more.</p>
         <div aria-label="nothing">x</div>
         <div data-css="height: 20px; overflow: auto"><div data-css="height: 90px"></div></div>
-        <table class="args"><tr><td>path</td></tr></table>`);
+        <table class="args unknown"><tr><td>path</td></tr></table>`);
     for (const part of document.querySelectorAll("[data-css]")) part.style.cssText = part.dataset.css;
     document.querySelector("h1").animate({ opacity: [0.9, 1] }, { duration: 9e9 });
 }"""

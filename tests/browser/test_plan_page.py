@@ -1,7 +1,7 @@
 """A plan's page between two messages of its socket, and where it leads the eye."""
 
 import pytest
-from playwright.sync_api import Dialog, Page, expect
+from playwright.sync_api import Page, expect
 
 from plans.actions.control import pause_plan
 from plans.actions.skip import skip_step
@@ -77,27 +77,40 @@ def test_the_box_of_the_open_step_is_in_sight(ada, stage, page_as: PageAs):
     assert page.evaluate("document.getElementById('graph').scrollLeft") == place
 
 
-def test_a_text_is_not_left_without_a_question(ada, page_as: PageAs):
-    """Neither for another page nor for a starter; what was not written leaves at once."""
-    page = page_as(ada)
-    asked: list[str] = []
-
-    def stay(dialog: Dialog) -> None:
-        asked.append(dialog.type)
-        dialog.dismiss()
-
-    page.on("dialog", stay)
+def test_a_written_text_is_kept_until_it_is_started(ada, catalog, page_as: PageAs):
+    """Through another page, a reload and a starter, which can be taken back; others find nothing."""
+    page, asked = page_as(ada), list[str]()
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    editor, starter = page.locator("#pj"), page.locator(".compose header a").first
     page.goto("/plans/new/")
-    starter = page.locator(".compose header a").first
+    expect(page.locator("#kept")).to_be_hidden()
+    editor.fill("mine")
+    page.goto("/tools/")
+    page.goto("/plans/new/")
+    expect(editor).to_have_value("mine")
+    with page.expect_response("**/plans/new/"):
+        page.reload()
+    expect(editor).to_have_value("mine")
     starter.click()
-    expect(page.locator("#pj")).not_to_be_empty()
-    assert asked == []
-    page.locator("#pj").press_sequentially("x")
-    written = page.locator("#pj").input_value()
-    starter.click(no_wait_after=True)
-    page.wait_for_event("dialog") if not asked else None
-    expect(page.locator("#pj")).to_have_value(written)
-    assert asked == ["beforeunload"]
+    expect(page.get_by_role("button", name="Bring it back")).to_be_visible()
+    started = editor.input_value()
+    editor.press("End")
+    editor.press_sequentially(" ")
+    page.get_by_role("button", name="Bring it back").click()
+    expect(editor).to_have_value("mine")
+    page.goto("/plans/new/")
+    page.get_by_role("button", name="Start over").click()
+    expect(editor).to_have_value("")
+    editor.fill(started)
+    expect(page.locator("#start:not([aria-disabled])")).to_be_visible()
+    page.locator("#start").click()
+    expect(page.locator(".plan-head")).to_be_visible()
+    page.goto("/plans/new/")
+    expect(editor).to_have_value("")
+    editor.fill("mine")
+    page.get_by_role("button", name="Sign out").first.click()
+    expect(page.get_by_label("Password")).to_be_visible()
+    assert page.evaluate("Object.keys(localStorage).filter(key => key.includes('draft'))") == asked == []
 
 
 def test_parts_that_change_together_are_asked_for_once(ada, stage, page_as: PageAs):

@@ -33,7 +33,7 @@ EFFECT_NOTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
-    """One entry of the timeline. `counts` is True for a vote that counts in the current round."""
+    """One entry of the timeline."""
 
     at: datetime
     who: str = ""
@@ -43,7 +43,6 @@ class TimelineEntry:
     text: str = ""
     note: str = ""
     is_agent: bool = False
-    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,6 @@ def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[Timeli
         hue=hue if review.counts else "",
         text=review.comment,
         note=" ".join(notes),
-        counts=review.counts,
     )
     if review.undone_at:
         yield TimelineEntry(at=review.undone_at, who=user_display_name(review.person), did=_("undid this"), icon="undo")

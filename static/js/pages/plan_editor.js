@@ -1,27 +1,11 @@
-/* The editor of a plan's text: a problem's link selects its line, a quick fix edits the text in place, Ctrl+Z takes the
-   fix back, and a text that was neither checked in nor started is not left without a question. */
+/* The editor of a plan's text: a problem's link selects its line, a quick fix edits the text in place, and Ctrl+Z takes
+   the fix back. */
 
-let isSending = false;
 const undoable = []; // fixes, as long as the text is the one that they left
 
 function textarea() {
   return document.getElementById("pj");
 }
-
-function isUnsaved() {
-  const editor = document.querySelector("#compose #pj");
-  return Boolean(editor && !isSending && ("unsaved" in editor.dataset || editor.value !== editor.defaultValue));
-}
-
-addEventListener("submit", (event) => {
-  isSending = event.target.id === "compose" && !event.defaultPrevented;
-});
-addEventListener("pageshow", () => {
-  isSending = false;
-});
-addEventListener("beforeunload", (event) => {
-  if (isUnsaved()) event.preventDefault();
-});
 
 function selectLine(number) {
   const editor = textarea();
