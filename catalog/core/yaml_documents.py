@@ -1,0 +1,208 @@
+"""YAML 1.2 documents as JSON values: the core schema, restricted to JSON's types.
+
+PyYAML parses the text; its own resolver is that of YAML 1.1, where `NO` is false. Here only `true`, `false`, `null`
+and numbers are not texts. Keys are texts as written, and dates stay texts. An alias counts as many values as it stands
+for, so that a small text cannot grow without bound.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import yaml
+
+from catalog.core.canonical_json import MAX_JSON_DEPTH, Json
+from catalog.errors import MalformedJSON
+
+MAX_ALIASES = 5_000
+MAX_VALUES = 1_000_000
+"""Values of a document, with those that aliases repeat."""
+_NULL = re.compile(r"|~|null|Null|NULL")
+_BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_STANDARD_TAGS = "tag:yaml.org,2002:"
+_MERGE_KEY = "<<"
+_PARSER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+"""libyaml, where PyYAML was built with it: ten times as fast."""
+
+
+def parse_yaml(text: str, *, max_depth: int = MAX_JSON_DEPTH, allow_duplicate_keys: bool = False) -> Json:
+    """Return the value of a YAML document. Parts that aliases repeat are the same objects, so do not change them.
+
+    With `allow_duplicate_keys`, the last value of a repeated key counts. Raises MalformedJSON with line and column.
+    """
+    try:
+        return _Composer(text, max_depth, allow_duplicate_keys=allow_duplicate_keys).document()
+    except yaml.MarkedYAMLError as error:
+        problem = ", ".join(filter(None, (error.problem, error.context)))
+        raise _malformed(problem, error.problem_mark or error.context_mark) from None
+    except yaml.YAMLError as error:  # a character that YAML does not allow; the second line is its position
+        raise _malformed(str(error).partition("\n")[0]) from None
+    except UnicodeEncodeError:
+        raise _malformed("it contains a lone surrogate, which cannot be encoded") from None
+
+
+class _Composer:
+    """Composes values from the events of a parser. Each value comes with its height: the levels of its containers."""
+
+    def __init__(self, text: str, max_depth: int, *, allow_duplicate_keys: bool) -> None:
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_PARSER))
+        self._max_depth = max_depth
+        self._allow_duplicate_keys = allow_duplicate_keys
+        self._anchors: dict[str, tuple[Any, int, int] | None] = {}
+        """Value, height and number of values by anchor; None while the value is being composed."""
+        self._aliases = self._values = 0
+
+    def document(self) -> Json:
+        """Return the value of the only document; None for an empty text."""
+        next(self._events)  # StreamStartEvent
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        value, _ = self._compose(next(self._events), 0)
+        next(self._events)  # DocumentEndEvent
+        following = next(self._events)
+        if not isinstance(following, yaml.StreamEndEvent):
+            raise _malformed("a second document begins here, and only one is accepted", following.start_mark)
+        result: Json = value
+        return result
+
+    def _compose(self, event: Any, depth: int) -> tuple[Any, int]:
+        """Return the value that begins with an event `depth` levels below the root, and its height."""
+        if isinstance(event, yaml.AliasEvent):
+            return self._repeated(event, depth)
+        before = self._values
+        self._count(1, event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            value, height = _scalar(event), 0
+        else:
+            _check_tag(event)
+            self._check_depth(depth + 1, event)
+            compose = self._mapping if isinstance(event, yaml.MappingStartEvent) else self._sequence
+            value, height = compose(depth + 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, height, self._values - before
+        return value, height
+
+    def _repeated(self, event: Any, depth: int) -> tuple[Any, int]:
+        """Return the value that an alias repeats, and its height."""
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            raise _malformed(f"it has more than {MAX_ALIASES:,} aliases (*name)", event.start_mark)
+        known = self._anchors.get(event.anchor)
+        if known is None:
+            inside = event.anchor in self._anchors
+            problem = "stands inside the value that it repeats" if inside else "has no anchor before it"
+            raise _malformed(f"the alias *{event.anchor} {problem}", event.start_mark)
+        value, height, size = known
+        self._count(size, event)
+        self._check_depth(depth + height, event)
+        return value, height
+
+    def _sequence(self, depth: int) -> tuple[list[Any], int]:
+        items, highest = [], 0
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            value, height = self._compose(event, depth)
+            items.append(value)
+            highest = max(highest, height)
+        return items, highest + 1
+
+    def _mapping(self, depth: int) -> tuple[dict[str, Any], int]:
+        members: dict[str, Any] = {}
+        merged: list[dict[str, Any]] = []
+        highest = 0
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key = self._key(event, depth)
+            value, height = self._compose(next(self._events), depth)
+            highest = max(highest, height)
+            if key == _MERGE_KEY and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+                merged += _merged_mappings(value, event)
+            elif key in members and not self._allow_duplicate_keys:
+                raise _malformed(f"the key {key[:80]!r} appears twice", event.start_mark)
+            else:
+                members[key] = value
+        for each in merged:  # an own member counts first, then the first mapping that has it
+            members = {**each, **members}
+        return members, highest + 1
+
+    def _key(self, event: Any, depth: int) -> str:
+        key: Any = None
+        if isinstance(event, yaml.ScalarEvent):
+            self._compose(event, depth)  # a key may have an anchor
+            key = event.value
+        elif isinstance(event, yaml.AliasEvent):
+            key, _ = self._repeated(event, depth)
+        if not isinstance(key, str):
+            raise _malformed("a key is not a text", event.start_mark)
+        return key
+
+    def _count(self, values: int, event: Any) -> None:
+        self._values += values
+        if self._values > MAX_VALUES:
+            problem = f"it has more than {MAX_VALUES:,} values, including those that aliases (*name) repeat"
+            raise _malformed(problem, event.start_mark)
+
+    def _check_depth(self, depth: int, event: Any) -> None:
+        if depth > self._max_depth:
+            raise _malformed(f"it is nested deeper than {self._max_depth} levels", event.start_mark)
+
+
+def _merged_mappings(value: Any, event: Any) -> list[dict[str, Any]]:
+    """Return the mappings that a merge key names."""
+    mappings = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, dict) for each in mappings):
+        raise _malformed(f"a merge key ({_MERGE_KEY}) needs a mapping or a list of mappings", event.start_mark)
+    return mappings
+
+
+def _scalar(event: Any) -> str | int | float | bool | None:
+    """Return the value of a scalar: its own type if it is plain, otherwise the type of its tag."""
+    tag = _check_tag(event)
+    if not event.implicit[0] and tag not in _TYPES:
+        return str(event.value)
+    for name in (tag,) if tag in _TYPES else _TYPES:
+        pattern, convert = _TYPES[name]
+        if pattern.fullmatch(event.value):
+            return convert(event.value)
+    if tag in _TYPES:
+        raise _malformed(f"{event.value[:80]!r} is no value of the tag !!{tag}", event.start_mark)
+    return str(event.value)
+
+
+def _integer(text: str) -> int | str:
+    try:
+        return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+    except ValueError:  # more than 4,300 digits
+        return text
+
+
+def _float(text: str) -> float:
+    return float(text.replace(".", "", 1) if text.lstrip("-+.")[:1] in "iInN" else text)
+
+
+_TYPES: dict[str, tuple[re.Pattern[str], Callable[[str], str | int | float | bool | None]]] = {
+    "null": (_NULL, lambda text: None),
+    "bool": (_BOOLEAN, lambda text: text.lower() == "true"),
+    "int": (_INTEGER, _integer),
+    "float": (_FLOAT, _float),
+}
+"""The types of the core schema that are not texts, in the order in which they are tried."""
+_KNOWN_TAGS = frozenset({*_TYPES, "str", "seq", "map", "timestamp"})
+
+
+def _check_tag(event: Any) -> str:
+    """Return the name of a scalar's or container's tag; empty without one. Raise MalformedJSON for unknown tags."""
+    tag: str = event.tag or ""
+    name = tag.removeprefix(_STANDARD_TAGS)
+    if tag and (name == tag or name not in _KNOWN_TAGS):
+        shown = tag if name == tag else f"!!{name}"
+        raise _malformed(f"the tag {shown[:80]} has no meaning in JSON: remove it", event.start_mark)
+    return name
+
+
+def _malformed(problem: str, mark: yaml.Mark | None = None) -> MalformedJSON:
+    line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+    return MalformedJSON(f"This YAML cannot be read: {problem}.", code="invalid_yaml", line=line, column=column)
