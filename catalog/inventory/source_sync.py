@@ -66,9 +66,8 @@ def read_upstream(source: Source, *, once: bool = False) -> Listing:
         if source.kind == Source.Kind.MCP:
             return list_upstream(reached, once=once)
         text = source.document or fetch_document(reached)
-        return openapi.list_operations(
-            source.name, text, url=source.url, base_url=source.base_url, timeout=reached.timeout
-        )
+        read_with = openapi.ImportSettings(url=source.url, base_url=source.base_url, timeout=reached.timeout)
+        return openapi.list_operations(source.name, text, read_with)
 
 
 def sync_source(source: Source) -> SyncResult:

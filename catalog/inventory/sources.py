@@ -19,7 +19,7 @@ from catalog.inventory.overrides import InvalidOverride, apply_overrides, can_ov
 from catalog.inventory.sync import loaded_modules
 from catalog.inventory.versions import bump_revision, catalog_write_lock
 from catalog.models import Source
-from catalog.sources import openapi
+from catalog.sources.openapi_document import read_document, server_of
 from catalog.sources.settings import (
     MASK,
     OTHER_ORIGIN,
@@ -166,7 +166,7 @@ def named_origin(source: Source, values: Mapping[str, Any]) -> str:
     if (url, document, base_url) == (source.url, source.document, source.base_url):
         return source.api_origin
     try:
-        return origin_of(openapi.server_of(openapi.read_document(document), url, base_url))
+        return origin_of(server_of(read_document(document), url, base_url))
     except SourceProblem:  # the synchronisation says so
         return ""
 

@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
@@ -44,8 +44,12 @@ class Operation:
 
     `url` has the placeholders of the path, and of the query where an author wrote them there. `body` is the encoding of
     the body (`json`, `form` or none), and `media_type` the Content-Type of a JSON body. `body_argument` names the
-    argument that is the whole body; without it the body is an object of `body_fields`. `secrets` is the ciphertext of
-    headers that belong to this tool alone.
+    argument that is the whole body; without it the body is an object of `body_fields`, and with `body_optional` no body
+    if there is none of them. `secrets` is the ciphertext of headers that belong to this tool alone.
+
+    `styles` says how the values of parameters are sent that are not sent as described at `prepare`: arrays joined by a
+    `comma`, `space` or `pipe`; the members of an object as pairs of their own (`form`) or as `name[member]`
+    (`deepObject`); everything as `json`.
     """
 
     method: str
@@ -57,12 +61,15 @@ class Operation:
     body_fields: Mapping[str, str] = field(default_factory=dict)
     secrets: str = ""
     media_type: str = JSON
+    styles: Mapping[str, str] = field(default_factory=dict)
+    body_optional: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the operation as stored in a definition."""
         stored = asdict(self)
-        if self.media_type == JSON:
-            del stored["media_type"]  # older definitions have none, and approvals bind their digests
+        for name, usual in (("media_type", JSON), ("styles", {}), ("body_optional", False)):
+            if stored[name] == usual:
+                del stored[name]  # older definitions have none, and approvals bind their digests
         return stored
 
     @classmethod
@@ -77,72 +84,108 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request as it would be sent; `secret_headers` are masked wherever it is shown."""
+    """A request as it would be sent; `secret_headers` and `secret_query` are masked wherever it is shown."""
 
     method: str
     url: str
     headers: Mapping[str, str]
     body: bytes
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_query: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def target(self) -> str:
+        """Return the URL that is requested, with the stored credentials of its query."""
+        return _with_query(self.url, [f"{_quoted(name)}={_quoted(value)}" for name, value in self.secret_query.items()])
 
     def shown(self) -> str:
         """Return the request as text for reviewers."""
-        lines = [f"{self.method} {self.url}"]
+        lines = [f"{self.method} {_with_query(self.url, [f'{_quoted(name)}={MASK}' for name in self.secret_query])}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         lines += [f"{name}: {MASK}" for name in self.secret_headers]
         text = self.body.decode()
         if is_json(self.headers.get("Content-Type", "")) and text:
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        return "\n".join(lines) + (f"\n\n{text[:MAX_SHOWN_BODY]}" if text else "")
+        if len(text) > MAX_SHOWN_BODY:
+            missing = len(text) - MAX_SHOWN_BODY
+            text = f"{text[:MAX_SHOWN_BODY]}…\n\n[{missing:,} more characters of this body: read them in the arguments]"
+        return "\n".join(lines) + (f"\n\n{text}" if text else "")
 
 
-def prepare(operation: Operation, arguments: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-    """Return the request for checked arguments; none of them replaces a stored header.
+def prepare(
+    operation: Operation,
+    arguments: Mapping[str, Any],
+    headers: Mapping[str, str],
+    query: Mapping[str, str] | None = None,
+) -> PreparedRequest:
+    """Return the request for checked arguments; none of them replaces a stored header or query parameter.
 
-    Raises ToolValidationError for a value that a path or a header cannot hold.
+    Where `Operation.styles` says nothing else, texts are sent as they are, arrays in the query as one pair for each
+    item, and other values as JSON. Raises ToolValidationError for a value that its place cannot hold.
     """
     names = PLACEHOLDER.findall(operation.url)
     path_end = operation.url.partition("?")[0]
     url = PLACEHOLDER.sub(
-        lambda match: _encoded(match[1], arguments.get(match[1]), in_path=match.start() < len(path_end)), operation.url
+        lambda match: _url_part(operation, match[1], arguments, in_path=match.start() < len(path_end)), operation.url
     )
-    pairs = _query_pairs(operation, arguments, {*names})
-    if pairs:
-        url += ("&" if "?" in url else "?") + urlencode(pairs, quote_via=quote)
+    secret_query = dict(query or {})
+    url = _with_query(url, _query_pairs(operation, arguments, {*names}, {*secret_query}))
     stored = {**headers, **operation.own_headers()}
     reserved = {header.lower() for header in stored}
     sent = {
-        wire: _header_value(name, arguments[name])
+        wire: _header_value(name, arguments[name], operation.styles.get(name, ""))
         for name, wire in operation.headers.items()
-        if name in arguments and wire.lower() not in reserved
+        if arguments.get(name) is not None and wire.lower() not in reserved
     }
     body, kind = _body(operation, arguments)
     if kind and "content-type" not in reserved:
         sent["Content-Type"] = kind
-    return PreparedRequest(operation.method, url, sent, body, stored)
+    return PreparedRequest(operation.method, url, sent, body, stored, secret_query)
 
 
-def _encoded(name: str, value: Any, *, in_path: bool) -> str:
-    text = _plain(name, value) if value is not None else ""
-    parts = re.split(r"[/\\]", text)
-    if in_path and (not text or any(part in (".", "..") for part in parts)):
-        raise ToolValidationError(
-            f"The parameter '{name}' cannot be part of a path: it is empty, or contains '.' or '..'."
-        )
+SEPARATORS = {"comma": ",", "space": "%20", "pipe": "%7C"}
+"""What joins the items of an array in a URL, by style."""
+
+
+def _with_query(url: str, pairs: Sequence[str]) -> str:
+    """Return a URL with further pairs in its query."""
+    return url + ("&" if "?" in url else "?") + "&".join(pairs) if pairs else url
+
+
+def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-def _plain(name: str, value: Any) -> str:
-    """Return a value as text on one line. Raises ToolValidationError."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _url_part(operation: Operation, name: str, arguments: Mapping[str, Any], *, in_path: bool) -> str:
+    """Return what replaces a placeholder of the URL. Raises ToolValidationError for a value that a path cannot hold."""
+    value, style = arguments.get(name), operation.styles.get(name, "")
+    items = value if style == "comma" and isinstance(value, list) else [value]
+    texts = ["" if each is None else _as_text(each, style) for each in items]
+    whole = ",".join(texts)
+    if in_path and (not whole or any(part in (".", "..") for part in re.split(r"[/\\]", whole))):
+        raise ToolValidationError(
+            f"The parameter '{name}' cannot be part of a path: it is empty, or contains '.' or '..'."
+        )
+    if in_path:
+        _refuse_control_characters(name, whole)
+    return ",".join(map(_quoted, texts))
+
+
+def _as_text(value: Any, style: str = "") -> str:
+    if isinstance(value, str) and style != "json":
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _refuse_control_characters(name: str, text: str) -> None:
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
         raise ToolValidationError(f"The parameter '{name}' contains a control character.")
-    return text
 
 
-def _header_value(name: str, value: Any) -> str:
+def _header_value(name: str, value: Any, style: str) -> str:
     """Return a value as a header can hold it. Raises ToolValidationError."""
-    text = _plain(name, value)
+    items = value if style == "comma" and isinstance(value, list) else [value]
+    text = ",".join(_as_text(each, style) for each in items)
+    _refuse_control_characters(name, text)
     if not text.isascii() or text != text.strip():
         raise ToolValidationError(
             f"The parameter '{name}' is sent as a header: use only ASCII characters, and no space at its start or end."
@@ -150,15 +193,28 @@ def _header_value(name: str, value: Any) -> str:
     return text
 
 
-def _query_pairs(operation: Operation, arguments: Mapping[str, Any], in_url: set[str]) -> list[tuple[str, str]]:
+def _query_pairs(
+    operation: Operation, arguments: Mapping[str, Any], in_url: Collection[str], reserved: Collection[str]
+) -> list[str]:
+    """Return the encoded pairs of the query; those with a reserved name are left out."""
     pairs: list[tuple[str, str]] = []
     for name, value in arguments.items():
-        wire = operation.query.get(name)
+        wire, style = operation.query.get(name), operation.styles.get(name, "")
         if wire is None or name in in_url or value is None:
             continue
-        values = value if isinstance(value, list) else [value]
-        pairs += [(wire, _plain(name, each)) for each in values if each is not None]
-    return pairs
+        if style in SEPARATORS and isinstance(value, list):
+            pairs += [(wire, SEPARATORS[style].join(_quoted(_as_text(each)) for each in value))] if value else []
+        elif style in ("form", "deepObject") and isinstance(value, Mapping):
+            members = {key: each for key, each in value.items() if each is not None}
+            if any(isinstance(each, list | dict) for each in members.values()):
+                raise ToolValidationError(f"The members of the parameter '{name}' cannot be arrays or objects.")
+            pairs += [
+                (key if style == "form" else f"{wire}[{key}]", _quoted(_as_text(each))) for key, each in members.items()
+            ]
+        else:
+            items = value if isinstance(value, list) and style != "json" else [value]
+            pairs += [(wire, _quoted(_as_text(each, style))) for each in items if each is not None]
+    return [f"{_quoted(wire)}={text}" for wire, text in pairs if wire not in reserved]
 
 
 def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, str]:
@@ -171,6 +227,8 @@ def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, st
         value = arguments[operation.body_argument]
     else:
         value = {wire: arguments[name] for name, wire in operation.body_fields.items() if name in arguments}
+        if operation.body_optional and not value:
+            return b"", ""
     if operation.body == "form":
         if not isinstance(value, Mapping):
             raise ToolValidationError(
@@ -181,7 +239,7 @@ def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, st
             for name, values in value.items()
             for each in (values if isinstance(values, list) else [values])
         ]
-        text = urlencode([(name, _plain(name, each)) for name, each in pairs if each is not None])
+        text = urlencode([(name, _as_text(each)) for name, each in pairs if each is not None])
         return text.encode(), "application/x-www-form-urlencoded"
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), operation.media_type
 
@@ -206,7 +264,8 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> Upstrea
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
         raise UpstreamUnavailable(f"{source} cannot be reached.") from None
     except TimeoutError:
-        raise EffectUnknown(f"{source} did not answer within {timeout:g} seconds.") from None
+        message = f"{source} did not answer within {timeout:g} seconds. Its timeout is a setting of the source."
+        raise UpstreamError(message, "timeout") from None
     except ResponseTooLarge as error:  # it is compressed, so nothing of it was read
         if error.status is None or not 200 <= error.status < 300:
             raise UpstreamError(f"{source} sent an answer that cannot be read: {error}", "upstream_too_large") from None
@@ -224,7 +283,7 @@ async def _exchange(request: PreparedRequest, seconds: float) -> tuple[httpx2.Re
     Connecting has its own time, so that a server that cannot be reached is told apart from one that does not answer.
     Raises TimeoutError if no status arrives within `seconds`; a body that takes longer is cut.
     """
-    method, url, body = request.method, request.url, request.body
+    method, url, body = request.method, request.target(), request.body
     limits = httpx2.Timeout(None, connect=seconds * CONNECT_SHARE, pool=seconds * CONNECT_SHARE)
     ends = asyncio.get_running_loop().time() + seconds
     for _ in range(MAX_REDIRECTS + 1):

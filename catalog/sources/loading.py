@@ -169,5 +169,6 @@ def judge_definition(name: str, definition: Definition, settings: UpstreamSettin
             raise ValueError("it contains the character NUL.")
         build_tool(name, definition, settings)
     except (ToolgateError, ValueError, TypeError, RecursionError) as error:
-        return visible_text(f"{definition.upstream[:80]!r} cannot be imported: {error}")
+        request = f" ({definition.http['method']} {definition.http['url']})" if definition.http else ""
+        return visible_text(f"{definition.upstream[:80]!r}{request[:300]} cannot be imported: {error}")
     return ""

@@ -30,7 +30,7 @@ RESERVED_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "cookie2"}
 )
 RESERVED_SOURCES = frozenset({"http"})
-MAX_VALUES, MAX_VALUE, MAX_ARGUMENTS, MAX_DOCUMENT = 50, 8192, 50, 5 * 1024 * 1024
+MAX_VALUES, MAX_VALUE, MAX_ARGUMENTS, MAX_DOCUMENT = 50, 8192, 50, 20 * 1024 * 1024
 MASK = "••••"
 OTHER_ORIGIN = "Enter the headers again: stored ones are not sent to another server."
 PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})

@@ -1,5 +1,6 @@
 """Requests of HTTP tools: addresses, header parameters, bodies, and answers with redirects and odd character sets."""
 
+import json
 from datetime import timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -184,3 +185,35 @@ def test_failure_of_the_server_leaves_the_effect_of_other_methods_unknown(upstre
     with pytest.raises(UpstreamError, match="disk full") as refused:
         sent(upstream, "/a")
     assert refused.value.kind == "upstream_failed"
+
+
+def test_shown_body_that_is_cut_says_how_much_is_missing():
+    operation = Operation(method="POST", url="https://shop.example/", body="json", body_fields={"a": "a", "to": "to"})
+    arguments = {"a": "x" * 30_000, "to": "m"}
+    shown = prepare(operation, arguments, {}).shown()
+    missing = len(json.dumps(arguments, indent=2)) - 20_000
+    assert len(shown) < 21_000 and f"[{missing:,} more characters" in shown
+    assert "more characters" not in prepare(operation, {"a": "x" * 10_000, "to": "m"}, {}).shown()
+
+
+def test_line_breaks_are_encoded_where_requests_can_hold_them():
+    operation = Operation(
+        method="POST",
+        url="https://shop.example/{id}?sql={sql}",
+        query={"q": "q"},
+        body="form",
+        body_fields={"text": "text"},
+    )
+    request = prepare(operation, {"id": "1", "sql": "a\nb", "q": "\t", "text": "a\nb"}, {})
+    assert (request.url, request.body) == ("https://shop.example/1?sql=a%0Ab&q=%09", b"text=a%0Ab")
+    with pytest.raises(ToolValidationError, match="'id'"):
+        prepare(operation, {"id": "a\nb"}, {})
+
+
+def test_request_that_is_not_answered_in_time_names_the_setting(settings):
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answering) as silent:  # connections wait in its backlog
+        request = prepare(Operation(method="GET", url=f"http://127.0.0.1:{silent.server_port}/"), {}, {})
+        with pytest.raises(UpstreamError, match="timeout is a setting") as refused:
+            run_on_loop(send("shop", request, 0.05), 10)
+    assert refused.value.kind == "timeout"

@@ -8,12 +8,14 @@ import yaml
 
 from catalog.core.canonical_json import json_size
 from catalog.errors import SourceProblem, ToolValidationError
+from catalog.schemas import compile_schema
 from catalog.schemas.acceptance import MAX_SCHEMA_BYTES
-from catalog.sources import http_requests, openapi
+from catalog.sources import http_requests, openapi_schemas
 from catalog.sources.definitions import catalog_names
 from catalog.sources.http_requests import Operation
 from catalog.sources.loading import judge_definition
-from catalog.sources.openapi import list_operations
+from catalog.sources.openapi import ImportSettings, list_operations
+from catalog.sources.openapi_operations import FORM
 from catalog.sources.settings import UpstreamSettings
 from tests.corpus import faults
 
@@ -49,7 +51,7 @@ def parameter(name, place="query", kind="string", **more):
 
 def imported(text, **more):
     """Return the definitions of a document by their names; fail if one was left out."""
-    listing = list_operations("pets", text, **more)
+    listing = list_operations("pets", text, ImportSettings(**more))
     assert listing.problems == ()
     assert [problem for each in listing.definitions if (problem := judge_definition("a", each, SETTINGS))] == []
     return {each.upstream: each for each in listing.definitions}
@@ -145,43 +147,89 @@ def test_operation_that_cannot_be_called_is_left_out(given):
 
 ARRAY = {"type": "array", "items": {"type": "string"}}
 OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
+NESTED = {"type": "object", "properties": {"a": ARRAY}}
 SCALAR_OR_OBJECT = {"anyOf": [{"type": "integer"}, {"$ref": "#/components/schemas/Filter"}]}
+SCALAR_OR_NESTED = {"anyOf": [{"type": "integer"}, {"$ref": "#/components/schemas/Nested"}]}
+SCHEMAS = {"schemas": {"Filter": OBJECT, "Nested": NESTED}}
 
 
-@pytest.mark.parametrize(
-    ("given", "is_imported"),
-    [
-        (parameter("p", schema=ARRAY), True),
-        (parameter("p", schema=ARRAY, style="pipeDelimited", explode=True), True),
-        (parameter("p", explode=False), True),
-        (parameter("p", style="deepObject"), True),
-        (parameter("p", "path", explode=True), True),
-        (parameter("p", schema={}, explode=False), True),
-        ({"name": "p", "in": "query", "content": {"application/json": {"schema": OBJECT}}}, True),
-        (parameter("p", schema=ARRAY, explode=False), False),
-        (parameter("p", schema={"items": {}}, style="spaceDelimited"), False),
-        (parameter("p", schema={"type": ["array", "null"]}, explode=False), False),
-        (parameter("p", schema=OBJECT), False),
-        (parameter("p", schema=SCALAR_OR_OBJECT, style="deepObject", explode=True), False),
-        (parameter("p", "path", schema=ARRAY), False),
-        (parameter("p", "path", style="matrix"), False),
-        (parameter("p", "header", schema=ARRAY), False),
-        ({"name": "p", "in": "query", "content": {"application/json": {"schema": ARRAY}}}, False),
-        (parameter("X Rate", "header"), False),
-        (parameter("X-Größe", "header"), False),
-    ],
-)
-def test_parameter_that_would_be_sent_in_another_form_is_left_out(given, is_imported):
-    """A required one takes its operation along."""
+def in_json(schema):
+    """Return a query parameter whose values are JSON."""
+    return {"name": "p", "in": "query", "content": {"application/json": {"schema": schema}}}
+
+
+def taking(given, **more):
+    """Return a document whose operation `get` takes a parameter."""
     path = "/{p}" if given["in"] == "path" else "/"
-    schemas = {"schemas": {"Filter": OBJECT}}
-    text = document({path: {"get": operation(parameters=[{**given, "required": True}])}}, components=schemas)
-    listing = list_operations("pets", text)
-    assert (len(listing.definitions), len(listing.problems)) == ((1, 0) if is_imported else (0, 1))
-    if given["in"] != "path":
-        text = document({path: {"get": operation(parameters=[given])}}, components=schemas)
-        listing = list_operations("pets", text)
-        assert bool(listing.definitions[0].input_schema["properties"]) == is_imported == (not listing.problems)
+    return document({path: {"get": operation(operationId="get", parameters=[given])}}, components=SCHEMAS, **more)
+
+
+SENT = [
+    (parameter("p", schema=ARRAY), ["a b", "c"], "/?p=a%20b&p=c"),
+    (parameter("p", schema=ARRAY, style="pipeDelimited", explode=True), ["a", "b"], "/?p=a&p=b"),
+    (parameter("p", schema=ARRAY, explode=False), ["a,b", "c"], "/?p=a%2Cb,c"),
+    (parameter("p", schema={"type": ["array", "null"]}, explode=False), [1, True], "/?p=1,true"),
+    (parameter("p", schema={"items": {}}, style="spaceDelimited"), ["a", "b"], "/?p=a%20b"),
+    (parameter("p", schema=ARRAY, style="pipeDelimited"), ["a", "b"], "/?p=a%7Cb"),
+    (parameter("p", schema=ARRAY, explode=False), [], "/"),
+    (parameter("p", explode=False), "a,b", "/?p=a%2Cb"),
+    (parameter("p", style="deepObject"), "a", "/?p=a"),
+    (parameter("p", schema={}, explode=False), 7, "/?p=7"),
+    (parameter("p", schema=OBJECT), {"a": "1", "b c": "&"}, "/?a=1&b%20c=%26"),
+    (parameter("p", schema=SCALAR_OR_OBJECT, style="deepObject", explode=True), {"a": "1"}, "/?p%5Ba%5D=1"),
+    (parameter("p", schema=SCALAR_OR_OBJECT, style="deepObject"), 7, "/?p=7"),
+    (in_json(OBJECT), {"a": "1"}, "/?p=%7B%22a%22%3A%221%22%7D"),
+    (in_json(ARRAY), ["a"], "/?p=%5B%22a%22%5D"),
+    (in_json({"type": "string"}), "a", "/?p=%22a%22"),
+    (parameter("p", schema={"type": "string", "nullable": True}), None, "/"),
+    (parameter("p"), "select\n1\x00", "/?p=select%0A1%00"),
+    (parameter("p", "path", explode=True), "a", "/a"),
+    (parameter("p", "path", schema=ARRAY), ["a/b", "c"], "/a%2Fb,c"),
+]
+
+
+def test_parameter_is_sent_as_the_document_says():
+    def check(given, value, target):
+        assert request_of(imported(taking(given))["get"], p=value).url == f"https://pets.example{target}"
+
+    assert faults(check, SENT) == {}
+
+
+def test_array_in_a_header_is_joined():
+    tool = imported(taking(parameter("X-Ids", "header", schema=ARRAY)))["get"]
+    assert request_of(tool, **{"X-Ids": ["a", "b"]}).headers == {"X-Ids": "a,b"}
+    assert request_of(tool, **{"X-Ids": None}).headers == {}
+    with pytest.raises(ToolValidationError):
+        request_of(tool, **{"X-Ids": ["a", "b\n"]})
+
+
+UNSUPPORTED = [
+    parameter("p", schema=OBJECT, explode=False),
+    parameter("p", schema=SCALAR_OR_NESTED, style="deepObject", explode=True),
+    parameter("p", schema=ARRAY, style="deepObject", explode=True),
+    parameter("p", "path", style="matrix"),
+    parameter("p", "path", schema=OBJECT),
+    parameter("p", "header", schema=OBJECT),
+    {"name": "p", "in": "query", "content": {"application/xml": {"schema": ARRAY}}},
+    parameter("X Rate", "header"),
+    parameter("X-Größe", "header"),
+    parameter("p", "cookie"),
+    parameter("p", "querystring"),
+]
+
+
+def test_parameter_that_cannot_be_sent_is_left_out_and_named():
+    """A required one takes its operation along."""
+
+    def check(given):
+        listing = list_operations("pets", taking({**given, "required": True}))
+        assert (len(listing.definitions), len(listing.problems)) == (0, 1)
+        assert repr(given["name"]) in listing.problems[0] and given["in"] in listing.problems[0]
+        if given["in"] != "path":
+            listing = list_operations("pets", taking(given))
+            assert listing.definitions[0].input_schema["properties"] == {} and len(listing.problems) == 1
+
+    assert faults(check, UNSUPPORTED) == {}
 
 
 def with_body(schema, *media_types):
@@ -222,7 +270,7 @@ def test_json_is_sent_as_a_media_type_of_the_document(media_types, sent_as):
     ],
 )
 def test_operation_whose_form_is_never_an_object_is_left_out(schema, is_imported):
-    listing = list_operations("pets", with_body(schema, openapi.FORM))
+    listing = list_operations("pets", with_body(schema, FORM))
     assert (len(listing.definitions), len(listing.problems)) == ((1, 0) if is_imported else (0, 1))
 
 
@@ -239,7 +287,7 @@ def test_operation_whose_form_is_never_an_object_is_left_out(schema, is_imported
 def test_operation_of_another_server_is_left_out(own, base_url, is_imported):
     servers = [{"url": own}]
     text = document({"/a": {"servers": servers, "get": operation()}, "/b": {"get": operation(servers=servers)}})
-    listing = list_operations("pets", text, base_url=base_url)
+    listing = list_operations("pets", text, ImportSettings(base_url=base_url))
     assert (len(listing.definitions), len(listing.problems)) == ((2, 0) if is_imported else (0, 2))
 
 
@@ -251,7 +299,7 @@ def test_problems_contain_only_visible_characters():
         document({f"/a{invisible}": {"get": operation()}, "/b": {"get": operation(parameters=[reference])}}),
     )
     with pytest.raises(SourceProblem) as refused:
-        list_operations("pets", document({invisible: {"get": operation(parameters=[{"name": 1}])}}))
+        list_operations("pets", json.dumps({"openapi": f"9{invisible}"}))
     unusable = document({"/c": {"get": operation(parameters=[parameter("x\u202e", schema={"pattern": "("})])}})
     problem = judge_definition("c", list_operations("pets", unusable).definitions[0], SETTINGS)
     texts = [*listing.problems, str(refused.value), problem]
@@ -273,7 +321,7 @@ def chain(count, size):
 
 
 def test_operation_with_too_many_schemas_is_left_out_before_they_are_copied(monkeypatch):
-    monkeypatch.setattr(openapi, "MAX_COPIED", MAX_SCHEMA_BYTES + 2000)
+    monkeypatch.setattr(openapi_schemas, "MAX_COPIED", MAX_SCHEMA_BYTES + 2000)
     listing = list_operations("pets", chain(count=80, size=1000))
     assert [each.upstream for each in listing.definitions] == ["small"] and len(listing.problems) == 1
 
@@ -284,7 +332,7 @@ def test_operation_with_schemas_just_within_the_limit_is_imported():
 
 
 def test_document_whose_operations_copy_too_many_schemas_is_refused(monkeypatch):
-    monkeypatch.setattr(openapi, "MAX_COPIED", 10_000)
+    monkeypatch.setattr(openapi_schemas, "MAX_COPIED", 10_000)
     with pytest.raises(SourceProblem):
         list_operations("pets", chain(count=10, size=1000))
 
@@ -346,3 +394,244 @@ def test_relative_server_is_completed_by_the_address_of_the_document():
     tools = imported(text, url="https://api.example/docs/openapi.json")
     assert request_of(tools["a"]).url == "https://api.example/docs/v1/a"
     assert request_of(imported(text, base_url="https://other.example/")["a"]).url == "https://other.example/a"
+
+
+def test_each_operation_stands_alone():
+    wrong = {
+        "/list": [],
+        "/null": {"get": None},
+        "/parameters": {"get": operation(parameters={})},
+        "/parameter": {"get": operation(parameters=[{"in": "query"}])},
+        "/schema": {"get": operation(parameters=[parameter("q", schema=[])])},
+        "/content": {"post": operation(requestBody={"required": True, "content": []})},
+        "/body": {"post": operation(requestBody=7)},
+        "/required": {"post": operation(requestBody=json_body({"properties": {"a": {}}, "required": [{}]}))},
+        "/servers": {"get": operation(servers="https://x.example")},
+        "/circle": {"$ref": "#/paths/~1circle"},
+        "/options": {"options": operation()},
+        "x/relative": {"get": operation()},
+        "/type": {"get": operation(parameters=[parameter("q", kind="text")])},
+    }
+    right = {
+        "/null-type": {"get": operation(operationId="null", parameters=[parameter("q", kind="null")])},
+        "/shared": {"$ref": "#/paths/~1null-type", "x-note": []},
+        "x-internal": [],
+    }
+    text = document({**wrong, **right}, openapi="3.0.3", servers=[7, {"url": "https://pets.example"}], info=None)
+    listing = list_operations("pets", text)
+    problems = [*listing.problems]
+    problems += [problem for each in listing.definitions if (problem := judge_definition("a", each, SETTINGS))]
+    assert [path for path in wrong if not any(path in each for each in problems)] == []
+    assert len(problems) == len(wrong)
+    assert [each.upstream for each in listing.definitions] == ["get_type", "null", "GET /shared"]
+
+
+def test_thousands_of_broken_operations_leave_the_others():
+    paths = {
+        f"/{n}": {"get": operation(operationId=f"o{n}", parameters=[] if n % 5 == 0 else [7])} for n in range(5000)
+    }
+    listing = list_operations("pets", document(paths))
+    assert (len(listing.definitions), len(listing.problems)) == (1000, 4000)
+
+
+def json_body(schema, *, required=True):
+    """Return the body of an operation."""
+    return {"required": required, "content": {"application/json": {"schema": schema}}}
+
+
+IDS = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}, "required": ["ids"]}
+
+
+@pytest.mark.parametrize("method", ["get", "delete"])
+def test_body_of_any_method_is_sent(method):
+    path = {method: operation(operationId="o", requestBody=json_body(IDS))}
+    tool = imported(document({"/items": path}))["o"]
+    assert tool.input_schema["required"] == ["ids"]
+    assert json.loads(request_of(tool, ids=[1]).body) == {"ids": [1]}
+
+
+def test_optional_body_without_fields_is_not_sent():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    paths = {
+        "/optional": {"delete": operation(requestBody=json_body(schema, required=False))},
+        "/required": {"delete": operation(requestBody=json_body(schema))},
+    }
+    optional, required = imported(document(paths)).values()
+    assert (request_of(optional).body, request_of(optional, a="x").body) == (b"", b'{"a":"x"}')
+    assert request_of(required).body == b"{}" and "Content-Type" not in request_of(optional).headers
+
+
+def accepts(tool, arguments):
+    """Return whether a tool's schema accepts these arguments."""
+    return compile_schema(tool.input_schema).problems(arguments) == []
+
+
+def test_read_only_properties_are_neither_offered_nor_required_at_any_depth():
+    schemas = {
+        "Id": {"type": "integer", "readOnly": True},
+        "User": {
+            "type": "object",
+            "properties": {"id": {"type": "integer", "readOnly": True}, "login": {"type": "string"}},
+            "required": ["id", "login"],
+            "additionalProperties": False,
+        },
+        "Base": {"type": "object", "properties": {"url": {"allOf": [{"$ref": "#/components/schemas/Id"}]}}},
+        "Stated": {"type": "object", "required": ["url", "name"]},
+    }
+    post = {
+        "type": "object",
+        "properties": {
+            "id": {"$ref": "#/components/schemas/Id"},
+            "author": {"$ref": "#/components/schemas/User"},
+            "readers": {"type": "array", "items": {"$ref": "#/components/schemas/User"}},
+            "blog": {"allOf": [{"$ref": "#/components/schemas/Base"}, {"$ref": "#/components/schemas/Stated"}]},
+            "link": {"allOf": [{"$ref": "#/components/schemas/Base"}], "anyOf": [{"required": ["url"]}]},
+        },
+        "required": ["id", "author"],
+    }
+    text = document({"/posts": {"post": operation(operationId="post", requestBody=json_body(post))}})
+    tool = imported(json.dumps({**json.loads(text), "components": {"schemas": schemas}}))["post"]
+    user = {"login": "ada"}
+    assert tool.input_schema["required"] == ["author"] and "id" not in tool.input_schema["properties"]
+    assert accepts(tool, {"author": user, "readers": [user], "blog": {"name": "x"}, "link": {}})
+    assert not accepts(tool, {"author": {}}) and not accepts(tool, {"author": user, "blog": {}})
+    assert not accepts(tool, {"author": {**user, "id": 1}})
+    assert "read-only" not in json.dumps(tool.input_schema) and "readOnly" not in json.dumps(tool.input_schema)
+
+
+NAMED = {"type": "object", "properties": {"name": {"type": "string"}}}
+RULES = [
+    (NAMED, True, True),
+    ({**NAMED, "additionalProperties": False, "x-note": 1, "example": {}}, True, True),
+    ({"$ref": "#/components/schemas/Named", "description": "A name."}, True, True),
+    ({**NAMED, "required": ["name"]}, True, True),
+    (NAMED, False, True),
+    ({**NAMED, "required": ["name"]}, False, False),
+    ({**NAMED, "additionalProperties": True}, True, False),
+    ({**NAMED, "additionalProperties": {"type": "string"}}, True, False),
+    ({**NAMED, "minProperties": 1}, True, False),
+    ({**NAMED, "maxProperties": 1}, True, False),
+    ({**NAMED, "patternProperties": {"^a": {}}}, True, False),
+    ({**NAMED, "dependentRequired": {"name": ["a"]}}, True, False),
+    ({**NAMED, "required": ["other"]}, True, False),
+    ({**NAMED, "nullable": True}, True, False),
+    ({**NAMED, "anyOf": [{"required": ["name"]}]}, True, False),
+    ({"$ref": "#/components/schemas/Named", "minProperties": 1}, True, False),
+]
+
+
+def test_body_is_laid_out_only_where_no_rule_is_lost():
+    def check(schema, required, is_laid_out):
+        post = operation(operationId="o", requestBody=json_body(schema, required=required))
+        tool = imported(document({"/": {"post": post}}, components={"schemas": {"Named": NAMED}}))["o"]
+        assert [*tool.input_schema["properties"]] == (["name"] if is_laid_out else ["body"])
+        assert accepts(tool, {}) == (not tool.input_schema["required"])
+
+    assert faults(check, RULES) == {}
+
+
+def test_rules_of_a_body_hold_for_its_argument():
+    schema = {**NAMED, "additionalProperties": {"type": "string"}, "minProperties": 2, "required": ["name"]}
+    post = operation(operationId="o", requestBody=json_body(schema, required=False))
+    tool = imported(document({"/": {"post": post}}))["o"]
+    assert accepts(tool, {}) and accepts(tool, {"body": {"name": "x", "more": "y"}})
+    for wrong in ({"name": "x"}, {"more": "y", "other": "z"}, {"name": "x", "more": 1}):
+        assert not accepts(tool, {"body": wrong})
+    assert request_of(tool).body == b""
+
+
+TEXT = {"type": "string"}
+NULLABLE = [
+    {"$ref": "#/components/schemas/Text", "nullable": True},
+    {"allOf": [TEXT], "nullable": True},
+    {"type": "string", "allOf": [{"maxLength": 3}], "nullable": True, "description": "d"},
+    {"oneOf": [TEXT, {"type": "integer"}], "nullable": True},
+    {"anyOf": [TEXT], "nullable": True},
+    {"type": "string", "enum": ["a"], "nullable": True},
+    {"type": ["string"], "nullable": True},
+    {"not": {"type": "null"}, "nullable": True},
+    {"type": "string", "nullable": True},
+]
+
+
+def test_nullable_allows_null_beside_any_keyword():
+    def check(schema):
+        body = json_body({"type": "object", "properties": {"a": {"type": "array", "items": schema}}})
+        text = document(
+            {"/": {"post": operation(operationId="o", requestBody=body)}},
+            openapi="3.0.3",
+            components={"schemas": {"Text": TEXT}},
+        )
+        tool = imported(text)["o"]
+        assert accepts(tool, {"a": [None, "a"]}) and "nullable" not in json.dumps(tool.input_schema)
+        strict = imported(text.replace('"nullable": true', '"nullable": false'))["o"]
+        assert not accepts(strict, {"a": [None]})
+
+    assert faults(check, NULLABLE) == {}
+
+
+def test_yaml_document_is_read_as_written():
+    text = """
+openapi: 3.0.3
+info: {title: Norway, version: 1.0}
+servers: [{url: https://pets.example}]
+x-body: &body
+  required: true
+  content: {application/json: {schema: {type: object, properties: {on: {type: string, enum: [NO, SE]}}}}}
+paths:
+  /a: {post: &post {operationId: on, requestBody: *body, responses: {200: {description: OK}}}}
+  /b: {post: {<<: *post, operationId: off}}
+"""
+    tools = imported(text)
+    assert [tool.input_schema["properties"] for tool in tools.values()] == [
+        {"on": {"type": "string", "enum": ["NO", "SE"]}}
+    ] * 2
+    with pytest.raises(SourceProblem, match=r"aliases.*line 3"):
+        list_operations("pets", "openapi: 3.0.3\nx-a: &a 1\nx-b: [" + "*a, " * 10_000 + "]")
+
+
+def chosen(only):
+    """Return the tools and problems of a document from which operations are chosen."""
+    paths = {
+        "/user": {"get": operation(operationId="me", tags=["users"]), "options": operation()},
+        "/user/emails": {"get": operation(tags=["mail"]), "post": operation(parameters=[7])},
+        "/users": {"get": operation(operationId="all", tags=["users", "mail"])},
+    }
+    listing = list_operations("pets", document(paths), ImportSettings(only=only))
+    return [each.upstream for each in listing.definitions], len(listing.problems)
+
+
+def test_operations_are_chosen_by_tag_path_or_name():
+    assert chosen({}) == (["me", "get_user_emails", "all"], 2)
+    assert chosen({"tags": ["users"]}) == (["me", "all"], 0)
+    assert chosen({"paths": ["/user"]}) == (["me", "get_user_emails"], 2)
+    assert chosen({"paths": ["/user/emails/"]}) == (["get_user_emails"], 1)
+    assert chosen({"operations": ["all", "GET /user"]}) == (["me", "all"], 0)
+    assert chosen({"tags": ["users"], "operations": ["get_user_emails"]}) == (["me", "get_user_emails", "all"], 0)
+    assert chosen({"tags": ["users", "nobody"], "paths": ["/use"], "operations": ["ALL"]}) == (["me", "all"], 3)
+
+
+KEYED = {
+    "security": [{"key": []}],
+    "components": {"securitySchemes": {"key": {"type": "apiKey", "in": "query", "name": "api_key"}}},
+}
+
+
+def test_api_key_of_the_query_is_stored_with_the_source():
+    get = operation(operationId="g", parameters=[parameter("api_key"), parameter("q")])
+    text = document({"/a": {"get": get}, "/b": {"get": operation(security=[])}}, **KEYED)
+    listing = list_operations("pets", text)
+    assert len(listing.problems) == 1 and "'api_key'" in listing.problems[0]
+    tool = imported(text, query=["api_key"])["g"]
+    assert [*tool.input_schema["properties"]] == ["q"]
+    sent = http_requests.prepare(Operation.from_json(tool.http), {"q": "x"}, {}, {"api_key": "s3 cret&"})
+    assert sent.target() == "https://pets.example/a?q=x&api_key=s3%20cret%26"
+    assert "s3" not in sent.shown() + repr(sent) and "api_key=••••" in sent.shown()
+
+
+def test_argument_does_not_replace_a_stored_key_of_the_query():
+    tool = imported(taking(parameter("p", schema=OBJECT)))["get"]
+    sent = http_requests.prepare(
+        Operation.from_json(tool.http), {"p": {"key": "mine", "a": "b"}}, {}, {"key": "stored"}
+    )
+    assert sent.target() == "https://pets.example/?a=b&key=stored"

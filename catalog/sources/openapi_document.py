@@ -1,0 +1,182 @@
+"""OpenAPI documents (3.0 to 3.2, JSON or YAML) as values: reading them, following references, naming the server.
+
+A document is refused only if it is none. Its operations may be wrong in any way: the readers of this package raise
+LeftOut for the part that they cannot read.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from catalog.core.canonical_json import MAX_JSON_DEPTH
+from catalog.core.egress import RequestNotSent, check_url
+from catalog.core.yaml_documents import MAX_VALUES, parse_yaml
+from catalog.errors import MalformedJSON, SourceProblem
+from catalog.sources.definitions import visible_text
+from catalog.sources.settings import MAX_DOCUMENT
+
+MAX_REFERENCE_CHAIN = 20
+VERSION = re.compile(r"3\.[012](\.|$)")
+
+
+class LeftOut(Exception):
+    """A part of a document that cannot be imported, with the reason."""
+
+
+def read_document(text: str) -> dict[str, Any]:
+    """Return a document of JSON or YAML. Raises SourceProblem."""
+    if len(text) > MAX_DOCUMENT:
+        raise SourceProblem(f"The document has more than {MAX_DOCUMENT:,} characters.")
+    text = text.removeprefix("\ufeff")
+    value: Any = _parse_json(text) if text.lstrip().startswith("{") else _parse_yaml(text)
+    if not isinstance(value, dict) or not {"openapi", "swagger"} & value.keys():
+        raise SourceProblem("This is not an OpenAPI document: it has no field `openapi` with a version.")
+    if "openapi" not in value:
+        raise SourceProblem("This is a Swagger 2 document. Convert it to OpenAPI 3, then add it.")
+    if not VERSION.match(str(value["openapi"])):
+        version = visible_text(str(value["openapi"])[:40])
+        raise SourceProblem(f"OpenAPI {version} is not supported: the document needs a version from 3.0 to 3.2.")
+    if not isinstance(value.get("paths") or {}, dict):
+        raise SourceProblem("The document is not valid OpenAPI: its `paths` are not an object.")
+    return value
+
+
+def _parse_json(text: str) -> Any:
+    # Not the strict parser of calls: documents give bounds of 64-bit integers, which it refuses.
+    try:
+        value = json.loads(text, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        message = f"The document is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."
+        raise SourceProblem(message) from None
+    except RecursionError:
+        raise SourceProblem("The document is too deep.") from None
+    _check_limits(value)
+    return value
+
+
+def _integer(digits: str) -> int | str:
+    """Return an integer; the digits themselves where Python refuses to convert so many."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
+
+
+def _parse_yaml(text: str) -> Any:
+    try:
+        return parse_yaml(text, allow_duplicate_keys=True)
+    except MalformedJSON as error:
+        place = f" (line {error.line}, column {error.column})" if error.line else ""
+        raise SourceProblem(visible_text(f"{error.message.removesuffix('.')}{place}.")) from None
+
+
+def _check_limits(value: Any) -> None:
+    """Raise SourceProblem for a document that is too deep or has too many values."""
+    values, level = 0, [value]
+    for _ in range(MAX_JSON_DEPTH + 1):
+        values += len(level)
+        level = [each for part in level if isinstance(part, dict | list) for each in _members(part)]
+        if not level or values > MAX_VALUES:
+            break
+    if level or values > MAX_VALUES:
+        limits = f"at most {MAX_JSON_DEPTH} levels and {MAX_VALUES:,} values are accepted"
+        raise SourceProblem(f"The document is too deep or too large: {limits}.")
+
+
+def _members(part: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return part.values() if isinstance(part, dict) else part
+
+
+def as_object(value: Any, name: str) -> dict[str, Any]:
+    """Return an object of a document; empty for null. Raises LeftOut for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise LeftOut(f"{name} should be an object.")
+    return value
+
+
+def as_list(value: Any, name: str) -> list[Any]:
+    """Return a list of a document; empty for null. Raises LeftOut for anything else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise LeftOut(f"{name} should be a list.")
+    return value
+
+
+def target_of(document: Mapping[str, Any], reference: str) -> Any:
+    """Return the part of a document that a reference names. Raises LeftOut."""
+    shown = repr(reference[:100])
+    if not reference.startswith("#"):
+        raise LeftOut(f"it refers to another document, {shown}.")
+    target: Any = document
+    for step in reference[1:].split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(target, list) and key.isascii() and key.isdigit() and int(key) < len(target):
+            target = target[int(key)]
+        elif isinstance(target, dict) and key in target:
+            target = target[key]
+        else:
+            raise LeftOut(f"it refers to {shown}, which is not in the document.")
+    return target
+
+
+def resolved(document: Mapping[str, Any], part: Any, name: str) -> dict[str, Any]:
+    """Return an object of a document, following references. Raises LeftOut."""
+    for _ in range(MAX_REFERENCE_CHAIN):
+        found = as_object(part, name)
+        if not isinstance(found.get("$ref"), str):
+            return found
+        part = target_of(document, found["$ref"])
+    raise LeftOut(f"the references of {name} lead in a circle.")
+
+
+def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
+    """Return the address that paths are appended to. Raises SourceProblem."""
+    address = base_url
+    if not address:
+        try:
+            address = _address_of(servers_of(document)[0], url)
+            is_absolute = bool(urlsplit(address).scheme)
+        except ValueError:
+            raise SourceProblem("The server of the document cannot be used: its URL is invalid.") from None
+        if not is_absolute:
+            raise SourceProblem("The document names no absolute server. Set the base URL.")
+    try:
+        check_url(address)
+    except RequestNotSent as error:
+        raise SourceProblem(f"The server of the document cannot be used: {error}") from None
+    if re.search(r"[?#{]", address):
+        raise SourceProblem("The server of the document has a query, a fragment or an open variable. Set the base URL.")
+    return address.rstrip("/")
+
+
+def servers_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the servers of a document that can be read; "/" if there are none."""
+    servers = document.get("servers")
+    found = [each for each in servers if isinstance(each, dict)] if isinstance(servers, list) else []
+    return found or [{"url": "/"}]
+
+
+def addresses_of(servers: Iterable[Any], url: str) -> set[str]:
+    """Return the addresses of servers, without those that are invalid."""
+    found = set()
+    for each in servers:
+        if isinstance(each, dict):
+            with suppress(ValueError):
+                found.add(_address_of(each, url).rstrip("/"))
+    return found
+
+
+def _address_of(server: Mapping[str, Any], url: str) -> str:
+    """Return the address of a server; it stays relative without the document's URL. Raises ValueError."""
+    address = str(server.get("url", "/"))
+    variables = server.get("variables")
+    for name, variable in variables.items() if isinstance(variables, dict) else ():
+        default = variable.get("default", "") if isinstance(variable, dict) else ""
+        address = address.replace(f"{{{name}}}", str(default))
+    return address if urlsplit(address).scheme else urljoin(url, address)

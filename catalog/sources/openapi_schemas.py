@@ -1,0 +1,240 @@
+"""Schemas of an OpenAPI document as JSON Schema 2020-12, for the arguments of requests.
+
+Properties that are read-only are neither offered nor required at any depth: a server sets them.
+"""
+
+import copy
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.core.canonical_json import json_size
+from catalog.errors import SourceProblem
+from catalog.schemas.acceptance import MAX_SCHEMA_BYTES
+from catalog.schemas.resolver import schemas_in_place, single_type_of, subschemas
+from catalog.sources.definitions import Schema, clean_schema, clean_text
+from catalog.sources.openapi_document import LeftOut, target_of
+
+MAX_REFERENCES = 500
+"""Schemas that one operation refers to, directly and indirectly."""
+MAX_COPIED = 16 * 1024 * 1024
+"""Bytes of the schemas of all operations of a document together; each operation has its own copy."""
+DROPPED = frozenset({"example", "discriminator", "xml", "externalDocs", "nullable", "readOnly", "writeOnly"})
+COMBINING = frozenset({"$ref", "allOf", "oneOf", "anyOf", "not", "const"})
+ANNOTATIONS = ("title", "description", "default", "deprecated", "examples")
+READ_ONLY = "x-read-only"
+"""Keyword that keeps the names of a schema's removed properties until a tool's schema is complete."""
+
+
+class DocumentSchemas:
+    """The schemas of a document, each converted and measured once however often it is used."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self._converted: dict[int, tuple[Schema, Schema, int]] = {}
+        self._texts: dict[str, str] = {}
+        self._copied = 0
+
+    def measure(self, schema: Schema) -> int:
+        """Return the size of a schema's copy in bytes, where references are as short as those of a tool's schema."""
+        return self._convert(schema)[1]
+
+    def copy(self, schema: Schema) -> Schema:
+        """Return a copy with references as in the document. Raises SourceProblem if all copies are too large."""
+        converted, size = self._convert(schema)
+        self._copied += size
+        if self._copied > MAX_COPIED:
+            raise SourceProblem(
+                f"The operations of the document have more than {MAX_COPIED // 1024**2} MiB of schemas. Choose the "
+                "operations that you need by their tags, paths or names."
+            )
+        return copy.deepcopy(converted)
+
+    def clean_text(self, text: str) -> str:
+        """Return a cleaned description, cleaned once however many operations share it."""
+        if text not in self._texts:
+            self._texts[text] = clean_text(text).rstrip()
+        return self._texts[text]
+
+    def is_read_only(self, schema: Any) -> bool:
+        """Return whether a property with this schema is read-only, itself or by what it refers to."""
+        seen: set[int] = set()
+        waiting = [schema]
+        while waiting:
+            part = waiting.pop()
+            if not isinstance(part, dict) or id(part) in seen:
+                continue
+            if part.get("readOnly") is True:
+                return True
+            seen.add(id(part))
+            waiting += part["allOf"] if isinstance(part.get("allOf"), list) else []
+            if isinstance(part.get("$ref"), str):
+                with suppress(LeftOut):  # said where the reference itself is followed
+                    waiting.append(target_of(self.document, part["$ref"]))
+        return False
+
+    def _convert(self, schema: Schema) -> tuple[Schema, int]:
+        if id(schema) not in self._converted:
+            # Copied below a keyword, where identifiers are kept.
+            converted: Schema = clean_schema({"not": schema})["not"]
+            parts = [part for _, part in subschemas(converted)]
+            removed = [(part, names) for part in parts if (names := self._remove_read_only(part))]
+            for part in parts:
+                _modernize(part)
+            references = [each["$ref"] for _, each in subschemas(converted) if isinstance(each.get("$ref"), str)]
+            shorter = sum(json_size(each) - json_size(local_reference(_definition_name(each))) for each in references)
+            size = json_size(converted) - shorter
+            for part, names in removed:
+                part[READ_ONLY] = names
+            # The schema of the document is kept too: its id() identifies it only while it exists.
+            self._converted[id(schema)] = schema, converted, size
+        return self._converted[id(schema)][1:]
+
+    def _remove_read_only(self, part: Schema) -> list[str]:
+        """Remove the read-only properties of one schema object, in place; return their names."""
+        properties = part.get("properties")
+        if not isinstance(properties, dict):
+            return []
+        names = [name for name, each in properties.items() if self.is_read_only(each)]
+        for name in names:
+            del properties[name]
+        _drop_required(part, names)
+        return names
+
+
+@dataclass
+class OperationSchemas:
+    """The schemas of one operation: those of its arguments, and `definitions` with all that they refer to.
+
+    `room` is how many bytes are left to it. A little less is counted than the tool's schema will have, so that no
+    acceptable operation is left out: the schema itself is checked when the definition is judged.
+    """
+
+    schemas: DocumentSchemas
+    room: int = MAX_SCHEMA_BYTES
+    definitions: dict[str, Schema] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def schema(self, name: str, schema: Any) -> Schema:
+        """Return the schema that a property or definition of this name has; what it refers to goes to `definitions`.
+
+        Raises LeftOut, before it is copied, if it exceeds the room that is left.
+        """
+        self.take(len(name) + len('"":,'))
+        if isinstance(schema, bool):
+            return {} if schema else {"not": {}}
+        if not isinstance(schema, dict):
+            raise LeftOut(f"the schema of {name[:80]!r} should be an object.")
+        self.take(self.schemas.measure(schema))
+        result = self.schemas.copy(schema)
+        for _, part in list(subschemas(result)):
+            if isinstance(part.get("$ref"), str):
+                part["$ref"] = self._definition_reference(part["$ref"])
+        return result
+
+    def take(self, size: int) -> None:
+        """Use some of the room. Raises LeftOut if it is less."""
+        self.room -= size
+        if self.room < 0:
+            raise LeftOut(f"its schemas are too large: at most {MAX_SCHEMA_BYTES:,} bytes are accepted.")
+
+    def kinds(self, schema: Schema) -> set[str]:
+        """Return the types that a schema names or implies; it contains "" if some part names none."""
+        kinds: set[str] = set()
+        for part in self._in_place(schema):
+            kind = part.get("type")
+            kinds |= {str(each) for each in kind} if isinstance(kind, list) else {single_type_of(part)}
+        return kinds
+
+    def members(self, schema: Schema) -> list[Schema]:
+        """Return the schemas of the members that an object with this schema may have."""
+        found: list[Any] = []
+        for part in self._in_place(schema):
+            properties = part.get("properties")
+            found += properties.values() if isinstance(properties, dict) else ()
+            found.append(part.get("additionalProperties"))
+        return [each for each in found if isinstance(each, dict)]
+
+    def _in_place(self, schema: Schema) -> list[Schema]:
+        named: dict[str, object] = {local_reference(name): each for name, each in self.definitions.items()}
+        return schemas_in_place([schema], named, ("allOf", "anyOf", "oneOf"))
+
+    def _definition_reference(self, reference: str) -> str:
+        if reference in self.names:
+            return local_reference(self.names[reference])
+        if len(self.names) >= MAX_REFERENCES:
+            raise LeftOut(f"it refers to more than {MAX_REFERENCES} schemas.")
+        name = _definition_name(reference)
+        if name in self.names.values():
+            name = f"{name}_{hashlib.sha256(reference.encode()).hexdigest()[:8]}"
+        self.names[reference] = name
+        self.definitions[name] = {}
+        self.definitions[name] = self.schema(name, target_of(self.schemas.document, reference))
+        return local_reference(name)
+
+
+def require_no_read_only(schema: Schema) -> None:
+    """Remove read-only properties from `required` where another part of an `allOf` or a reference names them, in place.
+
+    The schema is the whole one of a tool, and has READ_ONLY where properties were removed.
+    """
+    parts = [part for _, part in subschemas(schema)]
+    if not any(READ_ONLY in part for part in parts):
+        return
+    named: dict[str, object] = {local_reference(name): each for name, each in schema.get("$defs", {}).items()}
+    for part in parts:
+        together = schemas_in_place([part], named, ("allOf",))
+        names = [name for each in together for name in each.get(READ_ONLY, ())]
+        for each in schemas_in_place([part], named, ("allOf", "anyOf", "oneOf")) if names else ():
+            _drop_required(each, names)
+    for part in parts:
+        part.pop(READ_ONLY, None)
+
+
+def _drop_required(part: Schema, names: list[str]) -> None:
+    required = part.get("required")
+    if not isinstance(required, list) or not names:
+        return
+    part["required"] = [name for name in required if name not in names]
+    if not part["required"]:
+        del part["required"]
+
+
+def _definition_name(reference: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])[:60] or "schema"
+
+
+def local_reference(name: str) -> str:
+    """Return the reference to a definition of a tool's schema."""
+    return f"#/$defs/{name}"
+
+
+def _modernize(part: Schema) -> None:
+    """Write a schema object of OpenAPI 3.0 as JSON Schema 2020-12, in place."""
+    is_nullable = part.get("nullable") is True
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(part.get(exclusive), bool) and part.pop(exclusive) and bound in part:
+            part[exclusive] = part.pop(bound)
+    for word in DROPPED:
+        part.pop(word, None)
+    for word in [each for each in part if each.startswith("x-") and each != "x-secret"]:
+        del part[word]
+    if is_nullable:
+        _allow_null(part)
+
+
+def _allow_null(part: Schema) -> None:
+    """Let a schema object accept null besides what it accepts, in place."""
+    if COMBINING & part.keys():
+        rest = {word: part.pop(word) for word in [*part] if word not in ANNOTATIONS}
+        part["anyOf"] = [rest, {"type": "null"}]
+        return
+    kinds = part.get("type")
+    if isinstance(kinds, str | list):
+        named = [kinds] if isinstance(kinds, str) else kinds
+        part["type"] = [*named, *([] if "null" in named else ["null"])]
+    if isinstance(part.get("enum"), list) and None not in part["enum"]:
+        part["enum"] = [*part["enum"], None]
