@@ -207,6 +207,7 @@ BACK_TEST = {
     "rejected": 0,
     "other_people": 2,
     "calls": 253,
+    "matched": 14,
     "changed": [{"call": CALL_ID, "before": "allow", "after": "hold"}],
     "next": None,
 }

@@ -255,7 +255,7 @@ class ChangedSerializer(serializers.Serializer[Any]):
 
 
 class BackTestSerializer(serializers.Serializer[Any]):
-    """Effects of the policy on past calls: up to 200 in `changed`; continue with `next`."""
+    """Effects of all policies with the tested one on past calls: up to 200 in `changed`; continue with `next`."""
 
     held = serializers.IntegerField()
     allowed = serializers.IntegerField()
@@ -265,6 +265,7 @@ class BackTestSerializer(serializers.Serializer[Any]):
         help_text="Held calls that now wait for different or a different number of reviewers."
     )
     calls = serializers.IntegerField(help_text="Number of replayed calls, at most 10,000.")
+    matched = serializers.IntegerField(help_text="Replayed calls to which the tested policy applies.")
     changed = ChangedSerializer(many=True)
     next = serializers.CharField(allow_null=True)
 
@@ -442,6 +443,7 @@ def _backtest_data(found: BackTest) -> dict[str, Any]:
         "rejected": found.rejected,
         "other_people": found.other_people,
         "calls": found.calls,
+        "matched": found.matched,
         "changed": changed,
         "next": found.next,
     }

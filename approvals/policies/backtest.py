@@ -14,7 +14,14 @@ from typing import Any
 from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import Policy, PolicyRevision, Review
-from approvals.policies.rulebook import Rulebook, build_rulebook, requesters_named, revisions_in_force
+from approvals.policies.rulebook import (
+    Clause,
+    Rulebook,
+    build_rulebook,
+    compile_clause,
+    requesters_named,
+    revisions_in_force,
+)
 from approvals.policies.simulator import effect_of
 from approvals.states import ReviewVerdict
 from catalog.core import clock
@@ -74,15 +81,17 @@ class ChangedCall:
 
 @dataclass(slots=True)
 class BackTest:
-    """Numbers of calls that would have been held, allowed and denied, and the calls with a different verdict.
+    """Numbers of calls that all rules would have held, allowed and denied, and the calls with a different verdict.
 
-    `rejected` counts allowed calls that reviewers rejected; `other_people` counts held calls whose approvers differ
-    from those of the current rules. `next` is the cursor of the next page, None at the end.
+    `matched` counts the calls to which the tested policy applies. `rejected` counts allowed calls that reviewers
+    rejected; `other_people` counts held calls whose approvers differ from those of the current rules. `next` is the
+    cursor of the next page, None at the end.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     changed: list[ChangedCall] = field(default_factory=list)
     changes: int = 0
+    matched: int = 0
     rejected: int = 0
     other_people: int = 0
     calls: int = 0
@@ -96,10 +105,11 @@ class BackTest:
 
 @dataclass(frozen=True, slots=True)
 class Rulebooks:
-    """The rules without and with the change."""
+    """The rules without and with the change, and the changed rule alone."""
 
     before: Rulebook
     after: Rulebook
+    changed: Clause
 
 
 def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebooks:
@@ -112,7 +122,11 @@ def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebook
     is_in_force = revision.pk in {each.pk for each in current}
     with_it = sorted([*others, *([revision] if enabled else [])], key=_order_key)
     people = requesters_named([*current, revision])
-    return Rulebooks(build_rulebook(others if is_in_force else current, people), build_rulebook(with_it, people))
+    return Rulebooks(
+        before=build_rulebook(others if is_in_force else current, people),
+        after=build_rulebook(with_it, people),
+        changed=compile_clause(revision, people.get(revision.requester, frozenset())),
+    )
 
 
 def draft_of(columns: Mapping[str, Any], *, name: str, order: int, policy: Policy | None = None) -> PolicyRevision:
@@ -161,6 +175,7 @@ def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -
         before, after = map(effect_of, verdicts)
         review = reviews.get(row["pk"], "")
         found.calls += 1
+        found.matched += books.changed.applies(facts, row["created_at"])
         found.counts[after] += 1
         found.rejected += after == "allow" and review == ReviewVerdict.REJECT
         found.other_people += _asks_other_people(*verdicts)

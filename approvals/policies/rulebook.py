@@ -219,6 +219,11 @@ class Clause:
     rule: Rule
     match: Match
 
+    def applies(self, facts: CallFacts, at: datetime) -> bool:
+        """Return True if the rule has an effect on this call, made at this time, unless an earlier rule decides it."""
+        is_matched = self.match.fits_tool(facts) and self.match.fits_call(facts, at)
+        return is_matched and self.verdict(facts.safety_level) is not None
+
     def verdict(self, level: str) -> GateDecision | None:
         """Return the rule's verdict for this safety level; None for `allow` of dangerous calls, which has no effect."""
         rule = self.rule

@@ -1,7 +1,7 @@
 """A plan's page between two messages of its socket, and where it leads the eye."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from plans.actions.control import pause_plan
 from plans.actions.skip import skip_step
@@ -80,7 +80,12 @@ def test_the_box_of_the_open_step_is_in_sight(ada, stage, page_as: PageAs):
 def test_a_written_text_is_kept_until_it_is_started(ada, catalog, page_as: PageAs):
     """Through another page, a reload and a starter, which can be taken back; others find nothing."""
     page, asked = page_as(ada), list[str]()
-    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+
+    def leave(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", leave)
     editor, starter = page.locator("#pj"), page.locator(".compose header a").first
     page.goto("/plans/new/")
     expect(page.locator("#kept")).to_be_hidden()

@@ -81,6 +81,15 @@ def test_list_of_changed_calls_has_pages(ada, monkeypatch):
     assert (listed, older) == (held[::-1], "")
 
 
+def test_calls_to_which_the_policy_applies_are_counted(ada):
+    """A call that others hold is not one of them, nor a dangerous one that the policy would allow."""
+    held_call(ada, make_tool("send_note", level="cautious"))
+    held_call(ada)
+    found = tried(match={"tool": "wipe_*"})
+    assert (found.matched, found.calls, dict(found.counts)) == (0, 2, {"hold": 1, "allow": 1})
+    assert tried(match={"tool": "send_note"}).matched == tried(effect="allow").matched == 1
+
+
 def test_allow_has_no_effect_on_dangerous_calls(ada):
     held_call(ada)
     found = tried(effect="allow")
