@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ class Pages:
         """Open a page and return its words."""
         return self._read(self.client.get(path, headers=headers), status)
 
-    def send(self, path: str, fields: Mapping[str, str] | None = None, status: int = 200) -> str:
+    def send(self, path: str, fields: Mapping[str, str | list[str]] | None = None, status: int = 200) -> str:
         """Send a form with the token of the page that is open, follow, and return the words of what comes."""
         form = {**(fields or {}), "csrfmiddlewaretoken": self._token()}
         return self._read(self.client.post(path, form, follow=True), status)
@@ -65,8 +66,46 @@ class Pages:
     def _read(self, response: Any, status: int) -> str:
         assert response.status_code == status, response.content[:500]
         self.html = compact(response.content.decode())
+        assert forms_that_decide_on_enter(self.html) == []
         self.context = response.context
         return words(self.html)
+
+
+class _DefaultButtons(HTMLParser):
+    """Collects the first submit button of each form, and the forms that name a verdict in a hidden field."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.form = ""
+        self.first: dict[str, dict[str, str | None]] = {}
+        self.with_verdict: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "form":
+            self.form = given.get("id") or f"form {self.getpos()}"
+        form = given.get("form") or self.form
+        if tag == "button" and given.get("type", "submit") == "submit":
+            self.first.setdefault(form, given)
+        elif tag == "input" and given.get("name") == "verdict":
+            self.with_verdict.add(form)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self.form = ""
+
+
+def forms_that_decide_on_enter(markup: str) -> list[str]:
+    """Return the forms whose first submit button decides: browsers press that one when Enter is pressed in a field."""
+    parser = _DefaultButtons()
+    if 'name="verdict"' in markup or 'value="approve"' in markup:
+        parser.feed(markup)
+    return [
+        form
+        for form, button in parser.first.items()
+        if "disabled" not in button
+        and (button.get("name") == "verdict" or button.get("value") == "approve" or form in parser.with_verdict)
+    ]
 
 
 def compact(markup: str) -> str:

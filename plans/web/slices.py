@@ -214,8 +214,11 @@ def plan_slice(request: PageRequest, public_id: str) -> HttpResponse:
     plan = plan_or_404(request.user, public_id)
     if request.method != "POST":
         page = SlicePage(request.user, plan)
+    elif request.POST.get("do") == "approve":
+        page = approve_checked(request.user, plan, request.POST)
+    elif request.POST.get("do") == "ask":
+        page = request_more(request.user, plan, request.POST)
     else:
-        page = (approve_checked if request.POST.get("do") == "approve" else request_more)(
-            request.user, plan, request.POST
-        )
+        page = SlicePage(request.user, plan)
+        page.setback, page.answered_with = _("Press one of the buttons of the page."), 422
     return render(request, "plans/slice.html", {"section": "plans", "page": page}, status=page.answered_with)

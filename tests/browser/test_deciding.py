@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from approvals.models import ApprovalRequest, Review
 from approvals.reviews.decisions import decide
 from catalog.core import clock
-from tests.approvals.factories import approval, ask, make_tool, rejection
+from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, becomes, open_inbox
 from tests.waiting import eventually
@@ -109,19 +109,48 @@ def test_irreversible_call_needs_two_presses(ada, rosa, page_as: PageAs):
     becomes(request, "approved")
 
 
-@pytest.mark.layout
-def test_d_focuses_the_reason_and_control_enter_rejects(ada, rosa, page_as: PageAs):
+@pytest.mark.parametrize(("key", "status"), [("d", "rejected"), ("c", "changes_requested")])
+def test_bar_is_the_answer_that_was_chosen_until_it_is_recorded(ada, rosa, page_as: PageAs, key, status):
+    """A refusal by the server and a redrawn request keep it; Escape offers all answers again."""
     request, page = wipe(ada), page_as(rosa)
     open_inbox(page)
-    page.keyboard.press("d")
+    approve, chosen = page.locator("form.decide .go"), page.locator("form.decide [data-answer]:visible")
+    page.keyboard.press(key)
     expect(page.locator("#note")).to_be_focused()
+    expect(approve).to_be_hidden()
+    expect(chosen).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(approve).to_be_visible()
+    page.keyboard.press(key)
     page.keyboard.press("Control+Enter")
     expect(page.locator("#note-e[data-setback=comment]")).to_be_visible()
+    expect(approve).to_be_hidden()
+    page.locator("#ask").fill("Why?")
+    page.locator("#ask").press("Control+Enter")
+    expect(page.locator("#thread")).to_contain_text("Why?")
+    expect(approve).to_be_hidden()
     page.locator("#note").fill("Not this one")
-    page.keyboard.press("Escape")
-    page.keyboard.press("d")
-    becomes(request, "rejected")
+    page.keyboard.press("Control+Enter")
+    becomes(request, status)
     assert Review.objects.get().comment == "Not this one"
+
+
+def test_enter_in_a_field_decides_nothing(ada, rosa, page_as: PageAs):
+    """Neither with Control, as no answer is chosen, nor without scripts by the form's default button."""
+    set_rule(typed_target=True)
+    ask(ada)
+    sent: list[Route] = []
+    for scripted in (True, False):
+        page = page_as(rosa, java_script_enabled=scripted)
+        page.route("**/decision/", lambda route: sent.append(route))
+        page.goto("/approvals/")
+        page.locator("#typed").fill("note.txt")
+        page.locator("#typed").press("Enter")
+        page.locator("#note").fill("Fine by me")
+        page.locator("#note").press("Control+Enter")
+        if scripted:
+            expect(page.locator("#toasts .toast")).to_contain_text("Nothing was sent")
+    assert sent == [] and not Review.objects.exists()
 
 
 def test_letters_in_the_note_and_disabled_keys_decide_nothing(ada, rosa, page_as: PageAs):
@@ -276,11 +305,10 @@ def test_first_press_shows_the_rest_of_a_long_change(ada, rosa, page_as: PageAs)
 @pytest.mark.layout
 def test_late_observer_events_of_the_previous_request(ada, rosa, page_as: PageAs):
     """On a busy machine they arrive after the next request has opened; its end is still observed."""
-    ask(ada)
+    ask(ada, preview=LONG)
     second, page = ask(ada, preview=LONG), page_as(rosa)
     page.add_init_script(HELD_BACK)
     open_inbox(page)
-    eventually(lambda: page.evaluate("heldBack.length"), what="what the observer tells")
     page.keyboard.press("j")
     page.wait_for_selector(f"#detail[data-shown=q-{second.public_id}]")
     page.evaluate(TELL)

@@ -8,18 +8,22 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import QueryDict
+from django.utils.translation import gettext
 
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import requests_for, with_related
 from approvals.reviews.batch import MAX_BATCH_ITEMS, BatchItem, BatchItemResult, batch_objection, decide_many
-from approvals.states import RequestStatus, ReviewVerdict
+from approvals.states import ReviewVerdict
 from approvals.web.review.detail import RequestDetail, details_for
 from approvals.web.review.rendering import ArgumentRow, render_argument
 from catalog.errors import ToolgateError
 
 
 class BatchReview:
-    """The selected requests; after a submission `results` of each, or `setback`, the reason for which it failed."""
+    """The selected requests; after a submission `results` of each, or `setback`, the reason for which it failed.
+
+    `intent` is the answer whose note is being written: "reject", or empty.
+    """
 
     def __init__(self, viewer: User, requests: Sequence[ApprovalRequest]) -> None:
         self.viewer = viewer
@@ -27,6 +31,7 @@ class BatchReview:
         self.results: list[BatchResultLine] = []
         self.setback = ""
         self.asks_again = False
+        self.intent = ""
         self.comment = ""
 
     @cached_property
@@ -36,8 +41,8 @@ class BatchReview:
 
     @cached_property
     def waiting(self) -> list[ApprovalRequest]:
-        """Requests that are still pending."""
-        return [request for request in self.requests if request.status == RequestStatus.PENDING]
+        """Requests that are still open."""
+        return [each.request for each in self.request_details if each.is_open]
 
     @property
     def tool(self) -> str:
@@ -59,7 +64,7 @@ class BatchReview:
     @property
     def needs_reason(self) -> bool:
         """True if a rejection needs a reason."""
-        return any(each.actions.needs_reason for each in self.request_details)
+        return any(each.actions.needs_reason for each in self.request_details if each.is_open)
 
     @cached_property
     def names(self) -> list[str]:
@@ -116,7 +121,14 @@ def submit_batch(viewer: User, form: QueryDict) -> BatchReview:
     items = [BatchItem(*text.split(":", 1)) for text in form.getlist("item") if text.count(":") == 1]
     several = load_batch(viewer, [item.id for item in items])
     several.comment = form.get("comment", "").replace("\r\n", "\n")
-    verdict = ReviewVerdict.APPROVE if form.get("verdict") == ReviewVerdict.APPROVE else ReviewVerdict.REJECT
+    verdict = form.get("verdict", "")
+    if form.getlist("verdict") not in ([ReviewVerdict.APPROVE], [ReviewVerdict.REJECT]):
+        several.setback = gettext("Choose whether to approve or to reject.")
+        return several
+    if verdict == ReviewVerdict.REJECT and several.needs_reason and not several.comment.strip():
+        several.intent = verdict
+        several.setback = gettext("Give a reason for the rejections, for the agents and the audit log.")
+        return several
     if verdict == ReviewVerdict.APPROVE and several.second_press and form.get("confirmed") != "1":
         several.asks_again = True
         return several

@@ -18,7 +18,7 @@ from approvals.requests.queries import request_for
 from approvals.reviews.confirmation import ApprovalSubject, Confirmation, check_confirmation
 from approvals.reviews.decisions import UNSET, Decision, Unset, decide
 from approvals.reviews.edits import Edit, narrow_to_hunks
-from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, ReviewVerdict
+from approvals.states import FAIL, RequestStatus, ReviewVerdict
 from approvals.web.review.actions import ReviewActions
 from approvals.web.review.detail import RequestDetail, detail_for, subject_of_edit
 from approvals.web.review.edit_form import EditForm, validate_submission
@@ -29,6 +29,8 @@ from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, To
 from catalog.text.diff import TextDiff
 
 FormOrigin = Literal["bar", "respond", "thread"]
+WRITTEN_ANSWERS = ("reject", "request_changes", "reject:skip", "reject:cancel_plan")
+"""Answers that the decision bar shows alone while their note is written."""
 HTTP_STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
@@ -36,7 +38,7 @@ HTTP_STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 class DecisionForm:
     """Submitted values: the verdict, the digest that was displayed, the comment, and the second press.
 
-    `hunks` are the checked ones, None if there was no choice; approving none of them is a rejection.
+    `hunks` are the checked ones, None if there was no choice.
     `response` is the text of an answer instead of the tool; with `as_json` it is parsed as JSON.
     `sent_from` names the form that gets the values back if the decision is not recorded.
     """
@@ -56,22 +58,26 @@ class DecisionForm:
     @classmethod
     def read(cls, form: QueryDict) -> "DecisionForm":
         """Parse a submission; CRLF line ends become LF."""
-        verdict, _, effect = form.get("verdict", "").partition(":")
+        verdict, _, effect = _read_verdict(form).partition(":")
         hunks = _read_hunks(form) if verdict == ReviewVerdict.APPROVE and form.get("choosing") == "1" else None
-        if hunks == ():
-            verdict, hunks = ReviewVerdict.REJECT.value, None
         return cls(
             verdict,
             form.get("seen_digest", ""),
             _read_text(form, "comment"),
             form.get("confirmed") == "1",
             hunks,
-            effect if effect in REJECTION_EFFECTS else FAIL,
+            effect or FAIL,
             _read_text(form, "response"),
             form.get("response_as") == "json",
             Confirmation(form.get("typed", ""), form.get("since", "")),
             sent_from="respond" if "response" in form else "bar",
         )
+
+    @property
+    def intent(self) -> str:
+        """The answer whose note was written in the decision bar, as its button sends it; empty for other answers."""
+        answer = self.verdict if self.effect == FAIL else f"{self.verdict}:{self.effect}"
+        return answer if answer in WRITTEN_ANSWERS and self.sent_from == "bar" else ""
 
     @property
     def written(self) -> str:
@@ -88,6 +94,8 @@ class DecisionForm:
         if self.verdict not in ReviewVerdict.values:
             raise field_error("verdict", "invalid", gettext("Choose a decision, such as approve or reject."))
         verdict = ReviewVerdict(self.verdict)
+        if self.hunks == ():
+            raise field_error("hunks", "required", gettext("Select the parts of the change to apply, or reject it."))
         return Decision(
             verdict=verdict,
             seen_digest=self.seen_digest,
@@ -109,6 +117,12 @@ class DecisionForm:
             return parse_json(self.response)
         except (MalformedJSON, TooLarge) as error:
             raise field_error("response", "json", error.message) from None
+
+
+def _read_verdict(form: QueryDict) -> str:
+    """Return the submitted verdict; empty if there is none, or more than one."""
+    verdicts = form.getlist("verdict")
+    return verdicts[0] if len(verdicts) == 1 else ""
 
 
 def _read_text(form: QueryDict, name: str) -> str:
@@ -164,7 +178,7 @@ def _is_open(request: ApprovalRequest) -> bool:
     return request.status == RequestStatus.PENDING
 
 
-ERROR_FIELDS = ("comment", "response", "typed", "sign_in", "review", "until", "to", "reason")
+ERROR_FIELDS = ("verdict", "hunks", "comment", "response", "typed", "sign_in", "review", "until", "to", "reason")
 
 
 def _field_for_error(error: ToolgateError) -> str:

@@ -200,6 +200,11 @@ class RequestDetail:
         return self.actions.is_open
 
     @property
+    def seconds_left(self) -> int:
+        """Whole seconds until the request expires; 0 if it has."""
+        return max(0, int((self.request.expires_at - clock.now()).total_seconds()))
+
+    @property
     def why_not(self) -> str | None:
         """Reason for which the viewer may not decide; None if they may."""
         return self.actions.why_not

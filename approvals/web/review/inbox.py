@@ -21,15 +21,15 @@ from approvals.requests.deadlines import expire_and_load
 from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import answered_by, last_review, requests_for
 from approvals.states import UNDOABLE, RequestStatus
-from approvals.web.review.decision_form import success_message
+from approvals.web.review.decision_form import WRITTEN_ANSWERS, success_message
 from approvals.web.review.detail import RequestDetail, detail_for
 from catalog.calls.privacy import can_see_private
 from catalog.core import clock
 from catalog.rest.pagination import Page, PageCursor, PageParameters, paginate
 from catalog.secrets.placeholders import describe_placeholders
 
-ARGUMENT_VIEWS = ("json", "edit", "respond")
-"""Alternative views of a request: arguments as JSON, edit form, form to answer instead of the tool."""
+ARGUMENT_VIEWS = ("json", "edit", "respond", *WRITTEN_ANSWERS)
+"""Other views of a request: arguments as JSON, edit form, form to answer instead of the tool, bar of one answer."""
 REQUESTS_PER_PAGE = 50
 # A stored preview begins with its summary, so that a list need not read the texts after it.
 SUMMARY_PREFIX = '{"summary": '

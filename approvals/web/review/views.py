@@ -20,6 +20,7 @@ from approvals.reviews import decisions
 from approvals.web.review.actions import ACTIONS, HIDING_ACTIONS, perform_action
 from approvals.web.review.batch import BatchReview, load_batch, submit_batch
 from approvals.web.review.decision_form import (
+    WRITTEN_ANSWERS,
     DecisionError,
     DecisionForm,
     DecisionResult,
@@ -180,8 +181,11 @@ def _inbox_context(shown: Inbox, outcome: DecisionResult | None = None) -> dict[
     if about is not None and outcome is not None:
         about = detail_after_decision(about, outcome)
     context: dict[str, object] = {"section": "approvals", "inbox": shown, "detail": about}
+    context["intent"] = shown.view if shown.view in WRITTEN_ANSWERS else ""
     if outcome is not None:
         context |= {"setback": outcome.setback, "editing": outcome.editing}
+        if outcome.setback is not None and outcome.setback.answer is not None:
+            context["intent"] = outcome.setback.answer.intent
     if shown.view == "edit" and about is not None and about.actions.may_answer and context.get("editing") is None:
         context["editing"] = about.editing
     return context

@@ -25,11 +25,11 @@ export function pressItem(item) {
   return true;
 }
 
-/** Call `press` with the item that has `key` in a menu. */
+/** Call `press` with the item that has `key` in a menu whose button is shown. */
 export function onMenuKey(key, press) {
   onKey(key, () => {
     const item = document.querySelector(`.menu [data-menu-key="${key}"]`);
-    return item ? press(item) : undefined;
+    return item?.closest("details.menu").checkVisibility({ visibilityProperty: true }) ? press(item) : undefined;
   });
 }
 

@@ -1,6 +1,8 @@
 /* Keyboard: single keys press whatever carries data-key, G and a letter go where data-go says.
    Never while a field has focus, with a modifier, in a dialog, or when switched off in this browser. */
 
+import { answer } from "./announce.js";
+
 const STORE = "toolgate.keys";
 const SEQUENCE_MS = 900;
 const PAUSE_MS = 1000;
@@ -18,7 +20,9 @@ export function onKey(key, action) {
 
 /** Return the first visible element that matches. */
 export function visible(selector) {
-  return [...document.querySelectorAll(selector)].find((element) => element.checkVisibility());
+  return [...document.querySelectorAll(selector)].find((element) =>
+    element.checkVisibility({ visibilityProperty: true }),
+  );
 }
 
 function enabled() {
@@ -44,10 +48,12 @@ function press(element) {
   return true;
 }
 
-/** Send a form as its first button does: what that says is part of what is sent. */
+/** Send a form as the button named by data-sends, or its first one, does: what that says is part of what is sent. */
 function send(form) {
-  const button = [...form.elements].find((element) => element.type === "submit");
-  if (button) button.click();
+  const first = [...form.elements].find((element) => element.type === "submit");
+  const button = document.getElementById(form.dataset.sends ?? "") ?? first;
+  if (button?.disabled) answer("Nothing was sent: press one of the buttons");
+  else if (button) button.click();
   else form.requestSubmit();
 }
 
@@ -102,7 +108,10 @@ document.addEventListener("keydown", (event) => {
     if (typing.dispatchEvent(wanted)) send(typing.form);
     return;
   }
-  if (event.key === "Escape" && typing) return void typing.blur();
+  if (event.key === "Escape" && typing) {
+    typing.dispatchEvent(new CustomEvent("toolgate:leave", { bubbles: true }));
+    return void typing.blur();
+  }
   if (typing || event.ctrlKey || event.metaKey || event.altKey || typesOn()) return;
   if (event.repeat && !/^(j|k|Arrow)/.test(event.key)) return;
   if (document.querySelector("dialog[open]") || !enabled()) return;

@@ -1,13 +1,16 @@
 /* The decision bar. Approve is locked until the end of the change was on screen. A call that cannot be undone takes a
-   second press within four seconds. Answers that need a note ask for it first. The server checks everything again. */
+   second press within four seconds. An answer that takes a note becomes the form's intent: the bar then shows that answer
+   alone, until Escape, and Control Enter gives it. Without an intent Control Enter gives none, since the bar shows several
+   answers. The server checks everything again. */
 
 import { closeMenus, closeOpenMenu, onMenuKey, pressItem } from "../components/menu.js";
-import { endWatcher } from "../components/read_to_end.js";
+import { endWatcher, isInView } from "../components/read_to_end.js";
+import { toast } from "../components/toasts.js";
 import { answer } from "../core/announce.js";
 import { onChange } from "../core/page_changes.js";
 import { onKey, visible } from "../core/shortcuts.js";
 import { isChecked } from "./edit_check.js";
-import { isOpening, tellOpening } from "./pane_requests.js";
+import { isOpening, shownRequest, tellOpening } from "./pane_requests.js";
 import { answerTogether, clearSelection } from "./queue_selection.js";
 import { timeLeft } from "./reading_time.js";
 
@@ -46,7 +49,7 @@ function lock() {
   ends.clear();
   watched = { what, button, end };
   if (!button || !end) return;
-  if (read.has(what)) return void delete button.dataset.unread;
+  if (read.has(what) || isInView(end)) return unlock();
   button.dataset.unread = "";
   ends.watch(end);
 }
@@ -58,7 +61,7 @@ function unlock() {
 
 function arm(button) {
   button.classList.add("armed");
-  answer(`Press again: ${button.dataset.again}.`);
+  answer(`Approve: press again, ${button.dataset.again}.`);
   disarmTimer = setTimeout(disarm, ARMED_MS);
 }
 
@@ -81,37 +84,58 @@ function approve(event, button) {
   } else if (button.dataset.again && !button.classList.contains("armed")) {
     event.preventDefault();
     arm(button);
-  } else if ("decide" in button.form.dataset) {
+  } else {
     const twice = button.form.elements.confirmed;
     if (twice) twice.value = button.dataset.again ? "1" : "";
     clearTimeout(disarmTimer);
   }
 }
 
-/** Send an answer that may need a note; if the note is empty, ask for it first. */
-function answerWith(button) {
-  const form = button.form;
-  const note = form.elements.comment;
-  if (note.value.trim()) {
-    button.click();
-    return true;
+/** Make the bar the answer that is written next, or offer all answers again if `intent` is empty. */
+function write(form, intent) {
+  if (intent) form.dataset.intent = intent;
+  else delete form.dataset.intent;
+  for (const button of form.querySelectorAll("[data-answer]")) {
+    button.hidden = intent ? button.value !== intent : !("writes" in button.dataset);
   }
-  form.dataset.intent = button.dataset.intent;
+  const [label, note] = [form.querySelector("label[for=note]"), form.elements.comment];
+  label.textContent = intended(form)?.dataset.note ?? label.dataset.label;
+  note.placeholder = label.textContent;
+}
+
+/** Return the button of the answer that is being written. */
+function intended(form) {
+  return form.dataset.intent && form.querySelector(`[data-answer][value="${CSS.escape(form.dataset.intent)}"]`);
+}
+
+/** Send an answer that takes a note; if the note is empty, ask for it first. */
+function answerWith(form, intent) {
+  const note = form.elements.comment;
+  disarm();
+  if (form.dataset.intent !== intent) write(form, intent);
+  if (note.value.trim()) return (intended(form).click(), true);
   closeMenus();
   note.focus();
-  answer(button.dataset.asks ?? "Say why, then press Control Enter");
+  answer(`${note.placeholder}. Then press Control Enter to send it.`);
   return true;
 }
 
-/** Return the button of the answer that the form asked a note for. */
-function intended(form) {
-  return form.querySelector(`[data-intent="${CSS.escape(form.dataset.intent ?? "")}"]`);
+function askForReason() {
+  const reject = openForm()?.querySelector("[data-writes=reject]");
+  return reject?.checkVisibility() ? answerWith(reject.form, "reject") : undefined;
 }
 
-function askForReason() {
-  const reject = bar()?.querySelector("[data-intent=reject]");
-  return reject ? answerWith(reject) : undefined;
+function offerAll(form) {
+  write(form, "");
+  answer("All answers are offered again");
 }
+
+document.addEventListener("click", (event) => {
+  const back = event.target.closest("[data-all-answers]");
+  if (!back) return;
+  event.preventDefault();
+  offerAll(back.closest("form"));
+});
 
 document.addEventListener("click", (event) => {
   const chip = event.target.closest("[data-reason]");
@@ -134,68 +158,96 @@ document.addEventListener(
   true,
 );
 
+// A first press on an answer without its note asks for the note; the second one sends it.
+document.addEventListener(
+  "click",
+  (event) => {
+    const button = event.target.closest("form:is([data-decide], [data-several]) [data-writes]");
+    const form = button?.closest("form");
+    if (!button || event.defaultPrevented || form.dataset.intent === button.dataset.writes) return;
+    if (button.matches("[data-answer]") && form.elements.comment.value.trim()) return;
+    event.preventDefault();
+    event.stopPropagation();
+    answerWith(form, button.dataset.writes);
+  },
+  true,
+);
+
 document.addEventListener("toolgate:send", (event) => {
   const form = event.target.closest("form[data-decide], form[data-several]");
   if (!form) return;
   event.preventDefault();
-  const needsCheck = event.target.name !== "comment" && form.id === "editing" && !isChecked();
-  if (needsCheck) form.querySelector("#edit-check").click();
-  else (intended(form) ?? approveButton(form))?.click();
+  const isEdit = form.id === "editing";
+  if (isEdit && event.target.name !== "comment" && !isChecked()) form.querySelector("#edit-check").click();
+  else if (isEdit) approveButton(form)?.click();
+  else if (intended(form)) intended(form).click();
+  else tellToChoose();
 });
 
-document.addEventListener("focusout", (event) => {
-  const form = event.target.closest?.("form[data-decide], form[data-several]");
-  const stays = event.relatedTarget?.closest?.("[data-reason], [data-intent]");
-  if (form && !stays && event.target.name === "comment" && !event.target.value.trim()) delete form.dataset.intent;
+function tellToChoose() {
+  const text = "Nothing was sent. Choose an answer first: leave the note with Esc, then press its key.";
+  toast(text);
+  answer(text);
+}
+
+document.addEventListener("toolgate:leave", (event) => {
+  const form = event.target.closest("form[data-intent]");
+  if (form) offerAll(form);
 });
+
+// What redraws the request, for example a claim or a change elsewhere, does not end the answer that is being written.
+let writing = {};
+document.addEventListener("htmx:beforeSwap", () => {
+  writing = { request: shownRequest(), intent: document.querySelector("form[data-intent]")?.dataset.intent };
+});
+document.addEventListener("htmx:afterSwap", (event) => {
+  const form = bar();
+  const isAnswer = event.detail.requestConfig?.path.includes("/decision/");
+  if (form && writing.intent && !isAnswer && shownRequest() === writing.request && form.id !== "editing") {
+    write(form, writing.intent);
+  }
+  lock(); // before the request is drawn, so that the bar does not change under the pointer
+});
+
+function stopWriting() {
+  const form = document.querySelector("form[data-intent]");
+  if (form) offerAll(form);
+  return form !== null;
+}
 
 function leave() {
   const link = visible("[data-leave]");
-  if (link) {
-    link.click();
-    return true;
-  }
-  if (!bar()) return false;
-  delete bar().dataset.intent;
-  return true;
+  link?.click();
+  return Boolean(link);
 }
 
-/** With several requests selected, an answer key opens them together; there it focuses what answers them. */
-function forSelection(verdict) {
-  const together = document.querySelector("#several .decide");
-  if (together) return focusOnAnswer(together, verdict);
+/** With several requests selected, an answer key opens them together. */
+function forSelection() {
+  if (document.querySelector("#several .decide")) return false;
   const opens = answerTogether();
   if (opens) disarm();
   return opens;
 }
 
-function focusOnAnswer(several, verdict) {
-  if (verdict === "reject") several.closest("form").dataset.intent = "reject";
-  const place = several.querySelector(verdict === "reject" ? "[name=comment]" : "[value=approve]");
-  if (place) place.focus();
-  else answer(several.querySelector(".stake")?.textContent ?? "They cannot be approved together");
-  return true;
-}
-
-function onAnswerKey(key, verdict, action) {
+function onAnswerKey(key, action) {
   onKey(key, () => {
     if (isOpening()) {
       tellOpening();
       return true;
     }
-    return forSelection(verdict) || action();
+    return forSelection() || action();
   });
 }
 
-onAnswerKey("a", "approve", () => undefined); // the element with data-key="a" is pressed
-onAnswerKey("d", "reject", askForReason);
+onAnswerKey("a", () => undefined); // the element with data-key="a" is pressed
+onAnswerKey("d", askForReason);
 for (const key of ["r", "c", "s", "m", "w"]) {
-  onMenuKey(key, (item) => (item.dataset.intent ? answerWith(item) : pressItem(item)));
+  onMenuKey(key, (item) => (item.dataset.writes ? answerWith(bar(), item.dataset.writes) : pressItem(item)));
 }
 onKey("q", () => {
   const field = visible("#ask");
   field?.focus();
   return Boolean(field);
 });
-onKey("Escape", () => disarm() || closeOpenMenu() || clearSelection() || leave());
+onKey("Escape", () => disarm() || closeOpenMenu() || stopWriting() || clearSelection() || leave());
 onChange(lock);

@@ -113,25 +113,28 @@ for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   });
 }
 
-// The second press on a button was meant for the request before: one that has just opened by itself takes no answer.
+// The second press on a button was meant for what was there before: what has just opened by itself takes no answer.
+// The stylesheet shows the time as the button fills.
 let shownBefore;
 document.addEventListener("htmx:beforeSwap", () => {
-  shownBefore = shownRequest();
+  shownBefore = shownRequest() ?? "";
 });
 document.addEventListener("htmx:afterSwap", (event) => {
-  const isOpened = event.detail.target?.id === "pane" && event.detail.requestConfig?.verb !== "get";
-  const form = document.querySelector("form[data-decide]");
-  if (!isOpened || !form || shownRequest() === shownBefore) return;
+  if (event.detail.target?.id !== "pane") return;
+  const form = document.querySelector("form[data-decide], form[data-several]");
+  const hasOpened = event.detail.requestConfig?.verb !== "get" && shownRequest() !== shownBefore;
+  if (!form || !(hasOpened || ("several" in form.dataset && shownBefore))) return;
   form.dataset.fresh = "";
   setTimeout(() => delete form.dataset.fresh, FRESH_MS);
 });
 document.addEventListener(
   "click",
   (event) => {
-    if (!event.target.closest("form[data-fresh] [name=verdict]")) return;
+    const form = event.target.closest("form[data-fresh] [name=verdict]")?.form;
+    if (!form || ("several" in form.dataset && event.detail)) return; // several are opened by keys, not at the pointer
     event.preventDefault();
     event.stopPropagation();
-    answer("This request has just opened. Look at it, then press again.");
+    answer("This has just opened. Look at it, then press again.");
   },
   true,
 );

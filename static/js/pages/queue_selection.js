@@ -89,12 +89,37 @@ document.addEventListener("change", (event) => {
     last = event.target.value;
     tell();
   }
-  const several = event.target.closest("[data-several]");
-  if (!several || event.target.name !== "item") return;
+  if (event.target.name === "item" && event.target.closest("[data-several]")) countChecked();
+});
+
+/** Make the buttons that answer several requests say how many are checked. */
+function countChecked() {
+  const several = document.querySelector("[data-several]");
   const count = several.querySelectorAll("[name=item]:checked").length;
   for (const place of several.querySelectorAll("[data-checked]")) place.textContent = String(count);
   for (const button of several.querySelectorAll("[name=verdict]")) button.disabled = count === 0;
-});
+}
+
+// A request that expires while several are shown is struck through and no longer checked.
+const ends = new WeakMap();
+let expiry;
+
+function expireRows() {
+  clearTimeout(expiry);
+  const now = performance.now();
+  const rows = [...document.querySelectorAll("[data-several] tr[data-seconds-left]:not(.over)")];
+  for (const row of rows) if (!ends.has(row)) ends.set(row, now + Number(row.dataset.secondsLeft) * 1000);
+  const over = rows.filter((row) => ends.get(row) <= now);
+  for (const row of over) {
+    row.classList.add("over");
+    Object.assign(row.querySelector("[name=item]"), { checked: false, disabled: true });
+  }
+  if (over.length) countChecked();
+  const left = rows.filter((row) => !over.includes(row)).map((row) => ends.get(row) - now);
+  if (left.length) expiry = setTimeout(expireRows, Math.min(...left, 3_600_000) + 50);
+}
+
+onChange(expireRows);
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-unpick]")) giveUp();
   if (event.target.closest("#news")) showTheNew();

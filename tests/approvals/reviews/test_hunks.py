@@ -182,12 +182,13 @@ def test_page_applies_checked_hunks(settings, plan, note, rosa):
     assert "Progress: 1/2 applied, 1 rejected, 0 pending" in page and 'name="hunks"' not in pages.html
 
 
-def test_page_without_checked_hunks_rejects(plan, note, rosa):
+def test_page_without_checked_hunks_is_refused(plan, note, rosa):
+    """An approval is never recorded as a rejection."""
     pages = Pages(rosa)
     pages.open(f"/approvals/?item={request_of(plan).public_id}")
     form = {"verdict": "approve", "seen_digest": pages.field("seen_digest"), "choosing": "1"}
-    pages.send(f"/approvals/{request_of(plan).public_id}/decision/", form)
-    assert request_of(plan).status == "rejected"
+    pages.send(f"/approvals/{request_of(plan).public_id}/decision/", form, status=422)
+    assert request_of(plan).status == "pending" and 'data-setback="hunks"' in pages.html
 
 
 @pytest.mark.parametrize(("hunks", "status"), [([1], 201), ([], 201), ([2], 422)])

@@ -295,3 +295,47 @@ def test_decision_returns_to_the_same_view(ada, rosa):
     fields = {"verdict": "approve", "seen_digest": first.digest, "status": "needs_me"}
     page = pages.send(page_of(first, "decision"), fields)
     assert "Needs me 1" in page and f'data-shown="q-{second.public_id}"' in pages.html
+
+
+@pytest.mark.parametrize("verdicts", [[], [""], ["approved"], ["approve", "reject"], ["reject:everything"]])
+def test_decision_without_one_known_verdict_is_not_recorded(held, ada, rosa, verdicts):
+    """Neither of a request nor of several."""
+    pages, path = Pages(rosa), page_of(held, "decision")
+    pages.open(page_of(held))
+    pages.send(path, {"verdict": verdicts, "seen_digest": held.digest, "comment": "A note"}, status=422)
+    item = f"{held.public_id}:{held.digest}"
+    pages.send("/approvals/several/", {"verdict": verdicts, "item": item, "comment": "A note"}, status=422)
+    assert not Review.objects.exists()
+
+
+@pytest.mark.parametrize("verdict", ["reject", "request_changes", "reject:cancel_plan"])
+def test_refused_answer_is_still_the_answer_of_the_bar(held, rosa, verdict):
+    """Without a reason, and with a digest that is not the request's."""
+    set_rule(reason_required=True)
+    held.policy_revision.refresh_from_db()
+    pages = Pages(rosa)
+    for fields, status in (({"seen_digest": held.digest}, 422), ({"seen_digest": "other", "comment": "No."}, 409)):
+        pages.open(page_of(held))
+        pages.send(page_of(held, "decision"), {"verdict": verdict, **fields}, status)
+        assert f'data-intent="{verdict}"' in pages.html
+        assert re.search(rf'value="{verdict}" data-answer="{verdict}"[^>]*hidden', pages.html) is None
+
+
+def test_several_without_a_reason_are_still_being_rejected(ada, rosa):
+    set_rule(reason_required=True)
+    requests = [ask(ada), ask(ada)]
+    pages = Pages(rosa)
+    pages.open("/approvals/several/?" + "&".join(f"item={each.public_id}" for each in requests))
+    items = [f"{each.public_id}:{each.digest}" for each in requests]
+    pages.send("/approvals/several/", {"verdict": "reject", "item": items}, status=422)
+    assert 'data-intent="reject"' in pages.html and not Review.objects.exists()
+
+
+def test_expired_requests_are_not_answered_together(ada, rosa):
+    set_rule(batchable=True)
+    requests = [ask(ada) for _ in range(3)]
+    ApprovalRequest.objects.filter(pk=requests[1].pk).update(expires_at=clock.now() - timedelta(seconds=1))
+    pages = Pages(rosa)
+    pages.open("/approvals/several/?" + "&".join(f"item={each.public_id}" for each in requests))
+    assert re.findall(r'value="apr_[^":]+:[^"]+" (\w+)', pages.html) == ["checked", "disabled", "checked"]
+    assert "<span data-checked>2</span>" in pages.html
