@@ -218,6 +218,11 @@ class Tool(Generic[ParamsT, ResultT]):
         """Return whether the handler is a coroutine function."""
         return inspect.iscoroutinefunction(self.handler)
 
+    @cached_property
+    def longest_seconds(self) -> float:
+        """Return the seconds after which a call is ended; upstreams that report progress have more than the timeout."""
+        return self.timeout
+
     @property
     def takes_context(self) -> bool:
         """Return whether the handler or the preview hook receives the ToolContext."""

@@ -310,7 +310,7 @@ def answer_response(query_type: str | None, parameters: object, value: object, *
 
 
 def _effective_deadline(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
-    own = Deadline.after(tool.timeout)
+    own = Deadline.after(tool.longest_seconds)
     if context.deadline is None:
         return own
     return Deadline(min(own.expires_at, context.deadline.expires_at), context.deadline.stop)

@@ -30,12 +30,17 @@ BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 DIALECTS = re.compile(r"https?://json-schema\.org/(draft/2020-12|draft/2019-09|draft-0[67])/schema#?")
 
 
+ADDED_FIELDS = frozenset({"is_task"})
+"""Fields of definitions that are stored only where they say something: older ones lack them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """One imported tool.
 
     `upstream` is the upstream's own name. `offered_digest` identifies what an MCP server offered, word for word;
     `http` says how the arguments become an HTTP request (`http_requests.Operation` as JSON). `why` explains the level.
+    With `is_task`, an MCP server runs the tool as a task only.
     """
 
     kind: Literal["mcp", "http"]
@@ -50,10 +55,12 @@ class Definition:
     retry_safe: bool = False
     offered_digest: str = ""
     http: Mapping[str, Any] | None = None
+    is_task: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the definition as stored."""
-        return {**asdict(self), "categories": list(self.categories)}
+        stored = {**asdict(self), "categories": list(self.categories)}
+        return {name: value for name, value in stored.items() if name not in ADDED_FIELDS or value}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Definition":
@@ -63,7 +70,8 @@ class Definition:
     @property
     def digest(self) -> str:
         """Return the SHA-256 of how a call is made: everything except words, levels and categories."""
-        return digest(canonical_text([self.kind, self.upstream, self.timeout, dict(self.http or {})]))
+        how = [self.kind, self.upstream, self.timeout, dict(self.http or {})]
+        return digest(canonical_text([*how, "task"] if self.is_task else how))
 
 
 @dataclass(frozen=True, slots=True)

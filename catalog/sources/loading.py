@@ -22,6 +22,7 @@ from catalog.sources import http_requests
 from catalog.sources.definitions import Definition, visible_text
 from catalog.sources.http_requests import Operation
 from catalog.sources.mcp_client import connection_to
+from catalog.sources.mcp_failures import PATIENCE
 from catalog.sources.settings import UpstreamSettings, origin_of, scrubbed_errors, scrubber_of, settings_of
 
 LoadedTool = Tool[Any, Any]
@@ -69,8 +70,7 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     `level` is the level in force: before an MCP call above `safe`, the upstream's definition is verified. Raises
     ToolDefinitionError, and SchemaProblem for a schema that Toolgate does not accept.
     """
-    verify_first = (level or definition.safety_level) != SafetyLevel.SAFE
-    handler = _mcp_handler(definition, settings, verify_first=verify_first)
+    handler = _mcp_handler(definition, settings, SafetyLevel(level or definition.safety_level))
     previewer = None
     if definition.http is not None:
         handler, previewer = _http_handlers(definition, Operation.from_json(definition.http), settings)
@@ -89,14 +89,18 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     if previewer is not None:
         tool.preview(previewer)
     vars(tool).update(reference=reference_of(definition, settings), digest=implementation_digest(definition, settings))
+    if (
+        definition.kind == "mcp"
+    ):  # after connecting and listing, twice if the session was lost; the client ends a call itself
+        vars(tool).update(longest_seconds=(PATIENCE + 4) * definition.timeout)
     return tool
 
 
-def _mcp_handler(definition: Definition, settings: UpstreamSettings, *, verify_first: bool) -> Handler:
+def _mcp_handler(definition: Definition, settings: UpstreamSettings, level: SafetyLevel) -> Handler:
     scrubber = scrubber_of(settings)
 
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
-        work = connection_to(settings).call(definition, arguments, verify_first=verify_first)
+        work = connection_to(settings).call(definition, arguments, level=level)
         return await _settled(work, definition, scrubber)
 
     return call

@@ -2,35 +2,44 @@
 
 Everything here runs on the event loop of asynchronous handlers. A connection is entered and left by one task that
 owns it, because the SDK's cancel scopes belong to a task; calls of other tasks share its client. A connection that
-breaks is opened again by the next call, with growing pauses while it fails.
+breaks is opened again by the next call. `mcp_failures` says what becomes of a request that fails.
 """
 
 import asyncio
 import atexit
 import logging
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
 
 from catalog.core.egress import RequestNotSent, describe_failure
+from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
-from catalog.errors import EffectUnknown, MalformedJSON, SourceProblem, UpstreamError, UpstreamUnavailable
+from catalog.errors import SourceProblem, UpstreamError, UpstreamUnavailable
 from catalog.results import UpstreamResult
-from catalog.sources.definitions import MAX_TOOLS, Definition, Listing, visible_text
-from catalog.sources.mcp_results import keep_raw_results, to_tool_result
-from catalog.sources.mcp_tools import definition_from, offered_digest_or_none
-from catalog.sources.mcp_transport import BROKEN, NOT_SENT, TOO_LARGE, McpTransport
+from catalog.sources.definitions import MAX_TOOLS, Definition, Listing, Schema, visible_text
+from catalog.sources.mcp_failures import (
+    MAX_RESPONSE,
+    MAX_WORDS,
+    PATIENCE,
+    Failure,
+    Fault,
+    RequestFailed,
+    call_error,
+)
+from catalog.sources.mcp_results import to_tool_result
+from catalog.sources.mcp_tools import OfferedTools
 from catalog.sources.settings import UpstreamSettings
 
-MAX_RESPONSE = 8 * 1024 * 1024
-"""Bytes of one HTTP response of an upstream."""
-MAX_PAGES = 50
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between attempts to connect to an upstream that fails."""
+POLL_SECONDS = (0.1, 10.0)
+"""Limits of the seconds between two questions for the state of a task."""
+CANCELLATION_SECONDS = 2.0
+"""Time to tell an upstream that the result of a task is not needed."""
+BAD_REQUEST = 400
 NOTIFICATION_SECONDS = 1.0
 LISTEN_AGAIN_SECONDS = 30.0
 CLOSING_SECONDS = 8.0
@@ -38,6 +47,8 @@ CLOSING_SECONDS = 8.0
 
 logger = logging.getLogger("toolgate.sources")
 ChangeListener = Callable[[int], None]
+ProgressListener = Callable[[float, float | None, str], None]
+"""Called with the progress, the total if known, and the upstream's words."""
 
 _connections: dict[int, "Connection"] = {}
 """Connections for new calls, by source."""
@@ -92,15 +103,74 @@ async def _close_all() -> None:
     await asyncio.gather(*(each.end() for each in known))
 
 
+class _Link:
+    """A connected client of the SDK: requests with raw results, and their failures."""
+
+    def __init__(self, client: Any, channel: Any) -> None:
+        self.client = client
+        self.channel = channel
+
+    @property
+    def offers_tasks(self) -> bool:
+        """True if the upstream's tools can be called as tasks."""
+        tasks = self.client.server_capabilities.tasks
+        return bool(tasks and tasks.requests and tasks.requests.tools and tasks.requests.tools.call)
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, schema: Schema | None = None, on_progress: Any = None
+    ) -> dict[str, Any]:
+        """Send a request and return its result as it arrived. Raises RequestFailed.
+
+        The SDK's own requests refuse a whole result, such as a list of tools, for one part that they do not know.
+        `schema` is the input schema of a tool that is called: it may name arguments to repeat in headers.
+        """
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
+        from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map  # noqa: PLC0415
+
+        if self.channel.has_ended:
+            raise RequestFailed(Failure(fault=Fault.NOT_SENT))
+        session = self.client.session
+        message = {"method": method, "params": dict(params)}
+        options: dict[str, Any] = {}
+        session._stamp(message, options)
+        if schema is not None and self.is_modern:
+            options["headers"] |= mcp_param_headers(x_mcp_header_map(schema), params["arguments"])
+        if on_progress is not None:
+            options["on_progress"] = on_progress
+        try:
+            return dict(await session._dispatcher.send_raw_request(method, message["params"], options))
+        except MCPError as error:
+            failure = error.error.data  # an error without one is the SDK's own: the connection was closed
+            known = failure if isinstance(failure, Failure) else Failure(fault=Fault.UNANSWERED)
+            raise RequestFailed(known) from None
+
+    @property
+    def is_modern(self) -> bool:
+        """True if the connection has protocol version 2026-07-28 or later."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415 - loaded with the SDK
+
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
 class _Session:
-    """One opened connection: the SDK's client, the task that owns it, and the number of calls that use it."""
+    """One opened connection: its link, the task that owns it, and the number of calls that use it."""
 
     def __init__(self, own: Callable[["_Session"], Coroutine[Any, Any, None]], name: str) -> None:
-        self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[_Link] = asyncio.get_running_loop().create_future()
         self.closing = asyncio.Event()
         self.owner = asyncio.create_task(own(self), name=name)
         self._users = 0
         self._retired = False
+
+    @property
+    def link(self) -> _Link:
+        """The link of a session that is ready."""
+        return self.ready.result()
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the upstream has ended the connection."""
+        return self.ready.done() and (self.ready.exception() is not None or bool(self.link.channel.has_ended))
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -135,13 +205,13 @@ class Connection:
         self._sessions: set[_Session] = set()
         self._retired = False
         self._ended = False
-        self._pause = 0.0
-        self._next_attempt = 0.0
         self._notification: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def _used_session(self) -> AsyncIterator[_Session]:
         """Yield a connected session and keep it open while the body runs. Raises UpstreamUnavailable."""
+        if self._session is not None and self._session.has_ended:
+            self._drop(self._session)
         session = self._session or self._new_session()
         with session.used():  # also while it connects: a session that is retired meanwhile must not close at once
             if self._retired:
@@ -150,7 +220,8 @@ class Connection:
                 async with asyncio.timeout(self.settings.timeout):
                     await asyncio.shield(session.ready)
             except TimeoutError:
-                self._fail(session)
+                session.end()
+                self._drop(session)
                 raise UpstreamUnavailable(f"{self.settings.name} did not answer in time.") from None
             yield session
 
@@ -158,8 +229,6 @@ class Connection:
         """Start to connect. Raises UpstreamUnavailable."""
         if self._ended:
             raise UpstreamUnavailable(f"The connection to {self.settings.name} was closed.")
-        if time.monotonic() < self._next_attempt:
-            raise UpstreamUnavailable(f"{self.settings.name} could not be reached a moment ago.")
         self._session = session = _Session(self._own, name=f"mcp {self.settings.name}")
         self._sessions.add(session)
         _open_connections.add(self)
@@ -191,34 +260,22 @@ class Connection:
             self._session = None
         session.retire()
 
-    def _fail(self, session: _Session) -> None:
-        """Use another session after a pause."""
-        if self._session is session:
-            self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
-            self._next_attempt = time.monotonic() + self._pause
-        if not session.ready.done():
-            session.end()
-        self._drop(session)
-
     async def _own(self, session: _Session) -> None:
         """Enter the connection, keep it until it is closed, and leave it, in this one task."""
-        web = None if self.settings.command else McpTransport(max_bytes=MAX_RESPONSE)
+        handshake = Handshake()
         try:
-            async with _connected(self.settings, web, self._record_change) as client:
-                self._pause = 0.0
-                session.ready.set_result(client)
-                listening = asyncio.create_task(self._listen(client))
+            async with _connected(self.settings, handshake, self._record_change) as link:
+                session.ready.set_result(link)
+                listening = asyncio.create_task(self._listen(link.client))
                 await session.closing.wait()
                 listening.cancel()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever an upstream does, callers get one error
             cause = _innermost(error)
             logger.warning("upstream_failed source=%s error=%s", self.settings.name, type(cause).__name__)
             if not session.ready.done():
-                session.ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings.name, web, cause)))
+                session.ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings, handshake, cause)))
                 session.ready.exception()  # a caller that gave up does not ask for it
-                self._fail(session)
-            else:
-                self._drop(session)
+            self._drop(session)
 
     async def _listen(self, client: Any) -> None:
         """Record changes that an upstream of protocol version 2026-07-28 announces; older ones send notifications."""
@@ -244,89 +301,105 @@ class Connection:
         for listener in _listeners:
             asyncio.get_running_loop().run_in_executor(None, listener, self.settings.pk)
 
-    async def list_tools(self) -> list[Any]:
+    async def list_tools(self) -> OfferedTools:
         """Return all tools of the upstream. Raises UpstreamUnavailable and SourceProblem."""
-        async with self._listed() as (_, tools):
-            return tools
+        async with self._listed() as (_, offered):
+            return offered
 
     @asynccontextmanager
-    async def _listed(self) -> AsyncIterator[tuple[_Session, list[Any]]]:
+    async def _listed(self) -> AsyncIterator[tuple[_Session, OfferedTools]]:
         """Yield a session, kept open while the body runs, and all tools it lists. Raises as `list_tools`.
 
         An upstream that was restarted does not know an older session, so such a failure is tried again in a new one.
         """
-        was_open = self._session is not None
+        was_open = self._session is not None and not self._session.has_ended
         for may_try_again in (was_open, False):
             async with self._used_session() as session:
                 try:
-                    tools = await self._list(session)
-                except (UpstreamUnavailable, SourceProblem) as error:
-                    if may_try_again and isinstance(error, SourceProblem):
-                        self._drop(session)
+                    offered = await self._list(session)
+                except RequestFailed as error:
+                    self._drop(session)
+                    failure, is_absent = error.failure, error.failure.fault in (Fault.NOT_SENT, Fault.TIMED_OUT)
+                    if may_try_again and failure.fault is not Fault.TIMED_OUT:
                         continue
-                    self._fail(session)
+                    problem = UpstreamUnavailable if is_absent else SourceProblem
+                    raise problem(failure.sentence(self.settings.name, "tools/list")) from None
+                except SourceProblem:
+                    self._drop(session)
                     raise
-                yield session, tools
+                yield session, offered
                 return
 
-    async def _list(self, session: _Session) -> list[Any]:
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
-
-        client = session.ready.result()
-        found: list[Any] = []
-        cursor: str | None = None
+    async def _list(self, session: _Session) -> OfferedTools:
+        """Read all pages of the list of tools. Raises RequestFailed, and SourceProblem for a list that is unusable."""
+        name, timeout = self.settings.name, self.settings.timeout
+        tools: list[Any] = []
+        problems: list[str] = []
+        cursors: set[str] = set()
+        page: dict[str, Any] = {"nextCursor": None}
         try:
-            async with asyncio.timeout(self.settings.timeout):
-                for _ in range(MAX_PAGES):
-                    page = await client.list_tools(cursor=cursor, cache_mode="bypass")
-                    found += page.tools
-                    cursor = page.next_cursor
-                    if cursor is None or len(found) > MAX_TOOLS:
-                        break
-        except MCPError as error:
-            problem = _LISTING_PROBLEMS.get(error.code, f"answered tools/list with an error ({error.code})")
-            raise SourceProblem(f"{self.settings.name} {problem}.") from None
+            async with asyncio.timeout(timeout):
+                while "nextCursor" in page:
+                    cursor = page["nextCursor"]
+                    page = await session.link.request("tools/list", {"cursor": cursor} if cursor is not None else {})
+                    if not isinstance(page.get("tools"), list):
+                        raise RequestFailed(Failure(fault=Fault.NOT_MCP))
+                    tools += page["tools"]
+                    if len(tools) > MAX_TOOLS or len(cursors) > MAX_TOOLS:
+                        what = "tools" if len(tools) > MAX_TOOLS else "pages of tools"
+                        raise SourceProblem(f"{name} offers more than {MAX_TOOLS:,} {what}.")
+                    following = page.pop("nextCursor", None)
+                    if isinstance(following, str) and following not in cursors:
+                        cursors.add(following)
+                        page["nextCursor"] = following
+                    elif following is not None:
+                        problems.append(
+                            f"{name} repeated a cursor of its list of tools. The list was read up to there."
+                        )
         except TimeoutError:
-            raise UpstreamUnavailable(f"{self.settings.name} did not list its tools in time.") from None
-        except ValueError:
-            raise SourceProblem(f"{self.settings.name} sent a list of tools that is not valid MCP.") from None
-        if cursor is not None or len(found) > MAX_TOOLS:
-            raise SourceProblem(f"{self.settings.name} offers more than {MAX_TOOLS:,} tools.")
-        return found
+            raise RequestFailed(Failure(fault=Fault.TIMED_OUT, seconds=timeout)) from None
+        return OfferedTools(tools, problems, session.link.offers_tasks, session.link.is_modern)
 
     async def call(
-        self, definition: Definition, arguments: Mapping[str, Any], *, verify_first: bool
+        self,
+        definition: Definition,
+        arguments: Mapping[str, Any],
+        *,
+        level: SafetyLevel,
+        on_progress: ProgressListener | None = None,
     ) -> UpstreamResult[Any]:
-        """Call a tool and return its result.
+        """Call a tool of this level and return its result.
 
-        With `verify_first`, the upstream's tools are listed first, and the call is refused if the tool's definition
-        differs from the imported one. Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
+        Above `safe`, the upstream's tools are listed first, and the call is refused if the tool's definition differs
+        from the imported one. `on_progress` hears of progress that the upstream reports.
+        Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
         """
-        try:
-            async with self._verified(definition) if verify_first else self._used_session() as session:
-                result = await self._send(session, definition, arguments)
-        except _SessionLost:
-            # The upstream only says that it ran nothing, so a call that must not run twice is not sent again.
-            if not definition.retry_safe:
-                raise UpstreamError(f"{self.settings.name} lost the session.", "upstream_refused") from None
-            try:
-                async with self._used_session() as session:
-                    result = await self._send(session, definition, arguments)
-            except _SessionLost:
-                raise UpstreamUnavailable(f"{self.settings.name} did not accept a new session.") from None
-        return to_tool_result(self.settings.name, result)
+        is_repeatable = level is SafetyLevel.SAFE or (level is SafetyLevel.CAUTIOUS and definition.retry_safe)
+        sent_again = False
+        while True:
+            async with self._used_session() if level is SafetyLevel.SAFE else self._verified(definition) as session:
+                try:
+                    result = await self._send(session, definition, arguments, on_progress)
+                    return to_tool_result(self.settings.name, result)
+                except RequestFailed as error:
+                    failure = error.failure
+                if failure.meaning.new_session:
+                    self._drop(session)
+            if failure.fault is not Fault.SESSION_LOST or not is_repeatable or sent_again:
+                if failure.status == BAD_REQUEST:  # not the session's fault: a new one changes nothing
+                    failure = replace(failure, fault=Fault.REFUSED)
+                raise call_error(failure, self.settings.name, is_repeatable=is_repeatable)
+            sent_again = True
 
     @asynccontextmanager
     async def _verified(self, definition: Definition) -> AsyncIterator[_Session]:
         """Yield a session, kept open while the body runs, that lists the tool as imported. Raises as `call`."""
         async with AsyncExitStack() as stack:
             try:
-                session, tools = await stack.enter_async_context(self._listed())
+                session, offered = await stack.enter_async_context(self._listed())
             except SourceProblem as problem:
                 raise UpstreamUnavailable(problem.message) from None
-            # The first of a name counts, as for an import.
-            offered = next((tool for tool in tools if tool.name == definition.upstream), None)
-            if offered is None or offered_digest_or_none(offered) != definition.offered_digest:
+            if offered.digest_of(definition.upstream) != definition.offered_digest:
                 self._record_change()
                 raise UpstreamError(
                     f"{self.settings.name} has changed the definition of {definition.upstream} since it was imported. "
@@ -335,117 +408,138 @@ class Connection:
                 )
             yield session
 
-    async def _send(self, session: _Session, definition: Definition, arguments: Mapping[str, Any]) -> Any:
-        """Send one call. Raises as `call`, and _SessionLost if the upstream did not know the session."""
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
+    async def _send(
+        self,
+        session: _Session,
+        definition: Definition,
+        arguments: Mapping[str, Any],
+        on_progress: ProgressListener | None,
+    ) -> dict[str, Any]:
+        """Send one call and return its result as it arrived. Raises RequestFailed.
 
+        Each sign of progress gives the upstream its timeout again, PATIENCE times in all.
+        """
+        loop, timeout = asyncio.get_running_loop(), self.settings.timeout
+        began, limit = loop.time(), asyncio.timeout(timeout)
+
+        async def extend(progress: float, total: float | None = None, message: str | None = None) -> None:
+            limit.reschedule(min(loop.time() + timeout, began + PATIENCE * timeout))
+            if on_progress is not None:
+                on_progress(progress, total, visible_text(message)[:MAX_WORDS])
+
+        params = {"name": definition.upstream, "arguments": dict(arguments)}
         try:
-            return await session.ready.result().call_tool(
-                definition.upstream, dict(arguments), read_timeout_seconds=self.settings.timeout
-            )
-        except MCPError as error:
-            raise self._call_error(session, error) from None
-        except (ValueError, RuntimeError):  # RuntimeError: it asks for input again
-            raise UpstreamError(f"{self.settings.name} sent an invalid result.", "upstream_malformed") from None
+            async with limit:
+                if definition.is_task:
+                    result = await self._run_task(session.link, definition, params, extend)
+                else:
+                    result = await session.link.request(
+                        "tools/call", params, schema=definition.input_schema, on_progress=extend
+                    )
+        except TimeoutError:
+            longest = PATIENCE * timeout
+            seconds = longest if loop.time() - began >= longest else timeout
+            raise RequestFailed(Failure(fault=Fault.TIMED_OUT, seconds=seconds)) from None
+        if result.get("resultType", "complete") == "input_required":
+            raise RequestFailed(Failure(fault=Fault.INPUT_REQUIRED))
+        return result
 
-    def _call_error(self, session: _Session, error: Any) -> Exception:
-        """Return what an error of the protocol means for a call that was sent."""
-        from mcp.types import (  # noqa: PLC0415 - loaded with the SDK
-            CONNECTION_CLOSED,
-            INTERNAL_ERROR,
-            INVALID_REQUEST,
-            PARSE_ERROR,
-            REQUEST_TIMEOUT,
-        )
-
-        name, code, message = self.settings.name, error.code, error.message
-        # Calls in flight end on this session; later ones open another.
-        if code in (NOT_SENT, BROKEN, CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST):
-            self._drop(session)
-        refused = UpstreamError(f"{name} refused the call: {visible_text(message)}", "upstream_refused")
-        meanings: dict[int, Exception] = {
-            NOT_SENT: UpstreamUnavailable(f"{name} cannot be reached."),
-            BROKEN: EffectUnknown(f"The connection to {name} broke before it answered."),
-            CONNECTION_CLOSED: EffectUnknown(f"The connection to {name} broke before it answered."),
-            INTERNAL_ERROR: EffectUnknown(f"{name} failed while it handled the call."),
-            REQUEST_TIMEOUT: EffectUnknown(f"{name} did not answer within {self.settings.timeout:g} seconds."),
-            TOO_LARGE: UpstreamError(f"{name} sent too much.", "upstream_too_large"),
-            PARSE_ERROR: UpstreamError(f"{name} sent an invalid result.", "upstream_malformed"),
-            INVALID_REQUEST: refused,
-        }
-        if code == CONNECTION_CLOSED and message.startswith("SSE stream failed"):  # of the SDK: an event is too large
-            return meanings[TOO_LARGE]
-        if code == INVALID_REQUEST and message.startswith("Unexpected content type"):  # of the SDK
-            return meanings[PARSE_ERROR]
-        if code == INVALID_REQUEST and "202" in message:  # of the SDK: the request was accepted; no answer will follow
-            return EffectUnknown(f"{name} accepted the call and did not answer it.")
-        if code == INVALID_REQUEST and "session" in message.lower():
-            return _SessionLost()
-        return meanings.get(code, refused)
-
-
-_LISTING_PROBLEMS = {
-    NOT_SENT: "cannot be reached",
-    BROKEN: "broke the connection before it listed its tools",
-    TOO_LARGE: "sent a list of tools that is too large",
-}
-"""Messages for the transport's own error codes."""
+    async def _run_task(
+        self, link: _Link, definition: Definition, params: Mapping[str, Any], extend: Callable[..., Awaitable[None]]
+    ) -> dict[str, Any]:
+        """Call a tool as a task and wait for its result, without which the task is cancelled. Raises RequestFailed."""
+        ttl = round(1000 * (PATIENCE + 1) * self.settings.timeout)
+        begun = await link.request("tools/call", {**params, "task": {"ttl": ttl}}, schema=definition.input_schema)
+        state = begun.get("task")
+        if not isinstance(state, dict) or not isinstance(state.get("taskId"), str):
+            if "content" in begun:
+                return begun
+            raise RequestFailed(Failure(fault=Fault.NOT_MCP))
+        task, polls = {"taskId": state["taskId"]}, 0
+        try:
+            while state.get("status") == "working":
+                seen, polls = (state.get("lastUpdatedAt"), state.get("statusMessage")), polls + 1
+                await asyncio.sleep(_poll_seconds(state.get("pollInterval")))
+                try:
+                    state = await link.request("tasks/get", task)
+                except RequestFailed:  # the task may run on
+                    raise RequestFailed(Failure(fault=Fault.UNANSWERED)) from None
+                message = state.get("statusMessage")
+                if (state.get("lastUpdatedAt"), message) != seen:
+                    await extend(polls, None, message if isinstance(message, str) else None)
+            if state.get("status") == "input_required":
+                raise RequestFailed(Failure(fault=Fault.INPUT_REQUIRED, words=str(state.get("statusMessage") or "")))
+            return await link.request("tasks/result", task)
+        except BaseException:
+            with suppress(RequestFailed, TimeoutError):
+                async with asyncio.timeout(CANCELLATION_SECONDS):
+                    await link.request("tasks/cancel", task)
+            raise
 
 
-class _SessionLost(Exception):
-    """The upstream does not know the session any more, so it ran nothing."""
+def _poll_seconds(milliseconds: object) -> float:
+    """Return the pause before a task is asked for again: what the upstream suggests, within POLL_SECONDS."""
+    shortest, longest = POLL_SECONDS
+    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
+    return min(max(milliseconds / 1000, shortest), longest) if is_number else 1.0  # type: ignore[operator]
+
+
+@dataclass(slots=True)
+class Handshake:
+    """Why an upstream could not be connected to: the HTTP status and the last JSON-RPC error that it answered."""
+
+    status: int = 0
+    refusal: Any = None
 
 
 @asynccontextmanager
 async def _connected(
-    settings: UpstreamSettings, web: McpTransport | None, on_change: Callable[[], None]
-) -> AsyncIterator[Any]:
-    """Enter a client of the SDK for an upstream, over `web` or with its command.
+    settings: UpstreamSettings, handshake: Handshake, on_change: Callable[[], None]
+) -> AsyncIterator[_Link]:
+    """Enter a client of the SDK for an upstream, over HTTP or with its command.
 
     The SDK is loaded here: it takes half a second.
     """
     from mcp import Client, StdioServerParameters, types  # noqa: PLC0415
     from mcp.client.stdio import stdio_client  # noqa: PLC0415
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
+    from catalog.sources.mcp_transport import Channel, HttpTransport, PacedTransport, http_streams  # noqa: PLC0415
 
     async def handle(message: Any) -> None:
         if isinstance(getattr(message, "root", message), types.ToolListChangedNotification):
             on_change()
 
     async with AsyncExitStack() as stack:
-        if web is None:
+        web: HttpTransport | None = None
+        if settings.command:
             program, *arguments = settings.command
             parameters = StdioServerParameters(command=program, args=arguments, env=dict(settings.env))
             own_log = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123, SIM115
-            transport: Any = stdio_client(parameters, own_log)
+            channel = Channel(stdio_client(parameters, own_log))
         else:
             http = httpx2.AsyncClient(
-                transport=web,
+                transport=PacedTransport(max_bytes=MAX_RESPONSE),
                 headers=dict(settings.headers),
                 timeout=httpx2.Timeout(settings.timeout, read=max(settings.timeout, 300.0)),
                 trust_env=False,
             )
             await stack.enter_async_context(http)
-            transport = streamable_http_client(settings.url, http_client=http)
+            web = HttpTransport(settings.url)
+            channel = Channel(http_streams(web, http))
         client = Client(
-            transport,
+            channel,
             read_timeout_seconds=settings.timeout,
             message_handler=handle,
             client_info=types.Implementation(name="toolgate", version="1"),
-            input_required_max_rounds=1,
         )
-        entered: Any = await stack.enter_async_context(client)
-        # `to_tool_result` checks results by what was imported. The SDK would list the tools after a call of one that it
-        # does not know yet; if that failed, a call that ran would look like one that was refused.
-        entered.session.validate_tool_result = _accept_result
-        keep_raw_results(entered.session)
+        try:
+            entered: Any = await stack.enter_async_context(client)
+        finally:
+            handshake.status, handshake.refusal = web.answered if web is not None else 0, channel.refusal
+        channel.connected = True
         if web is not None:
             web.connected = True
-        yield entered
-
-
-async def _accept_result(_name: str, _result: Any) -> None:
-    """Stand in for the SDK's check of a result."""
+        yield _Link(entered, channel)
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -455,8 +549,11 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _connect_problem(name: str, web: McpTransport | None, error: BaseException) -> str:
-    """Return why an upstream cannot be connected to, without its address, command or words."""
+def _connect_problem(settings: UpstreamSettings, handshake: Handshake, error: BaseException) -> str:
+    """Return why an upstream cannot be connected to, without its address or command."""
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
+
+    name = settings.name
     if isinstance(error, RequestNotSent):
         return str(error)
     if isinstance(error, FileNotFoundError):
@@ -464,9 +561,11 @@ def _connect_problem(name: str, web: McpTransport | None, error: BaseException) 
     if isinstance(error, asyncio.CancelledError):  # by a call that waited for its whole timeout
         return f"{name} did not answer in time."
     problem = f"Toolgate could not connect to {name}"
-    if web is None:
+    if isinstance(error, MCPError) and error.error == handshake.refusal and handshake.status < 300:
+        return f"{problem}: it answered with an error: {visible_text(error.error.message)[:MAX_WORDS]}"
+    if settings.command:
         return f"{problem}: its program ended, or does not speak MCP. Run the command in a shell to see its messages."
-    return f"{problem}: {_answer_problem(web.answered) if web.answered else describe_failure(error)}."
+    return f"{problem}: {_answer_problem(handshake.status) if handshake.status else describe_failure(error)}."
 
 
 def _answer_problem(status: int) -> str:
@@ -484,7 +583,7 @@ def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
     `once` uses a connection of its own and leaves that of calls alone.
     """
 
-    async def read() -> list[Any]:
+    async def read() -> OfferedTools:
         if not once:
             return await connection_to(settings).list_tools()
         connection = Connection(settings)
@@ -493,20 +592,8 @@ def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
         finally:
             await connection.end()
 
-    tools = run_on_loop(read(), 2 * settings.timeout + CLOSING_SECONDS)
-    found: list[Definition] = []
-    names: set[str] = set()
-    problems: list[str] = []
-    for tool in tools:
-        if tool.name in names:
-            problems.append(f"{settings.name} offers {tool.name[:80]!r} twice; the first definition is used.")
-            continue
-        try:
-            found.append(definition_from(tool, settings))
-            names.add(tool.name)
-        except (ValueError, TypeError, RecursionError, MalformedJSON) as error:
-            problems.append(f"{tool.name[:80]!r} cannot be imported: {type(error).__name__}.")
-    return Listing(tuple(found), tuple(problems))
+    offered: OfferedTools = run_on_loop(read(), 2 * settings.timeout + CLOSING_SECONDS)
+    return offered.listing(settings)
 
 
 def run_on_loop(work: Any, seconds: float) -> Any:

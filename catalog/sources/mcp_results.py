@@ -15,32 +15,9 @@ from catalog.errors import MalformedJSON, UpstreamError
 from catalog.results import NO_MESSAGE, ResultWarning, UpstreamResult
 from catalog.sources.definitions import visible_text
 
-RAW = "toolgate/result"
-"""Key in the `_meta` of a result under which it is kept as the server sent it."""
 
-
-def keep_raw_results(session: Any) -> None:
-    """Let a session of the SDK pass results of tools on as they arrive, under RAW in their `_meta`."""
-    dispatcher = session._dispatcher
-    send = dispatcher.send_raw_request
-
-    async def send_raw_request(method: str, *arguments: Any, **named: Any) -> Any:
-        raw = await send(method, *arguments, **named)
-        is_result = method == "tools/call" and isinstance(raw, dict) and raw.get("resultType") in (None, "complete")
-        if not is_result:
-            return raw
-        kind = {"resultType": raw["resultType"]} if "resultType" in raw else {}
-        return {"content": [], "isError": raw.get("isError") is True, **kind, "_meta": {RAW: raw}}
-
-    dispatcher.send_raw_request = send_raw_request
-
-
-def to_tool_result(source: str, result: Any) -> UpstreamResult[Any]:
-    """Return a result of a session that keeps raw results as a tool's result.
-
-    Raises UpstreamError for an error without content.
-    """
-    raw: Mapping[str, Any] = result.meta[RAW]
+def to_tool_result(source: str, raw: Mapping[str, Any]) -> UpstreamResult[Any]:
+    """Return a result, as it arrived, as a tool's result. Raises UpstreamError for an error without content."""
     warnings: list[ResultWarning] = []
     structured = _structured(raw.get("structuredContent"), warnings)
     given = raw.get("content")

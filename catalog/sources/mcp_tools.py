@@ -1,26 +1,90 @@
 """Import of the tools that an MCP server lists."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import MalformedJSON
-from catalog.sources.definitions import Definition, clean_schema, clean_text, level_from_annotations
+from catalog.sources.definitions import Definition, Listing, clean_schema, clean_text, level_from_annotations
 from catalog.sources.settings import UpstreamSettings
+
+
+class UnusableTool(Exception):
+    """A tool that cannot be imported; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """The entries of a server's list of tools as they arrived, and the problems of the list itself."""
+
+    entries: Sequence[Any]
+    problems: Sequence[str] = ()
+    as_tasks: bool = False
+    """True if the server runs tools as tasks."""
+    is_modern: bool = False
+    """True for protocol version 2026-07-28, in which schemas may name arguments to repeat in headers."""
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the digest of a tool; None if it is not listed, or cannot be imported."""
+        # The first of a name counts, as for an import.
+        entry = next((each for each in self.entries if isinstance(each, dict) and each.get("name") == name), None)
+        try:
+            return offered_digest(_read_tool(entry))
+        except (UnusableTool, MalformedJSON):
+            return None
+
+    def listing(self, settings: UpstreamSettings) -> Listing:
+        """Return the definitions of the tools that can be imported, and a sentence for each of the others."""
+        found: dict[str, Definition] = {}
+        problems = list(self.problems)
+        for number, entry in enumerate(self.entries, start=1):
+            named = entry.get("name") if isinstance(entry, dict) else None
+            label = repr(named[:80]) if isinstance(named, str) and named else f"Tool {number} of the list"
+            if named in found:
+                problems.append(f"{settings.name} offers {label} twice; the first definition is used.")
+                continue
+            try:
+                definition = definition_from(_read_tool(entry), settings)
+                self._check_calls(definition)
+                found[definition.upstream] = definition
+            except UnusableTool as problem:
+                problems.append(f"{label} cannot be imported: {problem}")
+            except (ValueError, TypeError, RecursionError, MalformedJSON) as error:
+                problems.append(f"{label} cannot be imported: {type(error).__name__}.")
+        return Listing(tuple(found.values()), tuple(problems))
+
+    def _check_calls(self, definition: Definition) -> None:
+        """Raise UnusableTool for a tool that the server could not be asked to run."""
+        from mcp.shared.inbound import find_invalid_x_mcp_header  # noqa: PLC0415 - loaded with the SDK
+
+        if definition.is_task and not self.as_tasks:
+            raise UnusableTool("it must be called as a task, which the server does not offer to run.")
+        reason = find_invalid_x_mcp_header(definition.input_schema) if self.is_modern else None
+        if reason is not None:
+            raise UnusableTool(f"its x-mcp-header is invalid: {reason}.")
+
+
+def _read_tool(entry: object) -> Any:
+    """Return an entry of a list of tools as the SDK's model. Raises UnusableTool."""
+    from mcp.types import Tool  # noqa: PLC0415 - loaded with the SDK
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    if not isinstance(entry, dict):
+        raise UnusableTool("it is no JSON object.")
+    try:
+        return Tool.model_validate(entry, by_name=False)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, problem["loc"])) or "the tool"
+        raise UnusableTool(f"{place} is invalid ({problem['msg']}).") from None
 
 
 def offered_digest(tool: Any) -> str:
     """Return the SHA-256 of all that a server says of a tool."""
     offered = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
     return digest(canonical_text(offered))
-
-
-def offered_digest_or_none(tool: Any) -> str | None:
-    """Return the digest of a tool, or None if its definition cannot be imported."""
-    try:
-        return offered_digest(tool)
-    except MalformedJSON:
-        return None
 
 
 def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
@@ -39,4 +103,5 @@ def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
         timeout=settings.timeout,
         retry_safe=level is SafetyLevel.SAFE or bool(tool.annotations and tool.annotations.idempotent_hint),
         offered_digest=offered_digest(tool),
+        is_task=bool(tool.execution and tool.execution.task_support == "required"),
     )

@@ -124,8 +124,8 @@ class RunningCall:
 
     @property
     def seconds(self) -> float:
-        """Timeout of the handler: the tool's, limited by the plan's remaining budget."""
-        timeout = self.order.target.tool.timeout
+        """Seconds after which the handler is ended: the tool's, limited by the plan's remaining budget."""
+        timeout = self.order.target.tool.longest_seconds
         left = self.budget.seconds if self.budget else None
         return timeout if left is None else min(timeout, left)
 

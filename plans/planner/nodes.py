@@ -109,7 +109,7 @@ async def _through_the_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
     """Create a call and return its result, or that it waits or still runs. Raises what `create_call` raises."""
     call = await in_database(lambda: create_call(order, by=by))
     tool = get_tool(order.tool)
-    until = monotonic() + (tool.timeout if tool else 0) + MARGIN_SECONDS
+    until = monotonic() + (tool.longest_seconds if tool else 0) + MARGIN_SECONDS
     while True:
         ended = await in_database(_final_result, call.pk)
         if ended is not None or monotonic() >= until:

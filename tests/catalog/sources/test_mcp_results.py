@@ -2,20 +2,19 @@
 
 import base64
 import json
-from types import SimpleNamespace
 
 import pytest
 
 from catalog.core.content import MAX_RESULT
 from catalog.errors import UpstreamError
-from catalog.sources.mcp_results import RAW, to_tool_result
+from catalog.sources.mcp_results import to_tool_result
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def read(**raw):
     """Return the result that a server sent."""
-    return to_tool_result("up", SimpleNamespace(meta={RAW: raw}))
+    return to_tool_result("up", raw)
 
 
 def test_blocks_are_kept_in_order_with_what_accompanies_them():

@@ -18,6 +18,7 @@ from django.core.management.base import CommandError
 from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ParameterError, SourceProblem, UpstreamUnavailable
 from catalog.inventory import snapshot, source_preview, source_sync
 from catalog.inventory.held_changes import accept_changes, held_digest
@@ -301,11 +302,11 @@ def test_change_of_a_source_lets_its_calls_end(program_source, admin, offer, mon
     async def both():
         settings = settings_of(program_source)
         running = asyncio.create_task(
-            mcp_client.connection_to(settings).call(definition, {"text": "a"}, verify_first=False)
+            mcp_client.connection_to(settings).call(definition, {"text": "a"}, level=SafetyLevel.SAFE)
         )
         await asyncio.sleep(0.2)
         changed = replace(settings, env={"NEW": "1"})
-        later = mcp_client.connection_to(changed).call(definition, {"text": "b"}, verify_first=False)
+        later = mcp_client.connection_to(changed).call(definition, {"text": "b"}, level=SafetyLevel.SAFE)
         return await later, await running
 
     results = mcp_client.run_on_loop(both(), 30)

@@ -1,0 +1,193 @@
+"""Everything that can go wrong with a request to an upstream MCP server, and the consequences.
+
+A fault says where a failure was seen: on the way, in the HTTP answer, or in a message of the upstream. Error codes and
+words are the upstream's own and decide nothing. docs/sources.md has the same table for people.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from catalog.errors import EffectUnknown, ToolgateError, UpstreamError, UpstreamUnavailable
+from catalog.sources.definitions import visible_text
+
+MAX_RESPONSE = 8 * 1024 * 1024
+"""Bytes of one HTTP response of an upstream."""
+PATIENCE = 10
+"""How many times its timeout a source gets for a call whose progress it reports."""
+MAX_WORDS = 1000
+
+
+class Fault(StrEnum):
+    """Where a failure was seen."""
+
+    NOT_SENT = "not_sent"
+    SESSION_LOST = "session_lost"
+    REFUSED = "refused"
+    DENIED = "denied"
+    RATE_LIMITED = "rate_limited"
+    REDIRECTED = "redirected"
+    INPUT_REQUIRED = "input_required"
+    NO_MESSAGE = "no_message"
+    UNANSWERED = "unanswered"
+    NOT_MCP = "not_mcp"
+    TOO_LARGE = "too_large"
+    TIMED_OUT = "timed_out"
+
+
+class Effect(StrEnum):
+    """What may have become of a call that failed."""
+
+    NONE = "none"
+    """The upstream did not run it, or says itself what became of it: the call fails."""
+    UNKNOWN = "unknown"
+    """It may have run, and its answer is lost: run again if that is harmless, otherwise an unknown outcome."""
+    UNKNOWN_ONCE = "unknown_once"
+    """It may have run, and would end in the same way again: never repeated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """The consequences of a fault.
+
+    `seen` describes it in docs/sources.md. `sentence` is for people and models; it may name `source`, `request`
+    (such as "the call"), `status`, `seconds`, `said` (the upstream's words after ": ", or a full stop) and `wait`.
+    `kind` is the kind of the error, unless it is an `effect_unknown`. With `new_session`, later calls open another one.
+    """
+
+    seen: str
+    sentence: str
+    effect: Effect = Effect.NONE
+    kind: str = "upstream_refused"
+    new_session: bool = False
+
+
+MEANINGS: Mapping[Fault, Meaning] = {
+    Fault.NOT_SENT: Meaning(
+        seen="The upstream cannot be reached, or its program has ended: nothing was sent",
+        sentence="{source} cannot be reached.",
+        kind="upstream_unavailable",
+        new_session=True,
+    ),
+    Fault.SESSION_LOST: Meaning(
+        seen="HTTP 404, or 400, to a request of a session, with any body",
+        sentence="{source} did not accept the session ({status}){said}",
+        new_session=True,
+    ),
+    Fault.REFUSED: Meaning(
+        seen="A JSON-RPC error with any code, over HTTP with any other status, or another 4xx status",
+        sentence="{source} refused {request}{said}",
+    ),
+    Fault.DENIED: Meaning(
+        seen="HTTP 401 or 403",
+        sentence="{source} did not accept the stored credential ({status}){said}",
+        kind="upstream_denied",
+    ),
+    Fault.RATE_LIMITED: Meaning(
+        seen="HTTP 429",
+        sentence="{source} is rate-limiting requests ({status}){said}{wait}",
+        kind="upstream_rate_limited",
+    ),
+    Fault.REDIRECTED: Meaning(
+        seen="HTTP 307 or 308 to another origin",
+        sentence="{source} redirects requests to another origin ({status}). Nothing ran; check its URL.",
+    ),
+    Fault.INPUT_REQUIRED: Meaning(
+        seen="The upstream answers that it needs input from a person or a model",
+        sentence="{source} asks for input, which Toolgate does not forward{said}",
+    ),
+    Fault.NO_MESSAGE: Meaning(
+        seen="HTTP 202, another 3xx, or 5xx without a JSON-RPC error",
+        sentence="{source} answered {request} with the status {status} and no result.",
+        effect=Effect.UNKNOWN,
+        new_session=True,
+    ),
+    Fault.UNANSWERED: Meaning(
+        seen="The connection, the stream of events or the program ends before the answer",
+        sentence="The connection to {source} broke before it answered {request}.",
+        effect=Effect.UNKNOWN,
+        new_session=True,
+    ),
+    Fault.NOT_MCP: Meaning(
+        seen="An answer with status 2xx that is no MCP message",
+        sentence="{source} answered {request} with something that is not MCP.",
+        effect=Effect.UNKNOWN_ONCE,
+        kind="upstream_malformed",
+        new_session=True,
+    ),
+    Fault.TOO_LARGE: Meaning(
+        seen="An answer over HTTP of more than 8 MiB, or a compressed one",
+        sentence="{source} answered {request} with more than 8 MiB, or compressed.",
+        effect=Effect.UNKNOWN_ONCE,
+        kind="upstream_too_large",
+    ),
+    Fault.TIMED_OUT: Meaning(
+        seen="No answer and no progress within the source's timeout, or no answer within ten times that",
+        sentence=(
+            "{source} did not answer {request} within {seconds:g} seconds. "
+            "An administrator can change the timeout of the source on its page."
+        ),
+        effect=Effect.UNKNOWN_ONCE,
+        kind="timeout",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One failure; `words` are the upstream's, `status` is that of its HTTP answer, `seconds` the time it had.
+
+    The transport makes it the data of a JSON-RPC error. An upstream cannot send such data: it is no JSON.
+    """
+
+    fault: Fault
+    words: str = ""
+    status: int | None = None
+    retry_after: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def meaning(self) -> Meaning:
+        """The consequences of the failure."""
+        return MEANINGS[self.fault]
+
+    def sentence(self, source: str, request: str) -> str:
+        """Return what happened to a request, such as "the call"."""
+        said = visible_text(self.words)[:MAX_WORDS]
+        wait = f" Try again in {self.retry_after} seconds." if self.retry_after is not None else ""
+        return self.meaning.sentence.format(
+            source=source,
+            request=request,
+            status=self.status,
+            seconds=self.seconds,
+            said=f": {said}" if said else ".",
+            wait=wait,
+        )
+
+
+class RequestFailed(Exception):
+    """A request to an upstream has no result."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.fault)
+        self.failure = failure
+
+
+def call_error(failure: Failure, source: str, *, is_repeatable: bool) -> ToolgateError:
+    """Return the error of a call that failed in this way."""
+    message, meaning = failure.sentence(source, "the call"), failure.meaning
+    if failure.fault is Fault.NOT_SENT:
+        return UpstreamUnavailable(message)
+    is_lost = meaning.effect is Effect.UNKNOWN or (meaning.effect is Effect.UNKNOWN_ONCE and not is_repeatable)
+    if is_lost and failure.fault is not Fault.TIMED_OUT:  # the kind of a timeout has the same consequence
+        return EffectUnknown(message)
+    return UpstreamError(message, meaning.kind, http_status=failure.status, retry_after=failure.retry_after)
+
+
+def words_of(error: Mapping[str, Any]) -> str:
+    """Return the words of a JSON-RPC error, or of another error as JSON that HTTP servers send."""
+    for name in ("message", "detail", "error_description", "title", "error"):
+        if isinstance(error.get(name), str) and error[name].strip():
+            return str(error[name])
+    return ""
