@@ -108,10 +108,41 @@ def _decode(text: str) -> object:
     try:
         return _decoder.decode(text)
     except json.JSONDecodeError as error:
-        message = f"{error.msg} at line {error.lineno}, column {error.colno}."
-        raise MalformedJSON(message, line=error.lineno, column=error.colno) from None
+        raise malformed_json(error) from None
     except RecursionError:
         raise _too_deep_error(MAX_JSON_DEPTH) from None
+
+
+def malformed_json(error: json.JSONDecodeError) -> MalformedJSON:
+    """Return what Python's parser found as an error in words that say what to write, with line and column."""
+    said = next((words for start, words in _SYNTAX_ERRORS if error.msg.startswith(start)), "This is not JSON")
+    if error.msg.startswith("Expecting value"):
+        said = _missing_value(error.doc[error.pos :])
+    message = f"{said} (line {error.lineno}, column {error.colno})."
+    return MalformedJSON(message, line=error.lineno, column=error.colno)
+
+
+def _missing_value(rest: str) -> str:
+    """Return what is wrong with the text at which a value was expected."""
+    if not rest:
+        return "The text ends where a value is expected"
+    if rest[0] in "]},":
+        return "A value is missing, or a comma is too many"
+    return "This is not a JSON value. Texts are written in double quotes"
+
+
+_SYNTAX_ERRORS = (
+    ("Expecting property name", "A name in double quotes is expected"),
+    ("Illegal trailing comma", "The last entry is followed by a comma"),
+    ("Expecting ':'", "A colon is missing after the name"),
+    ("Expecting ','", "A comma or a closing bracket is missing"),
+    ("Extra data", "Something follows the end of the JSON value"),
+    ("Unterminated string", "The text that begins here has no closing quote"),
+    ("Invalid control character", "A text contains a control character. Write \\n for a line break"),
+    ("Invalid \\u", "A text contains \\u without four hexadecimal digits"),
+    ("Invalid \\", "A backslash has no meaning before this character. Write \\\\ for a backslash"),
+)
+"""Beginnings of the messages of Python's parser, and what is said instead."""
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -10,7 +10,7 @@ import re
 from math import isfinite
 from typing import Any
 
-from catalog.core.canonical_json import MAX_JSON_DEPTH
+from catalog.core.canonical_json import MAX_JSON_DEPTH, malformed_json
 from catalog.errors import MalformedJSON
 
 MAX_DIGITS = 4_300
@@ -43,8 +43,7 @@ def read_lenient_json(text: str) -> Any:
     try:
         return storable_json(_decoder.decode(text))
     except json.JSONDecodeError as error:
-        message = f"{error.msg} at line {error.lineno}, column {error.colno}."
-        raise MalformedJSON(message, line=error.lineno, column=error.colno) from None
+        raise malformed_json(error) from None
     except RecursionError:
         raise _too_deep() from None
 

@@ -15,7 +15,7 @@ Named = Mapping[str, Any]
 """Examples by their summaries."""
 
 PROBLEMS: Mapping[int, ProblemDetails] = {
-    400: ProblemDetails(400, "The body is not valid JSON: Expecting value at line 1, column 9.", "malformed_json"),
+    400: ProblemDetails(400, "A value is missing, or a comma is too many (line 1, column 9).", "malformed_json"),
     401: ProblemDetails(401, "This token is unknown, expired or revoked. Use a new one.", "authentication_failed"),
     403: ProblemDetails(403, "This token lacks the scope approvals:decide.", "permission_denied"),
     404: ProblemDetails(404, NOT_FOUND, "not_found"),

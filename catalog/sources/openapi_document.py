@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from catalog.core.canonical_json import MAX_JSON_DEPTH
+from catalog.core.canonical_json import MAX_JSON_DEPTH, malformed_json
 from catalog.core.egress import RequestNotSent, check_url
 from catalog.core.yaml_documents import MAX_VALUES, parse_yaml
 from catalog.errors import MalformedJSON, SourceProblem
@@ -49,8 +49,7 @@ def _parse_json(text: str) -> Any:
     try:
         value = json.loads(text, parse_int=_integer)
     except json.JSONDecodeError as error:
-        message = f"The document is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."
-        raise SourceProblem(message) from None
+        raise SourceProblem(f"The document is not valid JSON. {malformed_json(error)}") from None
     except RecursionError:
         raise SourceProblem("The document is too deep.") from None
     _check_limits(value)

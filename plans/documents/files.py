@@ -19,8 +19,13 @@ def read_document(path: Path) -> tuple[Json, str]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MalformedJSON(f"The file is not UTF-8: byte {error.start} is not valid.", code="invalid_utf8") from None
+    return read_yaml(text), text
+
+
+def read_yaml(text: str) -> Json:
+    """Return the document of a YAML text. Raises MalformedJSON and TooLarge."""
     document: Json = check_json(parse_yaml(text))
     size = json_size(document)
     if size > MAX_JSON_BYTES:
         raise TooLarge("The document with what its aliases repeat", size=size, limit=MAX_JSON_BYTES)
-    return document, text
+    return document

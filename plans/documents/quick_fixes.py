@@ -13,6 +13,8 @@ from typing import Any
 
 from django.utils.translation import gettext
 
+from catalog.errors import MalformedJSON, TooLarge
+from plans.documents.files import read_yaml
 from plans.documents.reading import Problem
 
 
@@ -43,8 +45,25 @@ class Fix:
         return _utf16_length(self.text)
 
 
+def yaml_as_json(text: str) -> str | None:
+    """Return a YAML mapping as JSON text; None if the text is none, or begins like JSON."""
+    if text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        document = read_yaml(text)
+    except (MalformedJSON, TooLarge):
+        return None
+    return json.dumps(document, indent=2, ensure_ascii=False) if isinstance(document, dict) else None
+
+
+IS_YAML = "yaml"
+"""Code of the problem of a text that is YAML instead of JSON."""
+
+
 def fixes(problem: Problem, text: str) -> list[Fix]:
-    """Return the edits that would fix a problem of this JSON text, the likeliest first."""
+    """Return the edits that would fix a problem of this text, the likeliest first. Only for IS_YAML it is not JSON."""
+    if problem.code == IS_YAML:
+        return [Fix(IS_YAML, gettext("Convert to JSON"), text, 0, text, yaml_as_json(text) or text)]
     make = _FIXES_BY_CODE.get(problem.code, _reorder_date)
     return [
         Fix(f"{problem.path} {label}", label, text, start, text[start:end], put)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from catalog.core.canonical_json import MAX_JSON_BYTES, Json, parse_json
 from catalog.errors import MalformedJSON, ToolgateError
@@ -13,7 +13,7 @@ from catalog.inventory import snapshot
 from catalog.ui.labels import STATUS_BADGES, Badge
 from plans.actions.create import check_document
 from plans.documents.checking import with_lines
-from plans.documents.quick_fixes import Fix, fixes
+from plans.documents.quick_fixes import IS_YAML, Fix, fixes, yaml_as_json
 from plans.documents.reading import ParsedPlan, Problem, parse_plan
 from plans.spec import PlanDocument, StepDocument
 from plans.store.requesters import Requester
@@ -39,6 +39,8 @@ class PlanEditor:
         try:
             return parse_json(self.text, max_bytes=MAX_JSON_BYTES), []
         except MalformedJSON as error:
+            if yaml_as_json(self.text) is not None:
+                return None, [Problem("", IS_YAML, "error", gettext("This is YAML. Write the plan as JSON."), line=1)]
             return None, [Problem(error.path, error.code, "error", error.message, line=error.line or None)]
         except ToolgateError as error:
             return None, [Problem("", "too_large", "error", error.message)]
@@ -60,7 +62,8 @@ class PlanEditor:
     def findings(self) -> Sequence[tuple[Problem, Sequence[Fix]]]:
         """Every problem with its quick fixes, which are computed only for the first MAX_WITH_FIXES."""
         found = self.problems
-        offered = [fixes(problem, self.text) for problem in found[:MAX_WITH_FIXES]] if self.is_json else []
+        is_fixable = self.is_json or any(problem.code == IS_YAML for problem in found)
+        offered = [fixes(problem, self.text) for problem in found[:MAX_WITH_FIXES]] if is_fixable else []
         return [(problem, offered[place] if place < len(offered) else ()) for place, problem in enumerate(found)]
 
     def with_fix(self, name: str) -> Self:

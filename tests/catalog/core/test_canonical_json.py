@@ -76,6 +76,20 @@ def test_a_syntax_error_says_line_and_column():
     assert (caught.value.line, caught.value.column) == (2, 6)
 
 
+def test_a_syntax_error_is_not_told_in_words_of_the_parser():
+    texts = ["", "{", "[1,]", "{'a': 1}", '{"a" 1}', '{"a": 1 "b": 2}', '{"a": 1,}', "1 2", '"a', '"a\nb"', '"\\u12"']
+    texts += ['"\\x"', "goal: a", "True", "\ufeff{}"]
+    said = {}
+    for text in texts:
+        with pytest.raises(json.JSONDecodeError) as of_python:
+            json.loads(text)
+        with pytest.raises(MalformedJSON) as found:
+            parse_json(text)
+        if of_python.value.msg in found.value.message or not found.value.line:
+            said[text] = found.value.message
+    assert said == {}
+
+
 def test_a_bad_value_says_its_path():
     with pytest.raises(MalformedJSON) as caught:
         parse_json('{"steps": [{"text": "\\ud800"}]}')

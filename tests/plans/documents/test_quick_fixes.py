@@ -184,3 +184,11 @@ def test_fixes_work_for_changes_of_a_plan(stage: Any, ada: User) -> None:
     text = press(pages, path, "Remove 9", text=json.dumps(document), **kept)
     assert json.loads(text)["steps"][1]["dependencies"] == [1]
     assert 'data-severity="error"' not in pages.html
+
+
+def test_yaml_is_converted_to_json():
+    text = "goal: Try it\nsteps:\n- {step_id: 1, description: No, tool: render_text}\n"
+    assert [problem.code for problem in PlanEditor(text).problems] == ["yaml"]
+    document = json.loads(mended(text, "Convert to JSON"))
+    assert document["steps"][0]["description"] == "No"
+    assert [problem.code for problem in PlanEditor("goal: [").problems] == ["invalid_json"]
