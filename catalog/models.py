@@ -75,10 +75,13 @@ class Source(models.Model):
     command = models.JSONField(default=list, help_text="Program and arguments of a stdio MCP server.")
     document = models.TextField(blank=True, help_text="The OpenAPI document, if it was uploaded.")
     base_url = models.TextField(blank=True, help_text="Base URL used instead of the document's first server.")
+    only = models.JSONField(
+        default=dict, help_text="Choice of the operations that are imported: lists of tags, paths and operations."
+    )
     api_origin = models.TextField(
         blank=True, help_text="Scheme and host that the headers are for; of an OpenAPI source, empty until it is known."
     )
-    secrets = models.TextField(blank=True, help_text="Headers and environment as JSON, encrypted with Fernet.")
+    secrets = models.TextField(blank=True, help_text="Headers, query and environment as JSON, encrypted with Fernet.")
     timeout = models.PositiveSmallIntegerField(default=30, help_text="Seconds for connecting, listing and each call.")
     tool_settings = models.JSONField(
         default=dict, help_text="enabled, safety_level and reason by the tool's upstream name."

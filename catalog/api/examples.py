@@ -128,7 +128,9 @@ SOURCE = {
     "url": "https://wiki.example.org/mcp",
     "command": [],
     "base_url": "",
+    "only": {},
     "headers": {"Authorization": "••••"},
+    "query": {},
     "env": {},
     "trusted": False,
     "enabled": True,
@@ -158,6 +160,13 @@ add_examples = ExampleHook(
                 "headers": {"Authorization": "Bearer …"},
             },
             "An OpenAPI document": {"name": "pets", "kind": "openapi", "url": "https://pets.example.org/openapi.json"},
+            "Some operations of an OpenAPI document": {
+                "name": "pets",
+                "kind": "openapi",
+                "url": "https://pets.example.org/openapi.json",
+                "only": {"tags": ["pets"], "paths": ["/owners"]},
+                "query": {"api_key": "…"},
+            },
         },
         "SourceChangeBody": {
             "Trust its hints": {"trusted": True},

@@ -27,11 +27,19 @@ from catalog.rest.serializers import (
     StrictTextField,
 )
 from catalog.rest.views import Endpoint
+from catalog.sources.selection import MAX_CHOSEN, MAX_CHOSEN_LENGTH
 from catalog.sources.settings import MAX_ARGUMENTS, MAX_DOCUMENT, MAX_VALUE, masked, read_secrets
 
 KINDS = [Source.Kind.MCP.value, Source.Kind.OPENAPI.value]
 STATUSES = Source.Status.values
 CHANGES = ("new", "changed", "same", "removed")
+
+
+class ChoicesField(serializers.ListField):
+    """A list of choices of operations."""
+
+    child = StrictTextField(max_length=MAX_CHOSEN_LENGTH)
+    max_length = MAX_CHOSEN
 
 
 class ToolSettingBody(StrictSerializer):
@@ -42,15 +50,29 @@ class ToolSettingBody(StrictSerializer):
     reason = StrictTextField(required=False, allow_blank=True, max_length=MAX_REASON)
 
 
+class SelectionBody(StrictSerializer):
+    """The operations to import: those that one of the lists names. Without any, all are imported."""
+
+    tags = ChoicesField(required=False, help_text="Tags of the document.")
+    paths = ChoicesField(required=False, help_text="Paths, with those below them.")
+    operations = ChoicesField(required=False, help_text="An `operationId`, or method and path, such as `GET /user`.")
+
+
 class SourceChangeBody(StrictSerializer):
-    """The fields to change; omitted fields keep their values, and so do masked values of headers and environment."""
+    """The fields to change; omitted fields and masked values of headers, query and environment stay as stored."""
 
     url = StrictTextField(required=False, allow_blank=True, max_length=2000)
     command = serializers.ListField(
         child=StrictTextField(max_length=MAX_VALUE), required=False, max_length=MAX_ARGUMENTS
     )
     document = StrictTextField(required=False, allow_blank=True, max_length=MAX_DOCUMENT)
+    only = SelectionBody(required=False)
     headers = serializers.DictField(child=StrictTextField(max_length=MAX_VALUE), required=False)
+    query = serializers.DictField(
+        child=StrictTextField(max_length=MAX_VALUE),
+        required=False,
+        help_text="Parameters with credentials that are added to the query of each call.",
+    )
     env = serializers.DictField(child=StrictTextField(max_length=MAX_VALUE, allow_blank=True), required=False)
     trusted = StrictBooleanField(required=False)
     enabled = StrictBooleanField(required=False)
@@ -74,7 +96,7 @@ class AcceptanceBody(StrictSerializer):
 
 
 class SourceSerializer(serializers.Serializer[Any]):
-    """A source. Values of headers and environment are masked."""
+    """A source. Values of headers, query and environment are masked."""
 
     id = serializers.IntegerField(source="pk")
     name = serializers.CharField()
@@ -82,7 +104,12 @@ class SourceSerializer(serializers.Serializer[Any]):
     url = serializers.CharField()
     command = serializers.ListField(child=serializers.CharField())
     base_url = serializers.CharField()
+    only = serializers.DictField(
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text="The operations that are imported: lists of tags, paths and operations. Empty: all.",
+    )
     headers = serializers.SerializerMethodField()
+    query = serializers.SerializerMethodField()
     env = serializers.SerializerMethodField()
     trusted = serializers.BooleanField()
     enabled = serializers.BooleanField()
@@ -98,6 +125,11 @@ class SourceSerializer(serializers.Serializer[Any]):
     def get_headers(self, source: Source) -> dict[str, str]:
         """Return the names of the headers, with masks."""
         return masked(read_secrets(source)["headers"])
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_query(self, source: Source) -> dict[str, str]:
+        """Return the names of the stored query parameters, with masks."""
+        return masked(read_secrets(source)["query"])
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_env(self, source: Source) -> dict[str, str]:

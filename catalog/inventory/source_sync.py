@@ -52,7 +52,7 @@ RESYNC_AFTER = timedelta(minutes=15)
 """Age of the last synchronisation after which an enabled source is due again."""
 MAX_READINGS = 3
 """Attempts to read an upstream whose source is changed or synchronised by another process meanwhile."""
-READ_WITH = (*ADDRESS, "api_origin", "secrets", "timeout", "trusted", "enabled", "last_sync_at")
+READ_WITH = (*ADDRESS, "only", "api_origin", "secrets", "timeout", "trusted", "enabled", "last_sync_at")
 """Fields that must not change between reading an upstream and writing what it offers."""
 
 
@@ -66,7 +66,13 @@ def read_upstream(source: Source, *, once: bool = False) -> Listing:
         if source.kind == Source.Kind.MCP:
             return list_upstream(reached, once=once)
         text = source.document or fetch_document(reached)
-        read_with = openapi.ImportSettings(url=source.url, base_url=source.base_url, timeout=reached.timeout)
+        read_with = openapi.ImportSettings(
+            url=source.url,
+            base_url=source.base_url,
+            timeout=reached.timeout,
+            only=source.only,
+            query=reached.query.keys(),
+        )
         return openapi.list_operations(source.name, text, read_with)
 
 
@@ -91,12 +97,13 @@ def sync_source(source: Source) -> SyncResult:
 
 
 def check_origin(source: Source, listing: Listing) -> None:
-    """Raise SourceProblem if a document has come to name another server than the one that the headers are for."""
+    """Raise SourceProblem if a document has come to name another server than the one that the credentials are for."""
     origin = _listed_origin(listing)
-    if read_secrets(source)["headers"] and source.api_origin and origin and origin != source.api_origin:
+    secrets = read_secrets(source)
+    if (secrets["headers"] or secrets["query"]) and source.api_origin and origin and origin != source.api_origin:
         raise SourceProblem(
-            f"The document now names the server {origin}, and the stored headers are for {source.api_origin}. "
-            "Nothing was changed. To use the new server, enter it as the base URL, and the headers again."
+            f"The document now names the server {origin}, and the stored credentials are for {source.api_origin}. "
+            "Nothing was changed. To use the new server, enter it as the base URL, and the headers and query again."
         )
 
 

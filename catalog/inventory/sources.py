@@ -20,9 +20,11 @@ from catalog.inventory.sync import loaded_modules
 from catalog.inventory.versions import bump_revision, catalog_write_lock
 from catalog.models import Source
 from catalog.sources.openapi_document import read_document, server_of
+from catalog.sources.selection import check_only
 from catalog.sources.settings import (
     MASK,
     OTHER_ORIGIN,
+    SECRETS,
     check_program_environment,
     check_source,
     encrypt_secrets,
@@ -33,8 +35,8 @@ from catalog.sources.settings import (
 
 RETRY_AFTER = timedelta(minutes=1)
 """Age after which a failing source is due again."""
-FIELDS = ("name", "kind", "url", "command", "document", "base_url", "timeout", "trusted", "enabled")
-AUDITED = ("url", "command", "base_url", "timeout", "trusted", "enabled")
+FIELDS = ("name", "kind", "url", "command", "document", "base_url", "only", "timeout", "trusted", "enabled")
+AUDITED = ("url", "command", "base_url", "only", "timeout", "trusted", "enabled")
 """Fields whose values the audit log keeps; of others it keeps the names."""
 ADDRESS = ("url", "command", "document", "base_url")
 
@@ -129,29 +131,31 @@ def built_source(source: Source, values: Mapping[str, Any], origin: str, *, any_
     stored = read_secrets(source)
     program = (source.command, stored["env"])
     before = {name: getattr(source, name) for name in ADDRESS}
-    headers = unmasked("headers", values.get("headers", stored["headers"]), stored["headers"])
-    env = unmasked("env", values.get("env", stored["env"]), stored["env"])
+    secrets = {name: unmasked(name, values.get(name, stored[name]), stored[name]) for name in SECRETS}
     for name in FIELDS:
         if name in values:
             setattr(source, name, values[name])
     if "tools" in values:
         source.tool_settings = {**source.tool_settings, **values["tools"]}
-    check_source({name: getattr(source, name) for name in FIELDS} | {"headers": headers, "env": env})
+    check_source({name: getattr(source, name) for name in FIELDS} | secrets)
+    source.only = check_only(source.only)
     if any(getattr(source, name) != value for name, value in before.items()):
-        keeps_headers = any(values.get("headers", {}).get(name, MASK) == MASK for name in headers)
-        if not keeps_headers:
+        keeps_credentials = any(
+            values.get(field, {}).get(name, MASK) == MASK for field in ("headers", "query") for name in secrets[field]
+        )
+        if not keeps_credentials:
             source.api_origin = origin
         elif origin_of(source.url) != origin_of(before["url"]) or origin not in ("", source.api_origin):
-            raise field_error("headers", "other_origin", OTHER_ORIGIN)
+            raise field_error("headers" if secrets["headers"] else "query", "other_origin", OTHER_ORIGIN)
     is_listed = not source.command or source.command[0] in settings.TOOLGATE_STDIO_COMMANDS
-    if not any_command and (source.command, env) != program:
+    if not any_command and (source.command, secrets["env"]) != program:
         if not is_listed:
             message = (
                 "This program is not listed in TOOLGATE_STDIO_COMMANDS. An operator with a shell can use import_mcp."
             )
             raise field_error("command", "not_allowed", message)
-        check_program_environment(env)
-    source.secrets = encrypt_secrets(headers, env)
+        check_program_environment(secrets["env"])
+    source.secrets = encrypt_secrets(secrets)
     return source
 
 

@@ -47,7 +47,7 @@ def import_source(values: Mapping[str, Any], *, by: User, write: Callable[[str],
     for line in changes.lines():
         write(line)
     for problem in changes.problems:
-        write(f"not imported: {problem}")
+        write(problem)
     counts = {"added": changes.added, "changed": changes.changed, "removed": changes.removed, "held": changes.drifted}
     write(f"{source.name}: " + ", ".join(f"{len(names)} {word}" for word, names in counts.items()))
     if not source.enabled:

@@ -54,7 +54,7 @@ def load_imported_tools(rows: Iterable[ToolRow]) -> dict[str, LoadedTool]:
 def _build_once(row: ToolRow, settings: UpstreamSettings) -> LoadedTool:
     """Return the tool of a row, built again only if its definition, level or upstream has changed."""
     text = json.dumps([row.name, row.definition, row.level_override], sort_keys=True)
-    key = hashlib.sha256(f"{text}{settings!r}{sorted(settings.headers.items())}{sorted(settings.env.items())}".encode())
+    key = hashlib.sha256(f"{text}{settings!r}{settings.secrets()}".encode())
     known = _built.get(row.pk)
     if known is not None and known[0] == key.hexdigest():
         return known[1]
@@ -142,14 +142,14 @@ def _http_handlers(definition: Definition, operation: Operation, settings: Upstr
     scrubber = scrubber_of(settings, operation.own_headers())
 
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
-        if settings.headers and origin_of(operation.url) != settings.api_origin:
+        if (settings.headers or settings.query) and origin_of(operation.url) != settings.api_origin:
             message = f"{settings.name} now has another server. Nothing was sent; synchronise the source first."
             raise UpstreamError(message, "drifted")
-        request = http_requests.prepare(operation, arguments, settings.headers)
+        request = http_requests.prepare(operation, arguments, settings.headers, settings.query)
         return await _settled(http_requests.send(settings.name, request, definition.timeout), definition, scrubber)
 
     def show(arguments: dict[str, Any]) -> Preview:
-        return http_requests.preview(http_requests.prepare(operation, arguments, settings.headers))
+        return http_requests.preview(http_requests.prepare(operation, arguments, settings.headers, settings.query))
 
     return call, show
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
@@ -16,9 +16,11 @@ from catalog.errors import ToolgateError, field_error
 from catalog.models import Source
 from catalog.secrets.placeholders import Secret
 from catalog.secrets.scrubber import Scrubber
+from catalog.sources.selection import check_only
 
 SOURCE_NAME = re.compile(r"[a-z0-9_-]{1,40}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+QUERY_NAME = re.compile(r"[!-~]{1,100}")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 LOADS_CODE = re.compile(
     r"PATH|ENV|BASH_ENV|(LD|DYLD|NPM_CONFIG|UV|PIP|JDK)_.*|NODE_(OPTIONS|PATH)|.*JAVA_(TOOL_)?OPTIONS|(PERL5|RUBY).*"
@@ -32,7 +34,9 @@ RESERVED_HEADERS = frozenset(
 RESERVED_SOURCES = frozenset({"http"})
 MAX_VALUES, MAX_VALUE, MAX_ARGUMENTS, MAX_DOCUMENT = 50, 8192, 50, 20 * 1024 * 1024
 MASK = "••••"
-OTHER_ORIGIN = "Enter the headers again: stored ones are not sent to another server."
+SECRETS = ("headers", "query", "env")
+"""Fields of a source whose values are stored encrypted, each a mapping of names to values."""
+OTHER_ORIGIN = "Enter the headers and the query again: stored values are not sent to another server."
 PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
 """Headers whose values are no credentials."""
 MAX_ERROR_TEXT = 2_000
@@ -43,7 +47,11 @@ MIN_CREDENTIAL = 8
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSettings:
-    """Settings for reaching an upstream. `headers` and `env` are secret; the representation omits them."""
+    """Settings for reaching an upstream.
+
+    `headers`, `query` and `env` are secret; the representation omits them. `query` has parameters that are sent with
+    each call of an operation.
+    """
 
     pk: int
     name: str
@@ -54,12 +62,18 @@ class UpstreamSettings:
     timeout: float = 30.0
     trusted: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict, repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def secrets(self) -> list[list[tuple[str, str]]]:
+        """Return names and values of the secrets, for comparison with earlier ones."""
+        return [sorted(each.items()) for each in (self.headers, self.query, self.env)]
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of what identifies the upstream: address, command, names of headers and environment."""
-        return digest(canonical_text([self.kind, self.url, list(self.command), sorted(self.headers), sorted(self.env)]))
+        """Return the SHA-256 of what identifies the upstream: address, command, names of the secrets."""
+        names = [sorted(self.headers), sorted(self.env), *([sorted(self.query)] if self.query else [])]
+        return digest(canonical_text([self.kind, self.url, list(self.command), *names]))
 
 
 def settings_of(source: Source) -> UpstreamSettings:
@@ -75,6 +89,7 @@ def settings_of(source: Source) -> UpstreamSettings:
         timeout=float(source.timeout),
         trusted=source.trusted,
         headers=secrets["headers"],
+        query=secrets["query"],
         env=secrets["env"],
     )
 
@@ -94,6 +109,10 @@ def scrubber_of(settings: UpstreamSettings, headers: Mapping[str, str] | None = 
     sent = [*settings.headers.items(), *(headers or {}).items()]
     stored = [(name, value) for name, value in sent if name.lower() not in PLAIN_HEADERS]
     stored += [(name, value.rpartition(" ")[2]) for name, value in stored]
+    stored += settings.query.items()
+    stored += [
+        (name, quote(value, safe="")) for name, value in settings.query.items() if quote(value, safe="") != value
+    ]
     stored += [(name, value) for name, value in settings.env.items() if not _is_path(value)]
     return Scrubber(Secret(name, "", value, "") for name, value in stored if len(value) >= MIN_CREDENTIAL)
 
@@ -117,14 +136,16 @@ def scrubbed_errors(scrubber: Scrubber) -> Iterator[None]:
 
 
 def read_secrets(source: Source) -> dict[str, dict[str, str]]:
-    """Return the decrypted `headers` and `env` of a source."""
+    """Return the decrypted SECRETS of a source."""
     stored = json.loads(keyring().decrypt(source.secrets)) if source.secrets else {}
-    return {"headers": stored.get("headers", {}), "env": stored.get("env", {})}
+    return {name: stored.get(name, {}) for name in SECRETS}
 
 
-def encrypt_secrets(headers: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """Return headers and environment as ciphertext; empty if there are none."""
-    return keyring().encrypt(json.dumps({"headers": dict(headers), "env": dict(env)})) if headers or env else ""
+def encrypt_secrets(secrets: Mapping[str, Mapping[str, str]]) -> str:
+    """Return SECRETS as ciphertext; empty if there are none."""
+    return (
+        keyring().encrypt(json.dumps({name: dict(secrets[name]) for name in SECRETS})) if any(secrets.values()) else ""
+    )
 
 
 def masked(values: Mapping[str, str]) -> dict[str, str]:
@@ -150,13 +171,16 @@ def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern
         raise field_error(field_name, "too_many", f"At most {MAX_VALUES} entries are accepted.")
     for name, value in values.items():
         place = f"{field_name}.{name}"
-        if not pattern.fullmatch(name) or name.lower() in RESERVED_HEADERS:
-            kind = "header" if pattern is HEADER_NAME else "variable"
-            raise field_error(place, "invalid", f"The {kind} {name[:100]} cannot be set.")
+        is_reserved = pattern is HEADER_NAME and name.lower() in RESERVED_HEADERS
+        if not pattern.fullmatch(name) or is_reserved:
+            raise field_error(place, "invalid", f"The {_KINDS_OF_NAMES[pattern]} {name[:100]} cannot be set.")
         if not isinstance(value, str) or len(value) > MAX_VALUE or not all(" " <= each != "\x7f" for each in value):
             raise field_error(place, "invalid", f"A value is one line of at most {MAX_VALUE:,} characters.")
         if pattern is HEADER_NAME and (not value.isascii() or value != value.strip()):
             raise field_error(place, "invalid", "A header's value is ASCII, without white space at its ends.")
+
+
+_KINDS_OF_NAMES = {HEADER_NAME: "header", QUERY_NAME: "query parameter", ENVIRONMENT_NAME: "variable"}
 
 
 def check_program_environment(env: Mapping[str, str]) -> None:
@@ -182,6 +206,7 @@ def check_source(values: Mapping[str, Any]) -> None:
             "name", "invalid", "Use 1 to 40 characters from a-z, 0-9, '_' and '-'. The name 'http' is reserved."
         )
     check_values("headers", values.get("headers", {}), HEADER_NAME)
+    check_values("query", values.get("query", {}), QUERY_NAME)
     check_values("env", values.get("env", {}), ENVIRONMENT_NAME)
     if not 1 <= values.get("timeout", 30) <= 300:
         raise field_error("timeout", "invalid", "A timeout is 1 to 300 seconds.")
@@ -199,7 +224,7 @@ def _check_mcp(values: Mapping[str, Any]) -> None:
         isinstance(each, str) and 0 < len(each) <= MAX_VALUE and each.isprintable() for each in command
     ):
         raise field_error("command", "invalid", f"A command is a list of at most {MAX_ARGUMENTS} single-line strings.")
-    for name in ("document", "base_url"):
+    for name in ("document", "base_url", "only", "query"):
         if values.get(name):
             raise field_error(name, "invalid", "This field does not apply to MCP servers.")
     _refuse(values, "env" if values.get("url") else "headers")
@@ -212,6 +237,7 @@ def _check_openapi(values: Mapping[str, Any]) -> None:
         raise field_error("document", "too_large", f"A document has at most {MAX_DOCUMENT:,} characters.")
     if "\0" in (values.get("document") or ""):  # PostgreSQL cannot store it
         raise field_error("document", "invalid", "The document contains the character NUL. Save it as UTF-8 text.")
+    check_only(values.get("only") or {})
     _refuse(values, "command")
     _refuse(values, "env")
 

@@ -35,7 +35,20 @@ class NewSourceForm(SourceFields):
         error_messages={"invalid": gettext_lazy("Use only a-z, 0-9, “_” and “-”.")},
     )
     kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=SourceType.choices, initial=SourceType.MCP)
-    field_order = ("name", "kind", "url", "command", "document", "base_url", "headers", "env", "timeout", "trusted")
+    field_order = (
+        "name",
+        "kind",
+        "url",
+        "command",
+        "document",
+        "base_url",
+        "only",
+        "headers",
+        "query",
+        "env",
+        "timeout",
+        "trusted",
+    )
 
     @property
     def type_lines(self) -> list[tuple[SourceType, str, bool, bool]]:

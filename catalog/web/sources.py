@@ -15,16 +15,20 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from catalog.errors import SourceProblem, UpstreamUnavailable
+from catalog.errors import ParameterError, SourceProblem, UpstreamUnavailable
 from catalog.inventory import held_changes, source_sync, sources
 from catalog.inventory.overrides import MAX_REASON, InvalidOverride
 from catalog.models import Source, Tool
+from catalog.sources.selection import parse_only, write_only
 from catalog.sources.settings import masked, read_secrets
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.web.version_changes import held_change
 
+MAX_ONLY = 20_000
+MAX_MESSAGES = 5
+"""Problems of a synchronisation that are shown after it."""
 MAX_UPLOAD = 400_000
 """Bytes of an uploaded document.
 
@@ -67,6 +71,8 @@ TYPES_OF_FIELDS: Mapping[str, tuple[SourceType, ...]] = {
     "command": (SourceType.PROGRAM,),
     "document": (SourceType.OPENAPI,),
     "base_url": (SourceType.OPENAPI,),
+    "only": (SourceType.OPENAPI,),
+    "query": (SourceType.OPENAPI,),
     "headers": (SourceType.MCP, SourceType.OPENAPI),
     "env": (SourceType.PROGRAM,),
 }
@@ -116,7 +122,9 @@ class SourceFields(PageForm):
     document = forms.FileField(  # type: ignore[call-arg]  # django-stubs do not know template_name
         label=gettext_lazy("OpenAPI document"),
         required=False,
-        help_text=gettext_lazy("A JSON or YAML file of at most 400 kB; larger ones are imported by import_openapi."),
+        help_text=gettext_lazy(
+            "A JSON or YAML file of at most 400 kB. Give larger ones by URL, or use import_openapi."
+        ),
         template_name="sources/_document.html",
     )
     base_url = forms.CharField(
@@ -125,10 +133,24 @@ class SourceFields(PageForm):
         max_length=2000,
         help_text=gettext_lazy("Replaces the server that an OpenAPI document names."),
     )
+    only = forms.CharField(
+        label=gettext_lazy("Operations"),
+        required=False,
+        max_length=MAX_ONLY,
+        widget=forms.Textarea,
+        help_text=gettext_lazy(
+            "Empty imports all. To import some, write one on each line: tag=NAME, path=/PREFIX or operation=NAME."
+        ),
+    )
     headers = PairsField(
         separator=":",
         label=gettext_lazy("Headers"),
         help_text=gettext_lazy("Sent with each request, such as “Authorization: Bearer …”, one on each line."),
+    )
+    query = PairsField(
+        separator="=",
+        label=gettext_lazy("Query"),
+        help_text=gettext_lazy("API keys in the query of each call, such as “api_key=…”, one on each line."),
     )
     env = PairsField(
         separator="=",
@@ -162,7 +184,7 @@ class SourceFields(PageForm):
 
     def values(self) -> dict[str, Any]:
         """Return the fields of a valid form as `sources.create_source` and `update_source` take them."""
-        names = ("url", "command", "base_url", "headers", "env", "timeout", "trusted")
+        names = ("url", "command", "base_url", "only", "headers", "query", "env", "timeout", "trusted")
         values = {name: self.cleaned_data[name] for name in names if name in self.cleaned_data}
         document = self.kept.text if self.kept else ""
         return values if document == self.stored else {**values, "document": document}
@@ -170,6 +192,13 @@ class SourceFields(PageForm):
     def clean_command(self) -> list[str]:
         """Return the program and its arguments."""
         return stripped_lines(self.cleaned_data["command"])
+
+    def clean_only(self) -> dict[str, list[str]]:
+        """Return the choice of operations."""
+        try:
+            return parse_only(stripped_lines(self.cleaned_data["only"]))
+        except ParameterError as error:
+            raise forms.ValidationError(error.message) from None
 
     def clean_document(self) -> Document | None:
         """Return the uploaded document."""
@@ -287,8 +316,13 @@ def synchronise(request: PageRequest, source: Source) -> None:
             "held": len(changes.drifted),
         },
     )
-    for problem in changes.problems[:5]:
+    for problem in changes.problems[:MAX_MESSAGES]:
         messages.warning(request, problem)
+    more = len(changes.problems) - MAX_MESSAGES
+    if more > 0:
+        messages.warning(
+            request, _("%(more)d more problems: import_openapi and POST sources/preview/ list all.") % {"more": more}
+        )
 
 
 @require_safe
@@ -369,12 +403,14 @@ def _render_detail(
 
 
 def _initial(source: Source) -> dict[str, Any]:
-    """Return a source's fields as the form shows them: values of headers and environment are masks."""
+    """Return a source's fields as the form shows them: values of headers, query and environment are masks."""
     secrets = read_secrets(source)
     return {
         "url": source.url,
         "command": "\n".join(source.command),
         "base_url": source.base_url,
+        "only": "\n".join(write_only(source.only)),
+        "query": "\n".join(f"{name}={value}" for name, value in masked(secrets["query"]).items()),
         "headers": "\n".join(f"{name}: {value}" for name, value in masked(secrets["headers"]).items()),
         "env": "\n".join(f"{name}={value}" for name, value in masked(secrets["env"]).items()),
         "timeout": source.timeout,

@@ -6,11 +6,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from catalog.errors import ParameterError
 from catalog.management.importing import administrator, import_source
+from catalog.sources.selection import parse_only
 
 
 class Command(BaseCommand):
-    """`import_openapi NAME FILE_OR_URL [--base-url URL] [--header NAME=VALUE]`."""
+    """`import_openapi NAME FILE_OR_URL [--only CHOICE] [--base-url URL] [--header NAME=VALUE] [--query NAME=VALUE]`."""
 
     help = "Add an OpenAPI document as a source, or change one, and import its operations."
 
@@ -19,6 +21,16 @@ class Command(BaseCommand):
         parser.add_argument("name", help="1 to 40 of a-z, 0-9, '_' and '-'")
         parser.add_argument("document", help="a file, or an http(s) address")
         parser.add_argument("--base-url", default="", help="replaces the first server of the document")
+        parser.add_argument(
+            "--only",
+            action="append",
+            metavar="CHOICE",
+            help="operations to import: tag=NAME, path=/PREFIX or operation=NAME, repeatable, or a JSON object; "
+            "it is kept for later synchronisations, and '{}' imports all again",
+        )
+        parser.add_argument(
+            "--query", action="append", default=[], metavar="NAME=VALUE", help="API key in the query of each call"
+        )
         parser.add_argument(
             "--header", action="append", default=[], metavar="NAME=VALUE", help="sent with each request"
         )
@@ -38,5 +50,12 @@ class Command(BaseCommand):
                 raise CommandError(f"{place} cannot be read: {error}") from None
         if options["header"]:
             values["headers"] = dict(each.partition("=")[::2] for each in options["header"])
+        if options["query"]:
+            values["query"] = dict(each.partition("=")[::2] for each in options["query"])
+        if options["only"] is not None:
+            try:
+                values["only"] = parse_only(options["only"])
+            except ParameterError as error:
+                raise CommandError(f"--only: {error.message}") from None
         values["timeout"] = options["timeout"]
         sys.exit(import_source(values, by=administrator(options["user"]), write=self.stdout.write))

@@ -1,17 +1,21 @@
 """Requests of HTTP tools: addresses, header parameters, bodies, and answers with redirects and odd character sets."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from catalog.context import ToolContext
 from catalog.core import clock
 from catalog.errors import EffectUnknown, ParameterError, ToolValidationError, UpstreamError
 from catalog.inventory.http_tools import create_http_tool
+from catalog.sources.definitions import Definition
 from catalog.sources.documents import fetch_document
 from catalog.sources.http_requests import Operation, prepare, send
+from catalog.sources.loading import build_tool
 from catalog.sources.mcp_client import run_on_loop
 from catalog.sources.settings import UpstreamSettings
 from tests.corpus import faults
@@ -217,3 +221,21 @@ def test_request_that_is_not_answered_in_time_names_the_setting(settings):
         with pytest.raises(UpstreamError, match="timeout is a setting") as refused:
             run_on_loop(send("shop", request, 0.05), 10)
     assert refused.value.kind == "timeout"
+
+
+def test_key_of_the_query_is_sent_to_its_server_alone_and_masked(upstream):
+    key, quoted = "s3cret key&1", "s3cret%20key%261"
+    upstream.answers[f"/a?q=x&api_key={quoted}"] = (200, {"Content-Type": "text/plain"}, f"{key} {quoted}".encode())
+    http = Operation(method="GET", url=f"{upstream.url}/a", query={"q": "q"}).as_json()
+    definition = Definition(kind="http", upstream="a", description="a", input_schema={"type": "object"}, http=http)
+    settings = UpstreamSettings(
+        pk=1, name="shop", kind="openapi", api_origin=upstream.url, query={"api_key": key}, timeout=5
+    )
+    tool = build_tool("a", definition, settings)
+    result = run_on_loop(tool.handler({"q": "x"}), 10)
+    shown = tool.preview_for({"q": "x"}, ToolContext())
+    assert "s3cret" not in f"{result.value}{shown.after}" and "api_key" in str(result.value)
+    elsewhere = build_tool("a", definition, replace(settings, api_origin="https://shop.example"))
+    with pytest.raises(UpstreamError):
+        run_on_loop(elsewhere.handler({"q": "x"}), 10)
+    assert len(upstream.taken) == 1

@@ -212,7 +212,9 @@ def test_form_says_first_what_the_installation_allows(programs, settings):
 
 def test_settings_page_has_the_fields_of_the_type(shop, client):
     page = client.get("/sources/shop/")
-    assert set(page.context["form"].fields) == {"url", "document", "base_url", "headers", "timeout", "trusted"}
+    assert set(page.context["form"].fields) == {
+        *("url", "document", "base_url", "only", "headers", "query", "timeout", "trusted")
+    }
 
 
 def test_preview_counts_tools_that_run_unasked(add):
