@@ -34,11 +34,11 @@ class ToolResult(Generic[ValueT]):
     success: bool = True
     exclude_value_from_context: bool = False
     user_message: str | None = None
-    content: Sequence[Mapping[str, Any]] = ()
+    content: Sequence[Mapping[str, Any]] | None = None
 
     @classmethod
     def ok(
-        cls, value: ValueT, message: str = NO_MESSAGE, *, content: Sequence[Mapping[str, Any]] = ()
+        cls, value: ValueT, message: str = NO_MESSAGE, *, content: Sequence[Mapping[str, Any]] | None = None
     ) -> "ToolResult[ValueT]":
         """Make a successful result."""
         return cls(message=message, value=value, content=content)

@@ -181,7 +181,7 @@ def _cut_block(block: dict[str, Any], limit: int) -> dict[str, Any]:
     # Escapes make JSON longer than the text, at most six times.
     room = limit - json_size({**block, "text": "", "resource": None}) - 200
     shorter = cut_text(text, max(0, room))
-    if json_size(shorter) > room:
+    if json_size(shorter) - len('""') > room:
         shorter = cut_text(text, max(0, room // 6))
     cut = {"bytes": len(text.encode("utf-8", "replace")), "cut": True}
     if isinstance(resource, Mapping):

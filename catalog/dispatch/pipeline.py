@@ -132,7 +132,7 @@ class CallOutcome:
     retryable: bool = False
     retry_after: float = 0.0
     exclude_value_from_context: bool = False
-    content: tuple[Block, ...] = ()
+    content: tuple[Block, ...] | None = None
     warnings: tuple[ResultWarning, ...] = ()
     returned: Any = field(default=None, compare=False, repr=False)
     rendering: str | None = None
@@ -235,7 +235,7 @@ def _scrub_outcome(outcome: CallOutcome, scrub: Scrubber) -> CallOutcome:
         rendering=outcome.rendering and scrub.text(outcome.rendering),
         error=outcome.error and scrub.text(outcome.error),
         fields=scrub.value(dict(outcome.fields)),
-        content=tuple(placeholders_as_text(scrub.value(each)) for each in outcome.content),
+        content=outcome.content and tuple(placeholders_as_text(scrub.value(each)) for each in outcome.content),
         late=outcome.late and _scrub_outcome(outcome.late, scrub),
     )
 
@@ -355,7 +355,7 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
     if isinstance(result, UpstreamResult):
         return _outcome_of_upstream(result, message)
     value = serialize_result(tool.name, result.value)
-    content = serialize_content(tool.name, result.content) if result.content else ()
+    content = serialize_content(tool.name, result.content) if result.content is not None else None
     user_message = {"user_message": storable_error_text(result.user_message)} if result.user_message else {}
     if not result.success:
         return CallOutcome(
@@ -385,7 +385,7 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
 
 def _outcome_of_upstream(result: UpstreamResult[Any], message: str) -> CallOutcome:
     """Return the outcome of an answered call; its value was made storable when it was read."""
-    content, warnings = tuple(result.content), tuple(result.warnings)
+    content, warnings = None if result.content is None else tuple(result.content), tuple(result.warnings)
     if not result.success:
         return CallOutcome(
             success=False,
@@ -396,12 +396,15 @@ def _outcome_of_upstream(result: UpstreamResult[Any], message: str) -> CallOutco
             content=content,
             warnings=warnings,
         )
+    value = result.value
+    if isinstance(value, dict) and "results" in value and not _unpacks_whole(value):
+        value = [value]
     return CallOutcome(
         success=True,
         message=message,
-        value=result.value,
+        value=value,
         returned=result.value,
-        fields=_additional_fields(result.value),
+        fields=_additional_fields(value),
         content=content,
         warnings=warnings,
     )
@@ -419,6 +422,11 @@ def _additional_fields(value: object) -> dict[str, Any]:
     if isinstance(value, dict) and "results" in value:
         return {key: each for key, each in value.items() if key not in STANDARD_FIELDS}
     return {}
+
+
+def _unpacks_whole(value: Mapping[str, Any]) -> bool:
+    """Return whether a standard response can hold an object's `results` and other members without losing any."""
+    return isinstance(value["results"], list) and not value.keys() & (STANDARD_FIELDS - {"results"} | {"edited"})
 
 
 def _is_error_response(value: object) -> bool:

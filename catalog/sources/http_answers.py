@@ -125,9 +125,9 @@ def _text_answer(body: Body) -> tuple[Any, list[ResultWarning]]:
 
 
 def _success(
-    value: Any, warnings: Sequence[ResultWarning], content: Sequence[dict[str, Any]] = ()
+    value: Any, warnings: Sequence[ResultWarning], content: Sequence[dict[str, Any]] | None = None
 ) -> UpstreamResult[Any]:
-    return UpstreamResult(message=NO_MESSAGE, value=value, warnings=tuple(warnings), content=tuple(content))
+    return UpstreamResult(message=NO_MESSAGE, value=value, warnings=tuple(warnings), content=content)
 
 
 def _cut_warning(body: Body, kept: int) -> ResultWarning:

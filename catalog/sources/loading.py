@@ -123,7 +123,7 @@ async def _settled(
         message=scrubber.text(result.message),
         # As texts: a value that was a text still fits the output schema.
         value=placeholders_as_text(scrubber.value(result.value)),
-        content=tuple(placeholders_as_text(scrubber.value(each)) for each in result.content),
+        content=result.content and tuple(placeholders_as_text(scrubber.value(each)) for each in result.content),
         warnings=warnings,
     )
 

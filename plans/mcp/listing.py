@@ -53,18 +53,17 @@ def list_tools(caller: Caller, cursor: str | None) -> types.ListToolsResult:
     """Return one page of the tools that a caller may call, sorted by name. Raises MCPError for a bad cursor."""
     after = read_cursor(cursor)
     offered = [(name, target) for name, target in _offered_tools(caller) if name > after]
-    by, entries = caller.requester(), _entries_of_snapshot()
-    page = offered[:PAGE_SIZE]
-    tools = [entries.entry(target, by) for _, target in page]
+    entries, page = _entries_of_snapshot(), offered[:PAGE_SIZE]
+    tools = [entries.entry(target) for _, target in page]
     next_cursor = cursor_after(page[-1][0]) if len(offered) > PAGE_SIZE else None
     return types.ListToolsResult(tools=tools, next_cursor=next_cursor)
 
 
 def offered_list_digest(caller: Caller) -> str:
     """Return a digest of the whole list that a caller is offered: it changes if and only if the list does."""
-    by, entries, digest = caller.requester(), _entries_of_snapshot(), blake2b(digest_size=16)
+    entries, digest = _entries_of_snapshot(), blake2b(digest_size=16)
     for _, target in _offered_tools(caller):
-        digest.update(entries.digest(target, by))
+        digest.update(entries.digest(target))
     return digest.hexdigest()
 
 
@@ -77,32 +76,30 @@ def _offered_tools(caller: Caller) -> list[tuple[str, CallableTool | None]]:
 
 
 class _Entries:
-    """Entries of the list, built once for each snapshot of the catalog: they depend on the tool and on `may_wait`."""
+    """Entries of the list, built once for each snapshot of the catalog."""
 
     def __init__(self, tools: Mapping[str, CallableTool]) -> None:
         self.tools = tools
-        self._entries: dict[tuple[int, bool], types.Tool] = {}
-        self._digests: dict[tuple[int, bool], bytes] = {}
+        self._entries: dict[int, types.Tool] = {}
+        self._digests: dict[int, bytes] = {}
 
-    def entry(self, target: CallableTool | None, by: Requester) -> types.Tool:
+    def entry(self, target: CallableTool | None) -> types.Tool:
         """Return the entry of a tool."""
-        return RESULT_TOOL if target is None else self._entry(target, (target.tool_pk, may_wait(target, by)))
-
-    def _entry(self, target: CallableTool, key: tuple[int, bool]) -> types.Tool:
-        known = self._entries.get(key)
+        if target is None:
+            return RESULT_TOOL
+        known = self._entries.get(target.tool_pk)
         if known is None:
-            known = self._entries[key] = _build_entry(target, may_wait=key[1])
+            known = self._entries[target.tool_pk] = _build_entry(target)
         return known
 
-    def digest(self, target: CallableTool | None, by: Requester) -> bytes:
+    def digest(self, target: CallableTool | None) -> bytes:
         """Return a digest of the entry of a tool."""
         if target is None:
             return b""
-        key = (target.tool_pk, may_wait(target, by))
-        known = self._digests.get(key)
+        known = self._digests.get(target.tool_pk)
         if known is None:
-            text = self._entry(target, key).model_dump_json(by_alias=True)
-            known = self._digests[key] = blake2b(text.encode(), digest_size=16).digest()
+            text = self.entry(target).model_dump_json(by_alias=True)
+            known = self._digests[target.tool_pk] = blake2b(text.encode(), digest_size=16).digest()
         return known
 
 
@@ -117,10 +114,10 @@ def _entries_of_snapshot() -> _Entries:
     return entries
 
 
-def _build_entry(target: CallableTool, *, may_wait: bool) -> types.Tool:
+def _build_entry(target: CallableTool) -> types.Tool:
     form = mcp_form(target.tool.name, target.tool)
     form.pop("outputSchema", None)
-    output = listed_output_schema(target.tool.output_schema, may_wait=may_wait)
+    output = listed_output_schema(target.tool.output_schema)
     return types.Tool.model_validate(form | ({"outputSchema": output} if output is not None else {}), by_name=False)
 
 

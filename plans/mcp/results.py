@@ -1,32 +1,36 @@
 """Results of calls in the format of MCP: the value of a tool, a pending call, a refusal.
 
-Every result has its message as the first text block, and repeats its structured content as a text block of JSON,
-because some clients show models only text.
+Content blocks of an upstream come first and unchanged. Structured content is repeated as a text block of JSON, because
+some clients show models only text. An error has no structured content, only its JSON: the SDKs compare that of errors,
+too, with the tool's output schema, and would replace the error by one of their own.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
 import mcp_types as types
 from django.conf import settings
+from pydantic import TypeAdapter, ValidationError
 
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
+from catalog.calls.content import complete_blocks
 from catalog.core.canonical_json import format_utc
+from catalog.core.content import OWN_KEYS, described_block, holds_json, text_of
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call, ToolVersion
 from catalog.rest.problems import ProblemDetails, problem_for
-from catalog.results import STANDARD_FIELDS
+from catalog.results import NO_MESSAGE, STANDARD_FIELDS, TRUNCATION_MARK, ResultWarning, render_value
 from catalog.schemas import compile_schema
 from catalog.states import CallStatus
 from plans.engine import model_texts
 
 Schema = dict[str, Any]
 
-PENDING, RUNNING = "pending_approval", "running"
+PENDING, RUNNING, HIDDEN = "pending_approval", "running", "hidden"
 NEXT = {
     PENDING: (
         "A person must approve this call before it runs. Call approval_result with this approval_id to learn the "
@@ -48,6 +52,31 @@ PENDING_SCHEMA: Schema = {
     },
     "required": ["status", "approval_id", "url", "expires_at", "next"],
 }
+HIDDEN_SCHEMA: Schema = {
+    "type": "object",
+    "description": "The call succeeded; the tool does not show its value to models.",
+    "properties": {"status": {"const": HIDDEN}, "message": {"type": "string"}},
+    "required": ["status", "message"],
+}
+WARNED_SCHEMA: Schema = {
+    "type": "object",
+    "description": "The call succeeded, and something was wrong with its result, such as that it was cut.",
+    "properties": {
+        "warnings": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "code": {"enum": ["output_schema", "not_json", "cut"]},
+                    "message": {"type": "string"},
+                },
+                "required": ["code", "message"],
+            },
+        }
+    },
+    "required": ["warnings"],
+}
 ENDED_WITHOUT_RUN = {
     RequestStatus.REJECTED: "rejected",
     RequestStatus.EXPIRED: "expired",
@@ -60,7 +89,6 @@ ENDED_WITHOUT_RUN = {
 UNKNOWN_OUTCOME = (
     "Nobody knows whether this call took effect. A person has to settle that; do not make the same call again."
 )
-EDITED = "A person changed these arguments before approving the call: {fields}."
 
 
 def text_block(text: str) -> types.TextContent:
@@ -68,13 +96,20 @@ def text_block(text: str) -> types.TextContent:
     return types.TextContent(text=text)
 
 
+def json_block(value: object) -> types.TextContent:
+    """Return a block of text that is the JSON of a value."""
+    return text_block(json.dumps(value, ensure_ascii=False))
+
+
 def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool = False) -> types.CallToolResult:
-    """Return a result with a message and structured content, which is repeated as text."""
+    """Return a result with a message and structured content as text; unless it is an error, also as such."""
     blocks: list[Any] = [text_block(message)] if message else []
     if structured is None:
         return types.CallToolResult(content=blocks, is_error=is_error)
-    blocks.append(text_block(json.dumps(structured, ensure_ascii=False)))
-    return types.CallToolResult(content=blocks, structured_content=dict(structured), is_error=is_error)
+    blocks.append(json_block(structured))
+    return types.CallToolResult(
+        content=blocks, structured_content=None if is_error else dict(structured), is_error=is_error
+    )
 
 
 def pending_result(request: ApprovalRequest) -> types.CallToolResult:
@@ -110,10 +145,13 @@ def ended_result(call: Call, request: ApprovalRequest | None) -> types.CallToolR
         return _completed(call)
     status = _status_of(call, request)
     reason = UNKNOWN_OUTCOME if call.status == CallStatus.OUTCOME_UNKNOWN else reason_of(call)
-    structured: dict[str, Any] = {"status": status, "error": reason}
+    facts: dict[str, Any] = {"status": status, "error": reason}
     if request is not None:
-        structured["approval_id"] = request.public_id
-    return result(reason, structured, is_error=True)
+        facts["approval_id"] = request.public_id
+    if call.status == CallStatus.FAILED and call.content:  # the upstream's own words
+        blocks = [*content_blocks(call), json_block(facts)]
+        return types.CallToolResult(content=blocks, is_error=True)
+    return result(reason, facts, is_error=True)
 
 
 def _status_of(call: Call, request: ApprovalRequest | None) -> str:
@@ -129,14 +167,108 @@ def reason_of(call: Call) -> str:
 
 
 def _completed(call: Call) -> types.CallToolResult:
-    response = call.response_json or {}
-    message = call.message or "OK"
-    fields = response.get("edited", {}).get("fields")
-    if fields:
-        message += "\n\n" + EDITED.format(fields=", ".join(fields))
+    """Return the result of a completed call: its blocks, or message and value, then the structured content as text."""
+    response, schema = call.response_json or {}, output_schema_of(call.version_id)
+    message, notes = call.message if call.message != NO_MESSAGE else "", list[str]()
+    if "edited" in response and (call.content or message.endswith(f": {', '.join(response['edited']['fields'])}.")):
+        message, notes = "", [message]  # it only says what was edited, and an upstream's blocks come first
     if hasattr(call, "model_text") and call.model_text.is_left_out:
-        return result(f"{message}\n\n{model_texts.VALUE_HIDDEN}", None)
-    return result(message, structured_value(response, output_schema_of(call.version_id)))
+        return _hidden(message, notes, schema)
+    structured = _structured_content(call, response, schema)
+    warnings = call.warnings_json
+    if structured is not None and not warnings and not _fits(structured, schema):
+        warnings = [ResultWarning("output_schema", "The result does not match the tool's output schema.").as_json()]
+    if warnings and structured is not None:
+        structured = _with_warnings(structured, warnings)
+    elif warnings:
+        notes += [each["message"] for each in warnings]
+    blocks: list[Any] = content_blocks(call)
+    if not blocks and not message:
+        message = _value_text(call, structured) or ("" if call.content else NO_MESSAGE)
+    blocks = [*([text_block(message)] if message else []), *blocks]
+    if structured is not None and not _is_held(structured, blocks):
+        blocks.append(json_block(structured))
+    blocks += [text_block(each) for each in notes]
+    return types.CallToolResult(content=blocks, structured_content=structured)
+
+
+def _hidden(message: str, notes: Sequence[str], schema: Schema | None) -> types.CallToolResult:
+    """Return the result whose value the tool hides from models; a listed output schema requires that it says so."""
+    structured = {"status": HIDDEN, "message": model_texts.VALUE_HIDDEN}
+    texts = [*([message] if message else []), model_texts.VALUE_HIDDEN, *notes]
+    blocks: list[Any] = [text_block(each) for each in texts]
+    if schema is None:
+        return types.CallToolResult(content=blocks)
+    return types.CallToolResult(content=[*blocks, json_block(structured)], structured_content=structured)
+
+
+def content_blocks(call: Call) -> list[types.ContentBlock]:
+    """Return the content blocks of a call as it received them; what was not kept in full says so."""
+    return [_content_block(each) for each in complete_blocks(call)]
+
+
+def _content_block(block: dict[str, Any]) -> types.ContentBlock:
+    """Return a stored block in the form of the SDK; one of a type that MCP does not know is its JSON as text."""
+    text = text_of(block)
+    if block.get("cut") and text is None:
+        return text_block(f"[{described_block(block)}]")
+    plain = {name: each for name, each in block.items() if name not in OWN_KEYS}
+    if block.get("cut"):
+        return text_block(f"{text}{TRUNCATION_MARK}")
+    try:
+        return _BLOCK.validate_python(plain, by_name=False)
+    except ValidationError:
+        return json_block(plain)
+
+
+_BLOCK: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
+
+
+def _structured_content(call: Call, response: Mapping[str, Any], schema: Schema | None) -> dict[str, Any] | None:
+    """Return the value as structured content.
+
+    None for a result of blocks without a declared schema whose value is their text: an upstream sends no structured
+    content with it, either.
+    """
+    results = response.get("results", [])
+    if call.content and schema is None:
+        if len(results) == 1 and isinstance(results[0], dict):
+            return dict(results[0])
+        if not results or (len(results) == 1 and isinstance(results[0], str)):
+            return None
+    return structured_value(response, schema)
+
+
+def _fits(structured: Mapping[str, Any], schema: Schema | None) -> bool:
+    """Return whether structured content fits the output schema that its tool is listed with."""
+    if schema is None:
+        return True
+    value = structured if schema.get("type") == "object" else structured.get("result")
+    return not compile_schema(schema).problems(value)
+
+
+def _with_warnings(structured: dict[str, Any], warnings: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    whole = {"result": structured} if "warnings" in structured else structured
+    return {**whole, "warnings": [*warnings]}
+
+
+def _value_text(call: Call, structured: Mapping[str, Any] | None) -> str:
+    """Return the value of a call as models read it; empty without one."""
+    if hasattr(call, "model_text"):
+        return str(call.model_text.text)
+    value: Any = structured
+    if structured is not None and structured.keys() == {"result"}:
+        value = structured["result"]
+    elif structured is not None and structured.keys() == {"results"}:
+        results = structured["results"]
+        value = results[0] if len(results) == 1 else results or None
+    return render_value(value)
+
+
+def _is_held(structured: object, blocks: Sequence[types.ContentBlock]) -> bool:
+    """Return whether a text block holds structured content as JSON."""
+    texts = [{"type": "text", "text": each.text} for each in blocks if isinstance(each, types.TextContent)]
+    return holds_json(texts, structured)
 
 
 @lru_cache(maxsize=4_096)
@@ -174,10 +306,11 @@ def _declared_value(results: list[Any], schema: Schema) -> Any:
     return single
 
 
-def listed_output_schema(schema: Schema | None, *, may_wait: bool) -> Schema | None:
-    """Return the output schema for the list; with `may_wait` it also admits the pending result.
+def listed_output_schema(schema: Schema | None) -> Schema | None:
+    """Return the output schema for the list, which also admits pending, hidden and warned results.
 
-    None for a tool without a schema, and for schemas with references that break inside another schema.
+    Clients compare results with the schema of their last list, and policies change after that. None for a tool without
+    a schema, and for schemas with references that break inside another schema.
     """
     if schema is None or not all(each.startswith("#/$defs/") for each in references_in(schema)):
         return None
@@ -186,7 +319,7 @@ def listed_output_schema(schema: Schema | None, *, may_wait: bool) -> Schema | N
     own.pop("$schema", None)
     if own.get("type") != "object":
         own = {"type": "object", "properties": {"result": own}, "required": ["result"]}
-    listed = {"type": "object", "anyOf": [own, PENDING_SCHEMA]} if may_wait else own
+    listed: Schema = {"type": "object", "anyOf": [own, PENDING_SCHEMA, HIDDEN_SCHEMA, WARNED_SCHEMA]}
     return listed | ({"$defs": definitions} if definitions else {})
 
 

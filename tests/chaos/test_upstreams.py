@@ -138,7 +138,7 @@ def test_call_runs_once_whenever_the_process_is_killed(kill, serving, agent, tmp
     outcome = agent.outcome(held["approval_id"])
     assert outcome["isError"] == (kill == "during"), outcome
     if kill != "during":
-        assert outcome["structuredContent"] == {"results": [ARGUMENTS]}
+        assert outcome["structuredContent"] == ARGUMENTS
     assert done.read_text().count("\n") == 1
     assert_invariants()
 

@@ -40,7 +40,7 @@ def test_body_is_kept_as_the_closest_value():
         result = answer_of(Body(data, content_type, len(data)), "https://x.example/")
         assert (result.value, [each.code for each in result.warnings]) == (value, codes)
         assert result.success
-        assert result.content == ()
+        assert result.content is None
 
     assert faults(check, KEPT) == {}
 
@@ -54,7 +54,7 @@ def test_body_is_kept_as_the_closest_value():
 )
 def test_binary_body_is_a_block(content_type, data, block):
     result = answer_of(Body(data, content_type, len(data)), "https://x.example/a?key=s3cret")
-    assert result.content == (block,)
+    assert result.content == [block]
     assert result.value == {"content_type": content_type or "unknown", "bytes": len(data)}
 
 
