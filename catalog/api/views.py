@@ -116,7 +116,9 @@ class SpecificationField(serializers.JSONField):
 class ToolBody(StrictSerializer):
     """A tool whose calls are HTTP requests."""
 
-    specification = SpecificationField(help_text="gram, or an object with `name`, `description` and `schema`.")
+    specification = SpecificationField(
+        help_text="gram, or an object with `name` (snake_case), `description` and `schema` or `typeSignature`."
+    )
     safety_level = StrictChoiceField(choices=LEVELS)
     categories = serializers.ListField(
         child=StrictTextField(max_length=MAX_CATEGORY), required=False, max_length=MAX_CATEGORIES

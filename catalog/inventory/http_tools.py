@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.egress import RequestNotSent, check_url
 from catalog.definitions.levels import SafetyLevel
-from catalog.definitions.tool import CATALOG_NAME
+from catalog.definitions.tool import SNAKE_CASE
 from catalog.errors import Conflict, ToolDefinitionError, TypeSignatureError, field_error
 from catalog.gram import ToolSpecification
 from catalog.inventory import search, snapshot
@@ -55,9 +56,9 @@ def create_http_tool(
 ) -> Tool:
     """Store a tool whose calls are HTTP requests; return its row.
 
-    `specification` is gram text, or JSON with `name`, `description` and `schema` or `type_signature`. `http` has
-    `method`, `url` and optionally `headers` (stored encrypted) and `timeout`. Raises NotAllowed, ParameterError naming
-    the field, and Conflict if the name is taken.
+    `specification` is gram text, or JSON with `name`, `description` and `typeSignature` or `schema`; beside a signature
+    the schema is ignored. `http` has `method`, `url` and optionally `headers` (stored encrypted) and `timeout`. Raises
+    NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
     """
     if not can_override(by):
         raise NotAllowed("Only an administrator may create tools.")
@@ -106,9 +107,7 @@ def update_http_tool(
         old, version = Definition.from_json(row.definition or {}), row.current_version
         new = old
         if "specification" in values:
-            name, description, schema = _read_specification(values["specification"])
-            if name != row.name:
-                raise field_error("specification.name", "invalid", f"The name {row.name} cannot be changed.")
+            _, description, schema = _read_specification(values["specification"], row.name)
             new = replace(old, description=description, input_schema=schema)
         new = _with_request(new, {**(shown_request(row, by) or {}), **values.get("http", {})})
         if new == old:
@@ -183,29 +182,53 @@ def _fields(definition: Definition) -> dict[str, Any]:
     }
 
 
-def _read_specification(given: str | Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """Return name, description and schema. Raises ParameterError."""
-    name: object
-    description: object
-    schema: object
+def _read_specification(given: str | Mapping[str, Any], kept_name: str = "") -> tuple[str, str, dict[str, Any]]:
+    """Return name, description and schema; `kept_name` is that of a tool that exists. Raises ParameterError."""
+    if isinstance(given, Mapping):
+        _check_name(given.get("name"), kept_name)
+        if not isinstance(given.get("description"), str) or not clean_text(given["description"]):
+            raise field_error("specification.description", "invalid", "Describe the tool: models choose by it.")
     try:
         if isinstance(given, str):
-            read = ToolSpecification.from_gram(given)
-            name, description, schema = read.name, read.description, read.schema
-        elif "type_signature" in given:
-            read = ToolSpecification(given.get("name", ""), given.get("description", ""), given["type_signature"])
-            name, description, schema = read.name, read.description, read.schema
+            specification = ToolSpecification.from_gram(given)
+            _check_name(specification.name, kept_name)
+        elif "typeSignature" in given:
+            specification = ToolSpecification.from_json(given)
         else:
-            name, description, schema = given.get("name"), given.get("description"), given.get("schema")
+            return given["name"], clean_text(given["description"]), _object_schema(given.get("schema"))
     except (TypeSignatureError, ToolDefinitionError) as error:
         raise field_error("specification", "invalid", str(error)) from None
-    if not isinstance(name, str) or not CATALOG_NAME.fullmatch(name) or is_reserved(name):
-        raise field_error("specification.name", "invalid", "A name is 1 to 64 letters, digits, '_' or '-'.")
-    if not isinstance(description, str) or not clean_text(description):
-        raise field_error("specification.description", "invalid", "Describe the tool: models choose by it.")
+    return specification.name, clean_text(specification.description), _object_schema(specification.schema)
+
+
+def _check_name(name: object, kept_name: str) -> None:
+    """Raise ParameterError unless a tool may be called so; the message proposes a name."""
+    if kept_name:
+        if name != kept_name:
+            raise field_error("specification.name", "invalid", f"The name {kept_name} cannot be changed.")
+        return
+    if not isinstance(name, str) or not SNAKE_CASE.fullmatch(name):
+        proposal = _snake_case(name) if isinstance(name, str) else ""
+        remedy = f" Use {proposal}." if SNAKE_CASE.fullmatch(proposal) and not is_reserved(proposal) else ""
+        message = f"A name is 1 to 64 of a-z, 0-9 and '_', and begins with a letter.{remedy}"
+        raise field_error("specification.name", "invalid", message)
+    if is_reserved(name):
+        raise field_error("specification.name", "invalid", f"The name {name} is reserved. Choose another one.")
+
+
+def _snake_case(name: str) -> str:
+    """Return a name in snake_case: `sayHello` becomes `say_hello`."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
+    return re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")[:64]
+
+
+def _object_schema(schema: object) -> dict[str, Any]:
+    """Return the schema of the arguments, which takes no others unless it says so. Raises ParameterError."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
-        raise field_error("specification.schema", "invalid", "The schema is one of an object, with its properties.")
-    return name, clean_text(description), {"additionalProperties": False, **schema}
+        message = "Give the arguments as `schema`, the JSON Schema of an object, or as `typeSignature`."
+        raise field_error("specification.schema", "invalid", message)
+    return {"additionalProperties": False, **schema}
 
 
 def _with_request(definition: Definition, http: Mapping[str, Any]) -> Definition:

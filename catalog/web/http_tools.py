@@ -37,7 +37,10 @@ class HttpToolFields(PageForm):
     specification = forms.CharField(
         label=gettext_lazy("Specification"),
         widget=forms.Textarea({"class": "grows", "rows": 4}),
-        help_text=gettext_lazy("gram, or JSON with “name”, “description” and “schema” (the JSON Schema of an object)."),
+        help_text=gettext_lazy(
+            "gram, or JSON with “name” (snake_case), “description” and “schema” (the JSON Schema of an object) or "
+            "“typeSignature”."
+        ),
     )
     method = forms.ChoiceField(label=gettext_lazy("Method"), choices=[(each, each) for each in METHODS])
     url = forms.CharField(

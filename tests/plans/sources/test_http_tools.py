@@ -12,6 +12,7 @@ from catalog.inventory.http_tools import create_http_tool
 from catalog.models import Tool
 from catalog.sources.settings import MASK, MAX_ERROR_TEXT
 from tests.builders import approve, call_of, make_plan, request_of, step, work_off
+from tests.corpus import faults
 from tests.http_server import serving
 from tests.rest import Rest, agent, wrong_paths
 
@@ -20,6 +21,40 @@ GRAM = SPECIFICATION.to_gram()
 PROPERTIES = {"id": {"type": "integer"}, "note": {"type": "string"}}
 SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["id"]}
 SECRET = "Bearer s3cret-value"
+
+
+HTTP = {"method": "GET", "url": "https://shop.example/orders/{id}"}
+
+
+def test_tool_is_created_from_a_specification_as_json(db, admin):
+    written = {**SPECIFICATION.to_json(), "schema": {"type": "array"}}
+    made = Rest(admin).post("tools/", {"specification": written, "http": HTTP, "safety_level": "safe"})
+    assert made.status_code == 201
+    assert made.json()["input_schema"] == {**SPECIFICATION.schema, "additionalProperties": False}
+    changed = {**written, "description": "Read one order.", "typeSignature": "(id::Int)==>(::String)"}
+    assert Rest(admin).patch("tools/read_order/", {"specification": changed}).status_code == 200
+
+
+NAMES = [
+    ("sayHello", "say_hello"), ("HTTPServer2", "http_server2"), ("say-hello", "say_hello"),
+    ("État actuel", "etat_actuel"),
+    ("2fa", None), ("日本", None), ("approval_result", None), ("", None), (7, None), ("a" * 65, "a" * 64),
+]  # fmt: skip
+
+
+def test_name_made_by_hand_is_snake_case_and_proposed(db, admin):
+    def check(name, proposal):
+        for form in ({"schema": SCHEMA}, {"typeSignature": "(id::Int)==>(::String)"}):
+            body = {"specification": {"name": name, "description": "d", **form}, "http": HTTP, "safety_level": "safe"}
+            refused = Rest(admin).post("tools/", body)
+            assert (refused.status_code, wrong_paths(refused)) == (422, ["specification.name"])
+            message = refused.json()["errors"][0]["message"]
+            assert message.endswith(f" Use {proposal}.") if proposal else " Use " not in message
+
+    assert faults(check, NAMES) == {}
+    gram = SPECIFICATION.to_gram().replace("read_order", "readOrder")
+    refused = Rest(admin).post("tools/", {"specification": gram, "http": HTTP, "safety_level": "safe"})
+    assert (refused.status_code, wrong_paths(refused)) == (422, ["specification.name"])
 
 
 class ShopServer(ThreadingHTTPServer):
