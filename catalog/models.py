@@ -71,6 +71,9 @@ class Source(models.Model):
         blank=True, help_text="Reason for which the tools could not be loaded; empty if they were."
     )
     enabled = models.BooleanField(default=True)
+    switched_at = models.DateTimeField(
+        null=True, help_text="Time at which a shipped set was last enabled or disabled; null while its default applies."
+    )
     url = models.TextField(blank=True, help_text="URL of the MCP server or the OpenAPI document.")
     command = models.JSONField(default=list, help_text="Program and arguments of a stdio MCP server.")
     document = models.TextField(blank=True, help_text="The OpenAPI document, if it was uploaded.")

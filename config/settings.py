@@ -260,6 +260,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "SafetyLevel": "catalog.inventory.selectors.LEVELS",
         "SourceKind": "catalog.api.sources.KINDS",
+        "ListedSourceKind": "catalog.api.sources.LISTED_KINDS",
         "SourceStatus": "catalog.api.sources.STATUSES",
         "ToolStatus": "catalog.api.serializers.TOOL_STATUSES",
         "OfferedChange": "catalog.api.sources.CHANGES",

@@ -12,7 +12,7 @@ from django.db import models
 from approvals.models import Instance
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
-from catalog.models import Tool
+from catalog.models import Source, Tool
 from catalog.tools.registry import get_all_tools, set_imported_tools
 from tests.rows import Kept, read
 
@@ -31,6 +31,7 @@ def fill_catalog() -> None:
         return
     before = read(_models())
     sync_tools()
+    Source.objects.update(enabled=True)  # the sets that ship, which are disabled at first
     snapshot.drop_snapshot()
     snapshot.callable_tools()
     # Its revision is compared with the database's when it is first used, as after a second.

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.errors import Conflict
 from catalog.inventory import sources
 from catalog.inventory.held_changes import accept_changes, held_digest
 from catalog.inventory.overrides import MAX_REASON
@@ -29,8 +30,10 @@ from catalog.rest.serializers import (
 from catalog.rest.views import Endpoint
 from catalog.sources.selection import MAX_CHOSEN, MAX_CHOSEN_LENGTH
 from catalog.sources.settings import MAX_ARGUMENTS, MAX_DOCUMENT, MAX_VALUE, masked, read_secrets
+from catalog.tools.registry import shipped_modules
 
 KINDS = [Source.Kind.MCP.value, Source.Kind.OPENAPI.value]
+LISTED_KINDS = [*KINDS, Source.Kind.PYTHON.value]
 STATUSES = Source.Status.values
 CHANGES = ("new", "changed", "same", "removed")
 
@@ -96,11 +99,12 @@ class AcceptanceBody(StrictSerializer):
 
 
 class SourceSerializer(serializers.Serializer[Any]):
-    """A source. Values of headers, query and environment are masked."""
+    """A source; of kind `python` a shipped set of tools. Values of headers, query and environment are masked."""
 
     id = serializers.IntegerField(source="pk")
     name = serializers.CharField()
-    kind = serializers.ChoiceField(choices=KINDS)
+    description = serializers.SerializerMethodField(help_text="What the tools of a shipped set do; else empty.")
+    kind = serializers.ChoiceField(choices=LISTED_KINDS)
     url = serializers.CharField()
     command = serializers.ListField(child=serializers.CharField())
     base_url = serializers.CharField()
@@ -120,6 +124,10 @@ class SourceSerializer(serializers.Serializer[Any]):
     drifted = serializers.SerializerMethodField()
     held = serializers.SerializerMethodField()
     last_sync_at = serializers.DateTimeField(allow_null=True)
+
+    def get_description(self, source: Source) -> str:
+        """Return what the tools of a shipped set do."""
+        return "" if source.is_imported else shipped_modules().get(source.name, "")
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_headers(self, source: Source) -> dict[str, str]:
@@ -194,21 +202,28 @@ class SourceEndpoint(Endpoint):
         sources.check_administrator(self.user)
 
     def source_or_404(self, name: str) -> Source:
-        """Return an imported source by its name. Raises Http404."""
-        source = sources.imported_sources().prefetch_related("tools").filter(name=name).first()
+        """Return an imported source or a shipped set by its name. Raises Http404."""
+        source = sources.switchable_sources().prefetch_related("tools").filter(name=name).first()
         if source is None:
             raise Http404
         return source
 
+    def imported_or_404(self, name: str) -> Source:
+        """Return an imported source by its name. Raises Http404, and Conflict for a shipped set."""
+        source = self.source_or_404(name)
+        if not source.is_imported:
+            raise Conflict("A set that ships with Toolgate is read when the server starts; it has no upstream.")
+        return source
+
 
 class SourceList(SourceEndpoint):
-    """The imported sources."""
+    """The imported sources and the shipped sets."""
 
     @extend_schema("sources_list", parameters=[PageQuery], responses=page_schema(SourceSerializer))
     def get(self, request: Request) -> Response:
-        """List the MCP servers and OpenAPI documents whose tools are in the catalog."""
+        """List the MCP servers and OpenAPI documents whose tools are in the catalog, and the sets that ship."""
         _, at = self.page_query(PageQuery)
-        page = paginate(sources.imported_sources().defer("document").prefetch_related("tools"), order="name", at=at)
+        page = paginate(sources.switchable_sources().defer("document").prefetch_related("tools"), order="name", at=at)
         return paginated_response(request, page, lambda source: SourceSerializer(source).data)
 
     @extend_schema(
@@ -242,7 +257,7 @@ class SourceDetail(SourceEndpoint):
 
     @extend_schema("sources_change", request=SourceChangeBody, responses=SourceSerializer)
     def patch(self, request: Request, name: str) -> Response:
-        """Change a source; it is synchronised in the background."""
+        """Change a source; it is synchronised in the background. A shipped set takes `enabled` only."""
         sources.update_source(self.source_or_404(name), self.body(SourceChangeBody), by=self.user)
         return self.get(request, name)
 
@@ -260,7 +275,7 @@ class SourceAcceptance(SourceEndpoint):
     def post(self, request: Request, name: str) -> Response:
         """Accept held changes of several tools. 422 if one of them is held no more, or has changed again."""
         body = self.body(AcceptanceBody)
-        accept_changes(self.source_or_404(name), body["held"], by=self.user, reason=body["reason"])
+        accept_changes(self.imported_or_404(name), body["held"], by=self.user, reason=body["reason"])
         return Response(SourceSerializer(self.source_or_404(name)).data)
 
 
@@ -270,4 +285,4 @@ class SourceSync(SourceEndpoint):
     @extend_schema("sources_sync", request=None, responses={200: SyncResultSerializer, **refusal_responses(502)})
     def post(self, request: Request, name: str) -> Response:
         """Read the upstream now and return what changed. 502 if it fails."""
-        return Response(sync_source(self.source_or_404(name)).as_dict())
+        return Response(sync_source(self.imported_or_404(name)).as_dict())

@@ -1,4 +1,4 @@
-"""Sources as rows: creating, changing and ending them."""
+"""Sources as rows: creating, changing and ending imported ones; enabling and disabling the sets that ship."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from catalog import signals
 from catalog.access.roles import NotAllowed
@@ -16,7 +16,7 @@ from catalog.errors import Conflict, ParameterError, SourceProblem, field_error
 from catalog.inventory import snapshot
 from catalog.inventory.imported_tools import refresh_implementations, rows_by_upstream
 from catalog.inventory.overrides import InvalidOverride, apply_overrides, can_override
-from catalog.inventory.sync import loaded_modules
+from catalog.inventory.sync import is_shipped_set, loaded_modules
 from catalog.inventory.versions import bump_revision, catalog_write_lock
 from catalog.models import Source
 from catalog.sources.openapi_document import read_document, server_of
@@ -32,6 +32,7 @@ from catalog.sources.settings import (
     read_secrets,
     unmasked,
 )
+from catalog.tools.registry import shipped_modules
 
 RETRY_AFTER = timedelta(minutes=1)
 """Age after which a failing source is due again."""
@@ -41,9 +42,18 @@ AUDITED = ("url", "command", "base_url", "only", "timeout", "trusted", "enabled"
 ADDRESS = ("url", "command", "document", "base_url")
 
 
+IMPORTED = Q(kind__in=(Source.Kind.MCP, Source.Kind.OPENAPI))
+
+
 def imported_sources() -> QuerySet[Source]:
     """Return the sources that were imported, by name."""
-    return Source.objects.filter(kind__in=(Source.Kind.MCP, Source.Kind.OPENAPI)).order_by("name")
+    return Source.objects.filter(IMPORTED).order_by("name")
+
+
+def switchable_sources() -> QuerySet[Source]:
+    """Return the sources that administrators enable and disable: imported ones and the shipped sets, by name."""
+    shipped = Q(kind=Source.Kind.PYTHON, name__in=shipped_modules())
+    return Source.objects.filter(IMPORTED | shipped).order_by("name")
 
 
 def create_source(
@@ -74,11 +84,13 @@ def is_name_taken(name: str) -> bool:
 def update_source(
     source: Source, values: Mapping[str, Any], *, by: User, any_command: bool = False, is_claimed: bool = False
 ) -> Source:
-    """Change a source; masks among headers and environment keep what is stored.
+    """Change a source; masks among headers and environment keep what is stored. Of a shipped set, only `enabled`.
 
     Levels that follow from `trusted` apply at once, since an administrator changed it. Raises as `create_source`.
     """
     check_administrator(by)
+    if not source.is_imported:
+        return _switch_set(source, values, by=by)
     if {"name", "kind"} & values.keys() and any(
         values[name] != getattr(source, name) for name in ("name", "kind") if name in values
     ):
@@ -100,6 +112,26 @@ def update_source(
             name: [before.get(name), value] for name, value in _facts(source).items() if value != before.get(name)
         }
         signals.record_fact("source.changed", by=by, source=source.name, fields=sorted(values), changes=changed)
+    snapshot.drop_snapshot()
+    return source
+
+
+def _switch_set(source: Source, values: Mapping[str, Any], *, by: User) -> Source:
+    """Enable or disable a shipped set. Raises ParameterError for any other change, and Conflict for another module."""
+    if not is_shipped_set(source.name):
+        raise Conflict("Only imported sources and the sets that ship with Toolgate can be changed.")
+    other = next((name for name in values if name != "enabled"), None)
+    if other is not None:
+        message = "A set that ships with Toolgate can only be enabled or disabled."
+        raise field_error(other, "invalid", message)
+    with catalog_write_lock():
+        source = Source.objects.select_for_update().get(pk=source.pk)
+        before, source.enabled = source.enabled, values.get("enabled", source.enabled)
+        source.switched_at = clock.now()
+        source.save(update_fields=["enabled", "switched_at"])
+        bump_revision()
+        changes = {"enabled": [before, source.enabled]} if before != source.enabled else {}
+        signals.record_fact("source.changed", by=by, source=source.name, fields=sorted(values), changes=changes)
     snapshot.drop_snapshot()
     return source
 

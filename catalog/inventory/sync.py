@@ -7,6 +7,7 @@ overrides stay. If code lowers a level, the old level stays until an administrat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
+from django.conf import settings
 from django.db.models import QuerySet
 
 from catalog import signals
@@ -25,9 +26,9 @@ from catalog.inventory.versions import (
     version_facts,
     with_overrides,
 )
-from catalog.models import Category, Implementation, Source, Tool
+from catalog.models import Call, Category, Implementation, Source, Tool
 from catalog.signals import Fact
-from catalog.tools.registry import broken_modules, get_all_tools, initialize_tools, loaded_variants
+from catalog.tools.registry import SHIPPED_PACKAGE, broken_modules, get_all_tools, initialize_tools, loaded_variants
 
 MAX_SOURCE_NAME = 128
 
@@ -83,11 +84,13 @@ def sync_registered_tools() -> SyncResult:
         _record_broken_modules()
         rows = {row.name: row for row in _synced_rows()}
         _give_up_imported_names(rows)
+        enabled = list(_enable_named_sets())
+        told += enabled
         for tool in get_all_tools().values():
             told += _sync_tool(tool, rows.pop(tool.name, None), changes)
         told += _remove_missing_tools(rows.values(), changes)
         search.index_changed_tools()
-        if changes:
+        if changes or enabled:
             bump_revision()
         for fact in told:  # last: each locks the head of the audit log, and calls then wait for this transaction
             signals.record_fact(fact.kind, **fact.data)
@@ -122,6 +125,21 @@ def _give_up_imported_names(rows: Mapping[str, Tool]) -> None:
 
 def _python_source_defaults(error: str = "") -> dict[str, object]:
     return {"kind": Source.Kind.PYTHON, "trusted": True, "error": error}
+
+
+def _enable_named_sets() -> Iterator[Fact]:
+    """Enable the shipped sets that TOOLGATE_TOOLS names, except those that an administrator enabled or disabled."""
+    named = [name for name in settings.TOOLGATE_TOOLS if is_shipped_set(name)]
+    for source in Source.objects.filter(name__in=named, enabled=False, switched_at=None):
+        source.enabled = True
+        source.save(update_fields=["enabled"])
+        facts = {"fields": ["enabled"], "changes": {"enabled": [False, True]}, "setting": "TOOLGATE_TOOLS"}
+        yield Fact("source.changed", data={"source": source.name, **facts})
+
+
+def is_shipped_set(name: str) -> bool:
+    """Return whether a source of this name is one of the sets of tools that ship with Toolgate."""
+    return name.rpartition(".")[0] == SHIPPED_PACKAGE
 
 
 def _sync_tool(tool: LoadedTool, row: Tool | None, changes: SyncResult) -> Iterator[Fact]:
@@ -167,7 +185,13 @@ def _sync_source(row: Tool, tool: LoadedTool) -> bool:
 
 
 def _get_or_create_source(tool: LoadedTool) -> Source:
-    source, _ = Source.objects.get_or_create(name=_module_name(tool), defaults=_python_source_defaults())
+    """Return the source of a tool's module. A new shipped set is disabled, unless it is named or has calls."""
+    name = _module_name(tool)
+    source = Source.objects.filter(name=name).first()
+    if source is None:
+        is_asked_for = not is_shipped_set(name) or name in settings.TOOLGATE_TOOLS
+        enabled = is_asked_for or Call.objects.filter(tool_name=tool.name).exists()
+        source = Source.objects.create(name=name, enabled=enabled, **_python_source_defaults())
     return source
 
 

@@ -137,6 +137,7 @@ def _failing_line(error: BaseException, module: str) -> int | None:
 
 
 SHIPPED_TOOLSETS = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
+SHIPPED_PACKAGE = "catalog.toolsets"
 ENTRY_POINT_GROUP = "toolgate.tools"
 RESERVED_NAMES = frozenset({"agent_turn", "approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
 """Names with a special meaning in the layers above, also without a configured model."""
@@ -263,7 +264,7 @@ def initialize_tools() -> None:
     A module that fails to load has no tools, and `broken_modules` has the reason.
     """
     for toolset in SHIPPED_TOOLSETS:
-        _register_from(importlib.import_module(f"catalog.toolsets.{toolset}"))
+        _register_from(importlib.import_module(f"{SHIPPED_PACKAGE}.{toolset}"))
     for module, when in _modules_above.items():
         if when():
             _register_from(importlib.import_module(module), take=_store_tool)
@@ -273,6 +274,13 @@ def initialize_tools() -> None:
     for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         _load_module(entry_point.module, entry_point.load)
     logger.info("tools_initialized count=%d", len(_TOOLS))
+
+
+def shipped_modules() -> dict[str, str]:
+    """Return the modules of the shipped toolsets, each with the first paragraph of its documentation."""
+    names = [f"{SHIPPED_PACKAGE}.{toolset}" for toolset in SHIPPED_TOOLSETS]
+    texts = {name: inspect.getdoc(importlib.import_module(name)) or "" for name in names}
+    return {name: " ".join(text.partition("\n\n")[0].split()) for name, text in texts.items()}
 
 
 def broken_modules() -> dict[str, str]:

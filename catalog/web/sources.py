@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.db import models
+from django.db.models import Prefetch
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.text import normalize_newlines
@@ -18,9 +19,11 @@ from django.views.decorators.http import require_POST, require_safe
 from catalog.errors import ParameterError, SourceProblem, UpstreamUnavailable
 from catalog.inventory import held_changes, source_sync, sources
 from catalog.inventory.overrides import MAX_REASON, InvalidOverride
+from catalog.inventory.selectors import LEVELS
 from catalog.models import Source, Tool
 from catalog.sources.selection import parse_only, write_only
 from catalog.sources.settings import masked, read_secrets
+from catalog.tools.registry import shipped_modules
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
@@ -40,6 +43,11 @@ STATUS_BADGES: Mapping[str, Badge] = {
     Source.Status.FAILING: Badge(Source.Status.FAILING.label, "fail", "danger"),
     Source.Status.DISABLED: Badge(Source.Status.DISABLED.label, "off", "idle"),
 }
+SET_BADGES: Mapping[bool, Badge] = {
+    True: Badge(gettext_lazy("Enabled"), "ok", "ok"),
+    False: STATUS_BADGES[Source.Status.DISABLED],
+}
+"""Badges of shipped sets by whether they are enabled: nothing connects to them."""
 TOOL_BADGES: Mapping[str, Badge] = {
     "ready": Badge(gettext_lazy("Ready"), "ok", "ok"),
     "drifted": Badge(gettext_lazy("Change held"), "retry", "warn"),
@@ -286,12 +294,32 @@ def _held_choice(tool: Tool) -> str:
 @require_safe
 @administrator_required
 def source_list(request: PageRequest) -> HttpResponse:
-    """Show all sources with their state."""
-    rows = [
-        (source, STATUS_BADGES[source.status], _counts(source))
-        for source in sources.imported_sources().defer("document", "secrets").prefetch_related("tools")
-    ]
-    return render(request, "sources/sources.html", {"section": "sources", "rows": rows})
+    """Show all sources with their state, and the sets that ship with what their tools do."""
+    found = sources.switchable_sources().defer("document", "secrets", "tool_settings")
+    found = found.prefetch_related(Prefetch("tools", Tool.objects.select_related("current_version")))
+    texts = shipped_modules()
+    shown = {
+        "section": "sources",
+        "rows": [(source, badge_of(source), _counts(source)) for source in found if source.is_imported],
+        "sets": [
+            (source, badge_of(source), texts[source.name], _names_by_level(source))
+            for source in found
+            if not source.is_imported
+        ],
+    }
+    return render(request, "sources/sources.html", shown)
+
+
+def badge_of(source: Source) -> Badge:
+    """Return the badge of a source's state."""
+    return STATUS_BADGES[source.status] if source.is_imported else SET_BADGES[source.enabled]
+
+
+def _names_by_level(source: Source) -> list[tuple[str, list[str]]]:
+    """Return the names of a source's tools by level, safe ones first."""
+    offered = [tool for tool in source.tools.all() if tool.registered and tool.current_version]
+    levels = {level: [tool.name for tool in offered if tool.current_version.safety_level == level] for level in LEVELS}  # type: ignore[union-attr] # filtered above
+    return [(level, names) for level, names in levels.items() if names]
 
 
 def _counts(source: Source) -> dict[str, int]:
@@ -337,9 +365,11 @@ def source_detail(request: PageRequest, name: str) -> HttpResponse:
 def change_source(request: PageRequest, name: str) -> HttpResponse:
     """Change the settings of a source, or switch it on or off."""
     source = _source_or_404(name)
-    if "enabled" in request.POST:
-        sources.update_source(source, {"enabled": request.POST["enabled"] == "yes"}, by=request.user)
-        return redirect("source", name)
+    if "enabled" in request.POST or not source.is_imported:
+        source = sources.update_source(source, {"enabled": request.POST.get("enabled") == "yes"}, by=request.user)
+        done = _("Enabled %(name)s.") if source.enabled else _("Disabled %(name)s.")
+        messages.success(request, done % {"name": source.name})
+        return redirect("source", name) if source.is_imported else redirect("sources")
     form = SourceSettingsForm(source, request.POST, request.FILES)
     if form.is_valid():
         with form.refusals_shown():
@@ -353,7 +383,7 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
 @administrator_required
 def sync_source(request: PageRequest, name: str) -> HttpResponse:
     """Read the upstream now."""
-    synchronise(request, _source_or_404(name))
+    synchronise(request, _imported_or_404(name))
     return redirect("source", name)
 
 
@@ -361,7 +391,7 @@ def sync_source(request: PageRequest, name: str) -> HttpResponse:
 @administrator_required
 def accept_changes(request: PageRequest, name: str) -> HttpResponse:
     """Accept the held changes of a source that the page showed."""
-    source = _source_or_404(name)
+    source = _imported_or_404(name)
     form = AcceptanceForm(_held_tools(source), request.POST)
     if form.is_valid():
         try:
@@ -378,6 +408,10 @@ def _held_tools(source: Source) -> list[Tool]:
 
 
 def _source_or_404(name: str) -> Source:
+    return get_object_or_404(sources.switchable_sources(), name=name)
+
+
+def _imported_or_404(name: str) -> Source:
     return get_object_or_404(sources.imported_sources(), name=name)
 
 
@@ -388,17 +422,20 @@ def _render_detail(
     acceptance: AcceptanceForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    tools = source.tools.exclude(definition=None).select_related("current_version", "held_version").order_by("name")
+    offered = source.tools.exclude(definition=None) if source.is_imported else source.tools.filter(registered=True)
+    tools = offered.select_related("current_version", "held_version").order_by("name")
     held = [tool for tool in tools if tool.held_version]
     shown = {
         "section": "sources",
         "source": source,
-        "badge": STATUS_BADGES[source.status],
+        "description": shipped_modules().get(source.name, ""),
+        "badge": badge_of(source),
         "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools],
         "held": [(tool, _held_choice(tool), held_change(tool)) for tool in held],
         "acceptance": acceptance or AcceptanceForm(held),
-        "form": form or SourceSettingsForm(source, initial=_initial(source)),
     }
+    if source.is_imported:
+        shown["form"] = form or SourceSettingsForm(source, initial=_initial(source))
     return render(request, "sources/source.html", shown, status=status)
 
 

@@ -1,4 +1,4 @@
-"""The demo's source: an MCP server of a real package, which tells and converts times."""
+"""The demo's sources: the sets that ship, and an MCP server of a real package, which tells and converts times."""
 
 import sys
 
@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 
 from catalog.errors import ToolgateError
 from catalog.inventory.source_sync import sync_source
-from catalog.inventory.sources import create_source
+from catalog.inventory.sources import create_source, switchable_sources, update_source
 from catalog.models import Source
 
 TIME_SERVER = {
@@ -17,8 +17,15 @@ TIME_SERVER = {
 }
 
 
+def enable_shipped_sets() -> None:
+    """Enable the sets of tools that ship with Toolgate, except those that a person enabled or disabled."""
+    administrator = User.objects.get(username="admin")
+    for source in switchable_sources().filter(kind=Source.Kind.PYTHON, enabled=False, switched_at=None):
+        update_source(source, {"enabled": True}, by=administrator)
+
+
 def make_sources() -> str:
-    """Add the source unless it exists, and import its tools; return a sentence if that failed."""
+    """Add the source of times unless it exists, and import its tools; return a sentence if that failed."""
     source = Source.objects.filter(name=TIME_SERVER["name"]).first()
     try:
         if source is None:

@@ -27,6 +27,7 @@ from catalog.access.roles import NotAllowed, user_display_name
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ToolgateError
+from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
@@ -34,7 +35,7 @@ from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, is_fragment_request, server_address, sign_in_required
 from plans.models import Plan
 from plans.web.access import error_status
-from plans.web.connect_snippets import CLAUDE_CODE, CLIENTS, TOKEN, McpClient, Snippet
+from plans.web.connect_snippets import CLAUDE_CODE, CLIENTS, EXAMPLE_TOOL, TOKEN, McpClient, Snippet
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SCOPES_BY_ACCESS = {
@@ -140,6 +141,12 @@ class ConnectPage:
     def clients(self) -> list[McpClient]:
         """The clients to choose from."""
         return list(CLIENTS.values())
+
+    @property
+    def disabled_example(self) -> str:
+        """The source of the tool that the snippets call, if it is disabled; else empty."""
+        target = snapshot.callable_tool(EXAMPLE_TOOL)
+        return target.source if target is not None and not target.enabled else ""
 
     @property
     def snippets(self) -> list[Snippet]:

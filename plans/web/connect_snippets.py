@@ -10,6 +10,8 @@ from dataclasses import dataclass
 ADDRESS = "https://toolgate.example.org"
 """Stands for the address of this server."""
 TOKEN = "tg_your-token"  # noqa: S105 - stands for the text of a token
+EXAMPLE_TOOL = "render_text"
+"""The tool that the snippets call."""
 EXPORT = f"export TOOLGATE_TOKEN='{TOKEN}'"
 
 

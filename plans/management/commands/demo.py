@@ -19,7 +19,7 @@ from plans.demo.agents import make_agents
 from plans.demo.people import DemoSignIn, reset_people, reset_tokens
 from plans.demo.policies import make_policies
 from plans.demo.scenes import make_plans
-from plans.demo.sources import make_sources
+from plans.demo.sources import enable_shipped_sets, make_sources
 from plans.management.commands.serve import link_to
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
@@ -53,6 +53,7 @@ class Command(BaseCommand):
         sync_tools()
         try:
             people, tokens = reset_people(), reset_tokens()
+            enable_shipped_sets()
             make_policies()
             make_agents()
             source_problem = make_sources()

@@ -12,12 +12,12 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 
-from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import _TOOLS, initialize_tools
 from plans.actions.change import change_plan, read_plan_change
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import approve, assert_gapless, events_of
+from tests.catalogs import fill_catalog
 from tests.conftest import forget_what_was_read
 from tests.waiting import eventually
 
@@ -37,7 +37,7 @@ def examples(transactional_db: None, workspace: Path, admin: User, monkeypatch: 
     settings.TOOLGATE_TOOLS = ["slow_and_shaky"]
     initialize_tools()
     forget_what_was_read()
-    sync_tools()
+    fill_catalog()
     yield
     for name in ("fetch_shakily", "take_time"):
         _TOOLS.pop(name)
