@@ -27,8 +27,7 @@ from catalog.access.roles import NotAllowed, user_display_name
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict, ToolgateError
-from catalog.inventory import snapshot
-from catalog.models import ApiToken, Call
+from catalog.models import ApiToken, Call, Tool
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
 from catalog.ui.page_forms import PageForm
@@ -145,8 +144,8 @@ class ConnectPage:
     @property
     def disabled_example(self) -> str:
         """The source of the tool that the snippets call, if it is disabled; else empty."""
-        target = snapshot.callable_tool(EXAMPLE_TOOL)
-        return target.source if target is not None and not target.enabled else ""
+        disabled = Tool.objects.filter(name=EXAMPLE_TOOL, source__enabled=False)
+        return disabled.values_list("source__name", flat=True).first() or ""
 
     @property
     def snippets(self) -> list[Snippet]:
