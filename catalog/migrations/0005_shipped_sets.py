@@ -12,7 +12,7 @@ def disable_unused_sets(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalog", "0003_source_api_origin"),
+        ("catalog", "0004_call_content"),
     ]
 
     operations = [
