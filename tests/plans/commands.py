@@ -8,6 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+SHIPPED_SETS = (
+    "catalog.toolsets.finance,catalog.toolsets.introspection,catalog.toolsets.text,catalog.toolsets.workspace"
+)
+"""The value of TOOLGATE_TOOLS that enables these sets in a new installation."""
 SET_UP = """
 from django.contrib.auth.models import Group, User
 from catalog.access.tokens import create_token

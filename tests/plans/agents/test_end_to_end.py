@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.plans.commands import ROOT, address_of, manage
+from tests.plans.commands import ROOT, SHIPPED_SETS, address_of, manage
 from tests.plans.model_server import ModelServer, Reply, model_server
 from tests.waiting import eventually
 
@@ -93,6 +93,7 @@ def installation(model: ModelServer, migrated: Path, tmp_path: Path) -> Installa
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
     environment = kept | {
         "DATABASE_URL": f"sqlite:///{tmp_path / 'db.sqlite3'}",
+        "TOOLGATE_TOOLS": SHIPPED_SETS,
         "TOOLGATE_WORKSPACE": str(tmp_path / "workspace"),
         "TOOLGATE_UNDO_SECONDS": "0",
         "TOOLGATE_LEASE_SECONDS": "3",

@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from websockets.sync.client import connect
 
-from tests.plans.commands import ROOT, SET_UP, address_of, manage
+from tests.plans.commands import ROOT, SET_UP, SHIPPED_SETS, address_of, manage
 from tests.waiting import eventually
 
 PLAN = {"goal": "Say hello", "steps": [{"step_id": 1, "description": "Say it", "tool": "render_text"}]}
@@ -29,7 +29,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Settings of a separate installation on SQLite."""
     home = tmp_path_factory.mktemp("installation")
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
-    return {**kept, "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}", "TOOLGATE_WORKSPACE": str(home / "workspace")}
+    return {
+        **kept,
+        "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}",
+        "TOOLGATE_TOOLS": SHIPPED_SETS,
+        "TOOLGATE_WORKSPACE": str(home / "workspace"),
+    }
 
 
 @pytest.fixture(scope="module")

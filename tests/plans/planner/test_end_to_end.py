@@ -11,7 +11,7 @@ from shutil import copy
 import httpx
 import pytest
 
-from tests.plans.commands import ROOT, SET_UP, address_of, manage
+from tests.plans.commands import ROOT, SET_UP, SHIPPED_SETS, address_of, manage
 from tests.plans.factories import GREETING_PLAN
 from tests.plans.model_server import ModelServer, model_server
 from tests.waiting import eventually
@@ -35,6 +35,7 @@ def installation(
     kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")}
     environment = kept | {
         "DATABASE_URL": f"sqlite:///{home / 'db.sqlite3'}",
+        "TOOLGATE_TOOLS": SHIPPED_SETS,
         "TOOLGATE_WORKSPACE": str(home / "workspace"),
         "TOOLGATE_MODEL": "openai:scripted",
         "OPENAI_BASE_URL": model.url,
