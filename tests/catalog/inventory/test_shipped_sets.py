@@ -75,7 +75,7 @@ def test_a_set_that_is_named_before_the_first_start_is_enabled(settings: Any) ->
 def test_an_upgrade_keeps_the_sets_that_were_called(catalog: None, ada: Any, workspace: Any) -> None:
     work_off(make_plan(ada, step(1, "render_text", parameters={"template": "a", "values": {}})))
     assert Call.objects.filter(tool_name="render_text").exists()
-    import_module("catalog.migrations.0005_shipped_sets").disable_unused_sets(apps, None)
+    import_module("catalog.migrations.0006_shipped_sets").disable_unused_sets(apps, None)
     assert enabled_sets() == {TEXT}
     Tool.objects.filter(name="render_text").update(source=Source.objects.get(name=FILES))
     Source.objects.filter(name=TEXT).delete()

@@ -12,7 +12,7 @@ def disable_unused_sets(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalog", "0004_call_content"),
+        ("catalog", "0005_source_selection"),
     ]
 
     operations = [
