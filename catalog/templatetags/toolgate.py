@@ -20,10 +20,11 @@ from catalog.core import clock
 from catalog.secrets import placeholders
 from catalog.text.diff import DiffRow, diff_texts, side_by_side, truncate_rows
 from catalog.text.safety import InspectedPart, count_hidden, inspect_text, is_plain_ascii, split_hidden
-from catalog.ui import labels
+from catalog.ui import labels, toasts
 from catalog.ui.charts import spark_path
 
 register = template.Library()
+register.filter(toasts.toast_button)
 
 
 @register.simple_tag

@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Prefetch
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.text import normalize_newlines
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -27,6 +28,7 @@ from catalog.tools.registry import shipped_modules
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
+from catalog.ui.toasts import ToastButton, announce
 from catalog.web.version_changes import held_change
 
 MAX_ONLY = 20_000
@@ -368,7 +370,9 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
     if "enabled" in request.POST or not source.is_imported:
         source = sources.update_source(source, {"enabled": request.POST.get("enabled") == "yes"}, by=request.user)
         done = _("Enabled %(name)s.") if source.enabled else _("Disabled %(name)s.")
-        messages.success(request, done % {"name": source.name})
+        undo = {"enabled": "no" if source.enabled else "yes"}
+        button = ToastButton(_("Undo"), reverse("source-change", args=[name]), undo)
+        announce(request, done % {"name": source.name}, button)
         return redirect("source", name) if source.is_imported else redirect("sources")
     form = SourceSettingsForm(source, request.POST, request.FILES)
     if form.is_valid():

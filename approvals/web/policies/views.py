@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -24,6 +25,7 @@ from approvals.web.policies.pages import (
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.toasts import ToastButton, announce
 
 ROW_PREFIXES = {"rows": "row", "stages": "stage"}
 """Prefix of the formset to which each of these buttons adds a row."""
@@ -109,15 +111,19 @@ def _save(form: PolicyForm, *, by: User) -> Policy | None:
 def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
     """Move, enable, disable or delete a policy."""
     try:
-        message = perform_policy_action(
-            policy_or_404(request.user, public_id), request.POST.get("do", ""), by=request.user
-        )
+        do = request.POST.get("do", "")
+        message = perform_policy_action(policy_or_404(request.user, public_id), do, by=request.user)
     except NotAllowed:
         raise
     except ToolgateError as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, message)
+        before = {"on": "off", "off": "on"}.get(do)
+        announce(
+            request,
+            message,
+            ToastButton(_("Undo"), reverse("policy-act", args=[public_id]), {"do": before}) if before else None,
+        )
     return redirect("policies")
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 
-from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -15,6 +14,7 @@ from django_htmx.http import replace_url
 from catalog.errors import ParameterError, ToolgateError
 from catalog.models import Call
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.toasts import ToastButton, announce
 from plans.actions.clone import clone_plan
 from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.actions.create import PlanProblems, start_plan
@@ -73,9 +73,8 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
     """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
     done = _("Paused. No further steps start; running steps continue.")
-    return announce_action(
-        request, run_action(request, public_id, lambda by: pause_plan(chosen, by=by)), done, resumes=public_id
-    )
+    button = ToastButton(_("Resume"), reverse("plan-resume", args=[public_id]))
+    return announce_action(request, run_action(request, public_id, lambda by: pause_plan(chosen, by=by)), done, button)
 
 
 @require_POST
@@ -121,10 +120,12 @@ def run_action(
     return redirect(reverse("plan", args=[public_id]) + (f"?step={step}" if step else ""))
 
 
-def announce_action(request: PageRequest, answer: HttpResponse, done: str, *, resumes: str = "") -> HttpResponse:
-    """Show a message on the next page if `answer` is a redirect; `resumes` is a plan to offer to resume."""
+def announce_action(
+    request: PageRequest, answer: HttpResponse, done: str, button: ToastButton | None = None
+) -> HttpResponse:
+    """Show a message, with a button, on the next page if `answer` is a redirect."""
     if answer.status_code == HTTPStatus.FOUND:
-        messages.success(request, done, extra_tags=resumes)
+        announce(request, done, button)
     return answer
 
 

@@ -1,9 +1,10 @@
 /* Short messages. One with data-seconds counts down and can be undone until then; the others disappear after six
-   seconds. They stand above the bar at the bottom of the window, whose height is published as --bar-height. */
+   seconds, or fifteen if they have a button. They stand above the bar at the bottom of the window, whose height is published as --bar-height. */
 
 import { changed, onChange } from "../core/page_changes.js";
 
 const STAY_MS = 6000;
+const STAY_WITH_BUTTON_MS = 15000;
 const started = new WeakSet();
 
 /** Show a short message. */
@@ -44,7 +45,7 @@ onChange(() => {
     if (started.has(box)) continue;
     started.add(box);
     if (box.dataset.seconds) countDown(box);
-    else setTimeout(() => box.remove(), STAY_MS);
+    else setTimeout(() => box.remove(), box.querySelector("form") ? STAY_WITH_BUTTON_MS : STAY_MS);
   }
 });
 

@@ -1,0 +1,31 @@
+"""Short messages on the next page, with a button that takes the action back."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from django.contrib import messages
+from django.http import HttpRequest
+
+PREFIX = "button:"
+
+
+@dataclass(frozen=True, slots=True)
+class ToastButton:
+    """A button beside a message: its label, and the address and fields that it posts."""
+
+    label: str
+    action: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def announce(request: HttpRequest, text: str, button: ToastButton | None = None) -> None:
+    """Show a message of success on the next page."""
+    messages.success(request, text, extra_tags=PREFIX + json.dumps(asdict(button)) if button else "")
+
+
+def toast_button(extra_tags: str | None) -> ToastButton | None:
+    """Return the button of a message from its tags; None if it has none."""
+    if not extra_tags or not extra_tags.startswith(PREFIX):
+        return None
+    return ToastButton(**json.loads(extra_tags.removeprefix(PREFIX)))
