@@ -104,12 +104,14 @@ for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
 for (const name of ["htmx:sendError", "htmx:timeout", "htmx:responseError"]) {
   document.addEventListener(name, (event) => {
     if (!event.target.matches?.("#pane form")) return;
-    const what = event.target.getAttribute("action").endsWith("/comment/") ? "what you wrote" : "your decision";
-    toast(
-      `Could not save ${what}. The request is still waiting; nothing ran. ` +
-        "All that you wrote is still there: send it again.",
-    );
-    answer(`Could not save ${what}`);
+    const isNote = event.target.getAttribute("action").endsWith("/comment/");
+    const what = isNote ? "What you wrote" : "Your decision";
+    const { status } = event.detail.xhr;
+    const isRefused = status >= 400 && status < 500; // otherwise it may have been recorded before the answer was lost
+    const said = isRefused ? `${what} was not saved.` : `No answer arrived. ${what} may have been saved.`;
+    const next = isRefused || !isNote ? "Send it again: it counts once." : "Reload the page to see.";
+    toast(`${said} All that you wrote is still there. ${next}`);
+    answer(said);
   });
 }
 
