@@ -150,10 +150,15 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 
 def let_audit_entries_go() -> None:
-    """Drop the triggers that protect the audit log; tests of them create them again."""
+    """Drop the triggers that protect the audit log, and what migrations wrote into it; tests begin with an empty one.
+
+    Tests of the triggers create them again.
+    """
     of_table = " ON approvals_auditentry" if connections["default"].vendor == "postgresql" else ""
     with connections["default"].cursor() as cursor:
         cursor.execute(f"DROP TRIGGER IF EXISTS audit_entries_are_kept{of_table}")
+        cursor.execute("DELETE FROM approvals_auditentry")
+        cursor.execute("UPDATE approvals_instance SET audit_seq = 0, audit_head = ''")
 
 
 def start_over_with(first: rows.Kept, patch: pytest.MonkeyPatch) -> None:

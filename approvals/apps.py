@@ -14,7 +14,7 @@ class ApprovalsConfig(AppConfig):
         """Connect the receivers of facts and of Django's account signals."""
         from django.contrib.auth import signals  # noqa: PLC0415 (models are loaded only now)
         from django.contrib.auth.models import Group, User  # noqa: PLC0415 (as above)
-        from django.db.models.signals import m2m_changed, post_save, pre_delete, pre_save  # noqa: PLC0415 (as above)
+        from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save  # noqa: PLC0415 (as above)
 
         from approvals.audit import accounts, restore_guard  # noqa: PLC0415 (as above)
         from approvals.audit.log import on_fact  # noqa: PLC0415 (as above)
@@ -34,4 +34,8 @@ class ApprovalsConfig(AppConfig):
         pre_save.connect(accounts.before_account_save, User, dispatch_uid="approvals.audit.accounts")
         post_save.connect(accounts.after_account_save, User, dispatch_uid="approvals.audit.accounts")
         pre_delete.connect(accounts.before_account_delete, User, dispatch_uid="approvals.audit.accounts")
+        post_save.connect(accounts.after_role_save, Group, dispatch_uid="approvals.audit.accounts")
         pre_delete.connect(accounts.before_group_delete, Group, dispatch_uid="approvals.audit.accounts")
+        post_delete.connect(accounts.after_group_delete, Group, dispatch_uid="approvals.audit.accounts")
+        for through in (User.user_permissions.through, Group.permissions.through):
+            m2m_changed.connect(accounts.on_permissions_change, through, dispatch_uid="approvals.audit.accounts")

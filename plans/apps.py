@@ -1,6 +1,11 @@
 """Django configuration of the plans application; connects its hooks at start-up."""
 
+from typing import Any
+
 from django.apps import AppConfig
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models.signals import post_migrate
 
 from catalog.signals import fact
 from catalog.tools import registry
@@ -25,6 +30,7 @@ class PlansConfig(AppConfig):
         _register_with_transactions()
         _register_with_engine()
         _register_with_lower_layers()
+        post_migrate.connect(_record_rights, self, dispatch_uid="plans.apps")
 
 
 # Models cannot be imported before the applications are ready, so these functions import locally.
@@ -61,8 +67,18 @@ def _register_with_engine() -> None:
     extensions.register_result_handler(COMPOSE_REPLY, outcomes.store_reply)
 
 
+def _record_rights(sender: AppConfig, *, using: str, **kwargs: Any) -> None:
+    """Record the rows that decide rights in the audit log, once all migrations are applied."""
+    from approvals.audit.log import record_rights
+
+    executor = MigrationExecutor(connections[using])
+    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        record_rights()
+
+
 def _register_with_lower_layers() -> None:
-    """Register the look-ups that lower layers make about plans, and the tools of this layer."""
+    """Register the look-ups that lower layers make about plans, and the tools and tables of this layer."""
+    from approvals.audit import rights
     from approvals.grants.proposals import register_direct_plan_lookup
     from approvals.reviews.edits import register_previewer
     from catalog.calls.privacy import register_privacy_judge
@@ -71,6 +87,7 @@ def _register_with_lower_layers() -> None:
     from plans.llm.provider import is_configured
     from plans.store.privacy import hidden_by_call
 
+    rights.register(rights.RightsTable("agent", "plans.Agent", "name", ("agent.",), left_out=frozenset({"updated_at"})))
     register_privacy_judge(hidden_by_call)
     register_direct_plan_lookup(is_direct_plan)
     register_previewer(preview_again)

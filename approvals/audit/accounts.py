@@ -1,4 +1,4 @@
-"""Audit entries about accounts: sign-ins, roles added and removed, accounts disabled or deleted.
+"""Audit entries about accounts: sign-ins, roles added and removed, accounts created, changed, disabled or deleted.
 
 Changes on the admin pages name the administrator, changes from a shell the system. `groups_held_long_enough` derives
 from these entries how long a user has had a role.
@@ -16,6 +16,7 @@ from django.contrib.auth.models import AnonymousUser, Group, User
 from django.http import HttpRequest
 
 from approvals.audit.log import AuditRecord, append_entry
+from approvals.audit.rights import row_digest
 from approvals.models import AuditEntry
 from catalog.access.roles import SIGNED_IN_AT_KEY
 from catalog.access.sign_in import client_address
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
 
 GIVEN, TAKEN, DELETED = "role.given", "role.taken", "role.deleted"
-GROUP_CHANGE_ACTIONS = {"post_add": GIVEN, "post_remove": TAKEN, "pre_clear": TAKEN}
+GROUP_CHANGE_ACTIONS = {"post_add": GIVEN, "post_remove": TAKEN, "post_clear": TAKEN}
 SUPERUSER = "superuser"
 AUDITED_FLAGS = ("is_active", "is_superuser")
+AUDITED_FIELDS = ("username", "password", "is_staff")
+"""Fields of which the audit log keeps that they changed; a password also changes when it is hashed anew at sign-in."""
 
 _acting_user: ContextVar[User | None] = ContextVar("acting", default=None)
 
@@ -47,11 +50,25 @@ def on_groups_change(
     sender: object, *, instance: "Model", action: str, pk_set: Iterable[int] | None, **kwargs: Any
 ) -> None:
     """Record the groups that users joined or left; `instance` is a user or a group."""
+    if action == "pre_clear":  # afterwards nobody knows them
+        instance._toolgate_cleared = list(_changed_memberships(instance, None))  # type: ignore[attr-defined]
     if action not in GROUP_CHANGE_ACTIONS:
         return
-    for person, names in _changed_memberships(instance, pk_set):
+    is_cleared = action == "post_clear"
+    changed = instance._toolgate_cleared if is_cleared else _changed_memberships(instance, pk_set)  # type: ignore[attr-defined]
+    for person, names in changed:
         if names:
             _append_account_entry(GROUP_CHANGE_ACTIONS[action], person, roles=names)
+
+
+def on_permissions_change(sender: object, *, instance: "Model", action: str, **kwargs: Any) -> None:
+    """Record that the permissions of a user or a group changed."""
+    if action not in GROUP_CHANGE_ACTIONS:
+        return
+    if isinstance(instance, Group):
+        _append_role_entry("role.changed", instance, fields=["permissions"])
+    elif isinstance(instance, User):
+        _append_account_entry("account.changed", instance, fields=["permissions"])
 
 
 def _changed_memberships(instance: "Model", pks: Iterable[int] | None) -> Iterator[tuple[User, list[str]]]:
@@ -69,17 +86,23 @@ def before_account_save(
     sender: object, *, instance: User, raw: bool, update_fields: Iterable[str] | None, **kwargs: Any
 ) -> None:
     """Remember the audited flags of an account before it is saved."""
+    audited = (*AUDITED_FLAGS, *AUDITED_FIELDS)
     instance._toolgate_before = None  # type: ignore[attr-defined] # an attribute of the instance, not a field
-    if not raw and (update_fields is None or set(AUDITED_FLAGS).intersection(update_fields)):
-        known = User.objects.filter(pk=instance.pk).values(*AUDITED_FLAGS).first()
+    if not raw and (update_fields is None or set(audited).intersection(update_fields)):
+        known = User.objects.filter(pk=instance.pk).values(*audited).first()
         instance._toolgate_before = known or {"is_active": True, "is_superuser": False}  # type: ignore[attr-defined]
 
 
-def after_account_save(sender: object, *, instance: User, **kwargs: Any) -> None:
-    """Record that an account was enabled or disabled, or became or ceased to be a superuser."""
+def after_account_save(sender: object, *, instance: User, created: bool, **kwargs: Any) -> None:
+    """Record that an account was created, changed, enabled or disabled, or became or ceased to be a superuser."""
     before = instance._toolgate_before  # type: ignore[attr-defined] # set by before_account_save
     if before is None:
         return
+    changed = [] if created else [name for name in AUDITED_FIELDS if before[name] != getattr(instance, name)]
+    if created:
+        _append_account_entry("account.created", instance)
+    elif changed:
+        _append_account_entry("account.changed", instance, fields=changed)
     if before["is_active"] != instance.is_active:
         _append_account_entry("account.switched_on" if instance.is_active else "account.switched_off", instance)
     if before["is_superuser"] != instance.is_superuser:
@@ -89,25 +112,37 @@ def after_account_save(sender: object, *, instance: User, **kwargs: Any) -> None
 def before_account_delete(sender: object, *, instance: User, **kwargs: Any) -> None:
     """Record the deletion of an account with its roles."""
     roles = sorted(group.name for group in instance.groups.all())
-    _append_account_entry("account.deleted", instance, roles=[*roles, SUPERUSER] if instance.is_superuser else roles)
+    roles += [SUPERUSER] if instance.is_superuser else []
+    _append_account_entry("account.deleted", instance, roles=roles, row={"account": None})
+
+
+def after_role_save(sender: object, *, instance: Group, raw: bool, created: bool, **kwargs: Any) -> None:
+    """Record a new or renamed group."""
+    if not raw:
+        _append_role_entry("role.created" if created else "role.changed", instance)
 
 
 def before_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> None:
-    """Record the deletion of a group, and for each member the lost role: Django sends no signal for those."""
-    for person, names in _changed_memberships(instance, None):
+    """Remember the members of a group: Django sends no signal for their roles."""
+    instance._toolgate_cleared = list(_changed_memberships(instance, None))  # type: ignore[attr-defined]
+
+
+def after_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> None:
+    """Record the deletion of a group, and for each member the lost role."""
+    for person, names in instance._toolgate_cleared:  # type: ignore[attr-defined] # set by before_group_delete
         _append_account_entry(TAKEN, person, roles=names)
-    append_entry(
-        AuditRecord(
-            action=DELETED, by=_acting_user.get(), object_ref=f"group_{instance.pk}", details={"roles": [instance.name]}
-        )
-    )
+    _append_role_entry(DELETED, instance, row={"role": None})
+
+
+def _append_role_entry(action: str, group: Group, **details: Any) -> None:
+    ref = f"group_{group.pk}"
+    entry_details = {"roles": [group.name], **row_digest("role", ref), **details}
+    append_entry(AuditRecord(action=action, by=_acting_user.get(), object_ref=ref, details=entry_details))
 
 
 def _append_account_entry(action: str, person: User, **details: Any) -> None:
-    entry_details = {"person": person.get_username(), **details}
-    append_entry(
-        AuditRecord(action=action, by=_acting_user.get(), object_ref=f"user_{person.pk}", details=entry_details)
-    )
+    entry_details = {"person": person.get_username(), **row_digest("account", _ref(person)), **details}
+    append_entry(AuditRecord(action=action, by=_acting_user.get(), object_ref=_ref(person), details=entry_details))
 
 
 def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:

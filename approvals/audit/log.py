@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from pydantic_core import to_jsonable_python
 
+from approvals.audit.rights import CALL_ENDS, RECORDED, REQUEST_CHANGES, row_digest, unrecorded_digests
 from approvals.models import AuditEntry, Instance
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, format_utc
@@ -165,6 +166,10 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 def _call_record(fact: Fact, call: Call) -> AuditRecord:
     """Return the record of a fact about a call, under the request's id if there is one, else under the call's."""
     data = {"call": call.public_id, **fact.data}
+    if fact.kind in REQUEST_CHANGES:
+        data |= row_digest("approval", str(data.get("approval", "")))
+    elif fact.kind in CALL_ENDS:
+        data |= row_digest("call", call.public_id)
     return AuditRecord(
         action=fact.kind,
         by=fact.by,
@@ -181,7 +186,19 @@ def _catalog_record(fact: Fact) -> AuditRecord:
     noun = fact.kind.partition(".")[0]
     ref = str(fact.data.get(noun, ""))[:64]
     tool_name = ref if noun == "tool" else ""
-    return AuditRecord(action=fact.kind, by=fact.by, object_ref=ref, tool_name=tool_name, details=fact.data)
+    details = {**fact.data, **row_digest(noun, ref)}
+    return AuditRecord(action=fact.kind, by=fact.by, object_ref=ref, tool_name=tool_name, details=details)
+
+
+def record_rights() -> None:
+    """Append one entry with the digests of the rows of tables that are not compared with the log yet.
+
+    Called after migrations: rows that are older than the comparison have no entry with their digest. A table is
+    recorded once, so that a later migration does not accept what was changed in between.
+    """
+    digests = unrecorded_digests()
+    if digests:
+        append_entry(AuditRecord(action=RECORDED, details={"rows": digests}))
 
 
 def _is_audited(fact: Fact) -> bool:

@@ -5,6 +5,7 @@ minute or a thousand entries after the last one. A database that is behind its c
 restored from a backup. No call may start on it, since calls that are still approved there may already have run.
 """
 
+import json
 import logging
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from django.db import transaction
 
 from approvals.audit import checkpoints
 from approvals.audit.checkpoints import Checkpoint
-from approvals.audit.log import entry_hash
+from approvals.audit.entries import is_authentic
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
 from catalog.core import clock
@@ -152,10 +153,10 @@ def checkpoint_contradiction(instance: Instance, known: Checkpoint | None) -> st
 
 def _has_epoch_entry(instance: Instance) -> bool:
     """Return True if the log contains a valid entry that starts this epoch."""
-    entry = AuditEntry.objects.filter(action=EPOCH_BEGAN).order_by("-seq").first()
-    if entry is None or entry.hash != entry_hash(entry, instance.name):
+    entry = AuditEntry.objects.filter(action=EPOCH_BEGAN).order_by("-seq").values_list("seq", "details").first()
+    if entry is None or not is_authentic(entry[0], instance.name):
         return False
-    return bool(entry.details_json.get("epoch") == instance.epoch)
+    return bool(json.loads(entry[1])["epoch"] == instance.epoch)
 
 
 def write_checkpoint() -> bool:

@@ -4,24 +4,19 @@ The chain reveals changed, added, moved and removed entries. Only checkpoints re
 its head, or rewritten by someone with the key.
 """
 
-import hmac
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import CharField, Func, Subquery
-from django.db.models.sql.compiler import SQLCompiler
+from django.db.models import Subquery
 
 from approvals.audit import checkpoints
-from approvals.audit.log import ENTRY_COLUMNS, HashedFields, entry_hash, make_hasher
+from approvals.audit.entries import is_authentic, stored_entries
+from approvals.audit.log import ENTRY_COLUMNS, make_hasher
 from approvals.audit.restore_guard import EPOCH_BEGAN
 from approvals.models import AuditEntry, Instance
 from catalog.definitions.levels import SafetyLevel
 
-CHUNK = 5000
 ACTION, DETAILS, PREVIOUS = (
     ENTRY_COLUMNS.index("action"),
     ENTRY_COLUMNS.index("details"),
@@ -35,24 +30,6 @@ CHECKPOINTS_MISSING = (
     "require them. Restore the file named by TOOLGATE_AUDIT_CHECKPOINTS: without it, a truncated or rewritten log "
     "cannot be detected."
 )
-
-
-class TimeText(Func):
-    """A time in the format of `catalog.core.canonical_json.format_utc`, computed by the database for speed."""
-
-    output_field = CharField()
-
-    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> Any:
-        """Reformat SQLite's text, which has no fraction for whole seconds."""
-        at = "%(expressions)s"
-        fraction = f"substr(substr({at}, 21) || '000000', 1, 6)"
-        text = f"substr({at}, 1, 10) || 'T' || substr({at}, 12, 8) || '.' || {fraction} || 'Z'"
-        return self.as_sql(compiler, connection, template=text, **more)
-
-    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> Any:
-        """Format with to_char."""
-        text = """to_char(%(expressions)s AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
-        return self.as_sql(compiler, connection, template=text, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +64,8 @@ class _Walk:
         """Walk to the head recorded in `instance`; return False if the chain breaks after entry `last`."""
         hash_of, checkpoint_seqs, hashes = make_hasher(instance.name), self.checkpoint_seqs, self.hashes
         last, previous = 0, ""
-        for row, found in _rows_up_to(instance.audit_seq):
-            if row[0] != last + 1 or row[PREVIOUS] != previous or found != hash_of(row):
+        for row, found in stored_entries(0, instance.audit_seq):
+            if row is None or row[0] != last + 1 or row[PREVIOUS] != previous or found != hash_of(row):
                 break
             last, previous = row[0], found
             if last in checkpoint_seqs:
@@ -185,8 +162,7 @@ def chain_end_fault() -> str:
         return "the row of this installation is missing"
     if (instance.last_seq or 0, instance.last_hash or "") != (instance.audit_seq, instance.audit_head):
         return "its last entry does not match its head"
-    last = newest.filter(seq=instance.audit_seq).first()
-    if last is not None and not hmac.compare_digest(last.hash, entry_hash(last, instance.name)):
+    if instance.last_seq and not is_authentic(instance.last_seq, instance.name):
         return "its last entry was changed or written with another key"
     return ""
 
@@ -195,20 +171,7 @@ def _broken_chain(last: int, reason: str) -> Verification:
     return Verification(intact=False, entries=last, first_bad=last + 1, reason=reason)
 
 
-def _rows_up_to(head: int) -> Iterator[tuple[HashedFields, str]]:
-    """Yield the entries up to `head` in order with their hashes, loaded in chunks to limit memory."""
-    columns = ["moment" if name == "at" else name for name in ENTRY_COLUMNS]
-    entries = AuditEntry.objects.filter(seq__lte=head).annotate(moment=TimeText("at")).order_by("seq")
-    rows = entries.values_list(*columns, "hash")
-    last: int | None = None
-    while chunk := list((rows if last is None else rows.filter(seq__gt=last))[:CHUNK]):
-        for row in chunk:
-            yield row[:-1], row[-1]
-        last = chunk[-1][0]
-
-
 def _first_after_head() -> int | None:
     """Return the number of an entry after the current head, which cannot have been appended normally; None if none."""
-    newest = AuditEntry.objects.order_by("-seq").values_list("seq", flat=True).first() or 0
     head = Instance.objects.values_list("audit_seq", flat=True).get(pk=1)
-    return head + 1 if newest > head else None
+    return head + 1 if AuditEntry.objects.filter(seq__gt=head).exists() else None

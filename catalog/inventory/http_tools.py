@@ -22,6 +22,7 @@ from catalog.gram import ToolSpecification
 from catalog.inventory import search, snapshot
 from catalog.inventory.imported_tools import take_up_definition
 from catalog.inventory.overrides import MAX_CATEGORIES, can_override
+from catalog.inventory.sync import record_source
 from catalog.inventory.versions import bump_revision, catalog_write_lock, drift_fact, version_facts
 from catalog.models import Source, Tool
 from catalog.sources.definitions import Definition, clean_text
@@ -76,7 +77,11 @@ def create_http_tool(
     )
     definition = _with_request(definition, http)
     with catalog_write_lock():
-        source, _ = Source.objects.get_or_create(name=HTTP_SOURCE, defaults={"kind": Source.Kind.HTTP, "trusted": True})
+        source, is_new = Source.objects.get_or_create(
+            name=HTTP_SOURCE, defaults={"kind": Source.Kind.HTTP, "trusted": True}
+        )
+        if is_new:
+            record_source(source)
         if name in get_all_tools() or Tool.objects.filter(name=name).exists():
             raise Conflict(f"There is already a tool called {name}.")
         row = Tool(name=name, source=source)

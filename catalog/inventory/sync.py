@@ -106,9 +106,11 @@ def _record_broken_modules() -> None:
     """Store why a module could not be loaded, for the tools page; clear it once the module loads."""
     broken = {name[:MAX_SOURCE_NAME]: why for name, why in broken_modules().items()}
     for name, why in broken.items():
-        Source.objects.update_or_create(
+        source, is_new = Source.objects.update_or_create(
             name=name, defaults={"error": why}, create_defaults=_python_source_defaults(error=why)
         )
+        if is_new:
+            record_source(source)
     Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
 
 
@@ -193,6 +195,11 @@ def _get_or_create_source(tool: LoadedTool) -> Source:
         enabled = is_asked_for or Call.objects.filter(tool_name=tool.name).exists()
         source = Source.objects.create(name=name, enabled=enabled, **_python_source_defaults())
     return source
+
+
+def record_source(source: Source) -> None:
+    """Record a source that nobody added: a Python module, or that of the HTTP tools defined by hand."""
+    signals.record_fact("source.created", source=source.name, kind_of_source=source.kind, trusted=source.trusted)
 
 
 def loaded_modules() -> set[str]:

@@ -65,7 +65,7 @@ DIGEST_NOT_IN_LOG = """
 def reviewed_content_is_unchanged(world: CheckInput) -> Iterator[Finding]:
     """Compare the digests of requests and versions with each other, with the audit log and with recomputed ones.
 
-    A policy revision is bound by its number only, so a change of its row cannot be detected.
+    A policy revision is bound by its number only; I21 compares its row with the audit log.
     """
     yield from findings("A review has another digest than its round.", SEEN)
     yield from findings("Its digest differs from its round's.", NOT_OF_ITS_ROUND)

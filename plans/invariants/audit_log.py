@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 from approvals.audit.accounts import DELETED, GIVEN, TAKEN
+from approvals.audit.rights import changed_rows
 from approvals.audit.verification import verify
 from approvals.models import Instance
 from catalog.definitions.levels import SafetyLevel
@@ -147,3 +148,10 @@ def _roles() -> Iterator[Finding]:
     there = {(f"user_{user}", str(role)) for user, role in rows(MEMBERS)}
     for ref, _ in sorted(there ^ recorded):
         yield Finding(ref, "This person's roles differ from the audit log.")
+
+
+@invariant(21, "Each row that decides rights, and each recorded result, is as its last entry in the audit log says.")
+def rights_are_as_recorded(world: CheckInput) -> Iterator[Finding]:
+    """Compare the digests of rows with those in the log."""
+    for ref, noun in changed_rows():
+        yield Finding(ref, f"The row of this {noun} differs from its last entry in the audit log.")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from plans.store import database
 from plans.store.database import bind_datetime
@@ -138,6 +138,8 @@ def long_read_snapshot() -> Iterator[None]:
 
 
 MOST_IDS = 100
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, DatabaseError)
+"""Errors at rows that hold what the product never writes: SQLite stores any value in any column."""
 Watcher = Callable[[Invariant], None]
 
 
@@ -213,6 +215,9 @@ def _results(world: CheckInput, watcher: Watcher) -> Iterator[Result]:
         result = Result(invariant, invariant.needs(world))
         if result.is_checked:
             watcher(invariant)
-            for finding in invariant.check(world):
-                result.add(finding)
+            try:
+                for finding in invariant.check(world):
+                    result.add(finding)
+            except MALFORMED as error:
+                result.add(Finding("database", f"A row that it reads is malformed ({type(error).__name__})."))
         yield result

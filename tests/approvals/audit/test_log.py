@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.db.models import F
 
-from approvals.audit.log import FORBIDDEN_DETAILS, AuditRecord, append_entry
+from approvals.audit.log import FORBIDDEN_DETAILS, AuditRecord, append_entry, record_rights
 from approvals.audit.verification import Verification, chain_end_fault, verify
 from approvals.models import AuditEntry, Instance
 from catalog.signals import record_fact
@@ -105,6 +105,26 @@ def test_tampering_is_detected(chain):
     assert found == {name: (False, first_bad) for name, (_, first_bad) in TAMPERING.items()}
 
 
+MALFORMED = (
+    *("at = at || '+05:00'", "at = replace(at, ' ', 'T')", "at = at || 'Z'", "at = at || char(0)", "at = 7"),
+    *("details = CAST(details AS BLOB)", "details = details || char(0) || 'x'", "details = CAST(x'ff' AS TEXT)"),
+    *("actor_id = 'x'", "actor_id = 1.5", "action = x'00'", "hash = CAST(hash AS BLOB)", "seq = 3.5"),
+)
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreSQL stores no other types")
+def test_malformed_entry_is_named(chain):
+    """What is stored is compared, not how it is read: another time zone, another type, text after a NUL."""
+    found = {}
+    for change in MALFORMED:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("PRAGMA defer_foreign_keys = ON")
+            cursor.execute(f"UPDATE approvals_auditentry SET {change} WHERE seq = 3")  # noqa: S608 - from above
+            found[change] = verify().first_bad
+            transaction.set_rollback(True)
+    assert found == dict.fromkeys(MALFORMED, 3)
+
+
 def test_chain_end_check_needs_two_queries(chain, django_assert_num_queries):
     with django_assert_num_queries(2):
         assert chain_end_fault() == ""
@@ -134,7 +154,7 @@ def test_wrong_key_does_not_verify(chain, settings):
 
 def test_chain_is_verified_in_chunks(chain, monkeypatch):
     for size in (1, 2, ENTRIES - 1, ENTRIES, 100):
-        monkeypatch.setattr("approvals.audit.verification.CHUNK", size)
+        monkeypatch.setattr("approvals.audit.entries.CHUNK", size)
         assert verify() == Verification(intact=True, entries=ENTRIES)
 
 
@@ -183,7 +203,7 @@ def test_call_entry_has_ids_digests_and_reasons_only(ada):
     )
     entry = AuditEntry.objects.get()
     assert (entry.object_ref, entry.tool_name, entry.actor) == (call.public_id, "write_note", ada)
-    assert entry.details_json == {"level": "dangerous", "attempt": 2}
+    assert entry.details_json.keys() == {"level", "attempt", "row"}
 
 
 def test_tool_and_token_entries(ada):
@@ -230,11 +250,12 @@ def test_sign_in_and_sign_out_are_audited(client, ada):
 
 
 def test_command_reports_an_intact_log(chain, capsys):
+    record_rights()
     call_command("verify_audit")
     call_command("verify_audit", "--json")
     words, document = capsys.readouterr().out.splitlines()
-    assert words.startswith("intact: 7 ")
-    assert json.loads(document) == {"intact": True, "entries": 7, "checkpoints": 0}
+    assert words.startswith("intact: 8 ")
+    assert json.loads(document) == {"intact": True, "entries": 8, "checkpoints": 0, "changed_rows": []}
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
