@@ -81,6 +81,7 @@ def sync_registered_tools() -> SyncResult:
         imported = Source.objects.exclude(kind=Source.Kind.PYTHON).filter(name__in=loaded_modules()).first()
         if imported is not None:
             raise ToolDefinitionError(f"There is an imported source called {imported.name}: rename the Python module.")
+        known = set(Source.objects.values_list("pk", flat=True))
         _record_broken_modules()
         rows = {row.name: row for row in _synced_rows()}
         _give_up_imported_names(rows)
@@ -92,7 +93,10 @@ def sync_registered_tools() -> SyncResult:
         search.index_changed_tools()
         if changes or enabled:
             bump_revision()
-        for fact in told:  # last: each locks the head of the audit log, and calls then wait for this transaction
+        # Last: each locks the head of the audit log, and calls then wait for this transaction.
+        for source in Source.objects.exclude(pk__in=known).order_by("pk"):
+            record_source(source)
+        for fact in told:
             signals.record_fact(fact.kind, **fact.data)
     snapshot.drop_snapshot()
     return changes
@@ -106,11 +110,9 @@ def _record_broken_modules() -> None:
     """Store why a module could not be loaded, for the tools page; clear it once the module loads."""
     broken = {name[:MAX_SOURCE_NAME]: why for name, why in broken_modules().items()}
     for name, why in broken.items():
-        source, is_new = Source.objects.update_or_create(
+        Source.objects.update_or_create(
             name=name, defaults={"error": why}, create_defaults=_python_source_defaults(error=why)
         )
-        if is_new:
-            record_source(source)
     Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django.db import DatabaseError, connection
+from django.db import OperationalError, connection
 
 from plans.store import database
 from plans.store.database import bind_datetime
@@ -138,7 +138,7 @@ def long_read_snapshot() -> Iterator[None]:
 
 
 MOST_IDS = 100
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError, DatabaseError)
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OperationalError)
 """Errors at rows that hold what the product never writes: SQLite stores any value in any column."""
 Watcher = Callable[[Invariant], None]
 
@@ -219,5 +219,7 @@ def _results(world: CheckInput, watcher: Watcher) -> Iterator[Result]:
                 for finding in invariant.check(world):
                     result.add(finding)
             except MALFORMED as error:
+                if isinstance(error, OperationalError) and "UTF-8" not in str(error):
+                    raise  # the database itself cannot be read
                 result.add(Finding("database", f"A row that it reads is malformed ({type(error).__name__})."))
         yield result

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
+from catalog.signals import record_fact
 from plans.invariants.base import known_invariants, long_read_snapshot
 from plans.models import Plan
 from tests.builders import act, make_plan, work_off
@@ -94,6 +95,15 @@ def test_missing_database_is_no_violation(db, monkeypatch):
     with pytest.raises(CommandError) as refusal:
         check()
     assert refusal.value.returncode == 2
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreSQL stores no other types")
+@pytest.mark.parametrize("value", ["x'ff'", "CAST(x'ff' AS TEXT)", "'{'"])
+def test_malformed_row_is_a_violation(db, ada, value):
+    record_fact("tool.changed", tool="x")
+    corrupt(f"UPDATE approvals_auditentry SET details = {value}")  # noqa: S608 - the values above
+    code, said = check()
+    assert code == 1 and "I13 1 broken" in said and "malformed" in said
 
 
 def test_check_reads_a_snapshot_and_writes_nothing(transactional_db, catalog, ada):
