@@ -103,7 +103,7 @@ def test_malformed_row_is_a_violation(db, ada, value):
     record_fact("tool.changed", tool="x")
     corrupt(f"UPDATE approvals_auditentry SET details = {value}")  # noqa: S608 - the values above
     code, said = check()
-    assert code == 1 and "I13 1 broken" in said and "malformed" in said
+    assert code == 1 and "audit#1" in said
 
 
 def test_check_reads_a_snapshot_and_writes_nothing(transactional_db, catalog, ada):
