@@ -488,7 +488,7 @@ def _poll_seconds(milliseconds: object) -> float:
 class Handshake:
     """Why an upstream could not be connected to: the HTTP status and the last JSON-RPC error that it answered."""
 
-    status: int = 0
+    http_status: int = 0
     refusal: Any = None
 
 
@@ -535,7 +535,7 @@ async def _connected(
         try:
             entered: Any = await stack.enter_async_context(client)
         finally:
-            handshake.status, handshake.refusal = web.answered if web is not None else 0, channel.refusal
+            handshake.http_status, handshake.refusal = web.answered if web is not None else 0, channel.refusal
         channel.connected = True
         if web is not None:
             web.connected = True
@@ -561,11 +561,11 @@ def _connect_problem(settings: UpstreamSettings, handshake: Handshake, error: Ba
     if isinstance(error, asyncio.CancelledError):  # by a call that waited for its whole timeout
         return f"{name} did not answer in time."
     problem = f"Toolgate could not connect to {name}"
-    if isinstance(error, MCPError) and error.error == handshake.refusal and handshake.status < 300:
+    if isinstance(error, MCPError) and error.error == handshake.refusal and handshake.http_status < 300:
         return f"{problem}: it answered with an error: {visible_text(error.error.message)[:MAX_WORDS]}"
     if settings.command:
         return f"{problem}: its program ended, or does not speak MCP. Run the command in a shell to see its messages."
-    return f"{problem}: {_answer_problem(handshake.status) if handshake.status else describe_failure(error)}."
+    return f"{problem}: {_answer_problem(handshake.http_status) if handshake.http_status else describe_failure(error)}."
 
 
 def _answer_problem(status: int) -> str:
