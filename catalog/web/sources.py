@@ -29,7 +29,7 @@ from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.ui.toasts import ToastButton, announce
-from catalog.web.version_changes import held_change
+from catalog.ui.version_changes import held_change
 
 MAX_ONLY = 20_000
 MAX_MESSAGES = 5

@@ -17,8 +17,8 @@ from catalog.models import Source, Tool
 from catalog.schemas.description import parameter_tables
 from catalog.ui.charts import usage_bars
 from catalog.ui.requests import parse_number
+from catalog.ui.version_changes import VersionChange, held_change, pair_versions
 from catalog.web.change_forms import ChangeForm, change_forms, implementation_rows
-from catalog.web.version_changes import VersionChange, held_change, pair_versions
 
 VERSIONS_A_PAGE = 20
 MOST_EXAMPLES = 20

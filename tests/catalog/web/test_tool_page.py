@@ -10,7 +10,7 @@ from django.db.models import F
 from catalog.inventory import snapshot
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.schemas.description import parameter_tables
-from catalog.web.version_changes import pair_versions
+from catalog.ui.version_changes import pair_versions
 from tests.approvals.factories import make_tool
 from tests.corpus import faults
 from tests.pages import Pages
