@@ -10,6 +10,7 @@ Exception
     │   ├── UnknownTool                no tool of that name                            → 422
     │   ├── PolicyRefusal              .policy, .rule: a policy refuses the call       → 403
     │   ├── ToolDisabled               disabled by an administrator                   → 409
+    │   │   └── ToolRemoved            no longer offered by its source                → 409
     │   ├── NoImplementation           no implementation is available                 → 409
     │   ├── RateLimited                .retry_after: the caller's limit is reached    → 429
     │   ├── DataNotFound               nothing found: a warning with empty results
@@ -145,6 +146,15 @@ class PolicyRefusal(ToolError):
 
 class ToolDisabled(ToolError):
     """The tool is disabled by an administrator."""
+
+
+class ToolRemoved(ToolDisabled):
+    """The tool's source offers it no longer."""
+
+    def __init__(self, tool_name: str, source: str) -> None:
+        super().__init__(
+            f"The tool {tool_name} was removed by its source {source}, which offers it no longer.", {"tool": tool_name}
+        )
 
 
 class ToolDrifted(ToolError):

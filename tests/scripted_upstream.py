@@ -56,8 +56,8 @@ class ScriptedUpstream(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Exchange)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Exchange)
         self.url = f"http://127.0.0.1:{self.server_port}/mcp"
         self.tools: list[Any] = [{"name": "good", "inputSchema": ANY_OBJECT}]
         self.capabilities: dict[str, Any] = {"tools": {}}
@@ -169,7 +169,8 @@ class _Exchange(BaseHTTPRequestHandler):
 
     def _say(self, body: bytes, reply: Reply) -> None:
         self.send_response(reply.status)
-        headers = {"Content-Type": reply.kind, "Content-Length": str(len(body) + 1000 * reply.cut), **reply.headers}
+        length = str(len(body) + 1000 * reply.cut)
+        headers = {"Content-Type": reply.kind, "Content-Length": length, "Connection": "close", **reply.headers}
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -182,7 +183,7 @@ class _Exchange(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted_upstream() -> Iterator[ScriptedUpstream]:
+def scripted_upstream(port: int = 0) -> Iterator[ScriptedUpstream]:
     """Serve for a while."""
-    with serving(ScriptedUpstream()) as server:
+    with serving(ScriptedUpstream(port)) as server:
         yield server

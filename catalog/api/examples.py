@@ -77,7 +77,9 @@ TOOL_DETAIL = TOOL | {
 VERSION = {
     "number": 1,
     "fingerprint": FINGERPRINT,
+    "status": "current",
     "is_current": True,
+    "changes": None,
     "description": DESCRIPTION,
     "input_schema": INPUT_SCHEMA,
     "output_schema": OUTPUT_SCHEMA,

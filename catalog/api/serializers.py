@@ -19,7 +19,9 @@ from catalog.rest.serializers import (
     StrictChoiceField,
     StrictSerializer,
 )
+from catalog.ui.version_changes import ChangeSentence, VersionChange
 
+VERSION_STATUSES = ("current", "held", "earlier")
 TOOL_STATUSES = ("ready", "drifted", "disabled", "removed")
 
 
@@ -197,12 +199,26 @@ class ToolDetailSerializer(ToolSerializer):
         return UsageSerializer(call_counts(tool)).data
 
 
+class VersionChangeSerializer(serializers.Serializer[Any]):
+    """One difference of a held change: `kind` is add, del or edit."""
+
+    kind = serializers.CharField()
+    subject = serializers.CharField()
+    text = serializers.CharField()
+
+
 class VersionSerializer(serializers.Serializer[Any]):
-    """An immutable version of a tool's definition."""
+    """An immutable version of a tool's definition; its context has the tool's `held` change, or None.
+
+    `changes` are the differences of the held change from the current version: at the held version, or at the current
+    one if only the request changes.
+    """
 
     number = serializers.IntegerField()
     fingerprint = serializers.CharField()
+    status = serializers.SerializerMethodField()
     is_current = serializers.BooleanField()
+    changes = serializers.SerializerMethodField()
     description = serializers.CharField()
     input_schema = serializers.JSONField()
     output_schema = serializers.JSONField(allow_null=True)
@@ -214,3 +230,20 @@ class VersionSerializer(serializers.Serializer[Any]):
     timeout = serializers.FloatField()
     annotations = serializers.JSONField()
     created_at = serializers.DateTimeField()
+
+    @extend_schema_field(StrictChoiceField(choices=VERSION_STATUSES))
+    def get_status(self, version: Any) -> str:
+        """Return whether the version is the one that is called, the held one, or an earlier one."""
+        if version.is_current:
+            return "current"
+        held: VersionChange | None = self.context["held"]
+        return "held" if held is not None and held.new.pk == version.pk else "earlier"
+
+    @extend_schema_field(VersionChangeSerializer(many=True, allow_null=True))
+    def get_changes(self, version: Any) -> Any:
+        """Return the differences of the held change; null for other versions."""
+        held: VersionChange | None = self.context["held"]
+        if held is None or held.new.pk != version.pk:
+            return None
+        described = [ChangeSentence("edit", "Description", held.described[1].strip())] if held.described else []
+        return VersionChangeSerializer([*held.sentences, *described], many=True).data

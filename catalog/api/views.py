@@ -57,6 +57,7 @@ from catalog.rest.serializers import (
 from catalog.rest.views import Endpoint
 from catalog.sources.http_requests import METHODS
 from catalog.sources.settings import MAX_VALUE
+from catalog.ui.version_changes import held_change
 
 EXPORT_RESPONSES = {(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/plain"): OpenApiTypes.STR}
 EXPORT_LIST_RESPONSES = {**EXPORT_RESPONSES, (200, "application/json"): {"type": "array", "items": {"type": "object"}}}
@@ -178,10 +179,12 @@ class ToolVersions(Endpoint):
 
     @extend_schema("tools_versions", parameters=[VersionQuery], responses=page_schema(VersionSerializer))
     def get(self, request: Request, name: str) -> Response:
-        """List the versions of a tool, newest first."""
+        """List the versions of a tool, newest first, with one that is held until an administrator accepts it."""
         _, at = self.page_query(VersionQuery)
-        page = paginate(selectors.tool_versions(tool_or_404(name)), order="-number", at=at)
-        return paginated_response(request, page, lambda version: VersionSerializer(version).data)
+        tool = tool_or_404(name)
+        page = paginate(selectors.tool_versions(tool, with_held=True), order="-number", at=at)
+        context = {"held": held_change(tool)}
+        return paginated_response(request, page, lambda version: VersionSerializer(version, context=context).data)
 
 
 class ToolSchema(Endpoint):

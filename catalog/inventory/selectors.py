@@ -141,11 +141,11 @@ def get_tool_row(name: str) -> Tool:
     return rows.get(name=name, current_version__isnull=False)
 
 
-def tool_versions(tool: Tool) -> "QuerySet[ToolVersion]":
-    """Return the tool's versions, without a new one that is held: a held change of the request makes none."""
-    published = tool.versions.annotate(is_current=Q(pk=tool.current_version_id)).select_related("tool")
+def tool_versions(tool: Tool, *, with_held: bool = False) -> "QuerySet[ToolVersion]":
+    """Return the tool's versions; a new one that is held only on request. A held change of the request makes none."""
+    found = tool.versions.annotate(is_current=Q(pk=tool.current_version_id)).select_related("tool")
     held = tool.held_version_id
-    return published if held is None or held == tool.current_version_id else published.exclude(pk=held)
+    return found if with_held or held in (None, tool.current_version_id) else found.exclude(pk=held)
 
 
 def get_current_version(tool: Tool) -> ToolVersion:

@@ -17,11 +17,11 @@ from django.db.models import Q, QuerySet
 
 from catalog.definitions.levels import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
-from catalog.errors import NoImplementation, SchemaProblem
+from catalog.errors import NoImplementation, SchemaProblem, ToolError, ToolRemoved
 from catalog.inventory.versions import with_overrides
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.sources.loading import load_imported_tools
-from catalog.tools.registry import get_all_tools, loaded_variants, set_imported_tools
+from catalog.tools.registry import get_all_tools, loaded_variants, set_imported_tools, unknown_tool_error
 
 SNAPSHOT_SECONDS = 1.0
 """Seconds for which a process uses its copy of the catalog and of the policies before it checks for changes."""
@@ -101,6 +101,13 @@ def callable_tool(name: str) -> CallableTool | None:
     if monotonic() - view.checked_at > SNAPSHOT_SECONDS:
         view = _refresh()
     return view.tools.get(name)
+
+
+def missing_tool_error(name: str) -> ToolError:
+    """Return the error for a tool that `callable_tool` does not know: its source removed it, or there is none."""
+    removed = Tool.objects.filter(registered=False).select_related("source").only("name", "source__name")
+    row = removed.filter(name=name).first() if "\0" not in name else None  # PostgreSQL cannot compare it
+    return unknown_tool_error(name) if row is None else ToolRemoved(row.name, row.source.name)
 
 
 def callable_tools() -> Mapping[str, CallableTool]:

@@ -38,7 +38,13 @@ from catalog.sources import openapi
 from catalog.sources.definitions import Definition, Listing, differ_in_words_only
 from catalog.sources.documents import fetch_document
 from catalog.sources.loading import judge_definition
-from catalog.sources.mcp_client import close_connections, keep_connections, list_upstream, register_change_listener
+from catalog.sources.mcp_client import (
+    close_connections,
+    keep_connections,
+    list_upstream,
+    register_change_listener,
+    register_failure_listener,
+)
 from catalog.sources.settings import (
     UpstreamSettings,
     origin_of,
@@ -192,7 +198,16 @@ def request_sync(source_pk: int) -> None:
         connection.close()  # it is called in a thread of the event loop's pool
 
 
+def record_unreachable(source_pk: int, reason: str) -> None:
+    """Let a source say why a call could not reach its upstream: a failing source is connected to again."""
+    try:
+        Source.objects.filter(pk=source_pk, enabled=True, error="").update(error=reason[:1000])
+    finally:
+        connection.close()  # it is called in a thread of the event loop's pool
+
+
 register_change_listener(request_sync)
+register_failure_listener(record_unreachable)
 
 
 def sync_due_sources() -> int:

@@ -4,13 +4,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 
 from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.errors import ToolgateError
+from catalog.inventory.source_preview import preview_source
 from catalog.inventory.source_sync import sync_source
 from catalog.inventory.sources import create_source, update_source
 from catalog.models import Source
+
+MAX_PROBLEMS = 20
+
+
+def add_keep_argument(parser: CommandParser) -> None:
+    """Take `--keep`."""
+    parser.add_argument("--keep", action="store_true", help="store the source even if it cannot be read now")
 
 
 def administrator(username: str | None) -> User:
@@ -24,10 +32,20 @@ def administrator(username: str | None) -> User:
     raise CommandError("There is no administrator. Create one with createsuperuser.")
 
 
-def import_source(values: Mapping[str, Any], *, by: User, write: Callable[[str], Any]) -> int:
-    """Create or change a source, synchronise it and print what changed; return the exit status."""
+def import_source(values: Mapping[str, Any], *, by: User, keep: bool, write: Callable[[str], Any]) -> int:
+    """Create or change a source, synchronise it and print what changed; return the exit status.
+
+    Unless `keep`, the upstream is read before, and nothing is stored if it brings no tool. Raises CommandError.
+    """
     known = Source.objects.filter(name=values["name"]).first()
     try:
+        if not keep:
+            preview = preview_source(values, by=by, any_command=True)
+            if preview.problems and not preview.tools:
+                problems = "\n".join(preview.problems[:MAX_PROBLEMS])
+                raise CommandError(
+                    f"{problems}\nNothing was stored. With --keep, the source is stored and tried again."
+                )
         if known is None:
             source = create_source(values, by=by, any_command=True, is_claimed=True)
         else:

@@ -12,7 +12,7 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.binding import Binding, Handler
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
-from catalog.errors import ToolgateError, UpstreamError
+from catalog.errors import ToolgateError, UpstreamError, UpstreamUnavailable
 from catalog.models import Tool as ToolRow
 from catalog.results import Preview, ResultWarning, ToolResult, UpstreamResult
 from catalog.schemas import compile_schema
@@ -21,7 +21,7 @@ from catalog.secrets.scrubber import Scrubber
 from catalog.sources import http_requests
 from catalog.sources.definitions import Definition, visible_text
 from catalog.sources.http_requests import Operation
-from catalog.sources.mcp_client import connection_to
+from catalog.sources.mcp_client import connection_to, report_unreachable
 from catalog.sources.mcp_failures import PATIENCE
 from catalog.sources.settings import UpstreamSettings, origin_of, scrubbed_errors, scrubber_of, settings_of
 
@@ -101,7 +101,11 @@ def _mcp_handler(definition: Definition, settings: UpstreamSettings, level: Safe
 
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
         work = connection_to(settings).call(definition, arguments, level=level)
-        return await _settled(work, definition, scrubber)
+        try:
+            return await _settled(work, definition, scrubber)
+        except UpstreamUnavailable as error:
+            report_unreachable(settings, error.message)
+            raise
 
     return call
 

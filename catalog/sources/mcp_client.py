@@ -47,6 +47,7 @@ CLOSING_SECONDS = 8.0
 
 logger = logging.getLogger("toolgate.sources")
 ChangeListener = Callable[[int], None]
+FailureListener = Callable[[int, str], None]
 ProgressListener = Callable[[float, float | None, str], None]
 """Called with the progress, the total if known, and the upstream's words."""
 
@@ -56,11 +57,24 @@ _open_connections: set["Connection"] = set()
 """Connections that have sessions. A retired one stays here until its last session has ended."""
 _owner_pid = 0
 _listeners: list[ChangeListener] = []
+_failure_listeners: list[FailureListener] = []
 
 
 def register_change_listener(listener: ChangeListener) -> None:
     """Call `listener` with a source's key, in a thread, when its upstream says that its tools changed."""
     _listeners.append(listener)
+
+
+def register_failure_listener(listener: FailureListener) -> None:
+    """Call `listener` with a source's key and the reason, in a thread, when a call could not reach its upstream."""
+    _failure_listeners.append(listener)
+
+
+def report_unreachable(settings: UpstreamSettings, reason: str) -> None:
+    """Notify the listeners that a call could not reach its upstream, on the event loop of asynchronous handlers."""
+    if settings.pk in _connections:  # otherwise the process stops, or the source was changed or disabled meanwhile
+        for listener in _failure_listeners:
+            asyncio.get_running_loop().run_in_executor(None, listener, settings.pk, reason)
 
 
 def connection_to(settings: UpstreamSettings) -> "Connection":

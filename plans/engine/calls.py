@@ -21,7 +21,6 @@ from catalog.models import Call, new_call_id
 from catalog.secrets.placeholders import RedactedArguments
 from catalog.states import CallStatus
 from catalog.tools.class_tools import CallerContext
-from catalog.tools.registry import unknown_tool_error
 from plans.documents import references
 from plans.engine import extensions
 from plans.engine.work import Memory, PlanSnapshot, PreparedCall, RunningCall
@@ -80,7 +79,7 @@ def prepare_call(
     """
     target = snapshot.callable_tool(tool_name)
     if target is None:
-        raise unknown_tool_error(tool_name)
+        raise snapshot.missing_tool_error(tool_name)
     if not target.enabled:
         raise ToolDisabled(f"The tool {tool_name}, or its source, is disabled. An administrator can enable it.")
     if target.held:

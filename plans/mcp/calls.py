@@ -22,7 +22,7 @@ from approvals.requests.lifecycle import withdraw
 from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.rows import JoinedReader, row_reader
-from catalog.errors import Conflict, RateLimited
+from catalog.errors import Conflict, RateLimited, ToolRemoved
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call
 from catalog.rest.authentication import check_scope
@@ -87,6 +87,8 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     """
     check_scope(SCOPE, caller.user, caller.token)
     target = snapshot.callable_tool(name)
+    if target is None and isinstance(missing := snapshot.missing_tool_error(name), ToolRemoved):
+        raise missing
     if target is None or CATEGORY in target.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
     by = caller.requester(session)

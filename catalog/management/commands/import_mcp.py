@@ -5,11 +5,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from catalog.management.importing import administrator, import_source
+from catalog.management.importing import add_keep_argument, administrator, import_source
 
 
 class Command(BaseCommand):
-    """`import_mcp NAME (--url URL | --command PROGRAM ARGUMENT…) [--trusted]`."""
+    """`import_mcp NAME (--url URL | --command PROGRAM ARGUMENT…) [--trusted] [--keep]`."""
 
     help = "Add an MCP server as a source, or change one, and import its tools."
 
@@ -20,6 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--trusted", action="store_true", help="trust its safety hints")
         parser.add_argument("--timeout", type=int, default=30, help="seconds for connecting, listing and each call")
         parser.add_argument("--user", help="administrator to record as the actor (default: the first one)")
+        add_keep_argument(parser)
         parser.add_argument("--command", dest="program", nargs="...", help="command and arguments; must come last")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -34,4 +35,5 @@ class Command(BaseCommand):
             "trusted": options["trusted"],
             "timeout": options["timeout"],
         }
-        sys.exit(import_source(values, by=administrator(options["user"]), write=self.stdout.write))
+        by = administrator(options["user"])
+        sys.exit(import_source(values, by=by, keep=options["keep"], write=self.stdout.write))

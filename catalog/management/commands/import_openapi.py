@@ -7,12 +7,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from catalog.errors import ParameterError
-from catalog.management.importing import administrator, import_source
+from catalog.management.importing import add_keep_argument, administrator, import_source
 from catalog.sources.selection import parse_only
 
 
 class Command(BaseCommand):
-    """`import_openapi NAME FILE_OR_URL [--only CHOICE] [--base-url URL] [--header NAME=VALUE] [--query NAME=VALUE]`."""
+    """`import_openapi NAME FILE_OR_URL [--only CHOICE] [--base-url URL] [--header|--query NAME=VALUE] [--keep]`."""
 
     help = "Add an OpenAPI document as a source, or change one, and import its operations."
 
@@ -34,6 +34,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--header", action="append", default=[], metavar="NAME=VALUE", help="sent with each request"
         )
+        add_keep_argument(parser)
         parser.add_argument("--timeout", type=int, default=30, help="seconds for fetching and each call")
         parser.add_argument("--user", help="administrator to record as the actor (default: the first one)")
 
@@ -58,4 +59,5 @@ class Command(BaseCommand):
             except ParameterError as error:
                 raise CommandError(f"--only: {error.message}") from None
         values["timeout"] = options["timeout"]
-        sys.exit(import_source(values, by=administrator(options["user"]), write=self.stdout.write))
+        by = administrator(options["user"])
+        sys.exit(import_source(values, by=by, keep=options["keep"], write=self.stdout.write))

@@ -344,6 +344,10 @@ async def test_refusals_name_the_field_the_tool_or_the_limit(mcp_url: str, token
         disabled = await client.call_tool("render_text", SAY)
         assert (disabled.is_error, facts_of(disabled)["error"]) == (True, "tool_disabled")
         assert "render_text" not in {tool.name for tool in (await client.list_tools()).tools}
+        await apart(lambda: Tool.objects.filter(name="render_text").update(enabled=True, registered=False))
+        snapshot.drop_snapshot()
+        removed = await client.call_tool("render_text", SAY)
+        assert removed.is_error and "was removed by its source catalog.toolsets.text" in removed.content[0].text
 
 
 async def test_limits_and_policies_refuse_with_when_and_why(

@@ -88,10 +88,14 @@ def test_change_that_was_not_yet_imported_does_not_run(source, ada, rosa, offer)
     assert (call_of(plan).status, call_of(plan).error_kind) == ("failed", "drifted")
 
 
-def test_removed_tool_is_kept_in_history(source, offer):
+def test_removed_tool_is_kept_in_history_and_calls_say_so(source, offer, ada):
+    waiting = make_plan(ada, step(1, "drop_page", parameters={"text": "a"}))
     offer(READ)
     assert sync_source(source).removed == ["drop_page"]
     assert Tool.objects.get(name="drop_page").status == "removed"
+    work_off(waiting)
+    reason = "The tool drop_page was removed by its source wiki, which offers it no longer."
+    assert (step_of(waiting).status, step_of(waiting).error) == ("failed", reason)
     offer(READ, DROP)
     assert sync_source(source).changed == ["drop_page"]
     assert Tool.objects.get(name="drop_page").status == "ready"

@@ -228,3 +228,31 @@ def test_name_is_taken_once_and_a_repeated_request_is_answered_again(rest):
     other = {**VALUES, "name": "shop2"}
     first, second = rest.post("sources/", other, key="k1"), rest.post("sources/", other, key="k1")
     assert (first.status_code, second.json()) == (201, first.json())
+
+
+def test_held_version_is_listed_with_its_difference(rest):
+    limit = {"name": "limit", "in": "query", "schema": {"type": "integer"}}
+    read = {**SHOP["paths"]["/orders"]["get"], "parameters": [limit]}
+    document = {**SHOP, "paths": {"/orders": {"get": read}}}
+    rest.post("sources/shop/sync/")
+    rest.patch("sources/shop/", {"document": json.dumps(document)})
+    rest.post("sources/shop/sync/")
+    held, current = rest.get("tools/list_orders/versions/").json()["results"]
+    assert (held["number"], held["status"], held["is_current"]) == (2, "held", False)
+    assert held["changes"][-1] == {"kind": "add", "subject": "limit", "text": "added: integer, optional"}
+    assert (current["number"], current["status"], current["changes"]) == (1, "current", None)
+    digests = rest.get("sources/shop/").json()["held"]
+    rest.post("sources/shop/accept/", {"held": digests, "reason": "Looks right"})
+    versions = rest.get("tools/list_orders/versions/").json()["results"]
+    assert [each["status"] for each in versions] == ["current", "earlier"]
+
+
+def test_call_of_a_removed_tool_says_that_its_source_removed_it(rest):
+    document = {**SHOP, "paths": {"/orders": {"get": SHOP["paths"]["/orders"]["get"]}}}
+    rest.post("sources/shop/sync/")
+    rest.patch("sources/shop/", {"document": json.dumps(document)})
+    rest.post("sources/shop/sync/")
+    refused = rest.post("calls/", {"tool": "drop_orders", "arguments": {}})
+    assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (409, "tool_disabled")
+    assert "removed by its source shop" in refused.json()["detail"]
+    assert rest.post("calls/", {"tool": "never_there", "arguments": {}}).status_code == 422
