@@ -399,7 +399,8 @@ class Connection:
                     failure = error.failure
                 if failure.meaning.new_session:
                     self._drop(session)
-            if failure.fault is not Fault.SESSION_LOST or not is_repeatable or sent_again:
+            is_lost = failure.fault is Fault.SESSION_LOST and is_repeatable
+            if sent_again or not (is_lost or failure.fault is Fault.NOT_SENT):
                 if failure.status == BAD_REQUEST:  # not the session's fault: a new one changes nothing
                     failure = replace(failure, fault=Fault.REFUSED)
                 raise call_error(failure, self.settings.name, is_repeatable=is_repeatable)

@@ -1,5 +1,7 @@
 """Sources whose upstream fails: what the source says, and what is tried again."""
 
+from typing import Any
+
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
@@ -62,7 +64,7 @@ def test_call_of_an_upstream_that_timed_out_is_not_repeated(transactional_db, po
 def test_call_may_take_longer_than_the_timeout_while_it_reports_progress(transactional_db, port, admin, ada):
     with scripted_upstream(port) as upstream:
         upstream.tools = [READ]
-        events = [0.6, progress(1), 0.6, progress(2), 0.6, message(id="?", result=DONE)]
+        events: list[Any] = [0.6, progress(1), 0.6, progress(2), 0.6, message(id="?", result=DONE)]
         upstream.on("read_page", Reply(events=events))
         sync_source(wiki(port, admin, timeout=1))
         assert call_of(work_off(make_plan(ada, step(1, "read_page")))).status == "completed"
