@@ -212,3 +212,25 @@ def _format_number(limit: Any, *, grouped_from: int) -> Any:
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}…"
+
+
+def in_schema_order(value: Any, schema: object, root: SchemaMapping | None = None) -> Any:
+    """Return a JSON value with the members of its objects in the order of the schema's properties, at every depth.
+
+    Members that the schema does not name follow in their own order. `root` is what references point into; by default
+    the schema itself.
+    """
+    top: SchemaMapping = root if root is not None else schema if isinstance(schema, Mapping) else {}
+    plain = expand_schema(schema, top)
+    parts = [plain, *union_variants(plain, top)]
+    if isinstance(value, list):
+        items: object = next((part["items"] for part in parts if "items" in part), {})
+        return [in_schema_order(each, items, top) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    properties: dict[str, object] = {}
+    for part in parts:
+        named = part.get("properties")
+        properties.update({name: each for name, each in (named or {}).items() if name not in properties})
+    names = [*(name for name in properties if name in value), *(name for name in value if name not in properties)]
+    return {name: in_schema_order(value[name], properties.get(name, {}), top) for name in names}

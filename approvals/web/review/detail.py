@@ -45,6 +45,7 @@ from catalog.access.roles import can_see_all, user_display_name
 from catalog.calls.privacy import PrivateCallParts
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
+from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import PLACEHOLDER_KEY, describe_placeholders
 from catalog.text.diff import MAX_DIFF_ROWS, Hunk, HunkedDiff, TextDiff, diff_texts
 
@@ -67,7 +68,8 @@ class RequestDetail:
         self.edited = edited
         arguments = current_round(request).arguments_json
         self.is_private = hidden is not None
-        self.arguments: Mapping[str, Any] = hidden.mask_arguments(arguments) if hidden else arguments
+        shown = hidden.mask_arguments(arguments) if hidden else arguments
+        self.arguments: Mapping[str, Any] = in_schema_order(shown, request.tool_version.input_schema)
         self.reason = "" if hidden else request.call.reason
         self.preview: Mapping[str, Any] = {} if hidden else current_round(request).preview_json or {}
 

@@ -47,9 +47,10 @@ class EditForm(ArgumentsEditor):
     @property
     def change(self) -> TextDiff | None:
         """Line-by-line comparison of the current and the edited arguments; None while those are invalid."""
-        return (
-            diff_texts(arguments_as_lines(self.before), arguments_as_lines(self.edit.arguments)) if self.edit else None
-        )
+        if self.edit is None:
+            return None
+        schema = self.request.tool_version.input_schema
+        return diff_texts(arguments_as_lines(self.before, schema), arguments_as_lines(self.edit.arguments, schema))
 
     @property
     def preview_change(self) -> TextDiff | None:

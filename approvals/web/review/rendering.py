@@ -18,6 +18,7 @@ from django.utils.translation import gettext
 from approvals.models import ApprovalRequest, Round
 from approvals.requests.lifecycle import RequestChange, find_request_change
 from catalog.access.roles import user_display_name
+from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import describe_placeholders
 from catalog.text import diff
 from catalog.text.safety import EncodedRun, approval_claims, confusable_words, count_hidden, encoded_runs, inspect_text
@@ -121,14 +122,17 @@ def value_as_display_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def arguments_as_lines(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as lines for a diff; multi-line strings keep their lines, so that a diff marks single lines."""
+def arguments_as_lines(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Return arguments as lines for a diff, in the order of the schema.
+
+    Multi-line strings keep their lines, so that a diff marks single lines.
+    """
     parts = []
-    for name, value in sorted(arguments.items()):
+    for name, value in in_schema_order(arguments, schema).items():
         if isinstance(value, str) and "\n" in value:
             parts.append("\n".join([f"{name}:", *(f"    {line}" for line in value.split("\n"))]))
         else:
-            parts.append(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)}")
+            parts.append(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False)}")
     return "".join(f"{part}\n" for part in parts)
 
 
@@ -150,7 +154,8 @@ class RenderedRequestChange:
     @property
     def rows(self) -> diff.TextDiff | None:
         """Line-by-line comparison; None if both sides are equal."""
-        rows = diff.diff_texts(_round_as_lines(self.change.before), _round_as_lines(self.change.after))
+        schema = self.change.after.request.tool_version.input_schema
+        rows = diff.diff_texts(*(_round_as_lines(each, schema) for each in (self.change.before, self.change.after)))
         return rows if rows.added or rows.removed else None
 
 
@@ -173,7 +178,10 @@ def change_since_seen(request: ApprovalRequest, seen_digest: str) -> diff.TextDi
     """Return the changes since the round with this digest; None if the digest is not one of the request's."""
     rounds = {each.digest: each for each in request.rounds.all()}
     seen, now = rounds.get(seen_digest), rounds.get(request.digest)
-    return diff.diff_texts(_round_as_lines(seen), _round_as_lines(now)) if seen and now and seen != now else None
+    if seen is None or now is None or seen == now:
+        return None
+    schema = request.tool_version.input_schema
+    return diff.diff_texts(_round_as_lines(seen, schema), _round_as_lines(now, schema))
 
 
 def render_edits(request: ApprovalRequest) -> RenderedEdits | None:
@@ -185,7 +193,9 @@ def render_edits(request: ApprovalRequest) -> RenderedEdits | None:
     editors = dict.fromkeys(
         user_display_name(each.editor) for each in rounds if each.editor and each.number <= now.number
     )
-    rows = diff.diff_texts(arguments_as_lines(first.arguments_json), arguments_as_lines(now.arguments_json))
+    schema = request.tool_version.input_schema
+    was, becomes = (arguments_as_lines(each.arguments_json, schema) for each in (first, now))
+    rows = diff.diff_texts(was, becomes)
     return RenderedEdits(" and ".join(editors), now.created_at, rows)
 
 
@@ -207,5 +217,5 @@ def effect_lines(preview: Mapping[str, Any] | None) -> str:
     )
 
 
-def _round_as_lines(round_: Round) -> str:
-    return arguments_as_lines(round_.arguments_json) + effect_lines(round_.preview_json)
+def _round_as_lines(round_: Round, schema: Mapping[str, Any]) -> str:
+    return arguments_as_lines(round_.arguments_json, schema) + effect_lines(round_.preview_json)

@@ -16,6 +16,7 @@ from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
 from catalog.rest.problems import problem_for
 from catalog.schemas import ArgumentProblem, raise_for_problems
+from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import placeholders_as_text
 from catalog.ui.forms.form import FormNode, build_form, form_to_value, show_problems, value_to_form
 from catalog.ui.forms.submission import FormFields, child_path, is_field_path
@@ -49,7 +50,7 @@ class ArgumentsEditor:
     def fill(self, arguments: Mapping[str, Any]) -> None:
         """Fill the form with these arguments."""
         self.fields = value_to_form(self.schema, placeholders_as_text(arguments))
-        self.text = json.dumps(arguments, indent=2, ensure_ascii=False)
+        self.text = json.dumps(in_schema_order(arguments, self.schema), indent=2, ensure_ascii=False)
 
     def draw(self) -> None:
         """Render the form. Raises ParameterError if it would be too large to submit."""

@@ -21,6 +21,7 @@ from catalog.calls.privacy import PrivateCallParts, mask, mask_response, masked_
 from catalog.errors import ParameterError
 from catalog.inventory import snapshot
 from catalog.models import Call
+from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import without_macs
 from plans.actions.give_input import is_sent_back
 from plans.documents import references
@@ -89,7 +90,11 @@ def masked_parts(call: Call, hidden: PrivateCallParts) -> MaskedParts:
     found = list(islice(masked_fields(call.response_json), FIELDS_SHOWN + 1)) if call.response else []
     fields = [MaskedField(number, field.path, field.kind) for number, field in enumerate(found[:FIELDS_SHOWN])]
     return MaskedParts(
-        arguments=json.dumps(hidden.mask_arguments(call.arguments_json), indent=2, ensure_ascii=False),
+        arguments=json.dumps(
+            in_schema_order(hidden.mask_arguments(call.arguments_json), call.version.input_schema),
+            indent=2,
+            ensure_ascii=False,
+        ),
         fields=fields,
         more=len(found) > FIELDS_SHOWN,
         has_evidence=bool(call.late_evidence),
@@ -225,7 +230,9 @@ def load_step_card(picture: PlanOverview, number: int) -> StepCard | None:
         picture=drawn,
         level=step_level(step),
         after=[by_number[needed].step for needed in drawn.needs],
-        arguments=list(_arguments(picture, masked_parameters(step.parameters_json, hidden))),
+        arguments=list(
+            _arguments(picture, in_schema_order(masked_parameters(step.parameters_json, hidden), _input_schema(step)))
+        ),
         is_private=hidden is not None,
         skip_note=_skip_note(step),
         **_contents(step, hidden),
@@ -267,6 +274,13 @@ def step_level(step: Step) -> str:
         return step.call.version.safety_level
     now = snapshot.callable_tool(step.tool)
     return str(now.tool.safety_level) if now else ""
+
+
+def _input_schema(step: Step) -> Mapping[str, Any]:
+    """Return the schema of the called version, or the current one before there is a call; empty without a tool."""
+    now = None if step.call else snapshot.callable_tool(step.tool)
+    schema: Mapping[str, Any] = step.call.version.input_schema if step.call else now.tool.input_schema if now else {}
+    return schema
 
 
 def _excerpt(step: Step, part: str) -> Excerpt | None:

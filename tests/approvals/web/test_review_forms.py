@@ -132,7 +132,7 @@ def test_change_is_shown_next_to_the_original(held, rosa):
     pages.open(page_of(held, view="edit"))
     pages.send(page_of(held, "edit"), edited(held, do="check", **{"value:content": "hello you\nmore\n"}))
     rows = re.findall(r'<tr class="(same|both|came|gone)">(.*?)</tr>', pages.html, re.S)
-    assert [kind for kind, _ in rows] == ["same", "both", "came", "same", "same"]
+    assert [kind for kind, _ in rows] == ["same", "same", "both", "came", "same"]
     both = dict(rows)["both"].partition("line-number was")[2]
     assert both.index("\u2212") < both.index("hello") < both.index("+") < both.index("you</ins>")
 
