@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,13 @@ import yaml
 from catalog.access.tokens import create_token
 from catalog.tools import register_tool, registry
 from tests.catalogs import fill_catalog
+from tests.npm import installed_modules
 from tests.plans.mcp.conformance_tools import TOOLS
 from tests.plans.mcp.conftest import serving_mcp
 
 pytestmark = [pytest.mark.nightly, pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
 PINNED = Path(__file__).parent / "clients"
-PACKAGES = ("package.json", "package-lock.json")
 SUITE = "@modelcontextprotocol/conformance/dist/index.js"
 INSPECTOR = "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 REPORT = Path(__file__).parents[3] / "docs" / "development" / "mcp-conformance.md"
@@ -29,24 +28,7 @@ REPORT = Path(__file__).parents[3] / "docs" / "development" / "mcp-conformance.m
 @pytest.fixture(scope="module")
 def modules(request: pytest.FixtureRequest) -> Path:
     """The installed npm packages, kept in pytest's cache until their versions change."""
-    cache = request.config.cache
-    if shutil.which("npm") is None:
-        pytest.skip("There is no npm.")
-    folder = cache.mkdir("mcp-npm")
-    if all((folder / name).exists() and _same(name, folder) for name in PACKAGES) and (folder / "installed").exists():
-        return folder / "node_modules"
-    (folder / "installed").unlink(missing_ok=True)
-    for name in PACKAGES:
-        shutil.copy(PINNED / name, folder)
-    done = subprocess.run(["npm", "ci", "--silent"], cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"npm cannot install the packages: {done.stderr.strip()[-300:] or done.returncode}")
-    (folder / "installed").touch()
-    return folder / "node_modules"
-
-
-def _same(name: str, folder: Path) -> bool:
-    return (folder / name).read_bytes() == (PINNED / name).read_bytes()
+    return installed_modules(request.config.cache, PINNED, "mcp-npm")
 
 
 def run_node(modules: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:

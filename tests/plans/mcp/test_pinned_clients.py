@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ from catalog.models import Call
 from plans.models import Plan
 from tests.builders import approve, reject
 from tests.plans.mcp.conftest import serving_mcp
+from tests.plans.mcp.environments import CLIENTS, installed_python
 from tests.plans.socket_clients import apart
 
 pytestmark = [pytest.mark.nightly, pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
-CLIENTS = Path(__file__).parent / "clients"
 WRITE = {"path": "a.txt", "content": "x"}
 CALLS = [("render_text", {"template": "hello", "values": {}}), ("write_file", WRITE), ("write_file", WRITE)]
 
@@ -27,17 +26,7 @@ CALLS = [("render_text", {"template": "hello", "values": {}}), ("write_file", WR
 def client(request: pytest.FixtureRequest) -> list[str]:
     """The command of a client, its environment kept in pytest's cache until its lock changes."""
     name = request.param
-    lock = CLIENTS / f"{name}.lock"
-    folder = request.config.cache.mkdir(f"mcp-{name}")
-    python, installed = folder / "bin" / "python", folder / "installed.lock"
-    if not installed.exists() or installed.read_bytes() != lock.read_bytes():
-        venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(lock)]
-        done = subprocess.run(install, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"pip cannot install {lock.name}: {done.stderr.strip()[-300:]}")
-        installed.write_bytes(lock.read_bytes())
-    return [str(python), str(CLIENTS / f"{name}_client.py")]
+    return [str(installed_python(request.config.cache, name)), str(CLIENTS / f"{name}_client.py")]
 
 
 async def until_held() -> None:

@@ -1,7 +1,6 @@
 """Servers of npm as upstreams: `server-everything` over stdio and HTTP, `server-filesystem` over stdio."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,12 +11,12 @@ from catalog.inventory.sources import create_source
 from catalog.models import Tool
 from catalog.sources import mcp_client
 from tests.builders import approve, call_of, make_plan, step, work_off
+from tests.npm import installed_modules
 from tests.upstreams import free_port, wait_for_port
 
 pytestmark = [pytest.mark.nightly, pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
 PINNED = Path(__file__).parent / "servers"
-PACKAGES = ("package.json", "package-lock.json")
 EVERYTHING = "@modelcontextprotocol/server-everything/dist/index.js"
 FILESYSTEM = "@modelcontextprotocol/server-filesystem/dist/index.js"
 
@@ -25,20 +24,7 @@ FILESYSTEM = "@modelcontextprotocol/server-filesystem/dist/index.js"
 @pytest.fixture(scope="module")
 def modules(request):
     """Return the folder of the installed packages, kept in pytest's cache until their versions change."""
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        pytest.skip("There is no npm.")
-    folder = request.config.cache.mkdir("mcp-servers")
-    if any(
-        not (folder / name).exists() or (folder / name).read_bytes() != (PINNED / name).read_bytes()
-        for name in PACKAGES
-    ):
-        for name in PACKAGES:
-            shutil.copy(PINNED / name, folder)
-        done = subprocess.run(["npm", "ci", "--silent"], cwd=folder, capture_output=True, text=True)
-        if done.returncode:
-            (folder / PACKAGES[0]).unlink()
-            pytest.skip(f"npm cannot install the packages: {done.stderr.strip()[-300:] or done.returncode}")
-    return folder / "node_modules"
+    return installed_modules(request.config.cache, PINNED, "mcp-servers")
 
 
 def run(ada, rosa, tool, parameters):
