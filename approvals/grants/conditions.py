@@ -3,10 +3,8 @@
 A call with an argument that no row names is not covered and needs approval. `exists` allows any value.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from django.contrib.auth.models import User
 
@@ -18,9 +16,6 @@ from catalog.calls.privacy import PrivateCallParts, can_see_private, is_mask, ma
 from catalog.core.canonical_json import canonical_text
 
 ArgumentPath = tuple[str, ...]
-MAX_DECODINGS = 5
-"""Maximum levels of percent-encoding; a text with more counts as an attempt to hide its target."""
-_URL_PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?//")
 PLACEHOLDER_KEY = "$secret"
 
 
@@ -35,36 +30,10 @@ def check_grant_conditions(rows: object, path: str = "arguments") -> list[dict[s
 
 def conditions_cover(rows: list[dict[str, Any]], arguments: Mapping[str, Any]) -> bool:
     """Return True if the arguments satisfy every row and each argument is named by a row."""
-    if not compile_conditions(rows).matches(arguments) or any(escapes_prefix(row, arguments) for row in rows):
+    if not compile_conditions(rows).covers(arguments):
         return False
     named = {tuple(row["path"].split(".")) for row in rows}
     return all(any(leaf[:length] in named for length in range(1, len(leaf) + 1)) for leaf in leaf_paths(arguments))
-
-
-def escapes_prefix(row: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-    """Return True if a text with the row's prefix leads elsewhere: reports/../secrets, https://example.com.evil."""
-    if row["operator"] != "starts_with":
-        return False
-    value = value_at_path(arguments, row["path"].split("."))
-    return _has_parent_segment(value) or _continues_name(row["value"], value)
-
-
-def _has_parent_segment(text: str) -> bool:
-    """Return True if a path contains a parent segment, percent-encoded or not."""
-    for _ in range(MAX_DECODINGS):
-        if ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", text)):  # URL parsers ignore these
-            return True
-        before, text = text, unquote(text)
-        if before == text:
-            return False
-    return True
-
-
-def _continues_name(begin: str, text: str) -> bool:
-    """Return True if the prefix ends inside a host or folder name, so that the URL may lead to a different one."""
-    if _URL_PREFIX.match(begin) is None or begin.endswith("/"):
-        return False
-    return text[len(begin) : len(begin) + 1] not in ("", "/", "?", "#")
 
 
 def conditions_sentence(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -87,13 +56,6 @@ def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:
         return
     for step, each in inner:
         yield from leaf_paths(each, (*path, step))
-
-
-def value_at_path(value: Any, path: Iterable[str]) -> Any:
-    """Return the value at an existing path, given as steps because names may contain dots."""
-    for step in path:
-        value = value[int(step)] if isinstance(value, list) else value[step]
-    return value
 
 
 def _children(value: Any) -> list[tuple[str, Any]] | None:

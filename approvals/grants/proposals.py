@@ -19,13 +19,11 @@ from approvals.grants.conditions import (
     ArgumentPath,
     check_grant_conditions,
     conditions_cover,
-    escapes_prefix,
     leaf_paths,
-    value_at_path,
 )
 from approvals.grants.services import available_scopes, scope_mapping
 from approvals.models import ApprovalRequest, Grant
-from approvals.policy_language.conditions import MAX_CONDITIONS
+from approvals.policy_language.conditions import MAX_CONDITIONS, compile_conditions, value_at_path
 from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
@@ -185,7 +183,7 @@ def _propose_argument(path: ArgumentPath, all_arguments: Sequence[Mapping[str, A
     distinct = {canonical_text(value): value for value in values}
     seen = tuple(distinct.values())
     row = _propose_condition(".".join(path), seen)
-    if row is not None and any(escapes_prefix(row, arguments) for arguments in all_arguments):
+    if row is not None and not all(map(compile_conditions([row]).covers, all_arguments)):
         row = None
     return ArgumentProposal(".".join(path), values[0], seen[:MAX_VALUES_LISTED], row)
 

@@ -1,7 +1,7 @@
-"""Warnings about policies: names in them that match no tool, argument, group or person at present.
+"""Warnings about policies: names that match no tool, argument, group or person at present, and hosts without an end.
 
-They are allowed, since the names may be added later, but are usually typos. Never writes. Warnings are keyed by field
-of the editor: a field's name, `row-0` or `stage-0`.
+They are allowed, since the names may be added later, but are usually mistakes. Never writes. Warnings are keyed by
+field of the editor: a field's name, `row-0` or `stage-0`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from django.db.models import Q
 
 from approvals.models import PolicyRevision
 from approvals.policies.rulebook import GROUP
+from approvals.policy_language.escapes import open_end
 from catalog.access.roles import ADMINISTRATOR, REVIEWER
 from catalog.models import Category, Tool, ToolVersion
 
@@ -38,6 +39,7 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
     """Return warnings about valid terms, by field."""
     return dict(
         [
+            *(_warnings_of_ends(columns["conditions"]) if columns["effect"] == PolicyRevision.Effect.ALLOW else ()),
             *_warnings_of_tools(columns),
             *_warnings_of_people(columns),
             *(_warnings_of_stages(columns) if columns["effect"] == PolicyRevision.Effect.HOLD else ()),
@@ -120,6 +122,13 @@ def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_ToolRo
                 f"row-{number}",
                 f"No matching tool has an argument {name}.{suggest_name(name, list(names))}",
             )
+
+
+def _warnings_of_ends(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    for number, row in enumerate(rows):
+        warning = open_end(row)
+        if warning:
+            yield f"row-{number}", warning
 
 
 def _warnings_of_people(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from approvals.policy_language.escapes import escapes
 from catalog.core.canonical_json import canonical_text, check_json
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schemas import ArgumentProblem, raise_for_problems
@@ -196,9 +197,37 @@ class Predicate:
         # Pass only the arguments that the rows name, since the engine converts all it gets and arguments may be large.
         return self._compiled.is_valid({name: arguments[name] for name in self._names if name in arguments})
 
+    def covers(self, arguments: Mapping[str, Any]) -> bool:
+        """Return True if the arguments satisfy all rows and lead nowhere else: for rules that allow, and grants."""
+        return self.matches(arguments) and not any(_escapes(row, arguments) for row in self.rows)
+
     def failing(self, arguments: Mapping[str, Any]) -> Condition | None:
         """Return the first row that does not hold; None if all do."""
         return next((row for row in self.rows if not _validator(condition_schema(row)).is_valid(dict(arguments))), None)
+
+    def uncovered(self, arguments: Mapping[str, Any]) -> Condition | None:
+        """Return the first row that does not hold, or whose text leads elsewhere; None if all cover the arguments."""
+        return self.failing(arguments) or next((row for row in self.rows if _escapes(row, arguments)), None)
+
+
+def _escapes(row: Condition, arguments: Mapping[str, Any]) -> bool:
+    try:
+        found = value_at_path(arguments, row.path.split("."))
+    except LookupError:
+        return False
+    return escapes(row.operator, row.value, found)
+
+
+def value_at_path(value: Any, path: Iterable[str]) -> Any:
+    """Return the value at a path, given as steps because names may contain dots. Raises LookupError without one."""
+    for step in path:
+        if isinstance(value, list) and step.isdecimal() and step.isascii():
+            value = value[int(step)]
+        elif isinstance(value, Mapping):
+            value = value[step]
+        else:
+            raise LookupError(step)
+    return value
 
 
 def compile_conditions(rows: Iterable[Mapping[str, Any]]) -> Predicate:

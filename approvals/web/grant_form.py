@@ -21,6 +21,7 @@ from approvals.grants.proposals import (
 )
 from approvals.grants.services import GrantTerms, create_grant, may_create_from
 from approvals.models import ApprovalRequest, Grant
+from approvals.policy_language.escapes import open_end
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
@@ -82,6 +83,13 @@ class ArgumentForm(PageForm):
         """The condition of a valid form."""
         row: GrantCondition = {"path": self.part.path, "operator": self.cleaned_data["operator"]}
         return row if row["operator"] == "exists" else row | {"value": self.cleaned_data["value"]}
+
+    @property
+    def warning(self) -> str:
+        """Warning about a condition that also fits other hosts or addresses; empty if there is none."""
+        if not self.is_bound:
+            return open_end(self.part.row) if self.part.row is not None else ""
+        return open_end(self.condition) if self.is_valid() else ""
 
     def clean(self) -> dict[str, Any]:
         """Return the operator, and the value as the condition has it. Raises ValidationError."""

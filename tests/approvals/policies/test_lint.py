@@ -150,3 +150,13 @@ def test_policy_with_warnings_can_be_saved(admin):
     policy = Policy.objects.get(name="x")
     text = pages.open(f"/policies/{policy.public_id}/")
     assert pages.context["form"].warnings["tool"] in text
+
+
+def test_open_host_of_a_policy_that_allows_is_warned_about():
+    match = {"arguments": [{"path": "x", "operator": "exists"}, *ROW_WITHOUT_END]}
+
+    assert "row-1" in policy_warnings(term_columns({"effect": "allow", "match": match}))
+    assert "row-1" not in policy_warnings(term_columns({"effect": "deny", "message": "No.", "match": match}))
+
+
+ROW_WITHOUT_END = [{"path": "host", "operator": "starts_with", "value": "api.example.com"}]

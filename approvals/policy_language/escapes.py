@@ -1,0 +1,73 @@
+"""Texts that fit a condition and lead elsewhere: `reports/../secrets` starts with `reports/`.
+
+Conditions compare texts literally, and tools resolve paths and addresses. A rule that allows, and a grant, must not
+cover such a text; a rule that holds or denies matches it all the same.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+EXACT_OPERATORS = frozenset({"equals", "in", "exists"})
+"""Operators that name the whole text, or allow any."""
+MAX_DECODINGS = 5
+"""Maximum levels of percent-encoding; a text with more counts as an attempt to hide its target."""
+_URL_PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?//")
+_ADDRESS = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)?([^\s/@]+@)?\w[\w-]*(\.[\w-]+)*\.[a-z][a-z-]+(:\d+)?(?P<path>/\S*)?", re.I
+)
+"""A host, mail address or URL, or the beginning of one."""
+
+_FILE_ARGUMENT = re.compile(r"(path|file|folder|directory)(name)?s?(\.\d+)?$", re.I)
+"""Arguments whose values are file names, which look like hosts."""
+
+
+def escapes(operator: str, value: Any, found: Any) -> bool:
+    """Return True if what was found at a condition's path leads elsewhere than the condition's value says."""
+    if operator in EXACT_OPERATORS or not isinstance(found, str):
+        return False
+    return _has_parent_segment(found) or (operator == "starts_with" and _continues_name(value, found))
+
+
+def _has_parent_segment(text: str) -> bool:
+    """Return True if a path contains a parent segment, percent-encoded or not."""
+    for _ in range(MAX_DECODINGS):
+        if ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", text)):  # URL parsers ignore these
+            return True
+        before, text = text, unquote(text)
+        if before == text:
+            return False
+    return True
+
+
+def _continues_name(begin: str, text: str) -> bool:
+    """Return True if the prefix ends inside a host or folder name, so that the URL may lead to a different one."""
+    if _URL_PREFIX.match(begin) is None or begin.endswith("/"):
+        return False
+    return text[len(begin) : len(begin) + 1] not in ("", "/", "?", "#")
+
+
+def open_end(row: Mapping[str, Any]) -> str:
+    """Return a warning about a row whose host or address goes on in other hosts and addresses; empty if none does."""
+    operator, value = row["operator"], row.get("value")
+    if not isinstance(value, str) or _FILE_ARGUMENT.search(row["path"]):
+        return ""
+    if operator == "matches":
+        begins, ends = value.startswith("^"), value.endswith("$")
+        value = value.removeprefix("^").removesuffix("$").replace("\\", "")
+    else:
+        begins, ends = operator == "starts_with", operator == "ends_with"
+    if operator not in ("starts_with", "ends_with", "contains", "matches") or (
+        operator == "matches" and begins and ends
+    ):
+        return ""
+    address = _ADDRESS.fullmatch(value.lstrip("@.") if ends else value)
+    if address is None:
+        return ""
+    if ends:
+        is_whole = value.startswith(("@", ".")) or address["scheme"]
+        return "" if is_whole else f"“evil{value}” fits too. Begin with “.” or “@”, or use equals."
+    if begins:
+        return "" if address["path"] else f"“{value}.evil.example” fits too. End with “/”, or use equals."
+    return f"“https://evil.example/?{value}” fits too. Use equals, or starts with and a final “/”."
