@@ -81,6 +81,7 @@ class Tool(Generic[ParamsT, ResultT]):
     `hunks` names the parameter with an entire new text, whose changes reviewers may accept hunk by hunk.
     `when_rejected` is sent to the model with the reviewer's reason; `{path}` is replaced by that argument.
     The last four are set by other ways of declaring: the binding of arguments, and how a returned value is read.
+    `title` and `hints` of an imported tool are those of its source.
     """
 
     name: str
@@ -109,6 +110,8 @@ class Tool(Generic[ParamsT, ResultT]):
     hides_errors: bool = False
     binding: Binding = field(init=False)
     output_schema: dict[str, Any] | None = field(init=False, default=None)
+    title: str = field(init=False, default="")
+    hints: Mapping[str, Any] = field(init=False, default_factory=dict)
     rates: tuple[RateLimit, ...] = field(init=False, default=())
     _declared_reversibility: Reversibility | None = field(init=False, default=None, repr=False)
     _previewer: Handler | None = field(init=False, default=None, repr=False)

@@ -108,7 +108,11 @@ def for_anthropic(version: ToolVersion, wish: ExportOptions) -> Schema:
 
 def for_mcp(version: ToolVersion, _: ExportOptions) -> Schema:
     """Return a tool as in an MCP server's list, with annotations from its level and reversibility."""
-    return mcp_form(version.tool.name, version)
+    declared = version.tool.definition or {}
+    return mcp_form(version.tool.name, version, title=declared.get("title", ""), hints=declared.get("hints", {}))
+
+
+NO_HINTS: Mapping[str, Any] = {}
 
 
 class Contract(Protocol):
@@ -128,14 +132,14 @@ class Contract(Protocol):
     def retry_safe(self) -> bool: ...
 
 
-def mcp_form(name: str, contract: Contract) -> Schema:
-    """Return a tool's entry in the list of an MCP server."""
+def mcp_form(name: str, contract: Contract, *, title: str = "", hints: Mapping[str, Any] = NO_HINTS) -> Schema:
+    """Return a tool's entry in the list of an MCP server; an imported tool keeps its source's `title` and `hints`."""
     tool = {
         "name": name,
-        "title": name.replace("_", " ").replace("-", " ").strip().capitalize(),
+        "title": title or name.replace("_", " ").replace("-", " ").strip().capitalize(),
         "description": contract.description,
         "inputSchema": {"type": "object", **contract.input_schema},
-        "annotations": _mcp_annotations(contract),
+        "annotations": {**_mcp_annotations(contract), **hints},
     }
     output: Mapping[str, Any] = contract.output_schema or {}
     return tool | ({"outputSchema": dict(output)} if output.get("type") == "object" else {})

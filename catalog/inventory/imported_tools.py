@@ -54,6 +54,8 @@ def is_same_offer(known: Definition, offered: Definition) -> bool:
 
 
 def _offer(definition: Definition) -> str:
+    if definition.offered_digest:  # of all that an MCP server says, however this version of Toolgate reads it
+        return definition.offered_digest
     return canonical_text(
         replace(definition, safety_level="", why="", timeout=0.0, categories=(), retry_safe=False).as_json()
     )

@@ -15,6 +15,7 @@ from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import CATALOG_NAME
 from catalog.schemas.resolver import subschemas
+from catalog.sources.dialects import as_current_dialect
 from catalog.tools.registry import is_reserved
 
 Schema = dict[str, Any]
@@ -27,10 +28,9 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 WORDS = ("title", "description", "examples", "$comment")
 """Keywords of a schema that only describe it."""
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-DIALECTS = re.compile(r"https?://json-schema\.org/(draft/2020-12|draft/2019-09|draft-0[67])/schema#?")
 
 
-ADDED_FIELDS = frozenset({"is_task"})
+ADDED_FIELDS = frozenset({"is_task", "title", "hints"})
 """Fields of definitions that are stored only where they say something: older ones lack them."""
 
 
@@ -40,7 +40,8 @@ class Definition:
 
     `upstream` is the upstream's own name. `offered_digest` identifies what an MCP server offered, word for word;
     `http` says how the arguments become an HTTP request (`http_requests.Operation` as JSON). `why` explains the level.
-    With `is_task`, an MCP server runs the tool as a task only.
+    With `is_task`, an MCP server runs the tool as a task only. `title` and `hints` are the server's own; hints about
+    the level are not among them.
     """
 
     kind: Literal["mcp", "http"]
@@ -56,6 +57,8 @@ class Definition:
     offered_digest: str = ""
     http: Mapping[str, Any] | None = None
     is_task: bool = False
+    title: str = ""
+    hints: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the definition as stored."""
@@ -122,10 +125,8 @@ def visible_text(text: str | None) -> str:
 
 
 def clean_schema(schema: Mapping[str, Any]) -> Schema:
-    """Return an upstream's schema without its dialect and identifier, and with cleaned descriptions."""
-    copy = {key: value for key, value in _copied(schema).items() if key not in ("$id", "id")}
-    if isinstance(copy.get("$schema"), str) and DIALECTS.fullmatch(copy["$schema"]):
-        del copy["$schema"]
+    """Return an upstream's schema in the current dialect, without identifier, and with cleaned descriptions."""
+    copy = {key: value for key, value in as_current_dialect(_copied(schema)).items() if key not in ("$id", "id")}
     for _, part in subschemas(copy):
         for word in ("title", "description"):
             if isinstance(part.get(word), str):
@@ -153,6 +154,8 @@ def _without_words(definition: Definition) -> str:
         description="",
         why="",
         offered_digest="",
+        title="",
+        hints={name: each for name, each in definition.hints.items() if name != "title"},
         input_schema=_schema_without_words(definition.input_schema),
         output_schema=definition.output_schema and _schema_without_words(definition.output_schema),
     )

@@ -89,9 +89,8 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     if previewer is not None:
         tool.preview(previewer)
     vars(tool).update(reference=reference_of(definition, settings), digest=implementation_digest(definition, settings))
-    if (
-        definition.kind == "mcp"
-    ):  # after connecting and listing, twice if the session was lost; the client ends a call itself
+    tool.title, tool.hints = definition.title, definition.hints
+    if definition.kind == "mcp":  # the client ends a call; before it connects and lists, twice if a session was lost
         vars(tool).update(longest_seconds=(PATIENCE + 4) * definition.timeout)
     return tool
 

@@ -10,6 +10,8 @@ from catalog.errors import MalformedJSON
 from catalog.sources.definitions import Definition, Listing, clean_schema, clean_text, level_from_annotations
 from catalog.sources.settings import UpstreamSettings
 
+MAX_TITLE = 200
+
 
 class UnusableTool(Exception):
     """A tool that cannot be imported; the message says why."""
@@ -87,6 +89,15 @@ def offered_digest(tool: Any) -> str:
     return digest(canonical_text(offered))
 
 
+def _hints(annotations: Any) -> dict[str, Any]:
+    """Return what a server's annotations say besides the level."""
+    if annotations is None:
+        return {}
+    kept = {"title", "idempotent_hint", "open_world_hint"}
+    hints: dict[str, Any] = annotations.model_dump(by_alias=True, exclude_none=True, include=kept)
+    return hints | ({"title": clean_text(hints["title"])[:MAX_TITLE]} if "title" in hints else {})
+
+
 def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
     """Return the definition of a tool that a server offers."""
     level, why = level_from_annotations(tool.annotations, trusted=settings.trusted)
@@ -104,4 +115,6 @@ def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
         retry_safe=level is SafetyLevel.SAFE or bool(tool.annotations and tool.annotations.idempotent_hint),
         offered_digest=offered_digest(tool),
         is_task=bool(tool.execution and tool.execution.task_support == "required"),
+        title=clean_text(tool.title)[:MAX_TITLE],
+        hints=_hints(tool.annotations),
     )

@@ -115,7 +115,7 @@ def _entries_of_snapshot() -> _Entries:
 
 
 def _build_entry(target: CallableTool) -> types.Tool:
-    form = mcp_form(target.tool.name, target.tool)
+    form = mcp_form(target.tool.name, target.tool, title=target.tool.title, hints=target.tool.hints)
     form.pop("outputSchema", None)
     output = listed_output_schema(target.tool.output_schema)
     return types.Tool.model_validate(form | ({"outputSchema": output} if output is not None else {}), by_name=False)

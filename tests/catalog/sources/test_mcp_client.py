@@ -15,8 +15,10 @@ import pytest
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
 from catalog.errors import EffectUnknown, SourceProblem, UpstreamError, UpstreamUnavailable
+from catalog.exports.providers import mcp_form
 from catalog.results import UpstreamResult
 from catalog.sources.definitions import Definition, Listing
+from catalog.sources.loading import build_tool
 from catalog.sources.mcp_client import Connection, close_connections, connection_to, keep_connections
 from catalog.sources.mcp_failures import MEANINGS, Effect, Fault
 from catalog.sources.mcp_tools import OfferedTools
@@ -524,3 +526,20 @@ def test_documentation_lists_each_failure_with_its_error() -> None:
     for fault, meaning in MEANINGS.items():
         error = "effect_unknown" if meaning.effect is Effect.UNKNOWN else meaning.kind
         assert [row for row in rows if row.startswith(f"| {meaning.seen} |") and f"`{error}`" in row], fault
+
+
+def test_titles_and_hints_are_kept_except_those_of_the_level() -> None:
+    annotations = {"title": "Sum", "readOnlyHint": True, "openWorldHint": False, "idempotentHint": False}
+    titled = {"name": "get-sum", "title": "Get Sum Tool", "inputSchema": ANY_OBJECT, "annotations": annotations}
+    trusting = UpstreamSettings(pk=1, name="up", kind="mcp", url="https://up.example", trusted=False)
+    (tool,) = OfferedTools([titled]).listing(trusting).definitions
+    built = build_tool("get_sum", Definition.from_json(tool.as_json()), trusting)
+    entry = mcp_form("get_sum", built, title=built.title, hints=built.hints)
+    assert entry["title"] == "Get Sum Tool"
+    assert entry["annotations"] == {
+        "title": "Sum",
+        "readOnlyHint": False,  # of an untrusted source
+        "destructiveHint": False,
+        "idempotentHint": False,
+        "openWorldHint": False,
+    }
