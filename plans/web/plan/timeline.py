@@ -25,10 +25,12 @@ approval is requested, or deferred."""
 
 NOW, NOW_LABEL = 94.0, "now"
 WAITS_PER_WORK = 0.5
+SHORTEST_WAIT = 2.0
+"""Seconds of the axis that a compressed wait keeps, so that it never looks shorter than work of milliseconds."""
 MOST_TICKS = 4
 LABEL_WIDTH, CHARACTER_WIDTH, HALF_OF_NOW = 20.0, 4.2, 10.0
 """In percent. Beside the open step the lane is about 140 px wide and a label like 1:31 takes 28 px, longer ones more.
-The label "now" is centred; others start at their offset."""
+The label "now" is centred; the end of a plan ends at its offset; others start at theirs."""
 _STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
     *(60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200),
@@ -59,10 +61,11 @@ class PlacedInterval:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A label on the axis at an offset in percent."""
+    """A label on the axis at an offset in percent; `is_end` for the end of a plan, which stands before its offset."""
 
     offset: float
     label: str
+    is_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +124,17 @@ def _union(spans: Sequence[Span]) -> list[Span]:
 
 
 class _Scale:
-    """Maps seconds to percent of the lane: work is to scale, all long waits together half as wide as the work."""
+    """Maps seconds to percent of the lane: work is to scale, all long waits together half as wide as the work.
+
+    A wait is not drawn shorter than SHORTEST_WAIT.
+    """
 
     def __init__(self, work: Sequence[Span], length: float, width: float) -> None:
         self.length = length
         edges = [0.0, *(edge for span in work for edge in span), length]
         self.stretches = [(begin, end, bool(place % 2)) for place, (begin, end) in enumerate(pairwise(edges))]
         working = sum(end - begin for begin, end in work)
-        share = working * WAITS_PER_WORK / len(work)
+        share = max(working * WAITS_PER_WORK / len(work), SHORTEST_WAIT)
         self.waits = [(begin, end) for begin, end, works in self.stretches if not works and end - begin > share]
         drawn = [end - begin if works else min(end - begin, share) for begin, end, works in self.stretches]
         self.per_second = width / sum(drawn)
@@ -145,7 +151,7 @@ class _Scale:
 
 def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
     """Yield ticks for 0, the end, starts of long waits and round times, without overlaps or repeated labels."""
-    end = Tick(scale.at(scale.length), NOW_LABEL if running else _label(scale.length))
+    end = Tick(scale.at(scale.length), NOW_LABEL if running else _label(scale.length), is_end=not running)
     placed = [Tick(0.0, "0"), end]
     step = next((each for each in _STEPS if scale.working / each <= MOST_TICKS), None)
     step = step or _DAY * max(1, round(scale.working / _DAY / MOST_TICKS))
@@ -161,8 +167,12 @@ def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
 
 def _do_not_overlap(left: Tick, right: Tick) -> bool:
     """Return whether the left label ends before the right one begins."""
-    ends = left.offset + max(LABEL_WIDTH, CHARACTER_WIDTH * len(left.label))
-    return ends <= right.offset - (HALF_OF_NOW if right.label == NOW_LABEL else 0.0)
+    before = _width(right) if right.is_end else HALF_OF_NOW if right.label == NOW_LABEL else 0.0
+    return left.offset + _width(left) <= right.offset - before
+
+
+def _width(tick: Tick) -> float:
+    return max(LABEL_WIDTH, CHARACTER_WIDTH * len(tick.label))
 
 
 def _round_times(scale: _Scale, step: float) -> Iterator[float]:

@@ -73,6 +73,13 @@ def test_long_wait_leaves_work_readable() -> None:
     assert timeline.bars[2].width > 20
 
 
+def test_short_work_is_not_drawn_wider_than_a_wait() -> None:
+    """Neither in a plan of 1.6 s nor beside a wait of an hour."""
+    for until in (1.6, 3600.0):
+        timeline = drawn(ran(1, 0, 0.055), ran(2, 0.055, until, "waiting"), until=until)
+        assert timeline.bars[0].width < 5 < 90 < timeline.bars[1].width
+
+
 def test_wait_without_work_fills_lane() -> None:
     (bar,) = drawn(ran(1, 0, None, "waiting"), until=5000, running=True).bars
     assert (bar.offset, bar.width) == (0, 94)
@@ -119,7 +126,8 @@ def test_bars_and_labels_stay_on_lane(intervals: list[Interval], until: float, r
 
 def room(left: Tick, right: Tick) -> float:
     """Return the minimum distance of two labels."""
-    return max(20, 4.2 * len(left.label)) + (10 if right.label == "now" else 0)
+    own = max(20, 4.2 * len(right.label)) if right.is_end else 10 if right.label == "now" else 0
+    return max(20, 4.2 * len(left.label)) + own
 
 
 def test_tick_near_start_has_no_label() -> None:
